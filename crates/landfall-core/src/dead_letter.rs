@@ -1,0 +1,128 @@
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::{Error, GroupName, Key, MessageId, Result, Timestamp, TopicName};
+
+/// A dead letter's own number; grows with time within one database.
+pub type DeadLetterId = i64;
+
+/// A message that needs a person, or waits behind one that does.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeadLetter {
+    pub id: DeadLetterId,
+    pub message_id: MessageId,
+    /// The consumer group it failed in; `None` if the relay could not publish it.
+    pub group: Option<GroupName>,
+    pub topic: TopicName,
+    pub key: Option<Key>,
+    pub sequence: Option<i64>,
+    pub kind: String,
+    pub status: DeadLetterStatus,
+    pub error_code: String,
+    pub error: String,
+    pub attempts: u32,
+    pub redrives: u32,
+    pub original_partition: Option<u32>,
+    pub original_offset: Option<u64>,
+    pub first_seen: Timestamp,
+    pub last_attempt: Timestamp,
+    /// The sender's headers, as the JSON object that was stored.
+    pub headers: serde_json::Value,
+    #[serde(skip)]
+    pub payload: Bytes,
+}
+
+/// ```text
+///             redrive                handled
+///   parked ───────────▶ redriving ───────────▶ done
+///      ▲                    │
+///      └────────────────────┘ failed again
+///   waiting ──(its predecessor is done)──▶ handled ▶ done, or failed ▶ parked
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeadLetterStatus {
+    /// Failed; nothing happens until a person redrives it.
+    Parked,
+    /// Did not fail: waits because an earlier message of its topic and key is open.
+    Waiting,
+    /// A person asked for it; handled next.
+    Redriving,
+    /// Its effect happened, or (relay) it is back in the outbox.
+    Done,
+}
+
+impl DeadLetterStatus {
+    pub const ALL: [DeadLetterStatus; 4] = [Self::Parked, Self::Waiting, Self::Redriving, Self::Done];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::Waiting => "waiting",
+            Self::Redriving => "redriving",
+            Self::Done => "done",
+        }
+    }
+}
+
+impl std::str::FromStr for DeadLetterStatus {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| Error::invalid(format!("status {text:?} is none of parked, waiting, redriving, done")))
+    }
+}
+
+/// Which dead letters; every field that is set must match.
+#[derive(Debug, Clone, Default)]
+pub struct DeadLetterFilter {
+    pub id: Option<DeadLetterId>,
+    pub message_id: Option<MessageId>,
+    pub group: Option<GroupName>,
+    pub topic: Option<TopicName>,
+    pub key: Option<Key>,
+    pub error_code: Option<String>,
+    pub status: Option<DeadLetterStatus>,
+    /// First seen at or after, and before.
+    pub from: Option<Timestamp>,
+    pub to: Option<Timestamp>,
+    /// Only ids above this one: the last id of the page before.
+    pub after: Option<DeadLetterId>,
+}
+
+/// What a redrive did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Redriven {
+    /// Moved from parked to redriving (consumer) or back into the outbox (relay), oldest first.
+    pub redriven: Vec<DeadLetterId>,
+    /// Matched, but not parked (any more): left alone.
+    pub skipped: Vec<DeadLetterId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct DeadLetterStats {
+    pub parked: u64,
+    pub waiting: u64,
+    pub redriving: u64,
+    pub done: u64,
+}
+
+/// What people do with dead letters. Every change is written to the audit table in the same transaction.
+#[async_trait]
+pub trait DeadLetters: Send + Sync {
+    /// At most `limit` that match, by id.
+    async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>>;
+
+    /// Redrives what matches and is parked, in one transaction, on behalf of `actor`.
+    ///
+    /// One that failed in a consumer is handed to that group's consumer, which drains its key in order. One that
+    /// the relay parked goes back to its old place in the outbox, before its successors. A second call finds
+    /// nothing parked and changes nothing.
+    async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven>;
+
+    async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
+}

@@ -1,0 +1,86 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+
+/// A short upper-case word that says what went wrong, for filters, metrics and alerts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct ErrorCode(Cow<'static, str>);
+
+impl ErrorCode {
+    /// The handler answered with an error and gave no code of its own.
+    pub const HANDLER: ErrorCode = ErrorCode(Cow::Borrowed("HANDLER_ERROR"));
+    /// The handler panicked.
+    pub const PANIC: ErrorCode = ErrorCode(Cow::Borrowed("HANDLER_PANIC"));
+    /// The message itself cannot be right: a field missing, a name that cannot travel.
+    pub const VALIDATION: ErrorCode = ErrorCode(Cow::Borrowed("VALIDATION_ERROR"));
+    /// The message is larger than the broker takes.
+    pub const TOO_LARGE: ErrorCode = ErrorCode(Cow::Borrowed("TOO_LARGE"));
+    /// The broker cannot be reached.
+    pub const UNAVAILABLE: ErrorCode = ErrorCode(Cow::Borrowed("BROKER_UNAVAILABLE"));
+    /// The broker did not answer in time.
+    pub const UNKNOWN: ErrorCode = ErrorCode(Cow::Borrowed("OUTCOME_UNKNOWN"));
+    /// An earlier message of the same key was not accepted.
+    pub const PREDECESSOR: ErrorCode = ErrorCode(Cow::Borrowed("BEHIND_PREDECESSOR"));
+
+    /// A code of the caller's own: upper-cased, everything but letters and digits becomes `_`, at most 64 characters.
+    pub fn new(text: &str) -> Self {
+        let code: String = text
+            .chars()
+            .take(64)
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+            .collect();
+        if code.is_empty() { Self::HANDLER } else { Self(code.into()) }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a handler (or the relay) did not get a message through, and what should happen next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub code: ErrorCode,
+    pub error: String,
+    pub verdict: Verdict,
+}
+
+/// What a failure asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may work later: try again with backoff, park after the maximum.
+    Retry,
+    /// It will not work until a person changes something: park now.
+    Park,
+}
+
+impl Failure {
+    pub fn retry(error: impl fmt::Display) -> Self {
+        Self { code: ErrorCode::HANDLER, error: error.to_string(), verdict: Verdict::Retry }
+    }
+
+    pub fn park(code: ErrorCode, error: impl fmt::Display) -> Self {
+        Self { code, error: error.to_string(), verdict: Verdict::Park }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.error)
+    }
+}
+
+/// So that a handler can use `?` on whatever its own code returns; such an error is retried.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::retry(error)
+    }
+}

@@ -1,0 +1,81 @@
+//! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
+
+use crate::{Database, DeadLetterId, Failure, GroupName, Message, Position, Result};
+
+/// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
+/// until that commits.
+///
+/// A message id is in the inbox from the moment the group has taken charge of it: either its effect happened in the
+/// same transaction, or it stands in the dead letters. That is what makes a duplicate harmless in both cases.
+pub trait Inbox: Database {
+    /// Takes charge of `message` for `group`: inserts its id first, and so makes a concurrent copy wait for this
+    /// transaction instead of racing it.
+    ///
+    /// * `Fresh`: run the handler, then commit.
+    /// * `Duplicate`: it was taken charge of before; there is nothing to do.
+    /// * `Held`: its key waits behind a dead letter; it was queued there in this transaction. Commit.
+    ///
+    /// A message whose mode is not deduplicated leaves no inbox row and is never a `Duplicate`.
+    fn admit(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> impl Future<Output = Result<Admission>> + Send;
+
+    /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
+    /// the commit on, later messages of its topic and key are `Held`.
+    fn park(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+        attempts: u32,
+        failure: &Failure,
+    ) -> impl Future<Output = Result<DeadLetterId>> + Send;
+
+    /// Locks and returns the next dead letter of `group` that is to be handled now: one a person redrove, or one
+    /// that waited behind another which is done. Per topic and key the oldest first, and never one whose
+    /// predecessor is still parked or being handled elsewhere. `None` when there is nothing to do.
+    fn next_redriven(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+    ) -> impl Future<Output = Result<Option<RedriveItem>>> + Send;
+
+    /// The handler dealt with it in this transaction: done. The last one of its key lets live traffic through again.
+    fn complete_redriven(
+        &self,
+        connection: &mut Self::Connection,
+        item: &RedriveItem,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// It failed again: parked once more, with its key behind it. Does nothing if it is no longer to be handled.
+    fn park_redriven(
+        &self,
+        connection: &mut Self::Connection,
+        item: &RedriveItem,
+        failure: &Failure,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Where a delivery came from; kept with a dead letter.
+pub type Origin = Option<Position>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    Fresh,
+    Duplicate,
+    Held,
+}
+
+/// A dead letter on its way back through the handler.
+#[derive(Debug, Clone)]
+pub struct RedriveItem {
+    pub id: DeadLetterId,
+    pub message: Message,
+    /// Failed tries before this one.
+    pub attempts: u32,
+}

@@ -1,0 +1,55 @@
+//! The vocabulary of Landfall and its ports.
+//!
+//! Nothing in here does I/O or needs a runtime. The words come first ([`Message`], [`Key`], [`Outcome`]…), then
+//! the ports: small traits that databases and brokers implement, each method saying what it promises about order,
+//! durability and edge inputs. Every port has one conformance suite in `landfall-testkit`.
+//!
+//! The ports come in two groups that stay separate:
+//!
+//! * **generic over the database**, because they take the caller's own transaction: [`Database`],
+//!   [`OutboxWriter`], [`Inbox`];
+//! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
+//!   [`DeadLetters`], [`Schema`], [`Publisher`], [`Subscriber`], [`Broker`].
+
+mod backoff;
+mod broker;
+mod database;
+mod dead_letter;
+mod error;
+mod failure;
+mod id;
+mod inbox;
+mod lease;
+mod limits;
+mod message;
+mod mode;
+mod name;
+mod outbox;
+mod outcome;
+mod timestamp;
+pub mod wire;
+
+pub use backoff::Backoff;
+pub use broker::{
+    Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber, TopicInfo,
+    TopicReader,
+};
+pub use database::{Database, DatabaseCapabilities, Schema, SchemaState};
+pub use dead_letter::{
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
+};
+pub use error::{Error, ErrorKind, Result};
+pub use failure::{ErrorCode, Failure, Verdict};
+pub use id::MessageId;
+pub use inbox::{Admission, Inbox, Origin, RedriveItem};
+pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
+pub use limits::Limits;
+pub use message::{Headers, Kind, Message};
+pub use mode::Mode;
+pub use name::{GroupName, HeaderName, Key, TablePrefix, TopicName};
+pub use outbox::{
+    Decision, OutboxEntry, OutboxQueue, OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId,
+    Settlement, Shard,
+};
+pub use outcome::{Outcome, Position, Refusal};
+pub use timestamp::Timestamp;

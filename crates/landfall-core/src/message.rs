@@ -1,0 +1,209 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, HeaderName, Key, MessageId, Mode, Result, Timestamp, TopicName};
+
+/// One message, from the transaction that enqueued it to the effect it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub id: MessageId,
+    pub topic: TopicName,
+    /// The ordering key. Without one a message has no order and holds nobody up.
+    pub key: Option<Key>,
+    /// The place among the messages of its key, where the sender numbers them.
+    pub sequence: Option<i64>,
+    pub kind: Kind,
+    pub mode: Mode,
+    pub headers: Headers,
+    pub payload: Bytes,
+    /// When it was enqueued.
+    pub time: Timestamp,
+}
+
+impl Message {
+    /// A message with a new id, the time of now and the default mode; the rest is added with the `with_…` methods.
+    pub fn new(topic: TopicName, payload: impl Into<Bytes>) -> Self {
+        Self {
+            id: MessageId::new(),
+            topic,
+            key: None,
+            sequence: None,
+            kind: Kind::default(),
+            mode: Mode::default(),
+            headers: Headers::default(),
+            payload: payload.into(),
+            time: Timestamp::now(),
+        }
+    }
+
+    #[must_use]
+    pub fn with_id(mut self, id: MessageId) -> Self {
+        self.id = id;
+        self
+    }
+
+    #[must_use]
+    pub fn with_key(mut self, key: Key) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    #[must_use]
+    pub fn with_sequence(mut self, sequence: i64) -> Self {
+        self.sequence = Some(sequence);
+        self
+    }
+
+    #[must_use]
+    pub fn with_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    #[must_use]
+    pub fn with_headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+}
+
+/// What a message is (`OrderPlaced`, CloudEvents' `type`): 1 to 255 bytes of text without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Kind(Box<str>);
+
+impl Kind {
+    pub fn new(text: impl AsRef<str>) -> Result<Self> {
+        let text = text.as_ref();
+        if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
+            return Err(Error::invalid(format!("kind {text:?} must be 1 to 255 bytes without control characters")));
+        }
+        Ok(Self(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self("message".into())
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+impl From<Kind> for String {
+    fn from(kind: Kind) -> String {
+        kind.0.into()
+    }
+}
+
+/// A sender's own headers: valid names, values without CR, LF or NUL, none of the names that Landfall
+/// (`landfall-…`) and CloudEvents (`ce_…`) keep for themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
+pub struct Headers(BTreeMap<HeaderName, String>);
+
+/// Bytes of one value, and of all names and values together: what every broker behind the ports can carry.
+const VALUE_LIMIT: usize = 4 * 1024;
+const TOTAL_LIMIT: usize = 32 * 1024;
+
+impl Headers {
+    /// Sets `name`, replacing an earlier value; refuses names and values that could not travel.
+    pub fn insert(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
+        let (name, value) = (HeaderName::new(name)?, value.into());
+        let lower = name.as_str().to_ascii_lowercase();
+        if lower.starts_with("landfall-") || lower.starts_with("ce_") || lower.starts_with("ce-") {
+            return Err(Error::invalid(format!("header {name} is reserved: landfall- and ce_ belong to the system")));
+        }
+        if let Some(c) = value.chars().find(|c| matches!(c, '\r' | '\n' | '\0')) {
+            return Err(Error::invalid(format!("header {name} contains {c:?}; CR, LF and NUL are not allowed")));
+        }
+        if value.len() > VALUE_LIMIT {
+            let length = value.len();
+            return Err(Error::invalid(format!("header {name} is {length} bytes long; the limit is {VALUE_LIMIT}")));
+        }
+        self.0.insert(name, value);
+        let total: usize = self.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if total > TOTAL_LIMIT {
+            return Err(Error::invalid(format!("the headers are {total} bytes together; the limit is {TOTAL_LIMIT}")));
+        }
+        Ok(())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As the JSON object that the databases store.
+    pub fn to_json(&self) -> String {
+        let object: serde_json::Map<_, _> =
+            self.iter().map(|(name, value)| (name.to_owned(), serde_json::Value::from(value))).collect();
+        serde_json::Value::Object(object).to_string()
+    }
+
+    /// From the JSON object that a writer in any language stored: checked like any other input.
+    pub fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::invalid("headers are not a JSON object of text values").with_source(error))
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for Headers {
+    type Error = Error;
+
+    fn try_from(map: BTreeMap<String, String>) -> Result<Self> {
+        let mut headers = Headers::default();
+        for (name, value) in map {
+            headers.insert(&name, value)?;
+        }
+        Ok(headers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_refuse_what_could_split_a_request() {
+        let mut headers = Headers::default();
+        for (name, value) in [("x", "a\r\nb"), ("x", "a\0"), ("x y", "a"), ("landfall-attempts", "1"), ("CE_id", "1")] {
+            assert!(headers.insert(name, value).is_err(), "{name}: {value:?} was accepted");
+        }
+        assert!(headers.insert("x", "v".repeat(4097)).is_err());
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn headers_survive_their_json() {
+        let mut headers = Headers::default();
+        headers.insert("tenant", "北京 \"1\"").unwrap();
+        assert_eq!(Headers::from_json(&headers.to_json()).unwrap(), headers);
+        assert!(Headers::from_json(r#"{"x": "a\nb"}"#).is_err());
+        assert!(Headers::from_json("[]").is_err());
+    }
+}

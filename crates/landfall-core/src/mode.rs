@@ -1,0 +1,52 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// How hard Landfall tries for one message, chosen by whoever sends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Fire and forget: removed from the outbox before it is sent, never retried. A crash or a refusal loses it.
+    AtMostOnce,
+    /// Sent until the broker confirms it. The consumer runs its handler for every delivery: it may run twice.
+    AtLeastOnce,
+    /// As at-least-once, and the consumer's inbox lets its effect happen once per message id.
+    #[default]
+    EffectivelyOnce,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 3] = [Mode::AtMostOnce, Mode::AtLeastOnce, Mode::EffectivelyOnce];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::AtMostOnce => "at-most-once",
+            Mode::AtLeastOnce => "at-least-once",
+            Mode::EffectivelyOnce => "effectively-once",
+        }
+    }
+
+    /// Whether the inbox keeps the id, so that a second delivery has no effect.
+    pub fn is_deduplicated(self) -> bool {
+        self == Mode::EffectivelyOnce
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Mode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
+            Error::invalid(format!("mode {text:?} is none of at-most-once, at-least-once, effectively-once"))
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! A message on the wire: a CloudEvents 1.0 event in binary mode, on every transport.
+//!
+//! The payload travels as it is; everything else is a header. Consumers that were never told about Landfall find
+//! `ce_id`, `ce_type` and the others where they expect them; a message from a producer that was never told about
+//! Landfall is understood as far as it goes (only an id cannot be done without).
+
+use bytes::Bytes;
+
+use crate::{Error, Headers, Key, Kind, Message, Result, Timestamp, TopicName};
+
+pub const ID: &str = "ce_id";
+pub const TYPE: &str = "ce_type";
+pub const SOURCE: &str = "ce_source";
+pub const SPEC_VERSION: &str = "ce_specversion";
+pub const SUBJECT: &str = "ce_subject";
+pub const TIME: &str = "ce_time";
+pub const PARTITION_KEY: &str = "ce_partitionkey";
+pub const SEQUENCE: &str = "ce_sequence";
+pub const MODE: &str = "landfall-mode";
+
+/// The headers of `message` as an event from `source` (a URI reference, such as the service's name).
+pub fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
+    let mut headers: Vec<(&str, String)> = vec![
+        (SPEC_VERSION, "1.0".into()),
+        (ID, message.id.to_string()),
+        (TYPE, message.kind.as_str().into()),
+        (SOURCE, source.into()),
+        (TIME, message.time.to_string()),
+        (MODE, message.mode.to_string()),
+    ];
+    if let Some(key) = &message.key {
+        headers.push((SUBJECT, key.to_string()));
+        headers.push((PARTITION_KEY, key.to_string()));
+    }
+    if let Some(sequence) = message.sequence {
+        headers.push((SEQUENCE, sequence.to_string()));
+    }
+    headers.extend(message.headers.iter().map(|(name, value)| (name, value.to_owned())));
+    headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The message behind an event. `key` is the transport's own key, used where `ce_partitionkey` is missing, and
+/// `stored` its own time, used where `ce_time` is.
+pub fn message<'a>(
+    topic: &TopicName,
+    key: Option<&str>,
+    stored: Timestamp,
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    payload: Bytes,
+) -> Result<Message> {
+    let mut id = None;
+    let mut message = Message::new(topic.clone(), payload);
+    message.time = stored;
+    message.key = key.map(Key::new).transpose()?;
+    let mut own = Headers::default();
+    for (name, value) in headers {
+        match name {
+            ID => id = Some(value.parse()?),
+            TYPE => message.kind = Kind::new(value)?,
+            TIME => message.time = value.parse()?,
+            PARTITION_KEY => message.key = Some(Key::new(value)?),
+            SEQUENCE => {
+                let number = value.parse();
+                message.sequence = Some(number.map_err(|e| Error::invalid("ce_sequence is no number").with_source(e))?);
+            }
+            MODE => message.mode = value.parse()?,
+            _ if name.starts_with("ce_") || name.starts_with("landfall-") => {}
+            _ => own.insert(name, value)?,
+        }
+    }
+    message.id = id.ok_or_else(|| Error::invalid("the event has no ce_id"))?;
+    message.headers = own;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Mode;
+
+    proptest! {
+        #[test]
+        fn what_was_sent_is_what_arrives(
+            key in proptest::option::of("[^\\x00-\\x1f\\x7f-\\x9f]{1,40}"),
+            sequence in proptest::option::of(any::<i64>()),
+            value in "[^\\r\\n\\x00]{0,60}",
+            payload in proptest::collection::vec(any::<u8>(), 0..100),
+            mode in proptest::sample::select(Mode::ALL.to_vec()),
+        ) {
+            let topic = TopicName::new("orders").unwrap();
+            let mut sent = Message::new(topic.clone(), payload).with_kind(Kind::new("Placed").unwrap()).with_mode(mode);
+            sent.key = key.map(|key| Key::new(key).unwrap());
+            sent.sequence = sequence;
+            sent.headers.insert("tenant", value).unwrap();
+
+            let headers = headers(&sent, "shop");
+            let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            let arrived = message(&topic, None, Timestamp::from_millis(0), pairs, sent.payload.clone()).unwrap();
+            prop_assert_eq!(arrived, sent);
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_id_is_refused() {
+        let topic = TopicName::new("orders").unwrap();
+        let error = message(&topic, Some("k"), Timestamp::now(), [(TYPE, "x")], Bytes::new()).unwrap_err();
+        assert_eq!(error.to_string(), "the event has no ce_id");
+    }
+}
