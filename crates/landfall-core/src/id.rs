@@ -2,9 +2,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
-use crate::{Error, Result};
+use crate::{Error, Position, Result, TopicName};
 
 /// A message's one identity: the broker's dedup id, the inbox row, the `Idempotency-Key` and every redrive use it.
 ///
@@ -18,6 +18,15 @@ impl MessageId {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
+    }
+
+    /// The id of something without one that stands at `position` of `topic`: always the same for the same place.
+    pub fn of_place(topic: &TopicName, position: Position) -> Self {
+        // FNV-1a spreads the topic over the upper half; the place fills the lower one exactly.
+        let spread = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let topic = topic.as_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, spread);
+        let place = (u64::from(position.partition) << 44) ^ position.offset;
+        Self(Builder::from_custom_bytes(((u128::from(topic) << 64) | u128::from(place)).to_be_bytes()).into_uuid())
     }
 
     pub fn as_uuid(&self) -> Uuid {
@@ -50,5 +59,19 @@ impl FromStr for MessageId {
         Uuid::parse_str(text)
             .map(Self)
             .map_err(|error| Error::invalid(format!("message id {text:?} is not a UUID")).with_source(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_one_id_and_two_places_have_two() {
+        let topic = |name| TopicName::new(name).unwrap();
+        let id = |name, partition, offset| MessageId::of_place(&topic(name), Position { partition, offset });
+        assert_eq!(id("a", 1, 7), id("a", 1, 7));
+        let others = [id("b", 1, 7), id("a", 2, 7), id("a", 1, 8)];
+        assert!(others.iter().all(|other| *other != id("a", 1, 7)));
     }
 }

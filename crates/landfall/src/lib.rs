@@ -1,1 +1,24 @@
-//! placeholder
+//! # Landfall: every message lands, once
+//!
+//! A change committed in one service reaches every other service: never lost, never applied twice, never out of
+//! order, never stuck where nobody sees it. The modules follow the path of a message:
+//!
+//! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
+//! 2. [`relay`]: what was committed is taken to the broker, per key in order.
+//! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
+//!
+//! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
+//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter.
+
+pub mod consume;
+pub mod produce;
+pub mod relay;
+
+pub use landfall_core::*;
+
+#[cfg(feature = "log")]
+pub use landfall_log as log;
+#[cfg(feature = "postgres")]
+pub use landfall_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use landfall_sqlite as sqlite;

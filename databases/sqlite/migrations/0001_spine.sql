@@ -1,14 +1,15 @@
--- {p} is the prefix. Times are milliseconds since 1970 in UTC; message ids are text, so that people can read them.
+-- {p} is the prefix and {now} this moment: milliseconds since 1970 in UTC, as every time in here.
+-- Message ids are text, so that people can read them. Payloads stand last, so that a scan which does not want them
+-- never walks through their overflow pages.
 
--- One row is one message that waits to be published. `INSERT INTO … (topic, key, payload)` is enough; the rest has defaults.
--- The default id is a UUIDv7, made only of functions that every SQLite has.
+-- One row is one message that waits to be published. `INSERT INTO … (topic, key, payload)` is enough; the rest has
+-- defaults. The default id is a UUIDv7, made only of functions that every SQLite has.
 CREATE TABLE {p}outbox (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id      TEXT    NOT NULL DEFAULT (
-        substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 1, 8) || '-' ||
-        substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 9, 4) || '-7' ||
+        substr(printf('%012x', {now}), 1, 8) || '-' || substr(printf('%012x', {now}), 9, 4) || '-7' ||
         substr(lower(hex(randomblob(2))), 2) || '-' ||
-        substr('89ab', 1 + (abs(random()) % 4), 1) || substr(lower(hex(randomblob(2))), 2) || '-' ||
+        substr('89ab', 1 + (random() & 3), 1) || substr(lower(hex(randomblob(2))), 2) || '-' ||
         lower(hex(randomblob(6)))),
     topic           TEXT    NOT NULL,
     key             TEXT,
@@ -16,17 +17,28 @@ CREATE TABLE {p}outbox (
     kind            TEXT    NOT NULL DEFAULT 'message',
     mode            TEXT    NOT NULL DEFAULT 'effectively-once',
     headers         TEXT    NOT NULL DEFAULT '{}',
-    payload         BLOB    NOT NULL,
-    created_at      INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    created_at      INTEGER NOT NULL DEFAULT ({now}),
     attempts        INTEGER NOT NULL DEFAULT 0,
     next_attempt_at INTEGER,
     last_error      TEXT,
+    payload         BLOB    NOT NULL,
+    CONSTRAINT {p}outbox_message_id_is_a_uuid CHECK (
+        typeof(message_id) = 'text' AND length(message_id) = 36 AND length(replace(message_id, '-', '')) = 32 AND
+        message_id NOT GLOB '*[^0-9A-Fa-f-]*' AND message_id LIKE '________-____-____-____-____________'),
     CONSTRAINT {p}outbox_topic_is_valid CHECK (
-        length(topic) BETWEEN 1 AND 249 AND topic NOT GLOB '*[^A-Za-z0-9._-]*' AND topic NOT IN ('.', '..')),
-    CONSTRAINT {p}outbox_key_is_valid  CHECK (length(CAST(key AS BLOB)) BETWEEN 1 AND 512),
-    CONSTRAINT {p}outbox_mode_is_valid CHECK (mode IN ('at-most-once', 'at-least-once', 'effectively-once'))
+        typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 249 AND topic NOT GLOB '*[^A-Za-z0-9._-]*' AND
+        topic NOT IN ('.', '..')),
+    -- No control characters, and no blobs: a blob never equals the text of the same bytes, so it would have no order.
+    CONSTRAINT {p}outbox_key_is_valid CHECK (
+        key IS NULL OR (
+            typeof(key) = 'text' AND length(CAST(key AS BLOB)) BETWEEN 1 AND 512 AND
+            instr(CAST(key AS BLOB), x'00') = 0 AND
+            key NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*')),
+    CONSTRAINT {p}outbox_mode_is_valid CHECK (mode IN ('at-most-once', 'at-least-once', 'effectively-once')),
+    CONSTRAINT {p}outbox_created_at_is_in_milliseconds CHECK (typeof(created_at) = 'integer')
 );
 
+-- Only rows that failed are in it, so writers do not pay for it.
 CREATE INDEX {p}outbox_retrying ON {p}outbox (topic, key) WHERE next_attempt_at IS NOT NULL;
 
 CREATE TABLE {p}outbox_published (
@@ -47,7 +59,7 @@ CREATE TABLE {p}lease (
 CREATE TABLE {p}inbox (
     consumer_group TEXT    NOT NULL,
     message_id     TEXT    NOT NULL,
-    handled_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    handled_at     INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, message_id)
 ) WITHOUT ROWID;
 
@@ -62,7 +74,6 @@ CREATE TABLE {p}dead_letter (
     kind               TEXT    NOT NULL,
     mode               TEXT    NOT NULL,
     headers            TEXT    NOT NULL,
-    payload            BLOB    NOT NULL,
     created_at         INTEGER NOT NULL,
     outbox_id          INTEGER,
     status             TEXT    NOT NULL CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
@@ -72,11 +83,13 @@ CREATE TABLE {p}dead_letter (
     redrives           INTEGER NOT NULL DEFAULT 0,
     original_partition INTEGER,
     original_offset    INTEGER,
-    first_seen         INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
-    last_attempt       INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    first_seen         INTEGER NOT NULL DEFAULT ({now}),
+    last_attempt       INTEGER NOT NULL DEFAULT ({now}),
+    payload            BLOB    NOT NULL,
     UNIQUE (consumer_group, message_id)
 );
 CREATE INDEX {p}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
+CREATE INDEX {p}dead_letter_to_handle ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
 CREATE INDEX {p}dead_letter_message ON {p}dead_letter (message_id);
 
 -- A key that waits behind a dead letter.
@@ -84,13 +97,13 @@ CREATE TABLE {p}held_key (
     consumer_group TEXT    NOT NULL,
     topic          TEXT    NOT NULL,
     key            TEXT    NOT NULL,
-    since          INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    since          INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, topic, key)
 ) WITHOUT ROWID;
 
 CREATE TABLE {p}audit (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
-    at             INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    at             INTEGER NOT NULL DEFAULT ({now}),
     actor          TEXT    NOT NULL,
     action         TEXT    NOT NULL,
     dead_letter_id INTEGER NOT NULL,

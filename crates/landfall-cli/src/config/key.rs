@@ -1,0 +1,95 @@
+//! Every key of the configuration, in the order of `config/default.toml`.
+//!
+//! A key's path, type, range and field stand in one line; nothing else has to know it.
+
+use std::time::Duration;
+
+use super::value::{Problem, Value};
+use super::{Config, LogFormat};
+
+/// One key: `section.name`, and how a value gets into the configuration.
+pub(super) struct Key {
+    pub(super) path: &'static str,
+    pub(super) set: fn(&mut Config, &Value<'_>) -> Result<(), Problem>,
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+macro_rules! keys {
+    ($($path:literal => $($field:ident).+ = |$value:ident| $read:expr;)*) => {
+        const KEYS: &[Key] = &[$(Key {
+            path: $path,
+            set: |config, $value| {
+                config.$($field).+ = $read;
+                Ok(())
+            },
+        }),*];
+    };
+}
+
+keys! {
+    "database.url"             => database.url = |value| value.address()?;
+    "database.prefix"          => database.prefix = |value| value.parsed()?;
+    "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
+    "database.auto_migrate"    => database.auto_migrate = |value| value.flag()?;
+    "broker.url"               => broker.url = |value| value.address()?;
+    "broker.partitions"        => broker.partitions = |value| value.whole(1, 1024)? as u32;
+    "relay.batch"              => relay.batch = |value| value.whole(1, 10_000)? as usize;
+    "relay.lease_ms"           => relay.lease = |value| millis(value, 500, HOUR_MS)?;
+    "relay.poll_max_ms"        => relay.poll_max = |value| millis(value, 10, HOUR_MS)?;
+    "relay.backoff_first_ms"   => relay.backoff.first = |value| millis(value, 1, 24 * HOUR_MS)?;
+    "relay.backoff_cap_ms"     => relay.backoff.cap = |value| millis(value, 1, 24 * HOUR_MS)?;
+    "relay.max_attempts"       => relay.backoff.max_attempts = |value| value.whole(1, 1_000_000)? as u32;
+    "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
+    "http.listen"              => http.listen = |value| value.socket_address()?;
+    "http.request_timeout_ms"  => http.request_timeout = |value| millis(value, 100, HOUR_MS)?;
+    "http.stop_timeout_ms"     => http.stop_timeout = |value| millis(value, 0, HOUR_MS)?;
+    "auth.tokens"              => auth.tokens = |value| super::token::read(value)?;
+    "log.level"                => log.level = |value| value.log_level()?;
+    "log.format"               => log.format = |value| value.one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?;
+}
+
+fn millis(value: &Value<'_>, least: u64, most: u64) -> Result<Duration, Problem> {
+    value.whole(least, most).map(Duration::from_millis)
+}
+
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.path)
+}
+
+pub(super) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The sections, each once.
+pub(super) fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = paths().filter_map(|path| Some(path.split_once('.')?.0)).collect();
+    sections.dedup();
+    sections
+}
+
+/// The known key that somebody who wrote `path` may have meant, whether or not they wrote the section.
+pub(super) fn nearest(path: &str) -> Option<&'static str> {
+    let likeness = |known: &&'static str| {
+        let name = known.split_once('.').map_or(*known, |(_, name)| name);
+        strsim::jaro_winkler(path, known).max(strsim::jaro_winkler(path, name))
+    };
+    closest(path, paths(), |known| likeness(&known))
+}
+
+/// The most alike of `known`, if it is alike enough to be worth a suggestion.
+pub(super) fn closest<'a>(
+    text: &str,
+    known: impl Iterator<Item = &'a str>,
+    likeness: impl Fn(&'a str) -> f64,
+) -> Option<&'a str> {
+    const WORTH_SAYING: f64 = 0.8;
+    if text.is_empty() {
+        return None;
+    }
+    known
+        .map(|candidate| (likeness(candidate), candidate))
+        .filter(|(likeness, _)| *likeness >= WORTH_SAYING)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, candidate)| candidate)
+}

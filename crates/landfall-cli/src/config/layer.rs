@@ -1,0 +1,175 @@
+//! The layers over the defaults: a file, the environment, flags.
+//!
+//! Each becomes a list of settings that remember where they stand, so that every refusal can say it.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+use super::value::{Given, Problem, Value};
+use super::{Config, key};
+use crate::error::{Error, Result};
+
+/// Names the configuration file, like `--config`.
+pub(super) const FILE_VARIABLE: &str = "LANDFALL_CONFIG";
+
+const PREFIX: &str = "LANDFALL_";
+
+/// Short names for what is set most often.
+const ALIASES: &[(&str, &str)] = &[("LANDFALL_LISTEN", "http.listen")];
+
+/// Variables that begin like ours and are not configuration: they steer the test servers.
+const FOREIGN: &str = "LANDFALL_TEST_";
+
+/// One key, the value somebody gave it, and where.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) path: String,
+    given: Given,
+    /// `landfall.toml, line 3`, `LANDFALL_RELAY_BATCH`, `--listen`.
+    origin: String,
+}
+
+impl Setting {
+    pub(super) fn apply(&self, config: &mut Config, environment: &Environment) -> Result<()> {
+        let Some(key) = key::find(&self.path) else { return Err(self.unknown()) };
+        let value = Value { given: &self.given, environment };
+        (key.set)(config, &value)
+            .map_err(|Problem(rest)| Error::wrong_use(format!("{}: {}{rest}", self.origin, self.path)))
+    }
+
+    fn unknown(&self) -> Error {
+        let (origin, path) = (&self.origin, &self.path);
+        let sections = key::sections();
+        Error::wrong_use(if sections.contains(&path.as_str()) {
+            format!("{origin}: {path} is a section; write [{path}] and its keys below")
+        } else if let Some(nearest) = key::nearest(path) {
+            format!("{origin}: unknown key {path:?}; did you mean {nearest:?}?")
+        } else {
+            format!("{origin}: unknown key {path:?}; the sections are {}", sections.join(", "))
+        })
+    }
+}
+
+/// The settings of a file, in its order.
+pub(super) fn from_toml(file: &str, text: &str) -> Result<Vec<Setting>> {
+    let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+    let broken = |error: toml::de::Error| {
+        let place = error.span().map_or_else(String::new, |span| format!(", line {}", line(span.start)));
+        Error::wrong_use(format!("{file}{place}: the configuration is not TOML: {}", error.message()))
+    };
+    // Once with places, for the lines, and once as plain values.
+    let places = DeTable::parse(text).map_err(broken)?;
+    let values: toml::Table = toml::from_str(text).map_err(broken)?;
+
+    let mut found = Vec::new();
+    for (section, content) in places.get_ref() {
+        let name = section.get_ref().as_ref();
+        match content.get_ref() {
+            DeValue::Table(keys) if !keys.is_empty() => {
+                for key in keys.keys() {
+                    let value = values.get(name).and_then(|keys| keys.get(key.get_ref().as_ref()));
+                    found.push((key.span().start, format!("{name}.{}", key.get_ref()), value));
+                }
+            }
+            // An empty section changes nothing, as long as it is one of ours.
+            DeValue::Table(_) if key::sections().contains(&name) => {}
+            _ => found.push((section.span().start, name.to_owned(), values.get(name))),
+        }
+    }
+    found.sort_by_key(|(at, ..)| *at);
+    let setting = |(at, path, value): (usize, String, Option<&toml::Value>)| {
+        let given = Given::Toml(value?.clone());
+        Some(Setting { path, given, origin: format!("{file}, line {}", line(at)) })
+    };
+    Ok(found.into_iter().filter_map(setting).collect())
+}
+
+/// The process's environment, or a test's.
+#[derive(Debug)]
+pub(crate) struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    pub(crate) fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(variables.into_iter().collect())
+    }
+
+    /// Variables that are not UTF-8 are none of ours.
+    pub(crate) fn of_this_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self(std::env::vars_os().filter_map(text).collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+
+    pub(super) fn settings(&self) -> Result<Vec<Setting>> {
+        let ours = self.0.iter().filter(|(name, _)| {
+            name.starts_with(PREFIX) && !name.starts_with(FOREIGN) && name.as_str() != FILE_VARIABLE
+        });
+        let setting = |(name, value): (&String, &String)| {
+            let path = path_of(name).ok_or_else(|| unknown_variable(name))?;
+            Ok(Setting { path: path.to_owned(), given: Given::Text(value.clone()), origin: name.clone() })
+        };
+        ours.map(setting).collect()
+    }
+}
+
+fn variable_of(path: &str) -> String {
+    format!("{PREFIX}{}", path.replace('.', "_").to_ascii_uppercase())
+}
+
+fn path_of(variable: &str) -> Option<&'static str> {
+    let alias = ALIASES.iter().find(|(name, _)| *name == variable).map(|(_, path)| *path);
+    alias.or_else(|| key::paths().find(|path| variable_of(path) == variable))
+}
+
+fn unknown_variable(name: &str) -> Error {
+    let known: Vec<String> = key::paths().map(variable_of).collect();
+    let nearest = key::closest(name, known.iter().map(String::as_str), |known| {
+        // Without the prefix that they all share, which would make everything look alike.
+        strsim::jaro_winkler(name.trim_start_matches(PREFIX), known.trim_start_matches(PREFIX))
+    });
+    let hint = nearest.map_or_else(
+        || "a key is LANDFALL_, its section, _ and its name".to_owned(),
+        |nearest| format!("did you mean {nearest}?"),
+    );
+    Error::wrong_use(format!("the environment variable {name} names no key; {hint}"))
+}
+
+/// A flag that stands for a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Flag {
+    flag: &'static str,
+    path: &'static str,
+    text: String,
+}
+
+impl Flag {
+    pub(crate) fn new(flag: &'static str, path: &'static str, text: impl Into<String>) -> Self {
+        Self { flag, path, text: text.into() }
+    }
+
+    pub(super) fn setting(&self) -> Setting {
+        Setting { path: self.path.to_owned(), given: Given::Text(self.text.clone()), origin: self.flag.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_keys_share_a_variable() {
+        let mut variables: Vec<String> = key::paths().map(variable_of).collect();
+        variables.extend(ALIASES.iter().map(|(name, _)| (*name).to_owned()));
+        variables.sort();
+        let all = variables.len();
+        variables.dedup();
+        assert_eq!(variables.len(), all);
+        assert!(ALIASES.iter().all(|(_, path)| key::find(path).is_some()));
+    }
+}

@@ -1,0 +1,65 @@
+//! The private PostgreSQL server: what it survives, and that nothing survives it.
+
+use std::time::Duration;
+
+use landfall_testkit::eventually;
+use landfall_testkit::servers::{PostgresServer, fresh_postgres_database, postgres};
+use sqlx::{Connection, PgConnection};
+
+#[tokio::test]
+async fn every_call_gives_a_new_empty_database() {
+    let (Some(one), Some(two)) = (fresh_postgres_database().await, fresh_postgres_database().await) else { return };
+    assert_ne!(one, two);
+    let mut connection = PgConnection::connect(&one).await.unwrap();
+    sqlx::query("CREATE TABLE only_here (id integer)").execute(&mut connection).await.unwrap();
+    let mut other = PgConnection::connect(&two).await.unwrap();
+    assert!(sqlx::query("SELECT * FROM only_here").execute(&mut other).await.is_err());
+}
+
+#[tokio::test]
+async fn what_was_committed_is_there_after_kill_9_and_restart() {
+    if postgres().await.is_none() {
+        return;
+    }
+    let server = PostgresServer::start().await.unwrap();
+    let url = server.fresh_database().await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    sqlx::query("CREATE TABLE kept AS SELECT 42 AS answer").execute(&mut connection).await.unwrap();
+
+    server.kill_9().await.unwrap();
+    assert!(sqlx::query("SELECT 1").execute(&mut connection).await.is_err());
+    assert!(PgConnection::connect(&url).await.is_err());
+
+    server.restart().await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let answer: i32 = sqlx::query_scalar("SELECT answer FROM kept").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(answer, 42);
+}
+
+#[tokio::test]
+async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
+    if postgres().await.is_none() {
+        return;
+    }
+    let server = PostgresServer::start().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    server.pause().await.unwrap();
+    let mut answer = tokio::spawn(async move { sqlx::query("SELECT 1").execute(&mut connection).await });
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut answer).await.is_err());
+    server.resume().await.unwrap();
+    answer.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
+    if postgres().await.is_none() {
+        return;
+    }
+    let server = PostgresServer::start().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
+    let port = server.port();
+    drop(server);
+    assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
+    eventually(Duration::from_secs(5), "the folder is removed", async || !std::path::Path::new(&folder).exists()).await;
+}

@@ -1,0 +1,67 @@
+//! What a service writes: the effect of one message, inside the inbox transaction.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use landfall_core::{Database, Failure, Message, OutboxWriter, Result};
+
+/// Called once the transaction knows that the message is new. Whatever it writes through
+/// [`Context::connection`] commits together with the inbox row; an error rolls both back.
+///
+/// Implemented by types, and by functions and closures that return a boxed future:
+///
+/// ```ignore
+/// let handler = |context: Context<'_, Postgres>| Box::pin(async move {
+///     sqlx::query("…").execute(&mut *context.connection).await?;
+///     Ok(())
+/// });
+/// ```
+pub trait Handler<D: Database>: Send + Sync + 'static {
+    /// `Err(Failure)` with the verdict `Retry` is tried again with backoff and parked after the maximum; with the
+    /// verdict `Park` it is parked at once. Any `std::error::Error` becomes a retry through `?`.
+    fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a;
+}
+
+impl<D, F> Handler<D> for F
+where
+    D: Database,
+    F: for<'a> Fn(Context<'a, D>) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync + 'static,
+{
+    fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
+        self(context)
+    }
+}
+
+/// What a handler works with.
+pub struct Context<'a, D: Database> {
+    pub message: &'a Message,
+    /// The inbox transaction. Never commit or roll it back yourself.
+    pub connection: &'a mut D::Connection,
+    /// This try, counted from 1.
+    pub attempt: u32,
+    pub(super) database: &'a D,
+    pub(super) after_commit: &'a mut AfterCommit,
+}
+
+/// Runs once the effect has committed.
+pub(super) type AfterCommit = Option<Box<dyn FnOnce() + Send>>;
+
+impl<D: OutboxWriter> Context<'_, D> {
+    /// Sends a message as part of the effect, through the outbox of the same database: it goes out if and only if
+    /// the effect commits.
+    pub async fn enqueue(&mut self, message: &Message) -> Result<()> {
+        self.database.enqueue(self.connection, std::slice::from_ref(message)).await?;
+        let database = self.database.clone();
+        *self.after_commit = Some(Box::new(move || database.wake()));
+        Ok(())
+    }
+}
+
+impl<D: Database> fmt::Debug for Context<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("message", &self.message.id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! What one outcome means for one row: pure, so that every case can be tested.
+
+use landfall_core::{Backoff, Decision, ErrorCode, Outcome};
+
+/// `attempts` are the failed tries before this one. `None` leaves the row alone: it was not tried.
+pub(super) fn decide(outcome: &Outcome, attempts: u32, backoff: &Backoff, random: f64) -> Option<Decision> {
+    let (code, error, retriable) = match outcome {
+        Outcome::Accepted(_) => return Some(Decision::Published),
+        Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR => return None,
+        Outcome::Refused(refusal) => (refusal.code.clone(), refusal.reason.clone(), refusal.retriable),
+        Outcome::Unknown(reason) => (ErrorCode::UNKNOWN, reason.clone(), true),
+    };
+    let delay = if retriable { backoff.delay_after(attempts + 1, random) } else { None };
+    Some(match delay {
+        Some(after) => Decision::Retry { after, error: format!("{code}: {error}") },
+        None => Decision::Park { code, error },
+    })
+}
+
+/// The reason, if the broker as a whole is out of reach: then no message is to blame and none spends an attempt.
+pub(super) fn outage(outcomes: &[Outcome]) -> Option<&str> {
+    let mut reason = None;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Refused(refusal) if refusal.code == ErrorCode::UNAVAILABLE => {
+                reason.get_or_insert(refusal.reason.as_str());
+            }
+            Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR => {}
+            _ => return None,
+        }
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_core::Position;
+
+    use super::*;
+
+    const BACKOFF: Backoff =
+        Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(1), max_attempts: 3 };
+
+    fn decided(outcome: Outcome, attempts: u32) -> Option<Decision> {
+        decide(&outcome, attempts, &BACKOFF, 1.0)
+    }
+
+    #[test]
+    fn accepted_goes_and_a_successor_of_a_failure_stays() {
+        let accepted = Outcome::Accepted(Position { partition: 0, offset: 7 });
+        assert_eq!(decided(accepted, 0), Some(Decision::Published));
+        assert_eq!(decided(Outcome::behind_predecessor(), 0), None);
+    }
+
+    #[test]
+    fn a_retriable_refusal_and_an_unknown_are_tried_until_the_maximum() {
+        let refused = || Outcome::retry_later(ErrorCode::new("busy"), "full");
+        let retry = Decision::Retry { after: Duration::from_millis(200), error: "BUSY: full".into() };
+        assert_eq!(decided(refused(), 1), Some(retry));
+        assert_eq!(decided(refused(), 2), Some(Decision::Park { code: ErrorCode::new("BUSY"), error: "full".into() }));
+        assert!(matches!(decided(Outcome::Unknown("timeout".into()), 0), Some(Decision::Retry { .. })));
+        assert!(matches!(decided(Outcome::Unknown("timeout".into()), 2), Some(Decision::Park { .. })));
+    }
+
+    #[test]
+    fn what_will_never_be_taken_is_parked_at_once() {
+        let refused = Outcome::refuse(ErrorCode::TOO_LARGE, "2 MiB");
+        assert!(matches!(decided(refused, 0), Some(Decision::Park { .. })));
+    }
+
+    #[test]
+    fn an_outage_needs_every_outcome_to_say_so() {
+        let down = || Outcome::retry_later(ErrorCode::UNAVAILABLE, "refused");
+        assert_eq!(outage(&[down(), Outcome::behind_predecessor()]), Some("refused"));
+        assert_eq!(outage(&[down(), Outcome::Unknown("?".into())]), None);
+        assert_eq!(outage(&[]), None);
+    }
+}

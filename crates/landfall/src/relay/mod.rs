@@ -1,0 +1,172 @@
+//! Relay: what was committed reaches the broker, per key in order (P5).
+//!
+//! ```text
+//!   keeper ── leases of a fair share of the shards, renewed while it lives ──┐
+//!                                                                            ▼
+//!   next batch of the leased shards ─▶ publish ─▶ one outcome each ─▶ settle under the leases' epochs
+//! ```
+//!
+//! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: whoever takes the
+//! shard over reads the same rows again. A message may thus be published twice, never zero times, and the copies
+//! never put a key out of order at the effect: each copy comes after everything before it has been published once.
+
+mod decide;
+mod keeper;
+mod pass;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_core::{Backoff, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
+use tokio_util::sync::CancellationToken;
+
+use keeper::Keeper;
+use pass::{Pass, Progress};
+
+/// Moves messages from one outbox to one broker. Run as many as you like, in as many processes as you like.
+pub struct Relay {
+    queue: Arc<dyn OutboxQueue>,
+    leases: Arc<dyn Leases>,
+    publisher: Arc<dyn Publisher>,
+    options: Options,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Messages read, published and settled at a time.
+    pub batch: usize,
+    /// How long a relay may be silent before another takes its shards.
+    pub lease_ttl: Duration,
+    /// For a message the broker refused: delays between its tries, and how many tries before it is parked.
+    pub backoff: Backoff,
+    /// The longest pause between two looks at a quiet outbox, for writers that wake nobody.
+    pub poll_max: Duration,
+    /// Messages beyond these limits (plain SQL can write them) are parked instead of published.
+    pub limits: Limits,
+    /// Who holds the leases: must be new for every process.
+    pub holder: Holder,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            batch: 500,
+            lease_ttl: Duration::from_secs(10),
+            backoff: Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), max_attempts: 10 },
+            poll_max: Duration::from_millis(100),
+            limits: Limits::default(),
+            holder: Holder(format!("{}-{:08x}", std::process::id(), rand::random::<u32>())),
+        }
+    }
+}
+
+impl Relay {
+    pub fn new(
+        queue: Arc<dyn OutboxQueue>,
+        leases: Arc<dyn Leases>,
+        publisher: Arc<dyn Publisher>,
+        options: Options,
+    ) -> Self {
+        Self { queue, leases, publisher, options }
+    }
+
+    /// Works until `stop` is cancelled, then finishes the batch in flight and gives its leases back.
+    ///
+    /// A database or a broker that cannot be reached is waited for, with backoff; it is not an error. `Err` only for
+    /// what no waiting mends, such as a schema this build does not understand.
+    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let keeper =
+            Keeper::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, self.queue.shards());
+        let held = keeper.subscribe();
+        let working = keeper.working();
+        let keep = tokio::spawn(keeper.run(stop.clone()));
+
+        let pass = Pass { queue: &*self.queue, publisher: &*self.publisher, options: &self.options };
+        let result = self.work(&pass, held, working, &stop).await;
+
+        stop.cancel();
+        // The keeper gives the leases back as its last act; a panic in it has been logged by the runtime.
+        let _ = keep.await;
+        result
+    }
+
+    async fn work(
+        &self,
+        pass: &Pass<'_>,
+        held: keeper::Held,
+        working: keeper::Working,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let mut idle = Idle::new(self.options.poll_max);
+        let mut trouble = 0_u32;
+        while !stop.is_cancelled() {
+            let progress = {
+                // While this is held the keeper gives no shard away, so a shard changes hands between two passes.
+                let _busy = working.lock().await;
+                let leases: Vec<_> = held.borrow().iter().filter(|lease| lease.is_live()).cloned().collect();
+                pass.run(&leases).await
+            };
+            let pause = match progress {
+                Ok(Progress::Moved) => {
+                    (idle, trouble) = (Idle::new(self.options.poll_max), 0);
+                    continue;
+                }
+                Ok(Progress::Idle) => {
+                    trouble = 0;
+                    let at_most = idle.next_pause();
+                    tokio::select! { () = self.queue.wait(at_most) => {}, () = stop.cancelled() => {} }
+                    continue;
+                }
+                Ok(Progress::BrokerDown(reason)) => {
+                    trouble += 1;
+                    let pause = self.pause_after(trouble);
+                    tracing::warn!(%reason, ?pause, "the broker takes nothing; waiting");
+                    pause
+                }
+                Err(error) if error.is_temporary() => {
+                    trouble += 1;
+                    let pause = self.pause_after(trouble);
+                    tracing::warn!(%error, ?pause, "the outbox cannot be worked on; waiting");
+                    pause
+                }
+                Err(error) => return Err(error),
+            };
+            tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => {} }
+        }
+        Ok(())
+    }
+
+    /// An outage is nobody's fault in particular: it spends no message's attempts and has no maximum.
+    fn pause_after(&self, trouble: u32) -> Duration {
+        let endless = Backoff {
+            max_attempts: u32::MAX,
+            cap: self.options.backoff.cap.min(Duration::from_secs(5)),
+            ..self.options.backoff
+        };
+        endless.delay_after(trouble, rand::random()).unwrap_or(endless.cap)
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// How long to wait when there is nothing to do: short at first, since traffic comes in bursts.
+struct Idle {
+    pause: Duration,
+    cap: Duration,
+}
+
+impl Idle {
+    fn new(cap: Duration) -> Self {
+        Self { pause: Duration::from_millis(1), cap }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause.min(self.cap);
+        self.pause = (self.pause * 2).min(self.cap);
+        pause
+    }
+}
