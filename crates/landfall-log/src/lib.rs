@@ -1,1 +1,59 @@
-//! placeholder
+//! The embedded broker: append-only partitions on disk, in the process that uses them.
+//!
+//! A message is **accepted** when it stands in its partition's file and that file was synced; it survives a power cut.
+//! Readers never see a record before that. The path of a record, and of this crate's files:
+//!
+//! ```text
+//! publish ─▶ record ─▶ batch ─▶ writer ─▶ appender ─▶ segment          one thread writes, syncs once per group
+//!                                                        │
+//!            subscriber ◀─ tracker ◀─ lanes ◀─ cursor ◀──┘             only up to what was synced
+//!                              └─▶ group ─▶ flusher                    finished offsets, up to the first gap
+//! ```
+//!
+//! On disk:
+//!
+//! ```text
+//! format                              the version of everything below
+//! lock                                held, and naming its process, while a Log is open
+//! topics/<topic>/topic.json           how many partitions
+//! topics/<topic>/<partition>/<first offset>.segment
+//! groups/<group>/<topic>.json         how far a group has come
+//! ```
+//!
+//! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
+//!
+//! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
+//! served and never skipped. The one thing that is cut away is an unfinished tail: see [`mod@recovery`] for how it is
+//! told apart from damage. After the first write or sync that fails the log takes nothing more until it is reopened,
+//! because nobody knows what the failed call left behind.
+//!
+//! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
+
+mod appender;
+mod batch;
+mod broker;
+mod buffers;
+mod cursor;
+mod durable;
+mod flusher;
+mod format;
+mod group;
+mod lanes;
+mod lock;
+mod log;
+mod options;
+mod partition;
+mod publish;
+mod read_only;
+mod record;
+mod recovery;
+mod segment;
+mod subscriber;
+mod topic;
+mod topic_reader;
+mod tracker;
+mod writer;
+
+pub use log::Log;
+pub use options::Options;
+pub use read_only::ReadOnlyLog;

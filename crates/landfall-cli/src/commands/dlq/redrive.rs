@@ -1,0 +1,111 @@
+//! `landfall dlq redrive`.
+
+use clap::Args;
+use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven};
+
+use super::filter::Filter;
+use super::list;
+use crate::error::{Error, Result};
+use crate::output::Output;
+
+/// Put parked messages back: to their consumer, or to the relay if they were never published.
+///
+/// Needs a filter, or --all. Only parked ones are redriven; those that wait behind them follow by themselves, in order.
+/// Every redrive is written to the audit table under --actor.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall dlq redrive --id 17
+  landfall dlq redrive --topic orders --code HANDLER_ERROR --dry-run
+  landfall dlq redrive --group billing --limit 10 --actor maria
+  landfall dlq redrive --all")]
+pub(super) struct Redrive {
+    /// Every parked message.
+    #[arg(long)]
+    all: bool,
+    /// List what would be redriven, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// At most this many, oldest first; each in a transaction of its own. Without it all of them, in one transaction.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Who does this, for the audit table.
+    #[arg(long, env = "USER", hide_env_values = true, default_value = "unknown")]
+    actor: String,
+    /// One JSON object: redriven and skipped, as lists of ids. With --dry-run one object a line, as `dlq list` shows.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// What a dry run shows at most where no limit was given.
+const DRY_RUN_PAGE: usize = 1000;
+
+impl Redrive {
+    /// Before any connection is made: a redrive of everything must be asked for.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.all == self.filter.is_empty() {
+            return Ok(());
+        }
+        Err(Error::wrong_use(if self.all {
+            "--all redrives everything that is parked; leave it out to use the filter"
+        } else {
+            "say which dead letters to redrive with a filter such as --id or --topic, or use --all"
+        }))
+    }
+
+    pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
+        if self.dry_run {
+            return self.show(dead_letters).await;
+        }
+        let filter = self.filter.to_filter();
+        let done = match self.limit {
+            None => dead_letters.redrive(&filter, &self.actor).await?,
+            Some(limit) => {
+                let mut done = Redriven::default();
+                for letter in dead_letters.find(&parked(filter), limit as usize).await? {
+                    let one = DeadLetterFilter { id: Some(letter.id), ..Default::default() };
+                    let more = dead_letters.redrive(&one, &self.actor).await?;
+                    done.redriven.extend(more.redriven);
+                    done.skipped.extend(more.skipped);
+                }
+                done
+            }
+        };
+        self.report(&done)
+    }
+
+    async fn show(&self, dead_letters: &dyn DeadLetters) -> Result<()> {
+        let limit = self.limit.map_or(DRY_RUN_PAGE, |limit| limit as usize);
+        let found = match self.filter.to_filter() {
+            // Whoever asks for another status asks for something that no redrive touches.
+            filter if filter.status.is_some_and(|status| status != DeadLetterStatus::Parked) => Vec::new(),
+            filter => dead_letters.find(&parked(filter), limit).await?,
+        };
+        list::print(self.json, &found)
+    }
+
+    /// Nothing redriven is "not so" for somebody who named what to redrive, and fine for somebody who said all.
+    fn report(&self, done: &Redriven) -> Result<()> {
+        let mut output = Output::new();
+        if self.json {
+            output.json(done)?;
+        } else {
+            let skipped = match done.skipped.len() {
+                0 => String::new(),
+                count => format!("; {count} matched and were not parked"),
+            };
+            output.line(&format!("{} redriven{skipped}", done.redriven.len()))?;
+        }
+        output.flush()?;
+        match (self.all, done.redriven.len(), done.skipped.len()) {
+            (false, 0, 0) => Err(Error::not_so("no dead letter matches")),
+            (false, 0, _) => Err(Error::not_so("nothing was redriven: what matches is not parked")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn parked(filter: DeadLetterFilter) -> DeadLetterFilter {
+    DeadLetterFilter { status: filter.status.or(Some(DeadLetterStatus::Parked)), ..filter }
+}

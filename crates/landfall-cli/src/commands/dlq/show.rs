@@ -1,0 +1,105 @@
+//! `landfall dlq show`.
+
+use clap::Args;
+use landfall::{DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetters, MessageId};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::output::{Output, or_dash, shown};
+use crate::payload::Payload;
+
+/// Show one dead letter with its headers and its payload.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall dlq show 17
+  landfall dlq show 0197b1c2-8f3e-7c11-9d2b-6a5f0c3e9d10 --json | jq .payload")]
+pub(super) struct Show {
+    /// The number of the dead letter, or the id of its message (one message may have failed in several groups).
+    #[arg(value_name = "ID")]
+    which: Which,
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Which {
+    DeadLetter(DeadLetterId),
+    Message(MessageId),
+}
+
+impl std::str::FromStr for Which {
+    type Err = landfall::Error;
+
+    fn from_str(text: &str) -> landfall::Result<Self> {
+        let number = text.parse().map(Which::DeadLetter).ok();
+        number.or_else(|| text.parse().map(Which::Message).ok()).ok_or_else(|| {
+            landfall::Error::invalid(format!("{text:?} is neither the number of a dead letter nor a message id"))
+        })
+    }
+}
+
+/// What `--json` shows: the list's fields and the payload.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    letter: &'a DeadLetter,
+    #[serde(flatten)]
+    payload: Payload,
+}
+
+/// A message has at most one dead letter per group; more groups than this are not looked at on a screen.
+const MOST: usize = 100;
+
+impl Show {
+    pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
+        let (filter, name) = match self.which {
+            Which::DeadLetter(id) => (DeadLetterFilter { id: Some(id), ..Default::default() }, id.to_string()),
+            Which::Message(id) => (DeadLetterFilter { message_id: Some(id), ..Default::default() }, id.to_string()),
+        };
+        let found = dead_letters.find(&filter, MOST).await?;
+        if found.is_empty() {
+            return Err(Error::not_so(format!("there is no dead letter {name}")));
+        }
+        let mut output = Output::new();
+        for letter in &found {
+            let payload = Payload::of(&letter.payload);
+            if self.json {
+                output.json(&Whole { letter, payload })?;
+            } else {
+                print(&mut output, letter, &payload)?;
+            }
+        }
+        output.flush()
+    }
+}
+
+fn print(output: &mut Output, letter: &DeadLetter, payload: &Payload) -> Result<()> {
+    let origin = match (letter.original_partition, letter.original_offset) {
+        (Some(partition), Some(offset)) => format!("partition {partition}, offset {offset}"),
+        _ => "-".to_owned(),
+    };
+    let group = letter.group.as_ref().map_or_else(|| "- (the relay could not publish it)".into(), ToString::to_string);
+    for (name, value) in [
+        ("id", letter.id.to_string()),
+        ("status", letter.status.as_str().to_owned()),
+        ("message id", letter.message_id.to_string()),
+        ("group", group),
+        ("topic", letter.topic.to_string()),
+        ("key", or_dash(letter.key.as_ref())),
+        ("sequence", or_dash(letter.sequence)),
+        ("kind", letter.kind.clone()),
+        ("error code", letter.error_code.clone()),
+        ("error", letter.error.clone()),
+        ("attempts", letter.attempts.to_string()),
+        ("redrives", letter.redrives.to_string()),
+        ("origin", origin),
+        ("first seen", letter.first_seen.to_string()),
+        ("last attempt", letter.last_attempt.to_string()),
+        ("headers", letter.headers.to_string()),
+        ("payload", payload.for_people()),
+    ] {
+        output.line(&format!("{name:<13} {}", shown(&value)))?;
+    }
+    Ok(())
+}

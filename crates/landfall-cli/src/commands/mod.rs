@@ -1,0 +1,33 @@
+//! The verbs, one file each.
+
+mod dlq;
+mod migrate;
+mod outbox;
+mod serve;
+mod sources;
+mod topic;
+
+use clap::Subcommand;
+
+use crate::error::Result;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(serve::Serve),
+    Migrate(migrate::Migrate),
+    Outbox(outbox::Outbox),
+    Dlq(dlq::Dlq),
+    Topic(topic::Topic),
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> Result<()> {
+        match self {
+            Self::Serve(serve) => serve.run().await,
+            Self::Migrate(migrate) => migrate.run().await,
+            Self::Outbox(outbox) => outbox.run().await,
+            Self::Dlq(dlq) => dlq.run().await,
+            Self::Topic(topic) => topic.run().await,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The tables, and how they come to be: numbered migrations, applied in one transaction under the write lock.
+
+use async_trait::async_trait;
+use landfall_core::{Database, Error, ErrorKind, Result, Schema, SchemaState};
+use sqlx::{AssertSqlSafe, SqliteConnection};
+
+use crate::Sqlite;
+use crate::statements::expand;
+
+/// Version n is the n-th of these. A released one never changes; a change is a new one.
+const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_spine.sql")];
+
+const VERSIONS: &str = "CREATE TABLE {p}schema (
+    version    INTEGER PRIMARY KEY,
+    applied_at INTEGER NOT NULL DEFAULT ({now})
+);";
+
+#[async_trait]
+impl Schema for Sqlite {
+    fn ddl(&self) -> String {
+        format!("BEGIN IMMEDIATE;\n\n{}\nCOMMIT;\n", self.statements_from(0))
+    }
+
+    async fn state(&self) -> Result<SchemaState> {
+        let mut connection = self.inner.pool.acquire().await.map_err(self.cannot("read the schema's version"))?;
+        self.state_on(&mut connection).await
+    }
+
+    async fn migrate(&self) -> Result<bool> {
+        // The write lock comes first: whoever migrates at the same time waits here and then finds it done.
+        let mut transaction = self.begin().await?;
+        let state = self.state_on(&mut transaction).await?;
+        state.refuse_newer()?;
+        if state.found == state.expected {
+            return Ok(false);
+        }
+        let statements = AssertSqlSafe(self.statements_from(state.found as usize));
+        sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(|error| {
+            let error = self.cannot("make the tables")(error);
+            match error.kind() {
+                // Such as a table of this name that landfall did not make.
+                ErrorKind::Internal => {
+                    let sentence = "the tables could not be made beside what is there; choose another table prefix";
+                    Error::new(ErrorKind::Schema, sentence).with_source(error)
+                }
+                _ => error,
+            }
+        })?;
+        self.commit(transaction).await?;
+        tracing::info!(file = %self.inner.name, from = state.found, to = state.expected, "schema migrated");
+        Ok(true)
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.state().await?.require_current()
+    }
+}
+
+impl Sqlite {
+    /// What leads from version `found` to this build's.
+    fn statements_from(&self, found: usize) -> String {
+        let mut text = String::new();
+        if found == 0 {
+            text.push_str(&format!("{VERSIONS}\n\n"));
+        }
+        for (index, migration) in MIGRATIONS.iter().enumerate().skip(found) {
+            let version = index + 1;
+            text.push_str(&format!("{migration}\nINSERT INTO {{p}}schema (version) VALUES ({version});\n"));
+        }
+        expand(&text, &self.inner.prefix)
+    }
+
+    async fn state_on(&self, connection: &mut SqliteConnection) -> Result<SchemaState> {
+        let expected = MIGRATIONS.len() as i64;
+        let table = format!("{}schema", self.inner.prefix);
+        let exists = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)";
+        let exists: bool = sqlx::query_scalar(exists)
+            .bind(table)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(self.cannot("read the schema's version"))?;
+        if !exists {
+            return Ok(SchemaState { found: 0, expected });
+        }
+        let found = sqlx::query_scalar(self.sql().schema_version.clone())
+            .fetch_one(connection)
+            .await
+            .map_err(self.cannot("read the schema's version"))?;
+        Ok(SchemaState { found, expected })
+    }
+}

@@ -1,0 +1,80 @@
+//! Transactions: one writer at a time, in order of arrival.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use landfall_core::{Database, Error, ErrorKind, Result};
+use sqlx::SqliteConnection;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::Sqlite;
+use crate::error::translate_commit;
+use crate::open::WRITE_LOCK_TIMEOUT;
+
+/// A write transaction (`BEGIN IMMEDIATE`); dereferences to the connection, and rolls back when it is dropped.
+///
+/// It holds the write lock from the beginning, so nothing in it can fail because somebody else wrote in between. A
+/// task must not begin a second one while it holds the first: it would wait for itself, until the lock's timeout.
+pub struct Transaction {
+    // The order matters: a rollback is on its way before the next writer is let in.
+    transaction: sqlx::Transaction<'static, sqlx::Sqlite>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Deref for Transaction {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl Database for Sqlite {
+    type Connection = SqliteConnection;
+    type Transaction = Transaction;
+
+    async fn begin(&self) -> Result<Transaction> {
+        let writers = Arc::clone(&self.inner.writers);
+        let permit = match tokio::time::timeout(WRITE_LOCK_TIMEOUT, writers.acquire_owned()).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(closed)) => {
+                return Err(Error::new(ErrorKind::Internal, "the queue of writers is closed").with_source(closed));
+            }
+            Err(_) => return Err(self.write_lock_is_taken()),
+        };
+        let begun = self.inner.pool.begin_with("BEGIN IMMEDIATE").await;
+        let transaction = begun.map_err(self.cannot("begin a transaction"))?;
+        Ok(Transaction { transaction, _permit: permit })
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<()> {
+        let Transaction { transaction, _permit } = transaction;
+        transaction.commit().await.map_err(|error| translate_commit(&self.inner.name, error))
+    }
+}
+
+impl Sqlite {
+    fn write_lock_is_taken(&self) -> Error {
+        let (file, seconds) = (&self.inner.name, WRITE_LOCK_TIMEOUT.as_secs());
+        Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "another transaction of this process has been open in {file} for more than {seconds} s; keep \
+                 transactions short, and do not begin a second one while holding the first"
+            ),
+        )
+    }
+}
