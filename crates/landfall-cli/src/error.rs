@@ -14,6 +14,8 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) enum Error {
     /// The thing asked for is not so: not found, unreachable, in use, another schema. Exit code 1.
     NotSo(String),
+    /// Not so because somebody else holds what only one may hold; apart, because some verbs know a way round it.
+    InUse(String),
     /// The command was used wrongly: a flag, a key of the configuration, a value that can never be right. Exit code 2.
     WrongUse(String),
     /// Whoever read our output went away. Nobody is left to tell, and nothing is wrong. Exit code 0.
@@ -32,7 +34,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::NotSo(_) => ExitCode::from(1),
+            Self::NotSo(_) | Self::InUse(_) => ExitCode::from(1),
             Self::WrongUse(_) => ExitCode::from(2),
         }
     }
@@ -41,7 +43,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotSo(sentence) | Self::WrongUse(sentence) => f.write_str(sentence),
+            Self::NotSo(sentence) | Self::InUse(sentence) | Self::WrongUse(sentence) => f.write_str(sentence),
             Self::ReaderGone => f.write_str("the reader of the output went away"),
         }
     }
@@ -54,6 +56,7 @@ impl From<landfall::Error> for Error {
     fn from(error: landfall::Error) -> Self {
         match error.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => Self::WrongUse(error.to_string()),
+            ErrorKind::InUse => Self::InUse(error.to_string()),
             _ => Self::NotSo(error.to_string()),
         }
     }

@@ -1,11 +1,13 @@
 //! The `landfall` command and daemon.
 //!
 //! Data goes to stdout, everything else to stderr; the exit code is 0 for success, 1 for "the thing asked for is not
-//! so" and 2 for wrong use. One verb is one file in [`commands`]; [`stores`] picks adapters by URL; [`http`] is what
-//! the daemon answers.
+//! so" and 2 for wrong use. One verb is one file in [`commands`]; [`stores`] picks adapters by URL; [`daemon`] is what
+//! `serve` runs, and [`http`] what it answers.
 
 mod commands;
 mod config;
+mod demo;
+mod daemon;
 mod error;
 mod http;
 mod logging;

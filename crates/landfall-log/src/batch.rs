@@ -56,8 +56,6 @@ pub(crate) enum Defect {
         expected: u64,
         found: u64,
     },
-    /// The checksum is right: a newer build wrote it.
-    UnknownFields,
 }
 
 impl fmt::Display for Defect {
@@ -69,7 +67,6 @@ impl fmt::Display for Defect {
             Defect::Offset { expected, found } => {
                 write!(f, "the batch begins with offset {found} where {expected} belongs")
             }
-            Defect::UnknownFields => f.write_str("the batch uses fields that this build does not know"),
         }
     }
 }
@@ -121,36 +118,38 @@ impl BatchHeader {
         if crc32c::crc32c_append(salt, &batch[8..]).to_le_bytes() != batch[4..8] {
             return Err(Defect::Checksum);
         }
-        if batch[40..54] != NO_PRODUCER || batch[54..64] != REST {
-            return Err(Defect::UnknownFields);
-        }
         Ok(())
     }
+}
+
+/// Whether the batch at the beginning of `bytes` uses only fields that this build knows.
+pub(crate) fn is_understood(bytes: &[u8]) -> bool {
+    bytes.get(40..54) == Some(&NO_PRODUCER) && bytes.get(54..64) == Some(&REST)
 }
 
 fn field<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|index| header[at + index])
 }
 
-/// A batch whose checksum was right.
+/// A batch whose checksum was right, taken apart.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
-    pub(crate) records: Bytes,
+    pub(crate) records: Vec<Record>,
 }
 
 impl Batch {
-    /// Its records; `None` if the bytes do not divide into as many as the header says.
-    pub(crate) fn split(self) -> Option<impl ExactSizeIterator<Item = Record>> {
-        let (mut rest, count) = (self.records, self.header.count as usize);
-        if count == 0 || count > rest.len() / LENGTH_BYTES {
+    /// Takes `records` apart; `None` if they do not divide into as many as the header says.
+    pub(crate) fn split(header: BatchHeader, mut records: Bytes) -> Option<Self> {
+        let count = header.count as usize;
+        if count == 0 || count > records.len() / LENGTH_BYTES {
             return None;
         }
-        let mut records = Vec::with_capacity(count);
-        for offset in self.header.base_offset..self.header.next_offset() {
-            records.push(Record::split_off(&mut rest, offset)?);
+        let mut split = Vec::with_capacity(count);
+        for offset in header.base_offset..header.next_offset() {
+            split.push(Record::split_off(&mut records, offset)?);
         }
-        rest.is_empty().then(|| records.into_iter())
+        records.is_empty().then_some(Self { header, records: split })
     }
 }
 
@@ -177,7 +176,7 @@ mod tests {
         #[test]
         fn what_was_encoded_is_what_is_read(
             records in proptest::collection::vec(any::<u8>(), 0..200),
-            salt: u32, base_offset: u64, synced_before: u64,
+            (salt, base_offset, synced_before) in any::<(u32, u64, u64)>(),
         ) {
             let (header, bytes) = encoded(&records, salt, base_offset, synced_before);
             prop_assert_eq!(BatchHeader::peek(&bytes), Ok(header));
@@ -189,20 +188,20 @@ mod tests {
         #[test]
         fn one_flipped_bit_is_always_found(
             records in proptest::collection::vec(any::<u8>(), 1..200),
-            salt: u32,
+            salt in any::<u32>(),
             at in any::<proptest::sample::Index>(),
             bit in 0..8,
         ) {
             let (_, mut bytes) = encoded(&records, salt, 42, 40);
             let at = at.index(bytes.len());
-            bytes[at] ^= 1 << bit;
+            bytes[at] ^= 1_u8 << bit;
             prop_assert!(BatchHeader::peek(&bytes).and_then(|header| header.verify(salt, &bytes)).is_err());
         }
 
         #[test]
         fn any_bytes_at_all_are_a_defect_and_never_a_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
-            salt: u32,
+            salt in any::<u32>(),
         ) {
             if let Some(magic) = bytes.first_chunk_mut() {
                 *magic = MAGIC;
@@ -215,7 +214,7 @@ mod tests {
     fn a_count_that_the_records_do_not_bear_out_is_refused() {
         for (count, records) in [(0, &[0, 0, 0, 0][..]), (2, &[0, 0, 0, 0]), (1, &[0; 8]), (1, &[9, 0, 0, 0])] {
             let header = BatchHeader { length: 4, count, base_offset: 0, synced_before: 0, max_timestamp: 0 };
-            assert!(Batch { header, records: Bytes::from_static(records) }.split().is_none());
+            assert!(Batch::split(header, Bytes::from_static(records)).is_none());
         }
     }
 }

@@ -35,6 +35,15 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     sync_directory(parent(path)?)
 }
 
+/// Creates `path` and whatever is missing above it, durably.
+pub(crate) fn create_directories(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    create_directories(parent(path)?)?;
+    create_directory(path)
+}
+
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(failed("sync the folder", path))
 }
@@ -51,5 +60,9 @@ pub(crate) fn damaged(path: &Path, position: u64, what: impl std::fmt::Display) 
 }
 
 fn parent(path: &Path) -> Result<&Path> {
-    path.parent().ok_or_else(|| Error::new(ErrorKind::Internal, format!("{} has no folder", path.display())))
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
+        Some(parent) => Ok(parent),
+        None => Err(Error::invalid(format!("{} does not lie in a folder", path.display()))),
+    }
 }

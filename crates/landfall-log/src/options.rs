@@ -52,4 +52,9 @@ impl Options {
     pub(crate) fn record_limit(&self) -> usize {
         (self.segment_bytes as usize) - segment::HEADER_BYTES - batch::HEADER_BYTES
     }
+
+    /// The most bytes of records that are merged into one batch.
+    pub(crate) fn batch_limit(&self) -> usize {
+        self.record_limit().min(batch::MERGE_BYTES)
+    }
 }

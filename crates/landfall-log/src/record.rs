@@ -26,36 +26,46 @@ const NO_KEY: u32 = u32::MAX;
 const FIXED_BYTES: usize = 8 + 2 + 4 + 4;
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// Appends `message` to `buffer`, if its record has at most `limit` bytes; else leaves `buffer` as it was and
-/// answers with the bytes it would have.
-pub(crate) fn encode(
-    message: &Message,
-    stored: Timestamp,
-    limit: usize,
-    buffer: &mut Vec<u8>,
-) -> std::result::Result<(), usize> {
-    let headers = wire::headers(message, SOURCE);
-    let key = message.key.as_ref().map(|key| key.as_str().as_bytes());
-    let headers_length: usize = headers.iter().map(|(name, value)| 2 + 4 + name.len() + value.len()).sum();
-    let length = FIXED_BYTES + key.map_or(0, <[u8]>::len) + headers_length + message.payload.len();
-    if LENGTH_BYTES + length > limit {
-        return Err(LENGTH_BYTES + length);
+/// A message that is about to be encoded: how long its record will be is known, nothing was copied yet.
+pub(crate) struct Encoding<'a> {
+    message: &'a Message,
+    headers: Vec<(String, String)>,
+    /// Bytes after the length.
+    length: usize,
+}
+
+impl<'a> Encoding<'a> {
+    pub(crate) fn new(message: &'a Message) -> Self {
+        let headers = wire::headers(message, SOURCE);
+        let headers_length: usize = headers.iter().map(|(name, value)| 2 + 4 + name.len() + value.len()).sum();
+        let key_length = message.key.as_ref().map_or(0, |key| key.as_str().len());
+        let length = FIXED_BYTES + key_length + headers_length + message.payload.len();
+        Self { message, headers, length }
     }
-    buffer.reserve(LENGTH_BYTES + length);
-    buffer.extend_from_slice(&(length as u32).to_le_bytes());
-    buffer.extend_from_slice(&stored.as_millis().to_le_bytes());
-    buffer.extend_from_slice(&(headers.len() as u16).to_le_bytes());
-    buffer.extend_from_slice(&key.map_or(NO_KEY, |key| key.len() as u32).to_le_bytes());
-    buffer.extend_from_slice(&(message.payload.len() as u32).to_le_bytes());
-    buffer.extend_from_slice(key.unwrap_or_default());
-    for (name, value) in &headers {
-        buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
-        buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        buffer.extend_from_slice(name.as_bytes());
-        buffer.extend_from_slice(value.as_bytes());
+
+    /// Bytes of the whole record.
+    pub(crate) fn total_bytes(&self) -> usize {
+        LENGTH_BYTES + self.length
     }
-    buffer.extend_from_slice(&message.payload);
-    Ok(())
+
+    /// Appends the record to `buffer`. The caller has checked that it is not too large.
+    pub(crate) fn write(&self, stored: Timestamp, buffer: &mut Vec<u8>) {
+        let key = self.message.key.as_ref().map(|key| key.as_str().as_bytes());
+        buffer.reserve(self.total_bytes());
+        buffer.extend_from_slice(&(self.length as u32).to_le_bytes());
+        buffer.extend_from_slice(&stored.as_millis().to_le_bytes());
+        buffer.extend_from_slice(&(self.headers.len() as u16).to_le_bytes());
+        buffer.extend_from_slice(&key.map_or(NO_KEY, |key| key.len() as u32).to_le_bytes());
+        buffer.extend_from_slice(&(self.message.payload.len() as u32).to_le_bytes());
+        buffer.extend_from_slice(key.unwrap_or_default());
+        for (name, value) in &self.headers {
+            buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            buffer.extend_from_slice(name.as_bytes());
+            buffer.extend_from_slice(value.as_bytes());
+        }
+        buffer.extend_from_slice(&self.message.payload);
+    }
 }
 
 /// A stored record, still encoded: cheap to keep and to copy, since its bytes are shared with its batch.
@@ -142,7 +152,9 @@ mod tests {
         fn what_was_encoded_is_what_is_decoded(messages in proptest::collection::vec(any_message(), 1..6)) {
             let mut buffer = Vec::new();
             for message in &messages {
-                encode(message, Timestamp::now(), usize::MAX, &mut buffer).unwrap();
+                let (encoding, before) = (Encoding::new(message), buffer.len());
+                encoding.write(Timestamp::now(), &mut buffer);
+                prop_assert_eq!(buffer.len() - before, encoding.total_bytes());
             }
             let mut bytes = Bytes::from(buffer);
             for (offset, message) in messages.iter().enumerate() {
@@ -163,20 +175,10 @@ mod tests {
         #[test]
         fn a_record_that_was_cut_is_an_error(message in any_message(), cut in any::<proptest::sample::Index>()) {
             let mut buffer = Vec::new();
-            encode(&message, Timestamp::now(), usize::MAX, &mut buffer).unwrap();
+            Encoding::new(&message).write(Timestamp::now(), &mut buffer);
             let body = Bytes::from(buffer).slice(LENGTH_BYTES..);
             let record = Record { offset: 0, body: body.slice(..cut.index(body.len())) };
             prop_assert!(record.message(&topic()).is_err());
         }
-    }
-
-    #[test]
-    fn what_is_too_large_leaves_the_buffer_alone() {
-        let message = Message::new(topic(), vec![7; 1000]);
-        let mut buffer = vec![1, 2, 3];
-        let length = encode(&message, Timestamp::now(), 1000, &mut buffer).unwrap_err();
-        assert_eq!(buffer, [1, 2, 3]);
-        assert!(encode(&message, Timestamp::now(), length, &mut buffer).is_ok());
-        assert_eq!(buffer.len(), 3 + length);
     }
 }

@@ -1,4 +1,4 @@
--- {p} is the prefix with its schema, {b} the prefix alone.
+-- {p} is the prefix with its schema, {b} the prefix alone. Needs PostgreSQL 14 or newer.
 
 -- UUIDv7 for writers that only know SQL: 48 bits of milliseconds, then random bits of a version 4 with the version set to 7.
 CREATE FUNCTION {p}uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
@@ -44,11 +44,11 @@ INSERT INTO {p}outbox_published (shard) SELECT generate_series(0, 15);
 
 -- The same from SQL in one call, with a JSON payload; answers with the message's id.
 CREATE FUNCTION {p}publish(topic text, key text, payload jsonb, kind text DEFAULT 'message', headers jsonb DEFAULT '{}')
-RETURNS uuid LANGUAGE sql AS $$
+RETURNS uuid LANGUAGE sql BEGIN ATOMIC
     INSERT INTO {p}outbox (topic, key, payload, kind, headers)
     VALUES ($1, $2, convert_to($3::text, 'UTF8'), $4, $5)
-    RETURNING message_id
-$$;
+    RETURNING message_id;
+END;
 
 -- Free when holder is null. The epoch grows each time a lease changes hands, and every transition compares it.
 CREATE TABLE {p}lease (
@@ -88,13 +88,20 @@ CREATE TABLE {p}dead_letter (
     original_partition integer,
     original_offset    bigint,
     first_seen         timestamptz NOT NULL DEFAULT now(),
-    last_attempt       timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (consumer_group, message_id)
+    last_attempt       timestamptz NOT NULL DEFAULT now()
 );
+-- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
+-- because a key is held for each of them: a letter that stood for two keys would release only one.
+CREATE UNIQUE INDEX {b}dead_letter_of_group ON {p}dead_letter (consumer_group, message_id, topic, coalesce(key, ''))
+    WHERE consumer_group <> '';
+-- For the relay it is the row that counts: one id may have been enqueued twice, and each row is accounted for.
+CREATE UNIQUE INDEX {b}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {b}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
+CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
 CREATE INDEX {b}dead_letter_message ON {p}dead_letter (message_id);
 
--- A key that waits behind a dead letter. It exists to be locked: live traffic and the redrive meet on this row.
+-- A key that waits behind a dead letter. It exists to be locked: live traffic and the redrive meet on this row. Whoever
+-- adds to what stands behind it locks it too (DO UPDATE, never DO NOTHING), so that nobody removes it in between.
 CREATE TABLE {p}held_key (
     consumer_group text        NOT NULL,
     topic          text        NOT NULL,
@@ -112,3 +119,126 @@ CREATE TABLE {p}audit (
     message_id     uuid        NOT NULL,
     detail         text        NOT NULL DEFAULT ''
 );
+
+-- The relay's hot path, as functions because their plans must not depend on statistics: the outbox is empty at one moment
+-- and has a million rows at the next, and a plan cached for the first (a sequential scan, a sort) would read all of them
+-- for every batch; an estimate that is off would make PostgreSQL compile (jit) a query that takes half a millisecond.
+
+-- Rows of `shards` that are due, oldest first. STABLE: everything in it sees one snapshot, the caller's.
+CREATE FUNCTION {p}outbox_next(shards smallint[], at_most bigint) RETURNS SETOF {p}outbox
+LANGUAGE plpgsql STABLE ROWS 500
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    blocked_topics text[];
+    blocked_keys   text[];
+BEGIN
+    -- The order is that of outbox_retrying: with sorting off, no other index can be used to find these rows.
+    SELECT array_agg(blocked.topic), array_agg(blocked.key) INTO blocked_topics, blocked_keys FROM (
+        (SELECT o.topic, o.key FROM {p}outbox o
+         WHERE o.next_attempt_at > statement_timestamp() AND o.key IS NOT NULL
+         ORDER BY o.topic, o.key)
+        UNION ALL
+        SELECT held.topic, held.key FROM {p}held_key held WHERE held.consumer_group = ''
+    ) blocked;
+    RETURN QUERY
+        SELECT o.* FROM {p}outbox o
+        WHERE o.shard = ANY (shards)
+          AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= statement_timestamp())
+          AND (blocked_keys IS NULL OR o.key IS NULL
+               OR (o.topic, o.key) NOT IN (SELECT * FROM unnest(blocked_topics, blocked_keys)))
+        ORDER BY o.id
+        LIMIT at_most;
+END
+$$;
+
+-- Carries out what the relay decided, for rows of those shards whose lease is still held under the given epoch, and
+-- answers with the ids of the rows it changed. One call is one transaction and one round trip: a relay that is stopped
+-- half-way cannot leave the leases locked for the one that takes over.
+CREATE FUNCTION {p}outbox_settle(
+    lease_names text[], lease_holders text[], lease_epochs bigint[], lease_shards smallint[],
+    published bigint[],
+    retried bigint[], retry_seconds float8[], retry_errors text[],
+    parked bigint[], park_codes text[], park_errors text[]
+) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    live    smallint[];
+    part    bigint[];
+    settled bigint[] := '{}';
+BEGIN
+    -- A takeover in flight is waited for here and then seen; one that comes later waits for this transaction. In order
+    -- of name, as everywhere, so that nobody waits in a circle.
+    SELECT array_agg(held.shard) INTO live FROM (
+        SELECT given.shard
+        FROM unnest(lease_names, lease_holders, lease_epochs, lease_shards) AS given (name, holder, epoch, shard)
+        JOIN {p}lease lease USING (name, holder, epoch)
+        ORDER BY lease.name
+        FOR SHARE OF lease
+    ) held;
+    IF live IS NULL THEN
+        RETURN settled;
+    END IF;
+
+    IF cardinality(published) > 0 THEN
+        WITH gone AS (
+            DELETE FROM {p}outbox o WHERE o.id = ANY (published) AND o.shard = ANY (live) RETURNING o.id, o.shard
+        ), counted AS (
+            UPDATE {p}outbox_published total SET count = total.count + added.rows
+            FROM (SELECT gone.shard, count(*) AS rows FROM gone GROUP BY gone.shard ORDER BY gone.shard) added
+            WHERE total.shard = added.shard
+        )
+        SELECT coalesce(array_agg(gone.id), '{}') INTO settled FROM gone;
+    END IF;
+
+    IF cardinality(retried) > 0 THEN
+        WITH failed AS (
+            UPDATE {p}outbox o
+            SET attempts = o.attempts + 1,
+                next_attempt_at = clock_timestamp() + make_interval(secs => given.seconds),
+                last_error = given.error
+            FROM unnest(retried, retry_seconds, retry_errors) AS given (id, seconds, error)
+            WHERE o.id = ANY (retried) AND o.id = given.id AND o.shard = ANY (live)
+            RETURNING o.id
+        )
+        SELECT array_agg(failed.id) INTO part FROM failed;
+        settled := settled || part;
+    END IF;
+
+    IF cardinality(parked) > 0 THEN
+        WITH gone AS (
+            DELETE FROM {p}outbox o USING unnest(parked, park_codes, park_errors) AS given (id, code, error)
+            WHERE o.id = ANY (parked) AND o.id = given.id AND o.shard = ANY (live)
+            RETURNING o.*, given.code, given.error
+        ), letter AS (
+            INSERT INTO {p}dead_letter AS letter (
+                message_id, topic, key, sequence, kind, mode, headers, payload, created_at, outbox_id, status,
+                error_code, error, attempts)
+            SELECT gone.message_id, gone.topic, gone.key, gone.sequence, gone.kind, gone.mode, gone.headers,
+                gone.payload, gone.created_at, gone.id, 'parked', gone.code, gone.error, gone.attempts + 1
+            FROM gone ORDER BY gone.id
+            ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE
+            SET message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
+                sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode,
+                headers = excluded.headers, payload = excluded.payload, status = 'parked',
+                error_code = excluded.error_code, error = excluded.error,
+                attempts = letter.attempts + excluded.attempts, last_attempt = now()
+            RETURNING letter.id, letter.message_id, letter.topic, letter.key, letter.error, letter.outbox_id
+        ), held AS (
+            INSERT INTO {p}held_key AS held (consumer_group, topic, key)
+            SELECT DISTINCT '', letter.topic, letter.key FROM letter WHERE letter.key IS NOT NULL ORDER BY 2, 3
+            ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+            SELECT 'relay', 'park', letter.id, letter.message_id, letter.error FROM letter
+        )
+        SELECT array_agg(letter.outbox_id) INTO part FROM letter;
+        settled := settled || part;
+    END IF;
+
+    RETURN settled;
+END
+$$;

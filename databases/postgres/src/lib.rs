@@ -1,1 +1,161 @@
-//! placeholder
+//! Landfall's outbox, inbox, leases and dead letters on PostgreSQL (14 or newer), for transactions of sqlx.
+//!
+//! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool and
+//! the two background tasks that carry wake-ups between processes (see `signals.rs`), which end with the last clone.
+//!
+//! * `migrations/` holds the tables and the two functions of the relay's hot path; `schema.rs` applies them.
+//! * `statements.rs` holds every other statement. The table prefix is the only text that is ever pasted into SQL.
+//! * `outbox_writer.rs`, `outbox_queue.rs` and `outbox_view.rs`: the outbox for senders, for the relay, for people.
+//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`: the other ports, one file each.
+//!
+//! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
+
+mod database;
+mod dead_letter;
+mod error;
+mod inbox;
+mod lease;
+mod moment;
+mod outbox_queue;
+mod outbox_view;
+mod outbox_writer;
+mod row;
+mod schema;
+mod signals;
+mod statements;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
+
+use crate::signals::Signals;
+use crate::statements::Statements;
+
+/// How long [`Postgres::connect`] tries before it says that the server cannot be reached.
+const CONNECT_WITHIN: Duration = Duration::from_secs(4);
+/// How long a call waits for a connection of the pool.
+const ACQUIRE_WITHIN: Duration = Duration::from_secs(10);
+/// A connection that was idle for longer is tested before it is used. Testing each time would cost a round trip.
+const TEST_AFTER_IDLE: Duration = Duration::from_secs(1);
+
+/// What an application chooses about its tables and connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Before every table's name, with an optional schema.
+    pub prefix: TablePrefix,
+    pub limits: Limits,
+    /// Connections of the pool that [`Postgres::connect`] makes. Wake-ups use at most two more.
+    pub max_connections: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { prefix: TablePrefix::default(), limits: Limits::default(), max_connections: 10 }
+    }
+}
+
+/// A PostgreSQL database with Landfall's tables in it.
+#[derive(Clone)]
+pub struct Postgres {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: PgPool,
+    prefix: TablePrefix,
+    limits: Limits,
+    /// The server and the database as errors name them, without user and password.
+    place: String,
+    statements: Statements,
+    signals: Signals,
+}
+
+impl Postgres {
+    pub const CAPABILITIES: DatabaseCapabilities =
+        DatabaseCapabilities { concurrent_writers: true, wakes_across_processes: true };
+
+    /// Connects to `postgres://user:password@host:port/database`.
+    ///
+    /// Fails within five seconds and with kind `Unavailable` where nobody answers. The tables are not looked at: that
+    /// is what `Schema::check` and `Schema::migrate` are for.
+    pub async fn connect(url: &str, options: Options) -> Result<Self> {
+        let mut target: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
+            Error::invalid("the database URL is not of the form postgres://user:password@host:port/database")
+                .with_source(error)
+        })?;
+        if target.get_application_name().is_none() {
+            target = target.application_name("landfall");
+        }
+        let place = place(&target);
+        // A pool tries until its time is up and then only says that it is up; one connection by hand says why.
+        match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(&target)).await {
+            Ok(Ok(connection)) => drop(connection.close().await),
+            Ok(Err(error)) => return Err(error::translate(&place, "open a connection", error)),
+            Err(_) => {
+                let seconds = CONNECT_WITHIN.as_secs();
+                let sentence = format!("PostgreSQL at {place} did not answer within {seconds} seconds");
+                return Err(Error::new(ErrorKind::Unavailable, sentence));
+            }
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections.max(1))
+            .acquire_timeout(ACQUIRE_WITHIN)
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    if meta.idle_for > TEST_AFTER_IDLE {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
+            .connect_lazy_with(target);
+        Ok(Self::from_pool(pool, options))
+    }
+
+    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used).
+    pub fn from_pool(pool: PgPool, options: Options) -> Self {
+        let Options { prefix, limits, max_connections: _ } = options;
+        let target = pool.connect_options();
+        let place = place(&target);
+        let signals = Signals::new(&target, &prefix);
+        let statements = Statements::new(&prefix);
+        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals }) }
+    }
+
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    pub fn prefix(&self) -> &TablePrefix {
+        &self.inner.prefix
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.inner.statements
+    }
+
+    /// For `map_err`: what was being done, as the end of "PostgreSQL at … could not …".
+    fn could_not(&self, what: &'static str) -> impl FnOnce(sqlx::Error) -> Error + '_ {
+        move |error| error::translate(&self.inner.place, what, error)
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { place, prefix, .. } = &*self.inner;
+        f.debug_struct("Postgres").field("place", place).field("prefix", prefix).finish_non_exhaustive()
+    }
+}
+
+fn place(target: &PgConnectOptions) -> String {
+    let database = target.get_database().unwrap_or_else(|| target.get_username());
+    match target.get_socket() {
+        Some(socket) => format!("{}/{database}", socket.display()),
+        None => format!("{}:{}/{database}", target.get_host(), target.get_port()),
+    }
+}

@@ -85,11 +85,16 @@ CREATE TABLE {p}dead_letter (
     original_offset    INTEGER,
     first_seen         INTEGER NOT NULL DEFAULT ({now}),
     last_attempt       INTEGER NOT NULL DEFAULT ({now}),
-    payload            BLOB    NOT NULL,
-    UNIQUE (consumer_group, message_id)
+    payload            BLOB    NOT NULL
 );
+-- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
+-- because a key is held for each of them: a letter that stood for two keys would release only one.
+CREATE UNIQUE INDEX {p}dead_letter_of_group ON {p}dead_letter (consumer_group, message_id, topic, coalesce(key, ''))
+    WHERE consumer_group <> '';
+-- For the relay it is the row that counts: one id may have been enqueued twice, and each row is accounted for.
+CREATE UNIQUE INDEX {p}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {p}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
-CREATE INDEX {p}dead_letter_to_handle ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
+CREATE INDEX {p}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
 CREATE INDEX {p}dead_letter_message ON {p}dead_letter (message_id);
 
 -- A key that waits behind a dead letter.

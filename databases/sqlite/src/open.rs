@@ -1,4 +1,4 @@
-//! From a URL to a pool: the file and its folder made where they are missing, the settings that the promises need.
+//! From a URL to connections: the file and its folder made where they are missing, the settings that the promises need.
 
 use std::io;
 use std::path::Path;
@@ -17,8 +17,16 @@ pub(crate) const WRITE_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
-pub(crate) async fn pool(url: &str, max_connections: u32) -> Result<SqlitePool> {
-    let options = parse(url)?
+pub(crate) struct Pools {
+    pub(crate) pool: SqlitePool,
+    /// One connection that begins transactions, with its statements prepared and its pages at hand. It leaves the
+    /// waiting for the write lock to [`begin`](landfall_core::Database::begin).
+    pub(crate) writer: SqlitePool,
+}
+
+pub(crate) async fn pools(url: &str, max_connections: u32) -> Result<Pools> {
+    let (options, place) = parse(url)?;
+    let options = options
         .synchronous(SqliteSynchronous::Full)
         // Where fsync leaves data in the drive's cache (macOS), this does not; elsewhere it is without effect.
         .pragma("fullfsync", "ON")
@@ -28,42 +36,56 @@ pub(crate) async fn pool(url: &str, max_connections: u32) -> Result<SqlitePool> 
         .row_buffer_size(512);
     let pool = SqlitePoolOptions::new().test_before_acquire(false).acquire_timeout(WRITE_LOCK_TIMEOUT);
 
-    if is_in_memory(&options) {
-        // The one connection is the database: it must never be closed, and a second would see another database.
-        let pool = pool.max_connections(1).min_connections(1).idle_timeout(None).max_lifetime(None);
-        return pool.connect_with(options).await.map_err(|error| translate(url, "open a database", error));
-    }
-
     let name = options.get_filename().display().to_string();
-    let create = !url.contains("mode=");
+    let create = match place {
+        Place::Memory => {
+            // The one connection is the database: it must never be closed, and a second would see another database.
+            let pool = pool.max_connections(1).min_connections(1).idle_timeout(None).max_lifetime(None);
+            let opened = pool.connect_with(options).await;
+            let pool = opened.map_err(|error| translate(&name, "open a database", error))?;
+            return Ok(Pools { writer: pool.clone(), pool });
+        }
+        Place::File { create } => create,
+    };
     check_path(options.get_filename(), create)?;
-    prepare(&options, create || url.contains("mode=rwc"), &name).await?;
+    prepare(&options, create, &name).await?;
     // From here on a missing file is an error: whoever deletes it under us must not get an empty one in its place.
     let options = options.create_if_missing(false);
-    pool.max_connections(max_connections.max(1))
-        .connect_with(options)
-        .await
-        .map_err(|error| translate(&name, "open the database", error))
+    let writer = pool.clone().max_connections(1).connect_lazy_with(options.clone().busy_timeout(Duration::ZERO));
+    let opened = pool.max_connections(max_connections.max(1)).connect_with(options).await;
+    let pool = opened.map_err(|error| translate(&name, "open the database", error))?;
+    Ok(Pools { pool, writer })
 }
 
-/// Whether the database lives in the memory of this process alone.
-pub(crate) fn is_in_memory(options: &SqliteConnectOptions) -> bool {
-    options.get_filename() == Path::new(":memory:")
-        || options.to_url_lossy().query_pairs().any(|pair| pair == ("mode".into(), "memory".into()))
+/// Where a URL says that the database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Memory,
+    File { create: bool },
 }
 
-fn parse(url: &str) -> Result<SqliteConnectOptions> {
-    let options = if url.starts_with("sqlite:") || url == ":memory:" {
-        SqliteConnectOptions::from_str(url)
-            .map_err(|error| Error::invalid(format!("{url:?} is not a URL of a SQLite database")).with_source(error))?
-    } else {
+fn parse(url: &str) -> Result<(SqliteConnectOptions, Place)> {
+    if !(url.starts_with("sqlite:") || url == ":memory:") {
         // A plain path means itself, whatever percent signs and question marks are in it.
-        SqliteConnectOptions::new().filename(url)
+        return named(SqliteConnectOptions::new().filename(url), url, Place::File { create: true });
+    }
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|error| Error::invalid(format!("{url:?} is not a URL of a SQLite database")).with_source(error))?;
+    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+    let place = match parameters.split('&').find_map(|parameter| parameter.strip_prefix("mode=")) {
+        Some("memory") => Place::Memory,
+        _ if address.ends_with(":memory:") => Place::Memory,
+        Some(mode) => Place::File { create: mode == "rwc" },
+        None => Place::File { create: true },
     };
-    if options.get_filename().as_os_str().is_empty() && !is_in_memory(&options) {
+    named(options, url, place)
+}
+
+fn named(options: SqliteConnectOptions, url: &str, place: Place) -> Result<(SqliteConnectOptions, Place)> {
+    if options.get_filename().as_os_str().is_empty() && place != Place::Memory {
         return Err(Error::invalid(format!("{url:?} names no file; write sqlite:path/to/file.db")));
     }
-    Ok(options)
+    Ok((options, place))
 }
 
 fn check_path(path: &Path, create: bool) -> Result<()> {
@@ -71,18 +93,16 @@ fn check_path(path: &Path, create: bool) -> Result<()> {
         return Err(Error::invalid(format!("{} is a folder, not a SQLite database file", path.display())));
     }
     match path.parent() {
-        Some(folder) if create && !folder.as_os_str().is_empty() => {
-            std::fs::create_dir_all(folder).map_err(|error| {
-                let kind = match error.kind() {
-                    io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::PermissionDenied => {
-                        ErrorKind::Invalid
-                    }
-                    _ => ErrorKind::Unavailable,
-                };
-                let sentence = format!("the folder {} cannot be created for the database", folder.display());
-                Error::new(kind, sentence).with_source(error)
-            })
-        }
+        Some(folder) if create && !folder.as_os_str().is_empty() => std::fs::create_dir_all(folder).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::PermissionDenied => {
+                    ErrorKind::Invalid
+                }
+                _ => ErrorKind::Unavailable,
+            };
+            let sentence = format!("the folder {} cannot be created for the database", folder.display());
+            Error::new(kind, sentence).with_source(error)
+        }),
         _ => Ok(()),
     }
 }
@@ -110,14 +130,17 @@ mod tests {
 
     #[test]
     fn a_url_names_a_file_and_a_plain_path_means_itself() {
-        for (url, file) in [
-            ("sqlite:orders.db", "orders.db"),
-            ("sqlite://orders.db", "orders.db"),
-            ("sqlite:///var/lib/orders.db", "/var/lib/orders.db"),
-            ("sqlite:a%20b.db", "a b.db"),
-            ("data/a%20b?.db", "data/a%20b?.db"),
+        for (url, file, create) in [
+            ("sqlite:orders.db", "orders.db", true),
+            ("sqlite://orders.db", "orders.db", true),
+            ("sqlite:///var/lib/orders.db", "/var/lib/orders.db", true),
+            ("sqlite:a%20b.db", "a b.db", true),
+            ("sqlite:orders.db?mode=rw", "orders.db", false),
+            ("sqlite:orders.db?mode=rwc", "orders.db", true),
+            ("data/a%20b?mode=rw.db", "data/a%20b?mode=rw.db", true),
         ] {
-            assert_eq!(parse(url).unwrap().get_filename(), Path::new(file), "{url}");
+            let (options, place) = parse(url).unwrap();
+            assert_eq!((options.get_filename(), place), (Path::new(file), Place::File { create }), "{url}");
         }
         for url in ["sqlite:", "sqlite://", "", "sqlite:a.db?mode=nonsense"] {
             assert_eq!(parse(url).unwrap_err().kind(), ErrorKind::Invalid, "{url:?} was accepted");
@@ -126,10 +149,8 @@ mod tests {
 
     #[test]
     fn memory_is_recognised_however_it_is_spelled() {
-        for (url, in_memory) in
-            [("sqlite::memory:", true), (":memory:", true), ("sqlite://?mode=memory", true), ("sqlite:a.db", false)]
-        {
-            assert_eq!(is_in_memory(&parse(url).unwrap()), in_memory, "{url}");
+        for url in ["sqlite::memory:", ":memory:", "sqlite://:memory:", "sqlite://?mode=memory"] {
+            assert_eq!(parse(url).unwrap().1, Place::Memory, "{url}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::statements::expand;
 /// Version n is the n-th of these. A released one never changes; a change is a new one.
 const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_spine.sql")];
 
-const VERSIONS: &str = "CREATE TABLE {p}schema (
+const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS {p}schema (
     version    INTEGER PRIMARY KEY,
     applied_at INTEGER NOT NULL DEFAULT ({now})
 );";
@@ -34,7 +34,7 @@ impl Schema for Sqlite {
         if state.found == state.expected {
             return Ok(false);
         }
-        let statements = AssertSqlSafe(self.statements_from(state.found as usize));
+        let statements = AssertSqlSafe(self.statements_from(state.found));
         sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(|error| {
             let error = self.cannot("make the tables")(error);
             match error.kind() {
@@ -58,14 +58,10 @@ impl Schema for Sqlite {
 
 impl Sqlite {
     /// What leads from version `found` to this build's.
-    fn statements_from(&self, found: usize) -> String {
-        let mut text = String::new();
-        if found == 0 {
-            text.push_str(&format!("{VERSIONS}\n\n"));
-        }
-        for (index, migration) in MIGRATIONS.iter().enumerate().skip(found) {
-            let version = index + 1;
-            text.push_str(&format!("{migration}\nINSERT INTO {{p}}schema (version) VALUES ({version});\n"));
+    fn statements_from(&self, found: i64) -> String {
+        let mut text = format!("{VERSIONS}\n");
+        for (version, migration) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
+            text.push_str(&format!("\n{migration}\nINSERT INTO {{p}}schema (version) VALUES ({version});\n"));
         }
         expand(&text, &self.inner.prefix)
     }
@@ -82,7 +78,7 @@ impl Sqlite {
         if !exists {
             return Ok(SchemaState { found: 0, expected });
         }
-        let found = sqlx::query_scalar(self.sql().schema_version.clone())
+        let found = sqlx::query_scalar(self.statements().schema_version.clone())
             .fetch_one(connection)
             .await
             .map_err(self.cannot("read the schema's version"))?;

@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+mod demo;
 mod dlq;
 mod migrate;
 mod outbox;
@@ -13,21 +14,26 @@ use crate::error::Result;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Demo),
     Serve(serve::Serve),
     Migrate(migrate::Migrate),
     Outbox(outbox::Outbox),
     Dlq(dlq::Dlq),
     Topic(topic::Topic),
+    #[command(hide = true)]
+    DemoWorld(demo::DemoWorld),
 }
 
 impl Command {
     pub(crate) async fn run(self) -> Result<()> {
         match self {
+            Self::Demo(demo) => demo.run().await,
             Self::Serve(serve) => serve.run().await,
             Self::Migrate(migrate) => migrate.run().await,
             Self::Outbox(outbox) => outbox.run().await,
             Self::Dlq(dlq) => dlq.run().await,
             Self::Topic(topic) => topic.run().await,
+            Self::DemoWorld(world) => world.run().await,
         }
     }
 }

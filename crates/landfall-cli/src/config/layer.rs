@@ -99,7 +99,7 @@ impl Environment {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        Self(std::env::vars_os().filter_map(text).collect())
+        Self::new(std::env::vars_os().filter_map(text))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<String> {

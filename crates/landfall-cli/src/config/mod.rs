@@ -96,7 +96,7 @@ impl Default for Database {
 
 impl Default for Broker {
     fn default() -> Self {
-        Self { url: Address::new("log:landfall-data/log"), partitions: 8 }
+        Self { url: Address::new("log:landfall-data/log"), partitions: 4 }
     }
 }
 
@@ -105,7 +105,7 @@ impl Default for Relay {
         Self {
             batch: 500,
             lease: Duration::from_secs(10),
-            poll_max: Duration::from_secs(1),
+            poll_max: Duration::from_millis(100),
             backoff: landfall::Backoff {
                 first: Duration::from_millis(200),
                 cap: Duration::from_secs(30),

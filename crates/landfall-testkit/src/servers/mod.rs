@@ -2,7 +2,6 @@
 
 mod account;
 mod postgres;
-mod process_tree;
 mod watchdog;
 
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres};

@@ -14,9 +14,9 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::account::{self, Account};
-use super::process_tree;
 use super::watchdog::Watchdog;
 use crate::not_run::{current_test, not_run};
+use crate::process::tree as process_tree;
 
 /// Names a server to use in place of a private one.
 const URL_VARIABLE: &str = "LANDFALL_TEST_POSTGRES_URL";

@@ -28,9 +28,9 @@ pub(super) struct Redrive {
     /// At most this many, oldest first; each in a transaction of its own. Without it all of them, in one transaction.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Who does this, for the audit table.
-    #[arg(long, env = "USER", hide_env_values = true, default_value = "unknown")]
-    actor: String,
+    /// Who does this, for the audit table [default: $USER]
+    #[arg(long)]
+    actor: Option<String>,
     /// One JSON object: redriven and skipped, as lists of ids. With --dry-run one object a line, as `dlq list` shows.
     #[arg(long)]
     json: bool,
@@ -38,8 +38,8 @@ pub(super) struct Redrive {
     filter: Filter,
 }
 
-/// What a dry run shows at most where no limit was given.
-const DRY_RUN_PAGE: usize = 1000;
+/// What a dry run reads at a time.
+const PAGE: usize = 1000;
 
 impl Redrive {
     /// Before any connection is made: a redrive of everything must be asked for.
@@ -59,13 +59,15 @@ impl Redrive {
             return self.show(dead_letters).await;
         }
         let filter = self.filter.to_filter();
+        let user = || std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
+        let actor = self.actor.clone().unwrap_or_else(user);
         let done = match self.limit {
-            None => dead_letters.redrive(&filter, &self.actor).await?,
+            None => dead_letters.redrive(&filter, &actor).await?,
             Some(limit) => {
                 let mut done = Redriven::default();
                 for letter in dead_letters.find(&parked(filter), limit as usize).await? {
                     let one = DeadLetterFilter { id: Some(letter.id), ..Default::default() };
-                    let more = dead_letters.redrive(&one, &self.actor).await?;
+                    let more = dead_letters.redrive(&one, &actor).await?;
                     done.redriven.extend(more.redriven);
                     done.skipped.extend(more.skipped);
                 }
@@ -76,12 +78,20 @@ impl Redrive {
     }
 
     async fn show(&self, dead_letters: &dyn DeadLetters) -> Result<()> {
-        let limit = self.limit.map_or(DRY_RUN_PAGE, |limit| limit as usize);
-        let found = match self.filter.to_filter() {
-            // Whoever asks for another status asks for something that no redrive touches.
-            filter if filter.status.is_some_and(|status| status != DeadLetterStatus::Parked) => Vec::new(),
-            filter => dead_letters.find(&parked(filter), limit).await?,
+        let mut filter = parked(self.filter.to_filter());
+        // Whoever asks for another status asks for something that no redrive touches.
+        let mut missing = match filter.status {
+            Some(DeadLetterStatus::Parked) => self.limit.map_or(usize::MAX, |limit| limit as usize),
+            _ => 0,
         };
+        let mut found = Vec::new();
+        while missing > 0 {
+            let page = dead_letters.find(&filter, missing.min(PAGE)).await?;
+            let Some(last) = page.last() else { break };
+            filter.after = Some(last.id);
+            missing -= page.len();
+            found.extend(page);
+        }
         list::print(self.json, &found)
     }
 

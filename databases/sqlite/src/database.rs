@@ -3,14 +3,18 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use landfall_core::{Database, Error, ErrorKind, Result};
 use sqlx::SqliteConnection;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Sqlite;
-use crate::error::translate_commit;
+use crate::error::{is_busy, translate_commit};
 use crate::open::WRITE_LOCK_TIMEOUT;
+
+/// Between two tries to get the write lock while another process has it: a transaction of it takes about that long.
+const WRITE_LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A write transaction (`BEGIN IMMEDIATE`); dereferences to the connection, and rolls back when it is dropped.
 ///
@@ -55,9 +59,17 @@ impl Database for Sqlite {
             }
             Err(_) => return Err(self.write_lock_is_taken()),
         };
-        let begun = self.inner.pool.begin_with("BEGIN IMMEDIATE").await;
-        let transaction = begun.map_err(self.cannot("begin a transaction"))?;
-        Ok(Transaction { transaction, _permit: permit })
+        let started = Instant::now();
+        loop {
+            match self.inner.writer.begin_with("BEGIN IMMEDIATE").await {
+                Ok(transaction) => return Ok(Transaction { transaction, _permit: permit }),
+                // Another process is writing.
+                Err(error) if is_busy(&error) && started.elapsed() < WRITE_LOCK_TIMEOUT => {
+                    tokio::time::sleep(WRITE_LOCK_PAUSE).await;
+                }
+                Err(error) => return Err(self.cannot("begin a transaction")(error)),
+            }
+        }
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<()> {

@@ -1,5 +1,5 @@
-//! A server's processes: it and its children, found in `/proc`. Where there is no `/proc` only the server itself is
-//! known, and its children notice by themselves that it is gone.
+//! A process and its children, found in `/proc`. Where there is no `/proc` only the process itself is known, and a
+//! server's children notice by themselves that it is gone.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// `parent` and its children, the parent first.
-pub(super) fn family(parent: i32) -> Vec<i32> {
+pub(crate) fn family(parent: i32) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten();
     let children = processes.filter_map(|entry| {
         let process = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -20,7 +20,7 @@ pub(super) fn family(parent: i32) -> Vec<i32> {
 }
 
 /// Sends `signal` to each, in order; one that has ended meanwhile is no error.
-pub(super) fn signal(processes: &[i32], signal: Signal) -> Result<()> {
+pub(crate) fn signal(processes: &[i32], signal: Signal) -> Result<()> {
     for process in processes {
         match kill(Pid::from_raw(*process), signal) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -34,22 +34,27 @@ pub(super) fn signal(processes: &[i32], signal: Signal) -> Result<()> {
 }
 
 /// Whether it runs; one that ended and was not waited for yet does not.
-pub(super) fn is_alive(process: i32) -> bool {
+pub(crate) fn is_alive(process: i32) -> bool {
     match status(process) {
         Some((state, _)) => state != 'Z',
         None => !std::path::Path::new("/proc/self").exists() && kill(Pid::from_raw(process), None).is_ok(),
     }
 }
 
-pub(super) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
+pub(crate) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
     let started = Instant::now();
     while processes.iter().any(|process| is_alive(*process)) {
         if started.elapsed() > Duration::from_secs(30) {
-            return Err(Error::new(ErrorKind::Internal, "a killed server process is still there after 30 seconds"));
+            return Err(Error::new(ErrorKind::Internal, "a killed process is still there after 30 seconds"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
+}
+
+/// Whether every thread of it stands still after SIGSTOP; where there is no `/proc` that is taken for granted.
+pub(crate) fn is_stopped(process: i32) -> bool {
+    status(process).is_none_or(|(state, _)| matches!(state, 'T' | 't'))
 }
 
 /// The state and the parent in `/proc/<process>/stat`. The name stands in brackets and may contain anything.

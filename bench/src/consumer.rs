@@ -1,0 +1,121 @@
+//! How fast effects happen: one transaction per message, with the inbox row and one row of effect in it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use landfall::consume::{Consumer, Context, Handler, Options};
+use landfall::{Failure, Message};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::Result;
+use crate::bare::{Bare, Table};
+use crate::contest::{self, Contestant, Pace, Turn, ensure_equal};
+use crate::supply::Supply;
+use crate::table::{Row, rate_rows};
+use crate::workload::{PAYLOAD_BYTES, group, message, topic};
+
+/// A consumer that takes longer than this for a turn is stuck, and the run ends with a sentence.
+const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+pub(crate) async fn measure<D: Bare>(database: &D, concurrency: usize, total: Duration) -> Result<Vec<Row>> {
+    let name = format!("consumer, {}, {concurrency} at a time", D::NAME);
+    let mut contestants: [Box<dyn Contestant>; 2] = [
+        Box::new(Landfall { database, concurrency, pace: Pace::guess(200.0) }),
+        Box::new(BareTransactions { database, concurrency, pace: Pace::guess(200.0) }),
+    ];
+    let turns = contest::hold(&name, total, &mut contestants).await?;
+    Ok(rate_rows(&name, "msg/s", &["one bare transaction each"], &turns))
+}
+
+/// The handler: one row of effect, through the inbox transaction.
+pub(crate) struct Effect;
+
+impl<D: Bare> Handler<D> for Effect {
+    async fn handle<'a>(&'a self, context: Context<'a, D>) -> Result<(), Failure> {
+        Ok(D::apply(context.connection, context.message).await?)
+    }
+}
+
+struct Landfall<'a, D> {
+    database: &'a D,
+    concurrency: usize,
+    pace: Pace,
+}
+
+#[async_trait]
+impl<D: Bare> Contestant for Landfall<'_, D> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let messages = messages(self.pace.operations(length))?;
+        let count = messages.len() as u64;
+        let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
+        let broker = Arc::new(Supply::new(messages, acknowledged));
+        let options = Options { concurrency: self.concurrency, ..Options::default() };
+        let consumer = Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
+        let stop = CancellationToken::new();
+
+        let started = Instant::now();
+        let consumer = tokio::spawn(consumer.run(stop.clone()));
+        let all = async {
+            for _ in 0..count {
+                acknowledgements.recv().await;
+            }
+        };
+        let finished = tokio::time::timeout(STUCK_AFTER, all).await;
+        let elapsed = started.elapsed();
+
+        stop.cancel();
+        consumer.await??;
+        finished.map_err(|_| format!("the consumer did not finish {count} messages in {STUCK_AFTER:?}"))?;
+        self.pace.learn(count, elapsed);
+        checked(self.database, count, elapsed).await
+    }
+}
+
+struct BareTransactions<'a, D> {
+    database: &'a D,
+    concurrency: usize,
+    pace: Pace,
+}
+
+#[async_trait]
+impl<D: Bare> Contestant for BareTransactions<'_, D> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let messages = messages(self.pace.operations(length))?;
+        let count = messages.len() as u64;
+        let messages = Arc::new(Mutex::new(messages.into_iter()));
+        let next = move || messages.lock().map(|mut messages| messages.next()).ok().flatten();
+
+        let started = Instant::now();
+        let mut tasks = JoinSet::<Result<()>>::new();
+        for _ in 0..self.concurrency {
+            let (database, next) = (self.database.clone(), next.clone());
+            tasks.spawn(async move {
+                while let Some(message) = next() {
+                    database.handle(&message).await?;
+                }
+                Ok(())
+            });
+        }
+        while let Some(finished) = tasks.join_next().await {
+            finished??;
+        }
+        let elapsed = started.elapsed();
+        self.pace.learn(count, elapsed);
+        checked(self.database, count, elapsed).await
+    }
+}
+
+fn messages(count: u64) -> Result<Vec<Message>> {
+    (0..count).map(|number| message(number, PAYLOAD_BYTES)).collect()
+}
+
+/// Every message has taken effect, once; then empty tables for whoever is next.
+async fn checked<D: Bare>(database: &D, count: u64, elapsed: Duration) -> Result<Turn> {
+    ensure_equal("rows in the inbox", database.count(Table::Inbox).await?, count)?;
+    ensure_equal("effects", database.count(Table::Effects).await?, count)?;
+    database.clear().await?;
+    Ok(Turn::Rate { operations: count, elapsed })
+}

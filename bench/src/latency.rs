@@ -1,0 +1,145 @@
+//! How long it takes from the call that commits a message until its effect has committed, through everything: outbox,
+//! relay, embedded log, consumer. At a modest rate, so that it is a time and not a queue.
+//!
+//! The peer does the same three durable things one after the other in one task, with nobody to wake: a transaction
+//! with the outbox row, a synced append, a transaction with the inbox row and the effect.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use landfall::log::{self, Log};
+use landfall::produce::Outbox;
+use landfall::{Broker, MessageId, consume, relay};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::Result;
+use crate::bare::{Bare, Table};
+use crate::consumer::Effect;
+use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::observed::Observed;
+use crate::table::{Row, latency_rows};
+use crate::workload::{PAYLOAD_BYTES, group, message, topic};
+
+const PER_SECOND: u32 = 100;
+/// An effect that has not happened after this long never will, and the run ends with a sentence.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Vec<Row>> {
+    let name = format!("commit → effect, {}, {PER_SECOND} msg/s", D::NAME);
+    let mut contestants: [Box<dyn Contestant>; 2] =
+        [Box::new(Landfall { database }), Box::new(StepByStep { database })];
+    let turns = contest::hold(&name, total, &mut contestants).await?;
+    Ok(latency_rows(&name, "the same three syncs in a row", &turns))
+}
+
+struct Landfall<'a, D> {
+    database: &'a D,
+}
+
+#[async_trait]
+impl<D: Bare> Contestant for Landfall<'_, D> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let folder = tempfile::tempdir()?;
+        let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
+        let broker: Arc<dyn Broker> = Arc::new(Log::open(folder.path(), log::Options::default())?);
+        let database = Arc::new(self.database.clone());
+        let relay = relay::Relay::new(database.clone(), database, broker.publisher(), relay::Options::default());
+        let broker = Arc::new(Observed::new(broker, acknowledged));
+        let options = consume::Options::default();
+        let consumer = consume::Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
+        let stop = CancellationToken::new();
+        let relay = tokio::spawn(relay.run(stop.clone()));
+        let consumer = tokio::spawn(consumer.run(stop.clone()));
+
+        let latencies = send_and_watch(self.database, length, acknowledgements).await;
+        stop.cancel();
+        relay.await??;
+        consumer.await??;
+        checked(self.database, latencies?).await
+    }
+}
+
+/// Sends at the agreed rate, and pairs every message with its acknowledgement, which the consumer gives right after
+/// the commit of the effect. The first message opens files and takes leases, and does not count.
+async fn send_and_watch<D: Bare>(
+    database: &D,
+    length: Duration,
+    mut acknowledgements: mpsc::UnboundedReceiver<(MessageId, Instant)>,
+) -> Result<Vec<Duration>> {
+    let mut effect = async || -> Result<(MessageId, Instant)> {
+        let next = tokio::time::timeout(STUCK_AFTER, acknowledgements.recv()).await;
+        Ok(next?.ok_or("the consumer ended before the effects of all messages")?)
+    };
+    let outbox = Outbox::new(database.clone());
+    send(&outbox, 0).await?;
+    effect().await?;
+
+    let mut ticks = ticks();
+    let mut sent = HashMap::new();
+    for number in 1..=messages_in(length) {
+        ticks.tick().await;
+        let started = Instant::now();
+        sent.insert(send(&outbox, number).await?, started);
+    }
+    let mut latencies = Vec::with_capacity(sent.len());
+    while !sent.is_empty() {
+        let (id, effective) = effect().await?;
+        let started = sent.remove(&id).ok_or_else(|| format!("message {id} took effect twice or was never sent"))?;
+        latencies.push(effective - started);
+    }
+    Ok(latencies)
+}
+
+async fn send<D: Bare>(outbox: &Outbox<D>, number: u64) -> Result<MessageId> {
+    let message = message(number, PAYLOAD_BYTES)?;
+    let id = message.id;
+    outbox.execute::<_, landfall::Error, _>(|_| Box::pin(async move { Ok(((), vec![message])) })).await?;
+    Ok(id)
+}
+
+struct StepByStep<'a, D> {
+    database: &'a D,
+}
+
+#[async_trait]
+impl<D: Bare> Contestant for StepByStep<'_, D> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let mut file = tempfile::tempfile()?;
+        let mut latencies = Vec::new();
+        let mut ticks = ticks();
+        for number in 0..=messages_in(length) {
+            let message = message(number, PAYLOAD_BYTES)?;
+            ticks.tick().await;
+            let started = Instant::now();
+            self.database.insert(&message).await?;
+            file.write_all(&message.payload)?;
+            file.sync_data()?;
+            self.database.handle(&message).await?;
+            latencies.push(started.elapsed());
+        }
+        latencies.remove(0);
+        checked(self.database, latencies).await
+    }
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+fn messages_in(length: Duration) -> u64 {
+    (length.as_secs_f64() * f64::from(PER_SECOND)).ceil() as u64
+}
+
+/// As many effects as messages, the uncounted first one included; then empty tables for whoever is next.
+async fn checked<D: Bare>(database: &D, latencies: Vec<Duration>) -> Result<Turn> {
+    ensure_equal("effects", database.count(Table::Effects).await?, latencies.len() as u64 + 1)?;
+    database.clear().await?;
+    Ok(Turn::Latencies(latencies))
+}

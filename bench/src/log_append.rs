@@ -1,0 +1,106 @@
+//! What the embedded log adds to writing bytes and syncing them: batches of 256, and one message at a time.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use landfall::log::{Log, Options};
+use landfall::{Broker, Message, MessageId};
+
+use crate::Result;
+use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::table::{Row, rate_rows};
+use crate::workload::message;
+
+const PAYLOAD: usize = 1024;
+
+pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for batch in [256, 1] {
+        let name = format!("log append, 1 KiB × {batch}, synced");
+        let mut contestants: [Box<dyn Contestant>; 3] = [
+            Box::new(Landfall { batch }),
+            Box::new(RawWrite { batch, zeroed_bytes: 0 }),
+            Box::new(RawWrite { batch, zeroed_bytes: 64 * 1024 * 1024 }),
+        ];
+        let turns = contest::hold(&name, total, &mut contestants).await?;
+        let peers = ["write + fdatasync, growing file", "write + fdatasync, over zeros"];
+        rows.extend(rate_rows(&name, "msg/s", &peers, &turns));
+    }
+    Ok(rows)
+}
+
+/// One partition, since a batch that is spread over four files is four syncs and would be compared with one.
+struct Landfall {
+    batch: usize,
+}
+
+#[async_trait]
+impl Contestant for Landfall {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let folder = tempfile::tempdir()?;
+        let log = Log::open(folder.path(), Options { partitions: 1, ..Options::default() })?;
+        let publisher = log.publisher();
+        let mut batch = (0..self.batch as u64).map(|n| message(n, PAYLOAD)).collect::<Result<Vec<Message>>>()?;
+
+        let started = Instant::now();
+        let mut operations = 0;
+        while started.elapsed() < length {
+            for message in &mut batch {
+                message.id = MessageId::new();
+            }
+            let outcomes = publisher.publish(&batch).await;
+            if let Some(outcome) = outcomes.iter().find(|outcome| !outcome.is_accepted()) {
+                return Err(format!("the log did not accept a message: {outcome:?}").into());
+            }
+            operations += outcomes.len() as u64;
+        }
+        let elapsed = started.elapsed();
+        let stored = log.topics().await?.iter().map(|topic| topic.messages).sum();
+        ensure_equal("messages in the log", stored, operations)?;
+        Ok(Turn::Rate { operations, elapsed })
+    }
+}
+
+/// The payloads alone, without a header, a checksum or an index. A file that grows makes every sync write its new
+/// length too; one that was filled with zeros before does not, which is as cheap as this disk can be durable.
+struct RawWrite {
+    batch: usize,
+    zeroed_bytes: u64,
+}
+
+#[async_trait]
+impl Contestant for RawWrite {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let bytes = vec![b'x'; self.batch * PAYLOAD];
+        let mut file = self.file()?;
+        let started = Instant::now();
+        let (mut operations, mut position) = (0, 0);
+        while started.elapsed() < length {
+            if self.zeroed_bytes > 0 && position + bytes.len() as u64 > self.zeroed_bytes {
+                file.rewind()?;
+                position = 0;
+            }
+            file.write_all(&bytes)?;
+            file.sync_data()?;
+            position += bytes.len() as u64;
+            operations += self.batch as u64;
+        }
+        let elapsed = started.elapsed();
+        if self.zeroed_bytes == 0 {
+            ensure_equal("bytes in the file", file.metadata()?.len(), operations * PAYLOAD as u64)?;
+        }
+        Ok(Turn::Rate { operations, elapsed })
+    }
+}
+
+impl RawWrite {
+    fn file(&self) -> Result<File> {
+        let mut file = tempfile::tempfile()?;
+        std::io::copy(&mut std::io::Read::take(std::io::repeat(0), self.zeroed_bytes), &mut file)?;
+        file.rewind()?;
+        file.sync_all()?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,72 @@
+//! What the figures were measured on: they mean nothing without it.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::Result;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) processor: String,
+    pub(crate) memory_gib: f64,
+    /// Of one 4 KiB append with `fdatasync`, median: nothing durable can be faster than this, one at a time.
+    pub(crate) sync_us: f64,
+    /// How many others wanted a core when the run began, over the last minute.
+    pub(crate) load: f64,
+}
+
+/// Looks at the machine. What `/proc` does not tell (it is Linux's) is left out of the description.
+#[allow(clippy::print_stderr, reason = "a warning for the person who waits")]
+pub(crate) fn describe() -> Result<Machine> {
+    let processor = proc_field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".into());
+    let memory = proc_field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let machine = Machine {
+        cores: std::thread::available_parallelism()?.get(),
+        processor,
+        memory_gib: memory.unwrap_or_default() / (1024.0 * 1024.0),
+        sync_us: sync_time()?.as_secs_f64() * 1e6,
+        load: load.and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or_default(),
+    };
+    if machine.load > machine.cores as f64 / 2.0 {
+        eprintln!("warning: the machine is busy (load {:.1}); trust the ratios more than the figures", machine.load);
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("warning: this is a debug build; use cargo run --release -p landfall-bench");
+    }
+    Ok(machine)
+}
+
+impl Machine {
+    pub(crate) fn sentence(&self) -> String {
+        let Machine { cores, processor, memory_gib, sync_us, load } = self;
+        format!(
+            "{cores} cores ({processor}), {memory_gib:.0} GiB, 4 KiB append + fdatasync {sync_us:.0} µs, \
+             load {load:.1} at the start"
+        )
+    }
+}
+
+fn proc_field(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn sync_time() -> Result<Duration> {
+    let mut file: File = tempfile::tempfile()?;
+    let block = [b'x'; 4096];
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let started = Instant::now();
+        file.write_all(&block)?;
+        file.sync_data()?;
+        times.push(started.elapsed());
+    }
+    times.sort();
+    Ok(times[times.len() / 2])
+}

@@ -1,0 +1,132 @@
+//! One command, one table: Landfall beside its peers and the machine's limits, in one run.
+//!
+//! ```text
+//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--json]
+//! ```
+//!
+//! Every measurement is a contest: Landfall and its peers take turns on the same server and the same disk, several
+//! times over, so that whatever else the machine does meanwhile hits all of them alike. Every turn checks that what
+//! it claims to have done is there. The table goes to stdout, everything else to stderr.
+
+mod bare;
+mod consumer;
+mod contest;
+mod latency;
+mod log_append;
+mod machine;
+mod observed;
+mod outbox_insert;
+mod relay;
+mod supply;
+mod table;
+mod workload;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use landfall::postgres::Postgres;
+use landfall::sqlite::Sqlite;
+
+use crate::bare::Bare;
+use crate::table::{Report, Row};
+
+/// What went wrong is told to a person and ends the run; nobody decides by its kind.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Measures Landfall beside its peers and prints one table.
+#[derive(Debug, Parser)]
+#[command(name = "landfall-bench")]
+struct Arguments {
+    /// How long each side of a row is measured, in seconds, all its turns together.
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Only this measurement; may be given several times.
+    #[arg(long, value_name = "NAME", value_enum)]
+    only: Vec<Measurement>,
+    /// Prints one JSON object in place of the table, with the result of every turn.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measurement {
+    OutboxInsert,
+    Relay,
+    LogAppend,
+    Consumer,
+    Latency,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it must be a number from 0.1 to 3600".into()),
+    }
+}
+
+#[tokio::main]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "printing the table is what this program is for")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments).await {
+        Ok(report) if arguments.json => println!("{}", report.to_json()),
+        Ok(report) => print!("{}", report.to_markdown()),
+        Err(error) => {
+            eprintln!("landfall-bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn run(arguments: &Arguments) -> Result<Report> {
+    let wanted = |measurement| arguments.only.is_empty() || arguments.only.contains(&measurement);
+    let total = Duration::from_secs_f64(arguments.seconds);
+    let mut report = Report::new(machine::describe()?, arguments.seconds);
+
+    if wanted(Measurement::LogAppend) {
+        report.rows.extend(log_append::measure(total).await?);
+    }
+    if [Measurement::OutboxInsert, Measurement::Relay, Measurement::Consumer, Measurement::Latency]
+        .into_iter()
+        .any(wanted)
+    {
+        let folder = tempfile::tempdir()?;
+        let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
+        report.software.push(sqlite.version().await?);
+        report.rows.extend(on_database(&sqlite, &wanted, total).await?);
+
+        match landfall_testkit::servers::fresh_postgres_database().await {
+            Some(url) => {
+                let postgres = <Postgres as Bare>::open(&url).await?;
+                report.software.push(postgres.version().await?);
+                report.rows.extend(on_database(&postgres, &wanted, total).await?);
+            }
+            None => report.not_run.push("everything on PostgreSQL".into()),
+        }
+    }
+    Ok(report)
+}
+
+/// Whatever of the wanted is measured on a database, in the order of a message's path.
+async fn on_database<D: Bare>(database: &D, wanted: impl Fn(Measurement) -> bool, total: Duration) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if wanted(Measurement::OutboxInsert) {
+        for clients in D::CLIENTS {
+            rows.extend(outbox_insert::measure(database, *clients, total).await?);
+        }
+    }
+    if wanted(Measurement::Relay) {
+        rows.extend(relay::measure(database, total).await?);
+    }
+    if wanted(Measurement::Consumer) {
+        for concurrency in [1, 16] {
+            rows.extend(consumer::measure(database, concurrency, total).await?);
+        }
+    }
+    if wanted(Measurement::Latency) {
+        rows.extend(latency::measure(database, total).await?);
+    }
+    Ok(rows)
+}

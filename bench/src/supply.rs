@@ -1,0 +1,104 @@
+//! A broker that hands out prepared messages from memory, so that a consumer is measured and not its broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use landfall::{
+    Acknowledge, Broker, BrokerCapabilities, Delivery, Error, ErrorKind, GroupName, Message, Position, Publisher,
+    StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+};
+use tokio::sync::mpsc;
+
+/// Gives `messages` to its one subscriber, each once, and reports every acknowledgement.
+pub(crate) struct Supply {
+    messages: std::sync::Mutex<Vec<Message>>,
+    acknowledged: mpsc::UnboundedSender<()>,
+}
+
+impl Supply {
+    pub(crate) fn new(messages: Vec<Message>, acknowledged: mpsc::UnboundedSender<()>) -> Self {
+        Self { messages: std::sync::Mutex::new(messages), acknowledged }
+    }
+}
+
+#[async_trait]
+impl Broker for Supply {
+    fn capabilities(&self) -> BrokerCapabilities {
+        BrokerCapabilities { ordered_by_key: true, durable: false, delayed_redelivery: false }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        Arc::new(Closed)
+    }
+
+    async fn subscribe(&self, _topic: &TopicName, _group: &GroupName) -> landfall::Result<Box<dyn Subscriber>> {
+        let messages = match self.messages.lock() {
+            Ok(mut messages) => std::mem::take(&mut *messages),
+            Err(_) => return Err(unsupported("be subscribed to after a panic")),
+        };
+        let deliveries = messages.into_iter().zip(0..);
+        Ok(Box::new(Supplied { deliveries, acknowledged: self.acknowledged.clone() }))
+    }
+
+    async fn topics(&self) -> landfall::Result<Vec<TopicInfo>> {
+        Ok(Vec::new())
+    }
+
+    async fn read(&self, _topic: &TopicName, _from: StartAt) -> landfall::Result<Box<dyn TopicReader>> {
+        Err(unsupported("be read without a group"))
+    }
+}
+
+struct Closed;
+
+#[async_trait]
+impl Publisher for Closed {
+    async fn publish(&self, batch: &[Message]) -> Vec<landfall::Outcome> {
+        let refused = || landfall::Outcome::refuse(landfall::ErrorCode::UNAVAILABLE, "the supply takes nothing");
+        batch.iter().map(|_| refused()).collect()
+    }
+}
+
+struct Supplied {
+    deliveries: std::iter::Zip<std::vec::IntoIter<Message>, std::ops::RangeFrom<u64>>,
+    acknowledged: mpsc::UnboundedSender<()>,
+}
+
+#[async_trait]
+impl Subscriber for Supplied {
+    /// Waits for ever once everything was handed out, as a quiet broker does.
+    async fn next(&mut self) -> landfall::Result<Option<Delivery>> {
+        match self.deliveries.next() {
+            Some((message, offset)) => {
+                let acknowledge = Box::new(Acknowledgement(self.acknowledged.clone()));
+                Ok(Some(Delivery::new(Ok(message), Position { partition: 0, offset }, acknowledge)))
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn close(self: Box<Self>) -> landfall::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Acknowledgement(mpsc::UnboundedSender<()>);
+
+#[async_trait]
+impl Acknowledge for Acknowledgement {
+    async fn ack(self: Box<Self>) -> landfall::Result<()> {
+        // Nobody listens any more once the turn is over.
+        let _ = self.0.send(());
+        Ok(())
+    }
+
+    async fn nack(self: Box<Self>, _delay: Duration) -> landfall::Result<()> {
+        Err(unsupported("deliver again"))
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the benchmark's supply cannot {what}"))
+}

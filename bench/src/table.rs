@@ -1,0 +1,170 @@
+//! From turns to rows, and from rows to the table.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::contest::Turn;
+use crate::machine::Machine;
+
+/// Everything a run found out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) software: Vec<String>,
+    pub(crate) seconds: f64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) not_run: Vec<String>,
+}
+
+/// Landfall beside one peer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    name: String,
+    unit: &'static str,
+    landfall: f64,
+    peer_name: String,
+    peer: f64,
+    /// Landfall's speed as a multiple of the peer's, round by round: 1 is as fast, below 1 is slower. For latencies
+    /// it is the peer's time divided by Landfall's, so that it reads the same way.
+    ratios: Vec<f64>,
+    ratio: f64,
+}
+
+impl Row {
+    fn new(name: String, unit: &'static str, landfall: f64, peer_name: String, peer: f64, ratios: Vec<f64>) -> Self {
+        let ratio = median(&ratios);
+        Self { name, unit, landfall, peer_name, peer, ratios, ratio }
+    }
+
+    fn to_markdown(&self) -> String {
+        let Row { name, unit, peer_name, ratio, .. } = self;
+        let (landfall, peer) = (figure(self.landfall), figure(self.peer));
+        let least = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.ratios.iter().copied().fold(0.0, f64::max);
+        format!("| {name} | {landfall} {unit} | {peer_name} | {peer} {unit} | {ratio:.2} | {least:.2}–{most:.2} |")
+    }
+}
+
+/// One row per peer, from the turns of Landfall (the first) and its peers, as the contest gave them.
+pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
+    let rates: Vec<Vec<f64>> = turns.iter().map(|turns| turns.iter().map(rate).collect()).collect();
+    let Some((landfall, others)) = rates.split_first() else { return Vec::new() };
+    let row = |(peer_name, peer): (&&str, &Vec<f64>)| {
+        let ratios = landfall.iter().zip(peer).map(|(landfall, peer)| landfall / peer).collect();
+        Row::new(name.into(), unit, median(landfall), (*peer_name).into(), median(peer), ratios)
+    };
+    peers.iter().zip(others).map(row).collect()
+}
+
+/// Two rows, median and 99th percentile. The percentiles shown are over all rounds together.
+pub(crate) fn latency_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> Vec<Row> {
+    let [landfall, peer] = turns else { return Vec::new() };
+    [("p50", 0.50), ("p99", 0.99)]
+        .into_iter()
+        .map(|(label, quantile)| {
+            let all = |turns: &[Turn]| percentile(turns.iter().flat_map(latencies).copied().collect(), quantile);
+            let one = |turn: &Turn| percentile(latencies(turn).to_vec(), quantile);
+            let ratios = landfall.iter().zip(peer).map(|(landfall, peer)| one(peer) / one(landfall)).collect();
+            Row::new(format!("{name}, {label}"), "ms", all(landfall), peer_name.into(), all(peer), ratios)
+        })
+        .collect()
+}
+
+fn rate(turn: &Turn) -> f64 {
+    match turn {
+        Turn::Rate { operations, elapsed } => *operations as f64 / elapsed.as_secs_f64(),
+        Turn::Latencies(each) => 1.0 / each.iter().sum::<Duration>().as_secs_f64() * each.len() as f64,
+    }
+}
+
+fn latencies(turn: &Turn) -> &[Duration] {
+    match turn {
+        Turn::Latencies(each) => each,
+        Turn::Rate { .. } => &[],
+    }
+}
+
+/// In milliseconds.
+fn percentile(mut each: Vec<Duration>, quantile: f64) -> f64 {
+    each.sort();
+    let place = ((each.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
+    each.get(place).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Three digits that mean something; nobody believes a fourth.
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 100_000.0 => format!("{:.0} k", value / 1e3),
+        value if value >= 1_000.0 => format!("{:.1} k", value / 1e3),
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+impl Report {
+    pub(crate) fn new(machine: Machine, seconds: f64) -> Self {
+        Self { machine, software: Vec::new(), seconds, rows: Vec::new(), not_run: Vec::new() }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string()))
+    }
+
+    pub(crate) fn to_markdown(&self) -> String {
+        let mut text = format!("{}\n", self.machine.sentence());
+        if !self.software.is_empty() {
+            let _ = writeln!(text, "{}", self.software.join(", "));
+        }
+        text.push_str("\n| measurement | Landfall | peer | peer's figure | ratio | over the rounds |\n");
+        text.push_str("|---|---:|---|---:|---:|---:|\n");
+        for row in &self.rows {
+            let _ = writeln!(text, "{}", row.to_markdown());
+        }
+        text.push_str("\nRatio: Landfall's speed as a multiple of the peer's; 1 is as fast, below 1 is slower.\n");
+        for what in &self.not_run {
+            let _ = writeln!(text, "Not run: {what}.");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(rates: &[u64]) -> Vec<Turn> {
+        rates.iter().map(|rate| Turn::Rate { operations: *rate, elapsed: Duration::from_secs(1) }).collect()
+    }
+
+    #[test]
+    fn a_rate_is_compared_within_its_round_and_shown_as_a_median() {
+        let rows = rate_rows("x", "/s", &["bare"], &[rates(&[100, 300, 90]), rates(&[200, 300, 100])]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].landfall, rows[0].peer), (100.0, 200.0));
+        assert_eq!(rows[0].ratio, 0.9);
+        assert_eq!(rows[0].to_markdown(), "| x | 100 /s | bare | 200 /s | 0.90 | 0.50–1.00 |");
+    }
+
+    #[test]
+    fn a_latency_twice_as_long_is_half_as_fast() {
+        let turn = |millis: u64| vec![Turn::Latencies(vec![Duration::from_millis(millis); 10])];
+        let rows = latency_rows("x", "bare", &[turn(4), turn(2)]);
+        assert_eq!(rows.iter().map(|row| row.ratio).collect::<Vec<_>>(), [0.5, 0.5]);
+        assert_eq!(rows[1].to_markdown(), "| x, p99 | 4.00 ms | bare | 2.00 ms | 0.50 | 0.50–0.50 |");
+    }
+
+    #[test]
+    fn the_99th_percentile_of_a_hundred_is_the_last_but_one() {
+        let each = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(percentile(each, 0.99), 99.0);
+    }
+}

@@ -1,0 +1,33 @@
+//! `landfall topic list`.
+
+use clap::Args;
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::output::Output;
+use crate::stores::broker;
+
+/// List the topics; works beside a running daemon.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall topic list
+  landfall topic list --broker-url log:/var/lib/landfall/log --json")]
+pub(super) struct List {
+    /// One JSON object a line: topic, partitions, messages, bytes.
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(super) async fn run(self, config: &Config) -> Result<()> {
+        let topics = broker::open_to_read(config).await?.topics().await?;
+        Output::new().list(self.json, &topics, ["topic", "partitions", "messages", "bytes"], |topic| {
+            [
+                topic.topic.to_string(),
+                topic.partitions.to_string(),
+                topic.messages.to_string(),
+                topic.bytes.to_string(),
+            ]
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! What `landfall serve` runs: the relay and the HTTP server, from the first connection to the last lease.
+//!
+//! Starting fails as a whole and before anything is announced. Stopping is the same whether a signal or a broken relay
+//! asks for it: no new requests, what is in flight is finished, the leases are given back, the broker is closed.
+
+pub(crate) mod signals;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use landfall::relay::{self, Relay};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::http;
+use crate::http::metrics::Metrics;
+use crate::stores::broker::{self, Outlet};
+use crate::stores::{Database, database};
+
+/// Everything is open and bound; nothing runs yet.
+pub(crate) struct Daemon {
+    listener: TcpListener,
+    router: Router,
+    relay: Relay,
+    broker: Arc<dyn Outlet>,
+    metrics: Metrics,
+    stop: CancellationToken,
+    stop_timeout: Duration,
+    ready: String,
+}
+
+impl Daemon {
+    pub(crate) async fn start(config: &Config, stop: CancellationToken) -> Result<Self> {
+        // The cheapest to fail comes first, and what writes comes last.
+        let (listener, address) = bind(config.http.listen).await?;
+        let database = database::open(config).await?;
+        let broker = broker::open(config).await?;
+        prepare_tables(config, &database).await?;
+
+        let metrics = Metrics::install()?;
+        let relay = Relay::new(database.queue.clone(), database.leases.clone(), broker.publisher(), options(config));
+        let router = http::router(http::State {
+            queue: database.queue,
+            view: database.view,
+            leases: database.leases,
+            dead_letters: database.dead_letters,
+            broker: broker.clone(),
+            limits: config.limits,
+            tokens: config.auth.tokens.clone(),
+            request_timeout: config.http.request_timeout,
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+        });
+        let ready = format!(
+            "landfall: ready on http://{address} (database {}, broker {}, roles relay)",
+            config.database.url, config.broker.url
+        );
+        Ok(Self { listener, router, relay, broker, metrics, stop, stop_timeout: config.http.stop_timeout, ready })
+    }
+
+    /// Works until it is told to stop, or until the relay meets something that no waiting mends.
+    pub(crate) async fn run(self) -> Result<()> {
+        let tidy = tokio::spawn(self.metrics.keep_tidy());
+        let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
+        let mut relay = tokio::spawn(self.relay.run(self.stop.child_token()));
+        // Whoever waits for this line may not be reading any more; the daemon works all the same.
+        let _ = writeln!(std::io::stderr(), "{}", self.ready);
+
+        let ended = tokio::select! {
+            ended = &mut relay => Some(ended),
+            () = self.stop.cancelled() => None,
+        };
+        self.stop.cancel();
+        finish_requests(http, self.stop_timeout).await;
+        let ended = match ended {
+            Some(ended) => ended,
+            None => relay.await,
+        };
+        tidy.abort();
+        if let Err(error) = self.broker.close().await {
+            tracing::warn!(%error, "the broker could not be closed in order");
+        }
+        tracing::info!("stopped");
+        match ended {
+            Ok(result) => Ok(result?),
+            Err(error) => Err(Error::not_so(format!("the relay broke down: {error}"))),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let failed = |error| Error::not_so(format!("cannot listen on {address}: {error}"));
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+async fn prepare_tables(config: &Config, database: &Database) -> Result<()> {
+    if config.database.auto_migrate {
+        database.schema.migrate().await?;
+    }
+    Ok(database.schema.check().await?)
+}
+
+fn options(config: &Config) -> relay::Options {
+    relay::Options {
+        batch: config.relay.batch,
+        lease_ttl: config.relay.lease,
+        backoff: config.relay.backoff,
+        poll_max: config.relay.poll_max,
+        limits: config.limits,
+        ..relay::Options::default()
+    }
+}
+
+async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the HTTP server ended");
+    }
+}
+
+/// A client that never finishes its request must not keep the daemon from stopping.
+async fn finish_requests(mut http: JoinHandle<()>, timeout: Duration) {
+    if tokio::time::timeout(timeout, &mut http).await.is_err() {
+        tracing::warn!(timeout_ms = timeout.as_millis() as u64, "requests in flight were cut off");
+        http.abort();
+    }
+}

@@ -1,0 +1,170 @@
+//! `POST /v1/messages`: one message into the outbox, for senders that have no database of their own at hand.
+//!
+//! Answered only after the commit. What is wrong is refused before anything is written, by the name of its field.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use landfall::{Headers, Key, Kind, Limits, Message, MessageId, TopicName};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::problem::Problem;
+use super::{Shared, body};
+use crate::payload::from_base64;
+
+/// The fields, each unread: reading them one by one lets every refusal name its field.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    topic: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    key: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    sequence: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    headers: Option<&'a RawValue>,
+    /// `null` is a payload like any other.
+    #[serde(borrow, default, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    payload_base64: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    mode: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Accepted {
+    id: MessageId,
+}
+
+pub(super) async fn post(
+    axum::extract::State(state): Shared,
+    request: Request,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    let body = body::read(request.into_body(), body_limit(&state.limits), state.request_timeout).await?;
+    let message = parse(&body)?;
+    if message.payload.len() > state.limits.payload_bytes {
+        let sentence = state.limits.check(&message).err().map_or_else(String::new, |error| error.to_string());
+        return Err(Problem::too_large(sentence));
+    }
+    let id = message.id;
+    state.queue.append(&[message]).await?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { id })))
+}
+
+/// Room for a payload of the largest size in base64, and for everything beside it.
+fn body_limit(limits: &Limits) -> usize {
+    limits.payload_bytes.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024)
+}
+
+fn parse(body: &[u8]) -> Result<Message, Problem> {
+    let not_a_message = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not a message: {why}"));
+    // The parser would also take an array of the fields' values in their order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(not_a_message(&"it must be a JSON object with at least topic and payload"));
+    }
+    let fields: Fields<'_> = serde_json::from_slice(body).map_err(|error| not_a_message(&error))?;
+    let topic: String = required("topic", fields.topic)?;
+    let mut message = Message::new(TopicName::new(topic)?, payload(&fields)?);
+    if let Some(key) = optional::<String>("key", fields.key)? {
+        message.key = Some(Key::new(key)?);
+    }
+    if let Some(kind) = optional::<String>("kind", fields.kind)? {
+        message.kind = Kind::new(kind)?;
+    }
+    message.sequence = optional("sequence", fields.sequence)?;
+    if let Some(headers) = optional::<BTreeMap<String, String>>("headers", fields.headers)? {
+        message.headers = Headers::try_from(headers)?;
+    }
+    if let Some(mode) = optional::<String>("mode", fields.mode)? {
+        message.mode = mode.parse()?;
+    }
+    Ok(message)
+}
+
+/// JSON is passed on exactly as it was written.
+fn payload(fields: &Fields<'_>) -> Result<Bytes, Problem> {
+    match (fields.payload, optional::<String>("payload_base64", fields.payload_base64)?) {
+        (Some(json), None) => Ok(Bytes::copy_from_slice(json.get().as_bytes())),
+        (None, Some(base64)) => from_base64(&base64)
+            .map(Bytes::from)
+            .map_err(|error| Problem::invalid(format!("the field payload_base64 is not base64: {error}"))),
+        (None, None) => Err(Problem::invalid("the field payload is missing, and so is payload_base64")),
+        (Some(_), Some(_)) => Err(Problem::invalid("give payload or payload_base64, not both")),
+    }
+}
+
+fn required<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<T, Problem> {
+    let raw = raw.ok_or_else(|| Problem::invalid(format!("the field {name} is missing")))?;
+    serde_json::from_str(raw.get()).map_err(|error| Problem::invalid(format!("the field {name} is wrong: {error}")))
+}
+
+fn optional<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<Option<T>, Problem> {
+    raw.map(|raw| required(name, Some(raw))).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall::Mode;
+
+    use super::*;
+
+    fn refusal(body: &str) -> String {
+        format!("{:?}", parse(body.as_bytes()).unwrap_err())
+    }
+
+    #[test]
+    fn every_field_finds_its_place_and_the_payload_is_untouched() {
+        let body = r#"{"topic":"orders","key":"k","kind":"Placed","sequence":7,"headers":{"tenant":"a"},
+            "payload": {"b":1.10,"a":12345678901234567890123},"mode":"at-least-once"}"#;
+        let message = parse(body.as_bytes()).unwrap();
+        assert_eq!(message.topic.as_str(), "orders");
+        assert_eq!(message.key.unwrap().as_str(), "k");
+        assert_eq!((message.kind.as_str(), message.sequence, message.mode), ("Placed", Some(7), Mode::AtLeastOnce));
+        assert_eq!(message.headers.get("tenant"), Some("a"));
+        assert_eq!(message.payload, r#"{"b":1.10,"a":12345678901234567890123}"#);
+    }
+
+    #[test]
+    fn null_is_a_payload_and_an_absent_key() {
+        let message = parse(br#"{"topic":"t","key":null,"payload":null}"#).unwrap();
+        assert_eq!((message.key, &message.payload[..]), (None, &b"null"[..]));
+        assert_eq!(parse(br#"{"topic":"t","payload_base64":"/wA="}"#).unwrap().payload, &b"\xff\x00"[..]);
+    }
+
+    #[test]
+    fn a_refusal_names_the_field() {
+        for (body, word) in [
+            (r#"{"topic":"t","payload":1,"topik":1}"#, "unknown field `topik`"),
+            (r#"{"topic":"t","topic":"t","payload":1}"#, "duplicate field `topic`"),
+            (r#"{"topic":5,"payload":1}"#, "the field topic is wrong"),
+            (r#"{"topic":null,"payload":1}"#, "the field topic is wrong"),
+            (r#"{"payload":1}"#, "the field topic is missing"),
+            (r#"{"topic":"t"}"#, "the field payload is missing"),
+            (r#"{"topic":"t","payload":1,"payload_base64":"AA=="}"#, "not both"),
+            (r#"{"topic":"t","payload_base64":"?"}"#, "payload_base64 is not base64"),
+            (r#"{"topic":"t","payload":1,"sequence":"x"}"#, "the field sequence is wrong"),
+            (r#"{"topic":"t","payload":1,"headers":{"a":"x\r\ny"}}"#, "header a contains"),
+            (r#"{"topic":"t","payload":1,"mode":"twice"}"#, "mode "),
+            (r#"{"topic":"a b","payload":1}"#, "topic "),
+            (r#"{"topic":"t","payload":"#, "the body is not a message"),
+            (r#"["t",null,null,null,null,1,null,null]"#, "must be a JSON object"),
+            ("", "must be a JSON object"),
+        ] {
+            let refusal = refusal(body);
+            assert!(refusal.contains(word), "{body}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `GET /metrics`: what the relay counts, and what the database says at this moment.
+
+use std::time::Duration;
+
+use axum::http::header;
+use axum::response::IntoResponse;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use super::{Shared, State};
+use crate::error::{Error, Result};
+
+/// A scrape answers within this, whatever the database does.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// From a millisecond, which is what a commit takes to arrive, to minutes, which is an outage.
+const SECONDS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
+
+/// The process's recorder.
+#[derive(Clone)]
+pub(crate) struct Metrics(PrometheusHandle);
+
+impl Metrics {
+    /// Installs the recorder: before anything that counts is started.
+    pub(crate) fn install() -> Result<Self> {
+        let failed = |error| Error::not_so(format!("the metrics could not be set up: {error}"));
+        let handle = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+            .map_err(failed)?
+            .install_recorder()
+            .map_err(failed)?;
+        metrics::describe_gauge!("landfall_outbox_pending", "Messages in the outbox that never failed.");
+        metrics::describe_gauge!("landfall_outbox_retrying", "Messages in the outbox after a failed try.");
+        metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
+        metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
+        metrics::describe_gauge!("landfall_database_up", "1 if the database answered this scrape, else 0.");
+        Ok(Self(handle))
+    }
+
+    /// Keeps what was observed between two scrapes from piling up; never ends by itself.
+    pub(crate) async fn keep_tidy(self) {
+        let mut every = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            every.tick().await;
+            self.0.run_upkeep();
+        }
+    }
+}
+
+pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResponse {
+    let answered = matches!(tokio::time::timeout(PATIENCE, refresh(&state)).await, Ok(Ok(())));
+    // Without an answer the gauges keep their last value; this one says that they are old.
+    metrics::gauge!("landfall_database_up").set(if answered { 1.0 } else { 0.0 });
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.0.render())
+}
+
+async fn refresh(state: &State) -> landfall::Result<()> {
+    let (outbox, dead_letters) = tokio::try_join!(state.view.stats(), state.dead_letters.dead_letter_stats())?;
+    metrics::gauge!("landfall_outbox_pending").set(outbox.pending as f64);
+    metrics::gauge!("landfall_outbox_retrying").set(outbox.retrying as f64);
+    metrics::gauge!("landfall_outbox_oldest_seconds").set(outbox.oldest_seconds);
+    let open = dead_letters.parked + dead_letters.waiting + dead_letters.redriving;
+    metrics::gauge!("landfall_dlq_size").set(open as f64);
+    Ok(())
+}

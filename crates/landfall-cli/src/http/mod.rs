@@ -1,0 +1,68 @@
+//! What the daemon answers over HTTP.
+//!
+//! | route | file |
+//! |---|---|
+//! | `GET /`, `/openapi.json` | [`index`] |
+//! | `GET /healthz`, `/readyz` | [`health`] |
+//! | `GET /metrics` | [`metrics`] |
+//! | `POST /v1/messages` | [`messages`] |
+//!
+//! Invariants: every answer that is not a success is a [`problem`]; everything but the first four routes needs a token
+//! wherever tokens are configured ([`auth`]).
+
+mod auth;
+mod body;
+mod health;
+mod index;
+mod messages;
+pub(crate) mod metrics;
+mod problem;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Token;
+use crate::stores::broker::Outlet;
+use problem::Problem;
+
+/// What the handlers work with.
+pub(crate) struct State {
+    pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) view: Arc<dyn OutboxView>,
+    pub(crate) leases: Arc<dyn Leases>,
+    pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) broker: Arc<dyn Outlet>,
+    pub(crate) limits: Limits,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) request_timeout: Duration,
+    pub(crate) metrics: metrics::Metrics,
+    /// Cancelled once the daemon was told to stop.
+    pub(crate) stop: CancellationToken,
+}
+
+type Shared = axum::extract::State<Arc<State>>;
+
+pub(crate) fn router(state: State) -> Router {
+    let state = Arc::new(state);
+    Router::new()
+        .route("/", get(index::page))
+        .route("/openapi.json", get(index::openapi))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::render))
+        .route("/v1/messages", post(messages::post))
+        .fallback(async |request: Request| Problem::not_found(request.uri().path()))
+        .method_not_allowed_fallback(async |request: Request| {
+            Problem::method_not_allowed(request.method().as_str(), request.uri().path())
+        })
+        .layer(from_fn_with_state(state.clone(), auth::check_token))
+        .layer(from_fn(auth::refuse_other_sites))
+        .with_state(state)
+}

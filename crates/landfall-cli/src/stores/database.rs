@@ -1,0 +1,145 @@
+//! The databases, as the ports that the command works with.
+
+use std::sync::Arc;
+
+use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView, Schema, TablePrefix};
+
+use super::{Opening, Scheme, pick};
+use crate::config::{Address, Config};
+use crate::error::Result;
+
+/// An open database, seen through its ports.
+pub(crate) struct Database {
+    pub(crate) schema: Arc<dyn Schema>,
+    pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) view: Arc<dyn OutboxView>,
+    pub(crate) leases: Arc<dyn Leases>,
+    pub(crate) dead_letters: Arc<dyn DeadLetters>,
+}
+
+impl Database {
+    fn new<D>(adapter: D) -> Self
+    where
+        D: Schema + OutboxQueue + OutboxView + Leases + DeadLetters + 'static,
+    {
+        let adapter = Arc::new(adapter);
+        Self {
+            schema: adapter.clone(),
+            queue: adapter.clone(),
+            view: adapter.clone(),
+            leases: adapter.clone(),
+            dead_letters: adapter,
+        }
+    }
+}
+
+struct Adapter {
+    scheme: Scheme,
+    open: fn(String, Settings) -> Opening<'static, Database>,
+    /// The adapter without a server, for what its code alone knows: the DDL.
+    offline: fn(Settings) -> landfall::Result<Database>,
+    /// The URL parameter that keeps a database from being made by opening it, where opening makes one.
+    do_not_create: Option<&'static str>,
+}
+
+/// What every adapter's own `Options` are made of.
+#[derive(Debug, Clone)]
+struct Settings {
+    prefix: TablePrefix,
+    limits: Limits,
+    max_connections: u32,
+}
+
+/// An adapter's line: its schemes, its module, how it is opened, how it is made from a pool, a URL of its kind that
+/// leads nowhere, and what keeps it from creating anything.
+macro_rules! adapter {
+    ($names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr) => {{
+        use $module as module;
+        fn options(settings: Settings) -> module::Options {
+            let Settings { prefix, limits, max_connections } = settings;
+            module::Options { prefix, limits, max_connections }
+        }
+        Adapter {
+            scheme: Scheme::built_in($names),
+            open: |url, settings| {
+                Box::pin(async move { Ok(Database::new(module::$adapter::$open(&url, options(settings)).await?)) })
+            },
+            offline: |settings| {
+                let from_pool: fn(_, module::Options) -> landfall::Result<module::$adapter> = $from_pool;
+                let pool = sqlx::pool::PoolOptions::new().connect_lazy($nowhere).map_err(|error| {
+                    landfall::Error::new(landfall::ErrorKind::Internal, "the adapter cannot be made").with_source(error)
+                })?;
+                Ok(Database::new(from_pool(pool, options(settings))?))
+            },
+            do_not_create: $do_not_create,
+        }
+    }};
+}
+
+/// The line of an adapter that this build was made without.
+#[allow(unused_macros, reason = "used only by builds without some feature")]
+macro_rules! missing {
+    ($names:expr, $feature:literal) => {
+        Adapter {
+            scheme: Scheme { names: $names, missing_feature: Some($feature) },
+            open: |_, _| Box::pin(std::future::ready(Err(not_built($feature)))),
+            offline: |_| Err(not_built($feature)),
+            do_not_create: None,
+        }
+    };
+}
+
+#[allow(dead_code, reason = "used only by builds without some feature")]
+fn not_built(feature: &str) -> landfall::Error {
+    landfall::Error::new(landfall::ErrorKind::Unsupported, format!("build landfall with --features {feature}"))
+}
+
+#[rustfmt::skip]
+fn adapters() -> Vec<Adapter> {
+    vec![
+        adapter!(&["sqlite"], landfall::sqlite, Sqlite::open, landfall::sqlite::Sqlite::from_pool, "sqlite::memory:", Some("mode=rw")),
+        #[cfg(feature = "postgres")]
+        adapter!(&["postgres", "postgresql"], landfall::postgres, Postgres::connect, |pool, options| Ok(landfall::postgres::Postgres::from_pool(pool, options)), "postgres://localhost", None),
+        #[cfg(not(feature = "postgres"))]
+        missing!(&["postgres", "postgresql"], "postgres"),
+    ]
+}
+
+/// Opens the configured database; a file that does not exist is made.
+pub(crate) async fn open(config: &Config) -> Result<Database> {
+    let url = &config.database.url;
+    Ok((adapter_for(url)?.open)(url.expose().to_owned(), settings(config)).await?)
+}
+
+/// Opens the configured database for somebody who only looks: nothing is made.
+pub(crate) async fn open_existing(config: &Config) -> Result<Database> {
+    let adapter = adapter_for(&config.database.url)?;
+    let url = config.database.url.expose();
+    let url = match adapter.do_not_create {
+        Some(_) if url.contains("mode=") => url.to_owned(),
+        Some(parameter) if url.contains('?') => format!("{url}&{parameter}"),
+        Some(parameter) => format!("{url}?{parameter}"),
+        None => url.to_owned(),
+    };
+    Ok((adapter.open)(url, settings(config)).await?)
+}
+
+/// The statements that make the tables, without asking any server.
+pub(crate) fn ddl(config: &Config) -> Result<String> {
+    Ok((adapter_for(&config.database.url)?.offline)(settings(config))?.schema.ddl())
+}
+
+fn adapter_for(url: &Address) -> Result<Adapter> {
+    let mut adapters = adapters();
+    let schemes: Vec<&Scheme> = adapters.iter().map(|adapter| &adapter.scheme).collect();
+    let place = pick("database", url, &schemes)?;
+    Ok(adapters.swap_remove(place))
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        prefix: config.database.prefix.clone(),
+        limits: config.limits,
+        max_connections: config.database.max_connections,
+    }
+}

@@ -1,0 +1,9 @@
+//! The real binary, driven as people and programs drive it, on SQLite and on PostgreSQL.
+
+mod bad_messages;
+mod bad_starts;
+mod dead_letters;
+mod lists;
+mod serve;
+mod support;
+mod tokens;

@@ -1,0 +1,14 @@
+//! What the tests share: a place to run the binary in, a running daemon, a minimal HTTP client.
+
+mod daemon;
+mod http;
+mod place;
+
+pub(crate) use daemon::Daemon;
+pub(crate) use http::{Answer, get, post, request};
+pub(crate) use place::{Finished, Place, finish};
+
+use std::time::Duration;
+
+/// Far beyond what anything here takes, so that only what never happens runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,78 @@
+//! The ports that the log implements.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_core::{
+    Broker, BrokerCapabilities, ErrorCode, GroupName, Message, Outcome, Publisher, Result, StartAt, Subscriber,
+    TopicInfo, TopicName, TopicReader,
+};
+
+use crate::log::Log;
+use crate::publish::{Destination, Plan};
+use crate::subscriber::LogSubscriber;
+use crate::topic_reader::{LogReader, no_such_topic};
+
+/// `Accepted` means synced: it survives a power cut. A topic comes into being with its first message.
+///
+/// Concurrent calls are written in the order in which they reached the writer. A call that is dropped before it
+/// answered may have published its batch or not.
+#[async_trait]
+impl Publisher for Log {
+    async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+        let mut destinations: HashMap<&TopicName, Destination> = HashMap::new();
+        for message in batch {
+            if !destinations.contains_key(&message.topic) {
+                destinations.insert(&message.topic, self.destination(&message.topic).await);
+            }
+        }
+        let mut plan = Plan::new(batch, &destinations, self.options(), self.buffers());
+        let parts = plan.take_parts();
+        if parts.is_empty() {
+            return plan.outcomes(&crate::writer::Answer::Synced(Vec::new()));
+        }
+        let answer = self.writer().append(parts).await;
+        plan.outcomes(&answer)
+    }
+}
+
+impl Log {
+    async fn destination(&self, name: &TopicName) -> Destination {
+        if let Some(topic) = self.topics().get(name) {
+            return Ok(topic);
+        }
+        // Nothing was written of the message itself, whatever became of the topic.
+        let created = self.writer().create_topic(name.clone()).await;
+        created.map_err(|error| {
+            Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("topic {name} could not be created: {error}"))
+        })
+    }
+}
+
+#[async_trait]
+impl Broker for Log {
+    fn capabilities(&self) -> BrokerCapabilities {
+        BrokerCapabilities { ordered_by_key: true, durable: true, delayed_redelivery: true }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        Arc::new(self.clone())
+    }
+
+    /// The members of a group share the partitions of the topic: see [`mod@crate::members`]. A topic that does not
+    /// exist yet is waited for.
+    async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
+        Ok(Box::new(LogSubscriber::join(self, topic, group)))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        Ok(self.topics().all().iter().map(|topic| topic.info()).collect())
+    }
+
+    /// `NotFound` if there is no such topic.
+    async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
+        let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
+        Ok(Box::new(LogReader::new(topic.clone(), &found, from)))
+    }
+}

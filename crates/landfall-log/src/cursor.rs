@@ -1,0 +1,127 @@
+//! Reads one partition across its segments.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use landfall_core::Result;
+
+use crate::batch::Batch;
+use crate::reader::{CHUNK_BYTES, Found, SegmentReader};
+use crate::record::Record;
+use crate::segment::Extent;
+
+/// Where a partition's records are, as far as they may be read now.
+pub(crate) trait Extents: fmt::Debug + Send + Sync {
+    fn partition(&self) -> u32;
+
+    fn directory(&self) -> &Path;
+
+    /// The segment that holds `offset`, or will: the last that begins at or before it (the first, if all begin
+    /// later). `None` while there is no segment.
+    fn segment_for(&self, offset: u64) -> Result<Option<Readable>>;
+
+    /// The offset behind the last readable record; `None` if only reading can tell.
+    fn end(&self) -> Option<u64>;
+}
+
+/// A segment, and what may be expected of its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readable {
+    pub(crate) extent: Extent,
+    pub(crate) tail: Tail,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Another segment follows: all of it was synced.
+    Final,
+    /// The last segment, and every byte of it that may be read was synced.
+    Synced,
+    /// The last segment, and somebody may be writing to it: whatever is unfinished at its end is not there yet.
+    Growing,
+}
+
+/// A place in a partition.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    extents: Arc<dyn Extents>,
+    /// Records before this offset are not wanted.
+    from: u64,
+    segment: Option<SegmentReader>,
+    /// What was known about that segment when there was last more to read.
+    known: Option<Readable>,
+}
+
+impl Cursor {
+    pub(crate) fn new(extents: Arc<dyn Extents>, from: u64) -> Self {
+        Self { extents, from, segment: None, known: None }
+    }
+
+    /// The next records, about a chunk's worth; empty at the end. Blocks on the file.
+    pub(crate) fn fetch(&mut self) -> Result<Vec<Record>> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while bytes < CHUNK_BYTES {
+            match self.next_batch() {
+                Ok(Some(batch)) => {
+                    bytes += batch.header.total_bytes();
+                    records.extend(batch.records.into_iter().filter(|record| record.offset >= self.from));
+                }
+                Ok(None) => break,
+                // What was good so far is delivered first; the next call meets the same error.
+                Err(_) if !records.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
+    /// Goes to the end, over nothing but the last segment, and answers with the offset there. Blocks on the file.
+    pub(crate) fn seek_end(&mut self) -> Result<u64> {
+        self.from = u64::MAX;
+        while self.next_batch()?.is_some() {}
+        self.from = self.segment.as_ref().map_or(0, SegmentReader::next_offset);
+        Ok(self.from)
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>> {
+        loop {
+            let known = self.known.take();
+            let is_fresh = known.is_none();
+            let offset = self.segment.as_ref().map_or(self.from, SegmentReader::next_offset);
+            let Some(readable) = known.map_or_else(|| self.extents.segment_for(offset), |known| Ok(Some(known)))? else {
+                return Ok(None);
+            };
+            let end = readable.extent.bytes;
+            let segment = self.open(readable.extent.base_offset)?;
+            match segment.next(end)? {
+                Found::Batch(batch) => {
+                    self.known = (segment.position() < end).then_some(readable);
+                    if batch.header.next_offset() > self.from {
+                        return Ok(Some(batch));
+                    }
+                }
+                // The segment may have grown, or got a successor, since.
+                Found::End | Found::Bad(_) if !is_fresh => {}
+                Found::End if readable.tail == Tail::Final => {
+                    return Err(segment.damaged("the segment ends before the next one begins"));
+                }
+                Found::End => return Ok(None),
+                Found::Bad(defect) => {
+                    let is_unfinished = readable.tail == Tail::Growing && !segment.was_synced(end)?;
+                    return if is_unfinished { Ok(None) } else { Err(segment.damaged(defect)) };
+                }
+            }
+        }
+    }
+
+    /// The reader of the segment that begins with `base_offset`: the current one, or the next.
+    fn open(&mut self, base_offset: u64) -> Result<&mut SegmentReader> {
+        let is_current = self.segment.as_ref().is_some_and(|segment| segment.header().base_offset == base_offset);
+        if is_current && let Some(segment) = self.segment.take() {
+            return Ok(self.segment.insert(segment));
+        }
+        let segment = SegmentReader::open(self.extents.directory(), self.extents.partition(), base_offset)?;
+        Ok(self.segment.insert(segment))
+    }
+}

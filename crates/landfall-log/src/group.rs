@@ -1,0 +1,191 @@
+//! How far each group has come in each topic: the offset below which everything is finished, per partition.
+//!
+//! One small JSON file per group and topic, replaced as a whole. It carries a checksum, because a wrong number that
+//! is too high would skip messages.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
+use serde::{Deserialize, Serialize};
+
+use crate::durable::{self, create_directory, damaged, failed};
+use crate::members::Members;
+use crate::topic::Topics;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    group: GroupName,
+    topic: TopicName,
+    finished: Vec<u64>,
+    checksum: u32,
+}
+
+impl Document {
+    fn new(group: &GroupName, topic: &TopicName, finished: Vec<u64>) -> Self {
+        let mut document = Self { group: group.clone(), topic: topic.clone(), finished, checksum: 0 };
+        document.checksum = document.computed_checksum();
+        document
+    }
+
+    fn computed_checksum(&self) -> u32 {
+        let names = crc32c::crc32c(format!("{}/{}", self.group, self.topic).as_bytes());
+        self.finished.iter().fold(names, |sum, offset| crc32c::crc32c_append(sum, &offset.to_le_bytes()))
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let text = fs::read(path).map_err(failed("read", path))?;
+        let document: Self = serde_json::from_slice(&text)
+            .map_err(|error| damaged(path, 0, "it does not hold a group's offsets").with_source(error))?;
+        if document.checksum != document.computed_checksum() {
+            return Err(damaged(path, 0, "its checksum is wrong"));
+        }
+        Ok(document)
+    }
+}
+
+/// Every group of an open log.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    folder: PathBuf,
+    offsets: Mutex<HashMap<(GroupName, TopicName), Arc<Offsets>>>,
+}
+
+impl Groups {
+    /// Reads every group under `folder`, and refuses one that has finished more than `topics` hold: messages that
+    /// were acknowledged are missing, and going on would skip as many new ones.
+    pub(crate) fn recover(folder: PathBuf, topics: &Topics) -> Result<Self> {
+        let mut offsets = HashMap::new();
+        for group_folder in entries(&folder)? {
+            for path in entries(&group_folder)? {
+                if path.extension().is_none_or(|extension| extension != "json") {
+                    continue;
+                }
+                let document = Document::read(&path)?;
+                check_against(topics, &document, &path)?;
+                let Document { group, topic, finished, .. } = document;
+                offsets.insert((group.clone(), topic.clone()), Arc::new(Offsets::new(group, topic, path, finished)));
+            }
+        }
+        Ok(Self { folder, offsets: Mutex::new(offsets) })
+    }
+
+    /// The offsets of `group` in `topic`; a group that was never seen has finished nothing.
+    pub(crate) fn offsets(&self, group: &GroupName, topic: &TopicName) -> Arc<Offsets> {
+        let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = offsets.entry((group.clone(), topic.clone())).or_insert_with(|| {
+            let path = self.folder.join(group.as_str()).join(format!("{topic}.json"));
+            Arc::new(Offsets::new(group.clone(), topic.clone(), path, Vec::new()))
+        });
+        Arc::clone(found)
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = |entries: fs::ReadDir| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>();
+    match fs::read_dir(folder).and_then(list) {
+        Ok(paths) => Ok(paths),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
+        Err(error) => Err(failed("list", folder)(error)),
+    }
+}
+
+fn check_against(topics: &Topics, document: &Document, path: &Path) -> Result<()> {
+    let topic = topics.get(&document.topic);
+    for (partition, &finished) in document.finished.iter().enumerate() {
+        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition));
+        let end = found.map_or(0, |found| found.next_offset());
+        if finished > end {
+            let Document { group, topic, .. } = document;
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "partition {partition} of topic {topic} ends at offset {end}, but {} says that group {group} has \
+                     finished everything before {finished}: stored messages are missing",
+                    path.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The progress of one group in one topic.
+#[derive(Debug)]
+pub(crate) struct Offsets {
+    group: GroupName,
+    topic: TopicName,
+    path: PathBuf,
+    members: Arc<Members>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By partition; a partition that is not in the list has finished nothing.
+    finished: Vec<u64>,
+    is_unsaved: bool,
+}
+
+impl Offsets {
+    fn new(group: GroupName, topic: TopicName, path: PathBuf, finished: Vec<u64>) -> Self {
+        let state = Mutex::new(State { finished, is_unsaved: false });
+        Self { group, topic, path, members: Arc::default(), state }
+    }
+
+    pub(crate) fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// Everything in `partition` below this is finished.
+    pub(crate) fn finished(&self, partition: u32) -> u64 {
+        self.state().finished.get(partition as usize).copied().unwrap_or_default()
+    }
+
+    /// Everything in `partition` below `offset` is finished. Whether somebody must now see to it that it is saved.
+    pub(crate) fn advance(&self, partition: u32, offset: u64) -> bool {
+        let (mut state, partition) = (self.state(), partition as usize);
+        if state.finished.len() <= partition {
+            state.finished.resize(partition + 1, 0);
+        }
+        if offset <= state.finished[partition] {
+            return false;
+        }
+        state.finished[partition] = offset;
+        !std::mem::replace(&mut state.is_unsaved, true)
+    }
+
+    /// Makes the progress durable, if there was any. Blocks.
+    pub(crate) fn save(&self) -> Result<()> {
+        let finished = {
+            let mut state = self.state();
+            if !std::mem::take(&mut state.is_unsaved) {
+                return Ok(());
+            }
+            state.finished.clone()
+        };
+        let document = Document::new(&self.group, &self.topic, finished);
+        let saved = self.write(&document);
+        if saved.is_err() {
+            self.state().is_unsaved = true;
+        }
+        saved
+    }
+
+    fn write(&self, document: &Document) -> Result<()> {
+        if let Some(folder) = self.path.parent()
+            && !folder.is_dir()
+        {
+            create_directory(folder)?;
+        }
+        durable::replace(&self.path, serde_json::json!(document).to_string().as_bytes())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

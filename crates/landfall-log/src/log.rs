@@ -1,0 +1,118 @@
+//! A log that is open for writing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use landfall_core::{Error, ErrorKind, Result};
+use tokio::sync::watch;
+
+use crate::buffers::Buffers;
+use crate::durable::{create_directories, create_directory};
+use crate::flusher::Flusher;
+use crate::format;
+use crate::group::Groups;
+use crate::lock::FolderLock;
+use crate::options::Options;
+use crate::read_only::ReadOnlyLog;
+use crate::topic::Topics;
+use crate::writer::Writer;
+
+/// The embedded broker: cheap to clone, every clone is the same log. [`landfall_core::Broker`] says what it does.
+///
+/// When the last clone and the last subscriber are dropped, what was queued is written and the folder is free again;
+/// [`Log::close`] does the same without waiting for them.
+#[derive(Debug, Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    topics: Arc<Topics>,
+    groups: Groups,
+    buffers: Arc<Buffers>,
+    writer: Writer,
+    flusher: Arc<Flusher>,
+    closed: watch::Sender<bool>,
+}
+
+impl Log {
+    /// Opens the log in the folder `dir`, which is created if need be; nobody else can until it is closed. Cuts off
+    /// what an earlier process left unfinished. Blocks while it reads the last segment of every partition.
+    ///
+    /// Refused as `InUse` if another process has it open, as `Corrupt` if stored bytes are not what was written, and
+    /// as `Unsupported` if a newer build wrote it.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check()?;
+        let folder = dir.as_ref();
+        create_directories(folder)?;
+        let lock = Arc::new(FolderLock::acquire(folder)?);
+        if !format::check(folder)? {
+            format::write(folder)?;
+        }
+        let (topics, groups) = (folder.join("topics"), folder.join("groups"));
+        create_directory(&topics)?;
+        create_directory(&groups)?;
+        let topics = Arc::new(Topics::recover(topics)?);
+        let groups = Groups::recover(groups, &topics)?;
+        let buffers = Arc::new(Buffers::default());
+        let writer = Writer::start(Arc::clone(&topics), options, Arc::clone(&buffers), Arc::clone(&lock))?;
+        let flusher = Arc::new(Flusher::start(lock)?);
+        let closed = watch::Sender::new(false);
+        Ok(Self { inner: Arc::new(Inner { options, topics, groups, buffers, writer, flusher, closed }) })
+    }
+
+    /// Looks into the log in the folder `dir` without opening it: works beside the process that has it open.
+    pub fn open_read_only(dir: impl AsRef<Path>) -> Result<ReadOnlyLog> {
+        ReadOnlyLog::open(dir.as_ref())
+    }
+
+    /// Whether it still takes messages; if not, the error says since which failure.
+    pub fn health(&self) -> Result<()> {
+        if *self.inner.closed.borrow() {
+            return Err(Error::new(ErrorKind::Unavailable, "the log is closed"));
+        }
+        match self.writer().failure() {
+            Some(failure) => Err(Error::new(ErrorKind::Unavailable, failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what was queued, saves how far the groups have come, and gives the folder back. Subscribers end;
+    /// what is published after this is refused. An error says that progress of a group could not be saved.
+    pub async fn close(&self) -> Result<()> {
+        self.inner.closed.send_replace(true);
+        self.writer().close().await;
+        self.flusher().close().await
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    pub(crate) fn topics(&self) -> &Topics {
+        &self.inner.topics
+    }
+
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.inner.groups
+    }
+
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.inner.buffers
+    }
+
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.inner.writer
+    }
+
+    pub(crate) fn flusher(&self) -> &Arc<Flusher> {
+        &self.inner.flusher
+    }
+
+    /// Becomes true when the log is closed.
+    pub(crate) fn closed(&self) -> watch::Receiver<bool> {
+        self.inner.closed.subscribe()
+    }
+}

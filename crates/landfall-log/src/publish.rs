@@ -1,0 +1,122 @@
+//! From a batch of messages to encoded records per partition, and from offsets back to one outcome per message.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName};
+
+use crate::appender::Part;
+use crate::buffers::Buffers;
+use crate::options::Options;
+use crate::partition::Partition;
+use crate::record::Encoding;
+use crate::topic::Topic;
+use crate::writer::Answer;
+
+/// A topic of the batch: open, or the outcome for each of its messages.
+pub(crate) type Destination = Result<Arc<Topic>, Outcome>;
+
+/// A batch on its way to the writer.
+pub(crate) struct Plan<'a> {
+    buffers: &'a Buffers,
+    options: &'a Options,
+    stored: Timestamp,
+    parts: Vec<Part>,
+    /// The part that is being filled, by the partition's id.
+    filling: HashMap<u64, usize>,
+    places: Vec<Place>,
+}
+
+/// Where a message of the batch is.
+enum Place {
+    Record { part: usize, index: u32, partition: u32 },
+    Nowhere(Outcome),
+}
+
+impl<'a> Plan<'a> {
+    /// Encodes `batch`. Of one topic and key nothing follows a message that was refused.
+    pub(crate) fn new(
+        batch: &[Message],
+        destinations: &HashMap<&TopicName, Destination>,
+        options: &'a Options,
+        buffers: &'a Buffers,
+    ) -> Self {
+        let (parts, places) = (Vec::new(), Vec::with_capacity(batch.len()));
+        let mut plan =
+            Self { buffers, options, stored: Timestamp::now(), parts, filling: HashMap::new(), places };
+        let mut keyless: HashMap<&TopicName, u32> = HashMap::new();
+        let mut held: HashSet<(&TopicName, &Key)> = HashSet::new();
+        for message in batch {
+            let lane = message.key.as_ref().map(|key| (&message.topic, key));
+            let placed = match destinations.get(&message.topic) {
+                _ if lane.is_some_and(|lane| held.contains(&lane)) => Err(Outcome::behind_predecessor()),
+                None => Err(Outcome::retry_later(ErrorCode::UNAVAILABLE, "the topic is not open")),
+                Some(Err(outcome)) => Err(outcome.clone()),
+                Some(Ok(topic)) => {
+                    let partition = match &message.key {
+                        Some(key) => key.partition(topic.partitions().len() as u32),
+                        None => *keyless.entry(&message.topic).or_insert_with(|| topic.next_turn()),
+                    };
+                    plan.encode(message, topic, partition)
+                }
+            };
+            plan.places.push(placed.unwrap_or_else(|outcome| {
+                held.extend(lane);
+                Place::Nowhere(outcome)
+            }));
+        }
+        plan
+    }
+
+    /// What the writer has to write; taken out once.
+    pub(crate) fn take_parts(&mut self) -> Vec<Part> {
+        std::mem::take(&mut self.parts)
+    }
+
+    /// One outcome per message of the batch, in its order.
+    pub(crate) fn outcomes(self, answer: &Answer) -> Vec<Outcome> {
+        let outcome = |place| match (place, answer) {
+            (Place::Nowhere(outcome), _) => outcome,
+            (Place::Record { part, index, partition }, Answer::Synced(bases)) => match bases.get(part) {
+                Some(base) => Outcome::Accepted(Position { partition, offset: base + u64::from(index) }),
+                None => Outcome::Unknown("the log's writer did not answer for this message".into()),
+            },
+            (Place::Record { .. }, Answer::Refused(why)) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why.clone()),
+            (Place::Record { .. }, Answer::Unknown(why)) => Outcome::Unknown(why.clone()),
+        };
+        self.places.into_iter().map(outcome).collect()
+    }
+
+    fn encode(&mut self, message: &Message, topic: &Topic, number: u32) -> Result<Place, Outcome> {
+        let encoding = Encoding::new(message);
+        let (bytes, limit) = (encoding.total_bytes(), self.options.record_limit());
+        if bytes > limit {
+            let sentence = format!("the message takes {bytes} bytes in the log and the limit is {limit}");
+            return Err(Outcome::refuse(ErrorCode::TOO_LARGE, sentence));
+        }
+        let part = self.part_with_room(&topic.partitions()[number as usize], bytes);
+        let index = self.parts[part].count;
+        encoding.write(self.stored, &mut self.parts[part].records);
+        self.parts[part].count += 1;
+        Ok(Place::Record { part, index, partition: number })
+    }
+
+    /// The part of `partition` that is being filled, or a new one if `bytes` more would make it too large.
+    fn part_with_room(&mut self, partition: &Arc<Partition>, bytes: usize) -> usize {
+        if let Some(&part) = self.filling.get(&partition.id())
+            && self.parts[part].records.len() + bytes <= self.options.batch_limit()
+        {
+            return part;
+        }
+        let part = self.parts.len();
+        self.parts.push(Part {
+            partition: Arc::clone(partition),
+            records: self.buffers.take(),
+            count: 0,
+            max_timestamp: self.stored.as_millis(),
+            base_offset: 0,
+        });
+        self.filling.insert(partition.id(), part);
+        part
+    }
+}

@@ -1,0 +1,144 @@
+//! Looks into a log's folder from outside, beside the process that has it open.
+//!
+//! It takes no lock and writes nothing. It sees what stands in the files: the end of a segment that does not make a
+//! whole batch is not there yet. Unlike a reader inside the process it cannot know whether the last whole batch was
+//! synced; it may show a message a moment before its publisher is told that it was accepted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_core::{Error, ErrorKind, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
+
+use crate::cursor::{Cursor, Extents, Readable, Tail};
+use crate::durable::failed;
+use crate::lanes::Lanes;
+use crate::segment::{self, Extent};
+use crate::topic_reader::{collect, no_such_topic};
+use crate::{format, topic};
+
+/// A log's folder, for reading only.
+#[derive(Debug, Clone)]
+pub struct ReadOnlyLog {
+    topics: PathBuf,
+}
+
+impl ReadOnlyLog {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        if !format::check(folder)? {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no log in the folder {}", folder.display())));
+        }
+        Ok(Self { topics: folder.join("topics") })
+    }
+
+    /// Every topic, by name. Reads the last segment of each partition.
+    pub async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        let folder = self.topics.clone();
+        blocking(move || {
+            let topics = topic::list(&folder)?;
+            topics.into_iter().map(|(name, partitions)| info(&folder.join(name.as_str()), name, partitions)).collect()
+        })
+        .await
+    }
+
+    /// Reads `topic`; later reads see what was written in the meantime.
+    pub async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
+        let folder = self.topics.join(topic.as_str());
+        let name = topic.clone();
+        blocking(move || {
+            let Some(partitions) = topic::partition_count(&folder)? else { return Err(no_such_topic(&name)) };
+            let mut lanes = Lanes::default();
+            for extents in (0..partitions).map(|number| FileExtents::new(&folder, number)) {
+                let offset = match from {
+                    StartAt::Beginning => 0,
+                    StartAt::Offset(offset) => offset,
+                    StartAt::End => Cursor::new(Arc::clone(&extents), 0).seek_end()?,
+                };
+                lanes.add(extents, offset);
+            }
+            // What is in a partition that is added later was all published later.
+            let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
+            Ok(Box::new(FileReader { topic: name, folder, lanes, later, collected: Vec::new() }) as _)
+        })
+        .await
+    }
+}
+
+fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
+    let (mut messages, mut bytes) = (0, 0);
+    for number in 0..partitions {
+        let extents = FileExtents::new(folder, number);
+        messages += Cursor::new(Arc::clone(&extents), 0).seek_end()?;
+        for base_offset in segment::list(extents.directory())? {
+            let path = segment::path(extents.directory(), base_offset);
+            bytes += fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        }
+    }
+    Ok(TopicInfo { topic, partitions, messages, bytes })
+}
+
+struct FileReader {
+    topic: TopicName,
+    folder: PathBuf,
+    lanes: Lanes,
+    /// Where partitions that are added later are read from.
+    later: u64,
+    collected: Vec<StoredMessage>,
+}
+
+#[async_trait]
+impl TopicReader for FileReader {
+    async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
+        let folder = self.folder.clone();
+        let partitions = blocking(move || topic::partition_count(&folder)).await?;
+        for number in self.lanes.len() as u32..partitions.unwrap_or_default() {
+            self.lanes.add(FileExtents::new(&self.folder, number), self.later);
+        }
+        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+    }
+}
+
+/// A partition as its files are at the moment.
+#[derive(Debug)]
+struct FileExtents {
+    number: u32,
+    directory: PathBuf,
+}
+
+impl FileExtents {
+    fn new(topic_folder: &Path, number: u32) -> Arc<dyn Extents> {
+        Arc::new(Self { number, directory: topic::partition_folder(topic_folder, number) })
+    }
+}
+
+impl Extents for FileExtents {
+    fn partition(&self) -> u32 {
+        self.number
+    }
+
+    fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn segment_for(&self, offset: u64) -> Result<Option<Readable>> {
+        // The list before the size: a segment that has a successor in the list has its final size.
+        let bases = segment::list(&self.directory)?;
+        let index = bases.partition_point(|base| *base <= offset).saturating_sub(1);
+        let Some(&base_offset) = bases.get(index) else { return Ok(None) };
+        let tail = if index + 1 == bases.len() { Tail::Growing } else { Tail::Final };
+        let path = segment::path(&self.directory, base_offset);
+        let bytes = fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        Ok(Some(Readable { extent: Extent { base_offset, bytes }, tail }))
+    }
+
+    fn end(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| Error::new(ErrorKind::Internal, "reading the log failed").with_source(error))?
+}

@@ -1,0 +1,172 @@
+//! Reads the batches of one segment, in order, and says what is wrong where there is none.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, Bytes};
+use landfall_core::{Error, ErrorKind, Result};
+
+use crate::batch::{self, Batch, BatchHeader, Defect};
+use crate::durable::{damaged, failed};
+use crate::segment::{self, SegmentHeader};
+
+/// What is read from the file at a time, unless one batch is larger.
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Stands before a batch of one segment.
+#[derive(Debug)]
+pub(crate) struct SegmentReader {
+    file: File,
+    path: PathBuf,
+    header: SegmentHeader,
+    position: u64,
+    next_offset: u64,
+    /// What was read and not yet returned; it begins at `position`.
+    ahead: Bytes,
+    chunk_bytes: usize,
+}
+
+/// What stands where a batch could be.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Batch(Batch),
+    /// Nothing: the segment ends here.
+    End,
+    Bad(Defect),
+}
+
+impl SegmentReader {
+    /// Opens the segment in `directory` and stands before its first batch.
+    pub(crate) fn open(directory: &Path, partition: u32, base_offset: u64) -> Result<Self> {
+        let path = segment::path(directory, base_offset);
+        let file = File::open(&path).map_err(failed("open", &path))?;
+        let header = SegmentHeader::read(&file, &path, partition, base_offset)?;
+        let position = segment::HEADER_BYTES as u64;
+        let chunk_bytes = CHUNK_BYTES;
+        Ok(Self { file, path, header, position, next_offset: base_offset, ahead: Bytes::new(), chunk_bytes })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Where the next batch begins in the file.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The offset that the next batch must begin with.
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.next_offset
+    }
+
+    pub(crate) fn file_bytes(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(failed("look at", &self.path))?.len())
+    }
+
+    /// The next batch of the first `end` bytes of the file. Stays where it is unless it returns a batch.
+    pub(crate) fn next(&mut self, end: u64) -> Result<Found> {
+        if self.position == end {
+            return Ok(Found::End);
+        }
+        let header = match self.examine(end)? {
+            Ok(header) => header,
+            Err(defect) => {
+                // What was read may be the half of what is just being written; the next try reads it anew.
+                self.ahead = Bytes::new();
+                return Ok(Found::Bad(defect));
+            }
+        };
+        if !batch::is_understood(&self.ahead) {
+            let (path, position) = (self.path.display(), self.position);
+            let sentence = format!("{path} holds a batch at byte {position} of a kind that only newer builds know");
+            return Err(Error::new(ErrorKind::Unsupported, sentence));
+        }
+        let records = self.ahead.slice(batch::HEADER_BYTES..header.total_bytes());
+        let Some(batch) = Batch::split(header, records) else {
+            return Err(self.damaged("the records of the batch do not fill it, although its checksum is right"));
+        };
+        self.ahead.advance(header.total_bytes());
+        self.position += header.total_bytes() as u64;
+        self.next_offset = header.next_offset();
+        Ok(Found::Batch(batch))
+    }
+
+    /// Checks the batch at the position; if it is good, it stands in `ahead` as a whole afterwards.
+    fn examine(&mut self, end: u64) -> Result<std::result::Result<BatchHeader, Defect>> {
+        if !self.look_ahead(batch::HEADER_BYTES, end)? {
+            return Ok(Err(Defect::Short));
+        }
+        let header = match BatchHeader::peek(&self.ahead) {
+            Ok(header) => header,
+            Err(defect) => return Ok(Err(defect)),
+        };
+        if !self.look_ahead(header.total_bytes(), end)? {
+            return Ok(Err(Defect::Short));
+        }
+        if let Err(defect) = header.verify(self.header.salt, &self.ahead) {
+            return Ok(Err(defect));
+        }
+        let (expected, found) = (self.next_offset, header.base_offset);
+        Ok(if expected == found { Ok(header) } else { Err(Defect::Offset { expected, found }) })
+    }
+
+    /// Makes `ahead` hold at least `wanted` bytes; `false` if the segment ends before.
+    fn look_ahead(&mut self, wanted: usize, end: u64) -> Result<bool> {
+        if self.ahead.len() >= wanted {
+            return Ok(true);
+        }
+        let left = end.saturating_sub(self.position);
+        if wanted as u64 > left {
+            return Ok(false);
+        }
+        self.chunk_bytes = self.chunk_bytes.max(wanted);
+        self.ahead = self.read_at(self.position, left.min(self.chunk_bytes as u64) as usize)?.into();
+        Ok(self.ahead.len() >= wanted)
+    }
+
+    /// Up to `length` bytes; fewer only if the file ends.
+    fn read_at(&self, position: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            match self.file.read_at(&mut bytes[filled..], position + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed("read", &self.path)(error)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Whether a later batch of this segment proves that the one at the position had been synced, and so must be
+    /// readable: then what is there now is damage and not an unfinished write.
+    ///
+    /// Looks at every byte that could begin a batch, because the length of a bad batch cannot be trusted.
+    pub(crate) fn was_synced(&self, end: u64) -> Result<bool> {
+        let left = end.saturating_sub(self.position) as usize;
+        let bytes = self.read_at(self.position, left)?;
+        let testifies = |at: usize| {
+            BatchHeader::peek(&bytes[at..]).is_ok_and(|header| {
+                header.synced_before > self.next_offset
+                    && header.base_offset >= header.synced_before
+                    && header.verify(self.header.salt, &bytes[at..]).is_ok()
+            })
+        };
+        let magic = batch::MAGIC;
+        Ok((0..bytes.len()).any(|at| bytes[at] == magic[0] && bytes[at..].starts_with(&magic) && testifies(at)))
+    }
+
+    /// The error for a defect at the position.
+    pub(crate) fn damaged(&self, what: impl std::fmt::Display) -> Error {
+        damaged(&self.path, self.position, what)
+    }
+}

@@ -1,0 +1,105 @@
+//! What is done with a partition's files when a log is opened.
+//!
+//! A process may die, or the power fail, in the middle of a write. What it leaves is an **unfinished tail**: bytes
+//! at the end of the last segment that were never synced, so nobody was told that they are there. They are cut off.
+//! Everything else that is not as it was written is **damage**, and the log does not open: it is reported with file
+//! and position, and a person decides.
+//!
+//! The two are told apart by testimony. Each batch says up to which offset everything had been synced when it was
+//! written; a bad batch that a later one testifies to is damage, and so is
+//!
+//! * a bad batch in any segment but the last, since a segment is begun only after the one before was synced,
+//! * a segment whose size is not the one its successor recorded, or that is missing between others,
+//! * a group that has finished more than is there ([`crate::group`]).
+//!
+//! What testimony cannot show: that the very last group of batches was synced, since nothing was written after it.
+//! If damage hits exactly there, it is taken for an unfinished tail; the cut is logged as a warning.
+//!
+//! The batches of earlier segments are not read here. A reader that comes to a bad one reports it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use landfall_core::Result;
+use tracing::warn;
+
+use crate::durable::{UNFINISHED, damaged, failed};
+use crate::partition::Synced;
+use crate::reader::{Found, SegmentReader};
+use crate::segment::{self, Extent, SegmentHeader};
+
+/// Checks the partition in `directory`, cuts off an unfinished tail and answers with what is left.
+pub(crate) fn recover(directory: &Path, partition: u32) -> Result<Synced> {
+    match fs::remove_file(directory.join(UNFINISHED)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("clean up", directory)(error)),
+    }
+    let bases = segment::list(directory)?;
+    let Some(&last) = bases.last() else { return Ok(Synced::default()) };
+    let mut segments = chain(directory, partition, &bases)?;
+    let mut reader = SegmentReader::open(directory, partition, last)?;
+    let bytes = recover_last(&mut reader)?;
+    segments.push(Extent { base_offset: last, bytes });
+    Ok(Synced { segments, next_offset: reader.next_offset() })
+}
+
+/// The extents of all segments but the last, each with the size that its successor recorded.
+fn chain(directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>> {
+    let mut segments = Vec::with_capacity(bases.len());
+    let mut previous: Option<Extent> = None;
+    for &base_offset in bases {
+        let path = segment::path(directory, base_offset);
+        let file = File::open(&path).map_err(failed("open", &path))?;
+        let header = SegmentHeader::read(&file, &path, partition, base_offset)?;
+        if header.previous != previous {
+            return Err(damaged(
+                &path,
+                0,
+                format!(
+                    "it continues {}, but before it there is {}",
+                    described(header.previous),
+                    described(previous)
+                ),
+            ));
+        }
+        segments.extend(previous);
+        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
+        previous = Some(Extent { base_offset, bytes });
+    }
+    Ok(segments)
+}
+
+fn described(extent: Option<Extent>) -> String {
+    extent.map_or("no segment".to_owned(), |Extent { base_offset, bytes }| {
+        format!("the segment from offset {base_offset} with {bytes} bytes")
+    })
+}
+
+/// Reads every batch of the last segment and cuts what is unfinished behind them; answers with the size that is left.
+fn recover_last(reader: &mut SegmentReader) -> Result<u64> {
+    let bytes = reader.file_bytes()?;
+    let defect = loop {
+        match reader.next(bytes)? {
+            Found::Batch(_) => {}
+            Found::End => return Ok(bytes),
+            Found::Bad(defect) => break defect,
+        }
+    };
+    if reader.was_synced(bytes)? {
+        return Err(reader.damaged(format!("{defect}, and what follows shows that it had been right")));
+    }
+    let (path, position) = (reader.path(), reader.position());
+    warn!(
+        file = %path.display(), position, cut_bytes = bytes - position, reason = %defect,
+        "cut off an unfinished write at the end of the log"
+    );
+    let cut = || -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(position)?;
+        file.sync_all()
+    };
+    cut().map_err(failed("cut off the unfinished end of", path))?;
+    Ok(position)
+}

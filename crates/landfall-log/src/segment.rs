@@ -1,0 +1,180 @@
+//! One segment: a file that holds the batches of a partition from some offset on.
+//!
+//! ```text
+//! at  bytes
+//!  0      4  "LFS" and the version, 1
+//!  4      4  CRC32C of bytes 8 to 64
+//!  8      4  salt: a random number that begins the checksum of every batch in this file
+//! 12      4  partition
+//! 16      8  offset of the first record
+//! 24      8  offset of the first record in the segment before; all bits set if there is none
+//! 32      8  final size of the segment before; 0 if there is none
+//! 40      8  when it was created, milliseconds since 1970
+//! 48     16  zero
+//! 64      …  the batches, one after the other
+//! ```
+//!
+//! Numbers are little-endian. The file is named for its first offset, 20 digits, so that names sort like offsets.
+//!
+//! Invariants: a segment has its name only once its header is synced, and it is begun only once the segment before
+//! it is synced and final. So every segment but the last must have exactly the size that its successor says, and a
+//! header that is wrong is damage, whatever happened.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use landfall_core::{Result, Timestamp};
+
+use crate::durable::{UNFINISHED, damaged, failed, sync_directory};
+
+pub(crate) const HEADER_BYTES: usize = 64;
+
+const MAGIC: [u8; 4] = *b"LFS\x01";
+const EXTENSION: &str = "segment";
+const NONE_BEFORE: u64 = u64::MAX;
+
+/// How far a segment reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) base_offset: u64,
+    /// The size of the file, its header included.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) salt: u32,
+    pub(crate) partition: u32,
+    pub(crate) base_offset: u64,
+    pub(crate) previous: Option<Extent>,
+    pub(crate) created: Timestamp,
+}
+
+impl SegmentHeader {
+    pub(crate) fn new(partition: u32, base_offset: u64, previous: Option<Extent>) -> Self {
+        // The hasher of the standard library is seeded by the system: random enough to tell files apart.
+        let salt = RandomState::new().build_hasher().finish() as u32;
+        Self { salt, partition, base_offset, previous, created: Timestamp::now() }
+    }
+
+    fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        let previous = self.previous.unwrap_or(Extent { base_offset: NONE_BEFORE, bytes: 0 });
+        header[0..4].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&self.salt.to_le_bytes());
+        header[12..16].copy_from_slice(&self.partition.to_le_bytes());
+        header[16..24].copy_from_slice(&self.base_offset.to_le_bytes());
+        header[24..32].copy_from_slice(&previous.base_offset.to_le_bytes());
+        header[32..40].copy_from_slice(&previous.bytes.to_le_bytes());
+        header[40..48].copy_from_slice(&self.created.as_millis().to_le_bytes());
+        let checksum = crc32c::crc32c(&header[8..]);
+        header[4..8].copy_from_slice(&checksum.to_le_bytes());
+        header
+    }
+
+    fn decode(header: &[u8; HEADER_BYTES]) -> std::result::Result<Self, &'static str> {
+        if header[0..4] != MAGIC {
+            return Err("the file does not begin like a segment");
+        }
+        if crc32c::crc32c(&header[8..]).to_le_bytes() != header[4..8] {
+            return Err("the checksum of the segment's header is wrong");
+        }
+        if header[48..] != [0; 16] {
+            return Err("the segment's header uses fields that this build does not know");
+        }
+        let previous = Extent { base_offset: u64_at(header, 24), bytes: u64_at(header, 32) };
+        Ok(Self {
+            salt: u64_at(header, 8) as u32,
+            partition: (u64_at(header, 8) >> 32) as u32,
+            base_offset: u64_at(header, 16),
+            previous: (previous.base_offset != NONE_BEFORE).then_some(previous),
+            created: Timestamp::from_millis(u64_at(header, 40) as i64),
+        })
+    }
+
+    /// Creates the segment's file, durably, with nothing but this header. The file is positioned behind it.
+    pub(crate) fn create(&self, directory: &Path) -> Result<File> {
+        let path = path(directory, self.base_offset);
+        let unfinished = directory.join(UNFINISHED);
+        let create = || -> io::Result<File> {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(&self.encode())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            Ok(file)
+        };
+        let file = create().map_err(failed("create the segment", &path))?;
+        sync_directory(directory)?;
+        Ok(file)
+    }
+
+    /// Reads the header of the segment at `path`, which must be the one for `partition` and `base_offset`.
+    pub(crate) fn read(file: &File, path: &Path, partition: u32, base_offset: u64) -> Result<Self> {
+        use std::os::unix::fs::FileExt;
+
+        let mut bytes = [0; HEADER_BYTES];
+        match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(damaged(path, 0, "the file is too short for a segment's header"));
+            }
+            Err(error) => return Err(failed("read", path)(error)),
+        }
+        let header = Self::decode(&bytes).map_err(|why| damaged(path, 0, why))?;
+        if (header.partition, header.base_offset) != (partition, base_offset) {
+            let (partition, offset) = (header.partition, header.base_offset);
+            return Err(damaged(path, 0, format!("its header says partition {partition}, offset {offset}")));
+        }
+        Ok(header)
+    }
+}
+
+pub(crate) fn path(directory: &Path, base_offset: u64) -> PathBuf {
+    directory.join(format!("{base_offset:020}.{EXTENSION}"))
+}
+
+/// The first offsets of all segments in `directory`, in order.
+pub(crate) fn list(directory: &Path) -> Result<Vec<u64>> {
+    let mut bases = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed("list", directory))? {
+        let path = entry.map_err(failed("list", directory))?.path();
+        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            let base = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            bases.push(base.ok_or_else(|| damaged(&path, 0, "its name is no offset"))?);
+        }
+    }
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+fn u64_at(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|index| header[at + index]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_header_is_read_as_it_was_written_and_no_flipped_bit_goes_unseen(
+            (salt, partition, base_offset) in any::<(u32, u32, u64)>(),
+            previous in proptest::option::of((0..u64::MAX, any::<u64>())),
+            created in any::<i64>(),
+            at in 0..HEADER_BYTES,
+            bit in 0..8,
+        ) {
+            let previous = previous.map(|(base_offset, bytes)| Extent { base_offset, bytes });
+            let created = Timestamp::from_millis(created);
+            let header = SegmentHeader { salt, partition, base_offset, previous, created };
+            let mut bytes = header.encode();
+            prop_assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+            bytes[at] ^= 1_u8 << bit;
+            prop_assert!(SegmentHeader::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Publishing: one outcome per message, everything kept, and the order of each key.
+
+use std::collections::BTreeSet;
+
+use landfall_core::{Limits, Message, Mode, StartAt};
+
+use super::stage::{assert_ordered_by_key, publish, read_all, take};
+use super::{BrokerFixture, Stage};
+use crate::conformance::sample::{elaborate, group, ids, keyed, keyless, series, sorted, topic};
+
+pub async fn every_message_has_one_outcome_in_order<F: BrokerFixture>(stage: Stage<F>) {
+    let mut batch: Vec<Message> = (1..=10).flat_map(|n| ["a", "b", "c"].map(|key| keyed(key, n))).collect();
+    batch.extend((0..10).map(|_| keyless()));
+    let positions = stage.publish(&batch).await;
+    assert_eq!(positions.iter().collect::<BTreeSet<_>>().len(), batch.len(), "a place for each");
+
+    // The reader finds each message where its outcome said.
+    let stored = read_all(&mut stage.reader(StartAt::Beginning).await).await;
+    assert_eq!(stored.len(), batch.len());
+    for (message, position) in batch.iter().zip(positions) {
+        let found = stored.iter().find(|stored| stored.position == position).expect("something stands there");
+        assert_eq!(found.message.as_ref().unwrap().id, message.id);
+    }
+}
+
+pub async fn an_empty_batch_has_an_empty_answer<F: BrokerFixture>(stage: Stage<F>) {
+    assert!(stage.broker().publisher().publish(&[]).await.is_empty());
+}
+
+pub async fn everything_about_a_message_survives_the_broker<F: BrokerFixture>(stage: Stage<F>) {
+    let orders = topic("orders");
+    let mut messages = vec![elaborate(), keyless(), Message::new(orders.clone(), Vec::new()).with_sequence(i64::MAX)];
+    messages.extend(Mode::ALL.map(|mode| keyed("modes", 1).with_mode(mode)));
+    messages.push(Message::new(orders.clone(), vec![7; Limits::default().payload_bytes]));
+    messages[0].topic = orders;
+    stage.publish(&messages).await;
+
+    let mut subscriber = stage.subscribe("stock").await;
+    let mut waiting: Vec<&Message> = messages.iter().collect();
+    while !waiting.is_empty() {
+        let arrived = take(&mut subscriber).await;
+        let place = waiting.iter().position(|sent| sent.id == arrived.id).expect("each arrives once");
+        // Not assert_eq, so that a failure does not print a mebibyte.
+        let sent = waiting.swap_remove(place);
+        assert!(&arrived == sent, "message {} ({}) is not what was sent", sent.id, sent.kind.as_str());
+    }
+}
+
+pub async fn the_order_of_a_key_survives_many_publishers<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().ordered_by_key {
+        return;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut all = Vec::new();
+    for task in 0..6 {
+        // Each task has keys of its own and waits for its outcomes before it goes on, as a relay does.
+        let publisher = stage.broker().publisher();
+        let messages: Vec<_> = (1..=25).flat_map(|n| [0, 1].map(|key| keyed(&format!("{task}-{key}"), n))).collect();
+        all.extend(ids(&messages));
+        tasks.spawn(async move {
+            for batch in messages.chunks(7) {
+                publish(&*publisher, batch).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    // A topic of its own for one more publisher must not be disturbed.
+    let mut other = series("x", 3);
+    other.iter_mut().for_each(|message| message.topic = topic("payments"));
+    stage.publish(&other).await;
+
+    let mut subscriber = stage.subscribe("stock").await;
+    let delivered = super::stage::take_many(&mut subscriber, all.len()).await;
+    assert_eq!(sorted(ids(&delivered)), sorted(all));
+    assert_ordered_by_key(&delivered);
+    let mut payments = stage.broker().subscribe(&topic("payments"), &group("stock")).await.unwrap();
+    assert_eq!(ids(&super::stage::take_many(&mut payments, 3).await), ids(&other));
+}

@@ -1,0 +1,82 @@
+//! What people see: topics and their sizes, and what stands in them, without taking part.
+
+use std::collections::BTreeMap;
+
+use landfall_core::{Message, StartAt, StoredMessage};
+
+use super::stage::{read_all, take_many};
+use super::{BrokerFixture, Stage};
+use crate::conformance::sample::{ids, keyed, series, sorted, topic};
+
+fn messages_of(stored: &[StoredMessage]) -> Vec<landfall_core::MessageId> {
+    stored.iter().map(|stored| stored.message.as_ref().unwrap().id).collect()
+}
+
+/// Per partition the offsets must grow.
+fn assert_in_offset_order(stored: &[StoredMessage]) {
+    let mut last = BTreeMap::new();
+    for position in stored.iter().map(|stored| stored.position) {
+        if let Some(before) = last.insert(position.partition, position.offset) {
+            assert!(before < position.offset, "offset {} came after {before}", position.offset);
+        }
+    }
+}
+
+pub async fn topics_are_listed_by_name_with_their_size<F: BrokerFixture>(stage: Stage<F>) {
+    assert!(stage.broker().topics().await.unwrap().is_empty(), "a new broker has no topics");
+    let mut elsewhere = keyed("a", 1);
+    elsewhere.topic = topic("billing");
+    stage.publish(&series("a", 3)).await;
+    stage.publish(&[elsewhere]).await;
+    let topics = stage.broker().topics().await.unwrap();
+    let sizes: Vec<_> = topics.iter().map(|info| (info.topic.as_str(), info.messages)).collect();
+    assert_eq!(sizes, [("billing", 1), ("orders", 3)]);
+    assert!(topics.iter().all(|info| info.partitions >= 1 && info.bytes > 0), "{topics:?}");
+}
+
+pub async fn a_reader_from_the_beginning_sees_everything_in_order<F: BrokerFixture>(stage: Stage<F>) {
+    let messages: Vec<Message> = (1..=10).flat_map(|n| ["a", "b", "c"].map(|key| keyed(key, n))).collect();
+    stage.publish(&messages).await;
+    let mut reader = stage.reader(StartAt::Beginning).await;
+    let stored = read_all(&mut reader).await;
+    assert_eq!(sorted(messages_of(&stored)), sorted(ids(&messages)));
+    assert_in_offset_order(&stored);
+    assert!(stored.iter().all(|stored| messages.contains(stored.message.as_ref().unwrap())));
+
+    // At the end it waits for nobody, and goes on where it stopped.
+    assert!(reader.read(10).await.unwrap().is_empty());
+    let more = series("d", 2);
+    stage.publish(&more).await;
+    assert_eq!(messages_of(&read_all(&mut reader).await), ids(&more));
+}
+
+pub async fn a_reader_from_the_end_sees_only_what_comes<F: BrokerFixture>(stage: Stage<F>) {
+    stage.publish(&series("a", 5)).await;
+    let mut reader = stage.reader(StartAt::End).await;
+    assert!(reader.read(10).await.unwrap().is_empty());
+    let later = series("a", 2);
+    stage.publish(&later).await;
+    assert_eq!(messages_of(&read_all(&mut reader).await), ids(&later));
+}
+
+pub async fn a_reader_from_an_offset_sees_the_rest<F: BrokerFixture>(stage: Stage<F>) {
+    // One key, and so one partition, whose offsets are what the publisher was told.
+    let messages = series("a", 6);
+    let positions = stage.publish(&messages).await;
+    let mut reader = stage.reader(StartAt::Offset(positions[2].offset)).await;
+    let stored = read_all(&mut reader).await;
+    assert_eq!(messages_of(&stored), ids(&messages[2..]));
+    assert_eq!(stored.iter().map(|stored| stored.position).collect::<Vec<_>>(), positions[2..]);
+
+    let mut beyond = stage.reader(StartAt::Offset(positions[5].offset + 1)).await;
+    assert!(beyond.read(10).await.unwrap().is_empty());
+}
+
+pub async fn reading_takes_nothing_from_a_group<F: BrokerFixture>(stage: Stage<F>) {
+    let messages = series("a", 5);
+    stage.publish(&messages).await;
+    let mut subscriber = stage.subscribe("stock").await;
+    assert_eq!(read_all(&mut stage.reader(StartAt::Beginning).await).await.len(), 5);
+    assert_eq!(sorted(ids(&take_many(&mut subscriber, 5).await)), sorted(ids(&messages)));
+    assert_eq!(read_all(&mut stage.reader(StartAt::Beginning).await).await.len(), 5);
+}

@@ -1,0 +1,192 @@
+//! What the cases play on: a migrated database with its effects table, and the steps that many of them share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_core::{
+    Admission, Database, DeadLetter, DeadLetterFilter, DeadLetters, Decision, GroupName, Holder, Inbox, Lease, Leases,
+    Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Position, RedriveItem, RowId, Schema, Settlement,
+    Shard,
+};
+
+use super::{AuditRow, DatabaseFixture, Effect};
+use crate::conformance::sample::failure;
+
+/// Longer than any case runs.
+pub(super) const LONG: Duration = Duration::from_secs(3600);
+/// Within this a bounded wait must have seen what it waits for.
+pub(super) const SOON: Duration = Duration::from_secs(20);
+/// Enough for something that should not happen to show, if it does.
+pub(super) const A_MOMENT: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub struct Stage<F: DatabaseFixture> {
+    pub(super) fixture: Arc<F>,
+    pub(super) database: F::Database,
+}
+
+impl<F: DatabaseFixture> Stage<F> {
+    pub(super) async fn set(fixture: F) -> Self {
+        let fixture = Arc::new(fixture);
+        let database = fixture.open().await;
+        Self { fixture, database }.migrated().await
+    }
+
+    async fn migrated(self) -> Self {
+        self.database.migrate().await.unwrap();
+        let mut transaction = self.database.begin().await.unwrap();
+        self.fixture.create_effects(&mut transaction).await;
+        self.database.commit(transaction).await.unwrap();
+        self
+    }
+
+    /// Another process on the same database.
+    pub(super) async fn second(&self) -> F::Database {
+        self.fixture.open().await
+    }
+
+    /// Commits `messages` in a transaction of the user's own.
+    pub(super) async fn enqueue(&self, messages: &[Message]) {
+        let mut transaction = self.database.begin().await.unwrap();
+        self.database.enqueue(&mut transaction, messages).await.unwrap();
+        self.database.commit(transaction).await.unwrap();
+    }
+
+    pub(super) async fn effects(&self) -> Vec<Effect> {
+        let mut transaction = self.database.begin().await.unwrap();
+        let effects = self.fixture.effects(&mut transaction).await;
+        self.database.commit(transaction).await.unwrap();
+        effects
+    }
+
+    pub(super) async fn audit(&self) -> Vec<AuditRow> {
+        let mut transaction = self.database.begin().await.unwrap();
+        let rows = self.fixture.audit(&mut transaction).await;
+        self.database.commit(transaction).await.unwrap();
+        rows
+    }
+
+    /// Every shard's lease, for longer than the case runs.
+    pub(super) async fn lease_all(&self, holder: &str) -> Vec<Lease> {
+        lease_all(&self.database, holder, LONG).await
+    }
+
+    /// Everything that is due, as far as it can be read.
+    pub(super) async fn due(&self, leases: &[Lease]) -> Vec<OutboxEntry> {
+        self.database.next(leases, 10_000).await.unwrap()
+    }
+
+    pub(super) async fn due_ids(&self, leases: &[Lease]) -> Vec<MessageId> {
+        self.due(leases).await.iter().map(|entry| entry.message_id).collect()
+    }
+
+    /// Settles the due row of `message`.
+    pub(super) async fn settle(&self, leases: &[Lease], message: &Message, decision: Decision) -> Vec<RowId> {
+        let due = self.due(leases).await;
+        let entry = due.iter().find(|entry| entry.message_id == message.id).expect("the message is due");
+        self.database.settle(leases, &[settlement(entry, decision)]).await.unwrap()
+    }
+
+    /// What a consumer does with a message that its handler can handle.
+    pub(super) async fn handle(&self, group: &GroupName, message: &Message) -> Admission {
+        let mut transaction = self.database.begin().await.unwrap();
+        let admission = self.database.admit(&mut transaction, group, message, None).await.unwrap();
+        if admission == Admission::Fresh {
+            self.fixture.insert_effect(&mut transaction, &message.into()).await;
+        }
+        self.database.commit(transaction).await.unwrap();
+        admission
+    }
+
+    /// What a consumer does with a message that failed for the third and last time.
+    pub(super) async fn park(&self, group: &GroupName, message: &Message) {
+        let origin = Some(Position { partition: 3, offset: 42 });
+        let mut transaction = self.database.begin().await.unwrap();
+        let admission = self.database.admit(&mut transaction, group, message, origin).await.unwrap();
+        assert_eq!(admission, Admission::Fresh, "only a fresh message can be parked");
+        self.database.park(&mut transaction, group, message, origin, 3, &failure()).await.unwrap();
+        self.database.commit(transaction).await.unwrap();
+    }
+
+    /// Parks the first of `messages` and sends the others after it, which are held.
+    pub(super) async fn park_with_successors(&self, group: &GroupName, messages: &[Message]) {
+        let (first, successors) = messages.split_first().expect("at least one message");
+        self.park(group, first).await;
+        for message in successors {
+            assert_eq!(self.handle(group, message).await, Admission::Held);
+        }
+    }
+
+    /// Handles the next redriven message, if there is one, and answers with it.
+    pub(super) async fn drain_one(&self, group: &GroupName) -> Option<RedriveItem> {
+        drain_one(&*self.fixture, &self.database, group).await
+    }
+
+    /// Handles redriven messages until there is none, and answers with their ids in the order handled.
+    pub(super) async fn drain(&self, group: &GroupName) -> Vec<MessageId> {
+        let mut handled = Vec::new();
+        while let Some(item) = self.drain_one(group).await {
+            handled.push(item.message.id);
+        }
+        handled
+    }
+
+    /// Takes the next redriven message and fails.
+    pub(super) async fn fail_one(&self, group: &GroupName) -> RedriveItem {
+        let mut transaction = self.database.begin().await.unwrap();
+        let item = self.database.next_redriven(&mut transaction, group).await.unwrap().expect("something to handle");
+        self.database.park_redriven(&mut transaction, &item, &failure()).await.unwrap();
+        self.database.commit(transaction).await.unwrap();
+        item
+    }
+
+    pub(super) async fn letters(&self) -> Vec<DeadLetter> {
+        self.database.find(&DeadLetterFilter::default(), 10_000).await.unwrap()
+    }
+
+    /// The one dead letter of `message`.
+    pub(super) async fn letter(&self, message: &Message) -> DeadLetter {
+        let filter = DeadLetterFilter { message_id: Some(message.id), ..Default::default() };
+        let mut found = self.database.find(&filter, 10).await.unwrap();
+        assert_eq!(found.len(), 1, "a message has one dead letter: {found:?}");
+        found.remove(0)
+    }
+
+    /// Redrives `message`, which must be parked.
+    pub(super) async fn redrive(&self, message: &Message) {
+        let filter = DeadLetterFilter { message_id: Some(message.id), ..Default::default() };
+        let answer = self.database.redrive(&filter, "alice").await.unwrap();
+        assert_eq!(answer.redriven, [self.letter(message).await.id], "the parked message is redriven");
+    }
+}
+
+/// Handles the next redriven message on `database`, if there is one.
+pub(super) async fn drain_one<F: DatabaseFixture>(
+    fixture: &F,
+    database: &F::Database,
+    group: &GroupName,
+) -> Option<RedriveItem> {
+    let mut transaction = database.begin().await.unwrap();
+    let item = database.next_redriven(&mut transaction, group).await.unwrap()?;
+    fixture.insert_effect(&mut transaction, &(&item.message).into()).await;
+    database.complete_redriven(&mut transaction, &item).await.unwrap();
+    database.commit(transaction).await.unwrap();
+    Some(item)
+}
+
+pub(super) async fn lease_all<D: OutboxQueue + Leases>(database: &D, holder: &str, ttl: Duration) -> Vec<Lease> {
+    let mut leases = Vec::new();
+    for shard in 0..database.shards() {
+        let lease = database.acquire(&Shard(shard).lease_name(), &self::holder(holder), ttl).await.unwrap();
+        leases.push(lease.expect("the shard's lease is free"));
+    }
+    leases
+}
+
+pub(super) fn holder(name: &str) -> Holder {
+    Holder(name.to_owned())
+}
+
+pub(super) fn settlement(entry: &OutboxEntry, decision: Decision) -> Settlement {
+    Settlement { row: entry.row, shard: entry.shard, decision }
+}

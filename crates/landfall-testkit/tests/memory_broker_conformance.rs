@@ -1,0 +1,25 @@
+//! The broker suite on the broker in memory.
+
+use std::sync::Arc;
+
+use landfall_core::Broker;
+use landfall_testkit::MemoryBroker;
+use landfall_testkit::conformance::broker::BrokerFixture;
+
+struct MemoryFixture(MemoryBroker);
+
+impl BrokerFixture for MemoryFixture {
+    async fn create() -> Option<Self> {
+        Some(Self(MemoryBroker::new()))
+    }
+
+    fn broker(&self) -> Arc<dyn Broker> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn reopen(self) -> Self {
+        unreachable!("a broker in memory does not declare to be durable")
+    }
+}
+
+landfall_testkit::broker_conformance!(MemoryFixture);

@@ -1,0 +1,155 @@
+//! The consumer's side: one transaction holds the inbox row, the handler's writes and nothing else.
+//!
+//! Live traffic and a redrive of the same key meet on one row of `held_key`. `admit` locks it before it queues a message
+//! behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So either the
+//! newcomer is queued and seen, or the key is free and the newcomer goes on after the effect of the last letter.
+
+use landfall_core::{
+    Admission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin, RedriveItem,
+    Result,
+};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres as Server};
+
+use crate::moment::Moment;
+use crate::statements::Sql;
+use crate::{Postgres, row};
+
+impl Inbox for Postgres {
+    async fn admit(
+        &self,
+        connection: &mut PgConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<Admission> {
+        let held = if message.mode.is_deduplicated() {
+            let (fresh, held): (bool, bool) = sqlx::query_as(self.statements().admit.text())
+                .bind(group.as_str())
+                .bind(message.id.as_uuid())
+                .bind(message.topic.as_str())
+                .bind(message.key.as_ref().map(|key| key.as_str()))
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(self.could_not("take charge of a message"))?;
+            if !fresh {
+                return Ok(Admission::Duplicate);
+            }
+            held
+        } else {
+            self.lock_held_key(connection, group.as_str(), message).await?
+        };
+        if !held {
+            return Ok(Admission::Fresh);
+        }
+        bind_letter(&self.statements().queue_behind, group, message, origin)
+            .bind(ErrorCode::PREDECESSOR.as_str().to_owned())
+            .bind("an earlier message of the same key is not done")
+            .execute(connection)
+            .await
+            .map_err(self.could_not("queue a message behind a dead letter"))?;
+        Ok(Admission::Held)
+    }
+
+    async fn park(
+        &self,
+        connection: &mut PgConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+        attempts: u32,
+        failure: &Failure,
+    ) -> Result<DeadLetterId> {
+        let row = bind_letter(&self.statements().park, group, message, origin)
+            .bind(failure.code.as_str())
+            .bind(row::storable(&failure.error))
+            .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .fetch_one(connection)
+            .await
+            .map_err(self.could_not("park a message"))?;
+        sqlx::Row::try_get(&row, 0).map_err(self.could_not("park a message"))
+    }
+
+    async fn next_redriven(&self, connection: &mut PgConnection, group: &GroupName) -> Result<Option<RedriveItem>> {
+        let row = sqlx::query(self.statements().next_redriven.text())
+            .bind(group.as_str())
+            .fetch_optional(connection)
+            .await
+            .map_err(self.could_not("look for a redriven message"))?;
+        row.as_ref().map(row::redrive_item).transpose()
+    }
+
+    async fn complete_redriven(&self, connection: &mut PgConnection, item: &RedriveItem) -> Result<()> {
+        let doing = "complete a redriven message";
+        let group: Option<String> = sqlx::query_scalar(self.statements().complete_redriven.text())
+            .bind(item.id)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(self.could_not(doing))?;
+        let Some(group) = group else {
+            // An effect that belongs to nobody's redrive must not be committed.
+            let sentence = format!("dead letter {} is not being redriven; roll the transaction back", item.id);
+            return Err(Error::new(ErrorKind::Conflict, sentence));
+        };
+        if self.lock_held_key(connection, &group, &item.message).await? {
+            sqlx::query(self.statements().release_held_key.text())
+                .bind(&group)
+                .bind(item.message.topic.as_str())
+                .bind(item.message.key.as_ref().map(|key| key.as_str()))
+                .execute(connection)
+                .await
+                .map_err(self.could_not(doing))?;
+        }
+        Ok(())
+    }
+
+    async fn park_redriven(&self, connection: &mut PgConnection, item: &RedriveItem, failure: &Failure) -> Result<()> {
+        sqlx::query(self.statements().park_redriven.text())
+            .bind(item.id)
+            .bind(failure.code.as_str())
+            .bind(row::storable(&failure.error))
+            .execute(connection)
+            .await
+            .map_err(self.could_not("park a redriven message"))?;
+        Ok(())
+    }
+}
+
+impl Postgres {
+    /// Whether the message's key is held for `group`; if so, nobody else releases it before this transaction ends.
+    async fn lock_held_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<bool> {
+        let Some(key) = &message.key else { return Ok(false) };
+        let locked = sqlx::query(self.statements().lock_held_key.text())
+            .bind(group)
+            .bind(message.topic.as_str())
+            .bind(key.as_str())
+            .fetch_optional(connection)
+            .await
+            .map_err(self.could_not("lock a held key"))?;
+        Ok(locked.is_some())
+    }
+}
+
+/// The twelve parameters that `queue_behind` and `park` begin with.
+fn bind_letter<'q>(
+    statement: &Sql,
+    group: &'q GroupName,
+    message: &'q Message,
+    origin: Origin,
+) -> Query<'q, Server, PgArguments> {
+    sqlx::query(statement.text())
+        .bind(group.as_str())
+        .bind(message.id.as_uuid())
+        .bind(message.topic.as_str())
+        .bind(message.key.as_ref().map(|key| key.as_str()))
+        .bind(message.sequence)
+        .bind(message.kind.as_str())
+        .bind(message.mode.as_str())
+        .bind(message.headers.to_json())
+        .bind(&message.payload[..])
+        .bind(Moment(message.time))
+        // The columns are signed and the broker's numbers are not; the bits come back as they were.
+        .bind(origin.map(|position| position.partition as i32))
+        .bind(origin.map(|position| position.offset as i64))
+}

@@ -1,0 +1,73 @@
+//! Leases: one row each, compared and changed on the server's clock.
+//!
+//! A lease that was given back keeps its row and its epoch, so an epoch is never used twice.
+
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use landfall_core::{Epoch, Holder, Lease, LeaseName, Leases, Result};
+
+use crate::Postgres;
+
+#[async_trait]
+impl Leases for Postgres {
+    async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
+        // Before the request is sent: what the server believes can only be later.
+        let until = Instant::now() + ttl;
+        let epoch: Option<Epoch> = sqlx::query_scalar(self.statements().lease_acquire.text())
+            .bind(&name.0)
+            .bind(&holder.0)
+            .bind(ttl.as_secs_f64())
+            .fetch_optional(self.pool())
+            .await
+            .map_err(self.could_not("acquire a lease"))?;
+        Ok(epoch.map(|epoch| Lease { name: name.clone(), holder: holder.clone(), epoch, until }))
+    }
+
+    async fn renew(&self, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = Instant::now() + ttl;
+        let (names, holders, epochs) = columns(leases);
+        let renewed: Vec<String> = sqlx::query_scalar(self.statements().lease_renew.text())
+            .bind(names)
+            .bind(holders)
+            .bind(epochs)
+            .bind(ttl.as_secs_f64())
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("renew leases"))?;
+        let kept = leases.iter().filter(|lease| renewed.contains(&lease.name.0));
+        Ok(kept.map(|lease| Lease { until, ..lease.clone() }).collect())
+    }
+
+    async fn release(&self, leases: &[Lease]) -> Result<()> {
+        let (names, holders, epochs) = columns(leases);
+        sqlx::query(self.statements().lease_release.text())
+            .bind(names)
+            .bind(holders)
+            .bind(epochs)
+            .execute(self.pool())
+            .await
+            .map_err(self.could_not("release leases"))?;
+        Ok(())
+    }
+
+    async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
+        let names: Vec<String> = sqlx::query_scalar(self.statements().lease_held.text())
+            .bind(prefix)
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("list leases"))?;
+        Ok(names.into_iter().map(LeaseName).collect())
+    }
+}
+
+fn columns(leases: &[Lease]) -> (Vec<&str>, Vec<&str>, Vec<Epoch>) {
+    (
+        leases.iter().map(|lease| lease.name.0.as_str()).collect(),
+        leases.iter().map(|lease| lease.holder.0.as_str()).collect(),
+        leases.iter().map(|lease| lease.epoch).collect(),
+    )
+}

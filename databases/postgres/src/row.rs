@@ -1,0 +1,113 @@
+//! Rows as the words of `landfall-core`, and what is cut to fit a column.
+
+use bytes::Bytes;
+use landfall_core::{
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxEntry, OutboxRow, OutboxState,
+    RedriveItem, Result, Shard, TopicName,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::moment::Moment;
+
+/// The longest error that is stored; a stack trace beyond it helps nobody in a list.
+const ERROR_CHARACTERS: usize = 2000;
+
+/// Text of unknown origin as a column takes it: PostgreSQL stores no NUL.
+pub(crate) fn storable(text: &str) -> String {
+    text.chars().take(ERROR_CHARACTERS).map(|c| if c == '\0' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// A row of `next`. What a foreign writer stored may not be a message; that is told within the entry.
+pub(crate) fn entry(row: &PgRow) -> sqlx::Result<OutboxEntry> {
+    let id: i64 = row.try_get(0)?;
+    Ok(OutboxEntry {
+        row: id,
+        shard: Shard(row.try_get::<i16, _>(1)? as u16),
+        attempts: row.try_get::<i32, _>(2)? as u32,
+        message_id: row.try_get::<Uuid, _>(3)?.into(),
+        message: message(row, 3).map_err(|error| OutboxEntry::unreadable(id, error)),
+    })
+}
+
+/// A row of `next_redriven`.
+pub(crate) fn redrive_item(row: &PgRow) -> Result<RedriveItem> {
+    let id: i64 = row.try_get(0).map_err(undecodable)?;
+    let attempts: i32 = row.try_get(1).map_err(undecodable)?;
+    let message = message(row, 2).map_err(|error| {
+        let sentence = format!("dead letter {id} cannot be a message any more");
+        Error::new(ErrorKind::Corrupt, sentence).with_source(error)
+    })?;
+    Ok(RedriveItem { id, message, attempts: attempts as u32 })
+}
+
+/// The nine columns of a message, of which the first is at `at`.
+fn message(row: &PgRow, at: usize) -> Result<Message> {
+    let headers: &str = row.try_get(at + 6).map_err(undecodable)?;
+    Ok(Message {
+        id: row.try_get::<Uuid, _>(at).map_err(undecodable)?.into(),
+        topic: TopicName::new(row.try_get::<&str, _>(at + 1).map_err(undecodable)?)?,
+        key: row.try_get::<Option<&str>, _>(at + 2).map_err(undecodable)?.map(Key::new).transpose()?,
+        sequence: row.try_get(at + 3).map_err(undecodable)?,
+        kind: Kind::new(row.try_get::<&str, _>(at + 4).map_err(undecodable)?)?,
+        mode: row.try_get::<&str, _>(at + 5).map_err(undecodable)?.parse()?,
+        headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
+        payload: Bytes::copy_from_slice(row.try_get(at + 7).map_err(undecodable)?),
+        time: row.try_get::<Moment, _>(at + 8).map_err(undecodable)?.0,
+    })
+}
+
+/// A row of `outbox_list`.
+pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
+    let attempts: i32 = row.try_get(4).map_err(undecodable)?;
+    Ok(OutboxRow {
+        row: row.try_get(0).map_err(undecodable)?,
+        message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
+        topic: TopicName::new(row.try_get::<&str, _>(2).map_err(undecodable)?)?,
+        key: row.try_get::<Option<&str>, _>(3).map_err(undecodable)?.map(shown_key).transpose()?,
+        state: if attempts == 0 { OutboxState::Pending } else { OutboxState::Retrying },
+        attempts: attempts as u32,
+        next_attempt: row.try_get::<Option<Moment>, _>(5).map_err(undecodable)?.map(|moment| moment.0),
+        last_error: row.try_get(6).map_err(undecodable)?,
+        created_at: row.try_get::<Moment, _>(7).map_err(undecodable)?.0,
+        payload_bytes: row.try_get::<i64, _>(8).map_err(undecodable)? as u64,
+    })
+}
+
+/// A row of `find`.
+pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
+    let group: &str = row.try_get(2).map_err(undecodable)?;
+    let headers: &str = row.try_get(16).map_err(undecodable)?;
+    Ok(DeadLetter {
+        id: row.try_get(0).map_err(undecodable)?,
+        message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
+        group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
+        topic: TopicName::new(row.try_get::<&str, _>(3).map_err(undecodable)?)?,
+        key: row.try_get::<Option<&str>, _>(4).map_err(undecodable)?.map(shown_key).transpose()?,
+        sequence: row.try_get(5).map_err(undecodable)?,
+        kind: row.try_get(6).map_err(undecodable)?,
+        status: row.try_get::<&str, _>(7).map_err(undecodable)?.parse()?,
+        error_code: row.try_get(8).map_err(undecodable)?,
+        error: row.try_get(9).map_err(undecodable)?,
+        attempts: row.try_get::<i32, _>(10).map_err(undecodable)? as u32,
+        redrives: row.try_get::<i32, _>(11).map_err(undecodable)? as u32,
+        original_partition: row.try_get::<Option<i32>, _>(12).map_err(undecodable)?.map(|partition| partition as u32),
+        original_offset: row.try_get::<Option<i64>, _>(13).map_err(undecodable)?.map(|offset| offset as u64),
+        first_seen: row.try_get::<Moment, _>(14).map_err(undecodable)?.0,
+        last_attempt: row.try_get::<Moment, _>(15).map_err(undecodable)?.0,
+        headers: serde_json::from_str(headers)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "stored headers are not JSON").with_source(error))?,
+        payload: Bytes::copy_from_slice(row.try_get(17).map_err(undecodable)?),
+    })
+}
+
+/// A key as people see it in a list. A foreign writer's may hold control characters, which is why it was parked: it
+/// must be shown, so they are shown as `?`. The database keeps and compares what was stored.
+fn shown_key(text: &str) -> Result<Key> {
+    Key::new(text.replace(char::is_control, "?"))
+}
+
+fn undecodable(error: sqlx::Error) -> Error {
+    Error::new(ErrorKind::Internal, "a column does not have the type that this build expects").with_source(error)
+}

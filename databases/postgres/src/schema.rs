@@ -1,0 +1,121 @@
+//! The tables and how they come to be: numbered migrations, applied in one transaction under an advisory lock.
+
+use async_trait::async_trait;
+use landfall_core::{Database, Result, Schema, SchemaState};
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::{Postgres, statements};
+
+/// Migration `n` brings the tables from version `n - 1` to `n`.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_spine.sql")];
+
+const SCHEMA_TABLE: &str = "\
+-- Which of the migrations these tables have.
+CREATE TABLE {p}schema (
+    version    bigint      PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+";
+
+#[async_trait]
+impl Schema for Postgres {
+    fn ddl(&self) -> String {
+        let prefix = self.prefix();
+        let mut text = String::from("BEGIN;\n\n");
+        if let Some(schema) = prefix.schema() {
+            text.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {schema};\n\n"));
+        }
+        text.push_str(&statements::fill(SCHEMA_TABLE, prefix));
+        for (version, migration) in (1..).zip(MIGRATIONS) {
+            text.push('\n');
+            text.push_str(&statements::fill(migration, prefix));
+            text.push_str(&format!("\nINSERT INTO {}schema (version) VALUES ({version});\n", prefix.as_str()));
+        }
+        text.push_str("\nCOMMIT;\n");
+        text
+    }
+
+    async fn state(&self) -> Result<SchemaState> {
+        let mut connection = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
+        self.found(&mut connection).await
+    }
+
+    async fn migrate(&self) -> Result<bool> {
+        let mut transaction = self.begin().await?;
+        let lock = format!("landfall migrate {}", self.prefix());
+        sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+            .bind(lock)
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.could_not("lock the schema"))?;
+        let state = self.found(&mut transaction).await?;
+        state.refuse_newer()?;
+        if state.found == state.expected {
+            return Ok(false);
+        }
+        if state.found == 0 {
+            self.prepare(&mut transaction).await?;
+        }
+        for (version, migration) in (1..).zip(MIGRATIONS).skip_while(|(version, _)| *version <= state.found) {
+            self.apply(&mut transaction, &statements::fill(migration, self.prefix())).await?;
+            sqlx::query(self.statements().schema_record.text())
+                .bind(version)
+                .execute(&mut *transaction)
+                .await
+                .map_err(self.could_not("record the schema's version"))?;
+        }
+        self.commit(transaction).await?;
+        Ok(true)
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.state().await?.require_current()
+    }
+}
+
+impl Postgres {
+    async fn found(&self, connection: &mut PgConnection) -> Result<SchemaState> {
+        let expected = MIGRATIONS.len() as i64;
+        let found = if self.exists(connection).await? {
+            sqlx::query_scalar(self.statements().schema_version.text())
+                .fetch_one(connection)
+                .await
+                .map_err(self.could_not("read the schema's version"))?
+        } else {
+            0
+        };
+        Ok(SchemaState { found, expected })
+    }
+
+    async fn exists(&self, connection: &mut PgConnection) -> Result<bool> {
+        sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+            .bind(self.statements().schema_name.as_str())
+            .fetch_one(connection)
+            .await
+            .map_err(self.could_not("look for the tables"))
+    }
+
+    /// The schema, if one is named, and the table of versions. A schema that exists is not made "if not exists": that
+    /// asks for the right to make schemas even where there is nothing to make.
+    async fn prepare(&self, connection: &mut PgConnection) -> Result<()> {
+        if let Some(schema) = self.prefix().schema() {
+            let exists: bool = sqlx::query_scalar("SELECT to_regnamespace($1) IS NOT NULL")
+                .bind(schema)
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(self.could_not("look for the schema"))?;
+            if !exists {
+                self.apply(connection, &format!("CREATE SCHEMA {schema}")).await?;
+            }
+        }
+        if !self.exists(connection).await? {
+            self.apply(connection, &statements::fill(SCHEMA_TABLE, self.prefix())).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, connection: &mut PgConnection, script: &str) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map_err(self.could_not("migrate the tables"))?;
+        Ok(())
+    }
+}

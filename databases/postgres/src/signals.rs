@@ -1,0 +1,141 @@
+//! Wake-ups: from a commit to the relay that waits for one, in this process and, through `LISTEN`/`NOTIFY`, in others.
+//!
+//! A wake-up is only a hint; the relay polls as well. So nothing here ever fails a caller, and `NOTIFY` is never sent
+//! inside a writer's transaction, where it would take a lock around every commit: a background task sends it
+//! afterwards, at most one at a time and never two within [`NOTIFY_SPACING`].
+//!
+//! Both tasks start when they are first needed, have connections of their own (an application's pool that is busy
+//! delays no wake-up) and end with the last clone of the adapter.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use landfall_core::TablePrefix;
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+const NOTIFY_SPACING: Duration = Duration::from_millis(5);
+const RECONNECT_FIRST: Duration = Duration::from_millis(100);
+const RECONNECT_CAP: Duration = Duration::from_secs(10);
+
+pub(crate) struct Signals {
+    shared: Arc<Shared>,
+    listener: Background,
+    notifier: Background,
+}
+
+/// What the tasks keep alive. They never hold [`Signals`] itself, whose end is theirs.
+struct Shared {
+    pool: PgPool,
+    channel: String,
+    /// Sent with every notification, so that this instance does not wake itself a second time.
+    sender: String,
+    arrived: Notify,
+    leaving: Notify,
+}
+
+impl Signals {
+    pub(crate) fn new(target: &PgConnectOptions, prefix: &TablePrefix) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(RECONNECT_CAP)
+            .max_lifetime(None)
+            .connect_lazy_with(target.clone());
+        let shared = Shared {
+            pool,
+            channel: format!("{}outbox", prefix.bare()),
+            sender: Uuid::now_v7().to_string(),
+            arrived: Notify::new(),
+            leaving: Notify::new(),
+        };
+        Self { shared: Arc::new(shared), listener: Background::default(), notifier: Background::default() }
+    }
+
+    /// Something was committed here: tells the relay in this process now, and those in others soon.
+    pub(crate) fn wake(&self) {
+        self.shared.announce();
+        self.shared.leaving.notify_one();
+        self.notifier.ensure(|| notify(self.shared.clone()));
+    }
+
+    pub(crate) async fn wait(&self, at_most: Duration) {
+        self.listener.ensure(|| listen(self.shared.clone()));
+        // Running out of time is as good a reason to look as a wake-up.
+        let _ = tokio::time::timeout(at_most, self.shared.arrived.notified()).await;
+    }
+}
+
+impl Shared {
+    /// Wakes everybody who waits, and whoever comes next: a relay between its last look and its wait must not miss it.
+    fn announce(&self) {
+        self.arrived.notify_waiters();
+        self.arrived.notify_one();
+    }
+}
+
+/// Sends what `wake` asked for. Wake-ups that arrive during the pause become one.
+async fn notify(shared: Arc<Shared>) {
+    loop {
+        shared.leaving.notified().await;
+        let sent =
+            sqlx::query("SELECT pg_notify($1, $2)").bind(&shared.channel).bind(&shared.sender).execute(&shared.pool);
+        if let Err(error) = sent.await {
+            tracing::debug!(channel = shared.channel, %error, "a wake-up was not sent");
+        }
+        tokio::time::sleep(NOTIFY_SPACING).await;
+    }
+}
+
+async fn listen(shared: Arc<Shared>) {
+    let mut pause = RECONNECT_FIRST;
+    loop {
+        if let Err(error) = hear(&shared, &mut pause).await {
+            tracing::warn!(channel = shared.channel, %error, "wake-ups are not heard until the connection is back");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RECONNECT_CAP);
+    }
+}
+
+/// Passes notifications on until the connection is lost.
+async fn hear(shared: &Shared, pause: &mut Duration) -> sqlx::Result<()> {
+    let mut listener = PgListener::connect_with(&shared.pool).await?;
+    listener.eager_reconnect(false);
+    listener.listen(&shared.channel).await?;
+    *pause = RECONNECT_FIRST;
+    // What was committed before `LISTEN` took effect told nobody here.
+    shared.announce();
+    while let Some(notification) = listener.try_recv().await? {
+        if notification.payload() != shared.sender {
+            shared.announce();
+        }
+    }
+    Ok(())
+}
+
+/// A task that is started when first needed, again if its runtime ended, and stopped when this is dropped.
+#[derive(Default)]
+struct Background(Mutex<Option<AbortHandle>>);
+
+impl Background {
+    fn ensure<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
+        // Outside of a runtime there is nobody to carry a hint, and a hint is all it is.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.as_ref().is_none_or(AbortHandle::is_finished) {
+            *running = Some(runtime.spawn(task()).abort_handle());
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Every statement of the adapter, made once per instance: `{p}` stands for the validated table prefix.
+//!
+//! Values always travel as parameters. Where a statement takes locks on several rows it takes them in a stated order.
+
+use std::sync::Arc;
+
+use landfall_core::TablePrefix;
+use sqlx::AssertSqlSafe;
+
+/// A statement in which nothing but the table prefix was filled in.
+#[derive(Clone)]
+pub(crate) struct Sql(Arc<str>);
+
+impl Sql {
+    fn new(template: &str, prefix: &TablePrefix) -> Self {
+        Self(fill(template, prefix).into())
+    }
+
+    pub(crate) fn text(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(self.0.clone())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `template` with the prefix in place of `{p}` (with its schema) and `{b}` (bare). Safe because a [`TablePrefix`]
+/// cannot be anything but lower-case identifiers.
+pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
+    template.replace("{p}", prefix.as_str()).replace("{b}", prefix.bare())
+}
+
+macro_rules! statements {
+    ($($name:ident: $template:expr,)*) => {
+        pub(crate) struct Statements {
+            $(pub(crate) $name: Sql,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(prefix: &TablePrefix) -> Self {
+                Self { $($name: Sql::new($template, prefix),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    // The outbox. Ids are given out in the order of the arrays.
+    enqueue: "
+        INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+        SELECT message_id, topic, key, sequence, kind, mode, headers::jsonb, payload, created_at
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                    $8::bytea[], $9::timestamptz[]) WITH ORDINALITY
+            AS given (message_id, topic, key, sequence, kind, mode, headers, payload, created_at, ordinal)
+        ORDER BY ordinal",
+    next: "
+        SELECT id, shard, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
+        FROM {p}outbox_next($1, $2)",
+    settle: "SELECT {p}outbox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    outbox_stats: "
+        SELECT count(*) FILTER (WHERE attempts = 0),
+               count(*) FILTER (WHERE attempts > 0),
+               greatest(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8,
+               (SELECT count(*) FROM {p}dead_letter WHERE consumer_group = '' AND status = 'parked'),
+               (SELECT coalesce(sum(count), 0)::bigint FROM {p}outbox_published)
+        FROM {p}outbox",
+    outbox_list: "
+        SELECT id, message_id, topic, key, attempts, next_attempt_at, last_error, created_at,
+               octet_length(payload)::bigint
+        FROM {p}outbox WHERE id > $1 ORDER BY id LIMIT $2",
+
+    // Leases. What is plainly somebody else's is not even locked, so that those who ask do not slow the holder down.
+    lease_acquire: "
+        INSERT INTO {p}lease AS lease (name, holder, epoch, expires_at)
+        SELECT $1, $2, 1, clock_timestamp() + make_interval(secs => $3)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM {p}lease WHERE name = $1 AND holder <> $2 AND expires_at > clock_timestamp())
+        ON CONFLICT (name) DO UPDATE
+        SET holder = excluded.holder,
+            epoch = CASE WHEN lease.holder = excluded.holder AND lease.expires_at > clock_timestamp()
+                         THEN lease.epoch ELSE lease.epoch + 1 END,
+            expires_at = clock_timestamp() + make_interval(secs => $3)
+        WHERE lease.holder IS NULL OR lease.holder = excluded.holder OR lease.expires_at <= clock_timestamp()
+        RETURNING epoch",
+    lease_renew: "
+        WITH mine AS (
+            SELECT lease.name
+            FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
+            JOIN {p}lease lease USING (name, holder, epoch)
+            ORDER BY lease.name
+            FOR NO KEY UPDATE OF lease
+        )
+        UPDATE {p}lease lease SET expires_at = clock_timestamp() + make_interval(secs => $4)
+        FROM mine WHERE lease.name = mine.name
+        RETURNING lease.name",
+    lease_release: "
+        WITH mine AS (
+            SELECT lease.name
+            FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
+            JOIN {p}lease lease USING (name, holder, epoch)
+            ORDER BY lease.name
+            FOR NO KEY UPDATE OF lease
+        )
+        UPDATE {p}lease lease SET holder = NULL FROM mine WHERE lease.name = mine.name",
+    lease_held: r#"
+        SELECT name FROM {p}lease
+        WHERE holder IS NOT NULL AND expires_at > clock_timestamp() AND starts_with(name, $1)
+        ORDER BY name COLLATE "C""#,
+
+    // The inbox. The id is inserted before the held key is locked (the second part depends on the first), so that two
+    // copies of one message never wait for each other.
+    admit: "
+        WITH taken AS (
+            INSERT INTO {p}inbox (consumer_group, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1
+        ), held AS (
+            SELECT 1 FROM {p}held_key held
+            WHERE held.consumer_group = $1 AND held.topic = $3 AND held.key = $4 AND EXISTS (SELECT 1 FROM taken)
+            FOR UPDATE OF held
+        )
+        SELECT EXISTS (SELECT 1 FROM taken), EXISTS (SELECT 1 FROM held)",
+    lock_held_key: "
+        SELECT 1 FROM {p}held_key WHERE consumer_group = $1 AND topic = $2 AND key = $3 FOR UPDATE",
+    // A held key whose last letter is done. Runs after `lock_held_key`, as a statement of its own with a fresh view.
+    release_held_key: "
+        DELETE FROM {p}held_key held
+        WHERE held.consumer_group = $1 AND held.topic = $2 AND held.key = $3
+          AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter letter
+            WHERE letter.consumer_group = $1 AND letter.topic = $2 AND letter.key = $3 AND letter.status <> 'done')",
+    queue_behind: "
+        INSERT INTO {p}dead_letter (
+            consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
+            original_partition, original_offset, status, error_code, error, attempts)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'waiting', $13, $14, 0)
+        ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO NOTHING",
+    park: "
+        WITH letter AS (
+            INSERT INTO {p}dead_letter (
+                consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
+                original_partition, original_offset, status, error_code, error, attempts)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'parked', $13, $14, $15)
+            ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
+            SET status = 'parked', error_code = excluded.error_code, error = excluded.error,
+                attempts = excluded.attempts, last_attempt = now()
+            RETURNING id, message_id, consumer_group, topic, key, error
+        ), held AS (
+            INSERT INTO {p}held_key AS held (consumer_group, topic, key)
+            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL
+            ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+            SELECT 'consumer:' || consumer_group, 'park', id, message_id, error FROM letter
+        )
+        SELECT id FROM letter",
+    next_redriven: "
+        SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
+        FROM {p}dead_letter letter
+        WHERE consumer_group = $1 AND status IN ('redriving', 'waiting')
+          AND (key IS NULL OR NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter earlier
+            WHERE earlier.consumer_group = letter.consumer_group AND earlier.topic = letter.topic
+              AND earlier.key = letter.key AND earlier.id < letter.id AND earlier.status <> 'done'))
+        ORDER BY id LIMIT 1
+        FOR UPDATE OF letter SKIP LOCKED",
+    complete_redriven: "
+        WITH letter AS (
+            UPDATE {p}dead_letter SET status = 'done', last_attempt = now()
+            WHERE id = $1 AND status IN ('redriving', 'waiting')
+            RETURNING id, message_id, consumer_group
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
+            SELECT 'consumer:' || consumer_group, 'effect', id, message_id FROM letter
+        )
+        SELECT consumer_group FROM letter",
+    park_redriven: "
+        WITH letter AS (
+            UPDATE {p}dead_letter
+            SET status = 'parked', attempts = attempts + 1, error_code = $2, error = $3, last_attempt = now()
+            WHERE id = $1 AND status IN ('redriving', 'waiting')
+            RETURNING id, message_id, consumer_group, topic, key, error
+        ), held AS (
+            INSERT INTO {p}held_key AS held (consumer_group, topic, key)
+            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL
+            ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT 'consumer:' || consumer_group, 'park', id, message_id, error FROM letter",
+
+    // Dead letters. The first two are continued with a filter.
+    find: "
+        SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error, attempts,
+               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text, payload
+        FROM {p}dead_letter WHERE true",
+    find_ids: "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true",
+    redrive_consumer: "
+        WITH letter AS (
+            UPDATE {p}dead_letter SET status = 'redriving', redrives = redrives + 1 WHERE id = ANY ($1)
+            RETURNING id, message_id
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
+        SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id",
+    redrive_relay: "
+        WITH letter AS (
+            UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1 WHERE id = ANY ($1) RETURNING *
+        ), restored AS (
+            INSERT INTO {p}outbox (id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at FROM letter
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
+        SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id",
+    lock_relay_keys: "
+        SELECT 1 FROM {p}held_key
+        WHERE consumer_group = '' AND (topic, key) IN (SELECT topic, key FROM {p}dead_letter WHERE id = ANY ($1))
+        ORDER BY topic, key FOR UPDATE",
+    // Another letter of the key that is still parked goes on holding it. Runs after `lock_relay_keys`.
+    release_relay_keys: "
+        DELETE FROM {p}held_key held
+        WHERE held.consumer_group = ''
+          AND (held.topic, held.key) IN (SELECT topic, key FROM {p}dead_letter WHERE id = ANY ($1))
+          AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter letter
+            WHERE letter.consumer_group = '' AND letter.topic = held.topic AND letter.key = held.key
+              AND letter.status <> 'done')",
+    dead_letter_stats: "
+        SELECT count(*) FILTER (WHERE status = 'parked'), count(*) FILTER (WHERE status = 'waiting'),
+               count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done')
+        FROM {p}dead_letter",
+
+    // The schema.
+    schema_name: "{p}schema",
+    schema_version: "SELECT coalesce(max(version), 0) FROM {p}schema",
+    schema_record: "INSERT INTO {p}schema (version) VALUES ($1)",
+}

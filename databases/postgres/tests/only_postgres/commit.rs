@@ -1,0 +1,71 @@
+//! What a commit's answer means.
+
+use landfall_core::{Database, ErrorKind, OutboxView, OutboxWriter};
+
+use crate::stage::{message, migrated};
+
+/// PostgreSQL itself answers such a commit without an error, and a message would be lost with it.
+#[tokio::test]
+async fn a_commit_after_a_failed_statement_is_an_error_and_commits_nothing() {
+    let Some(database) = migrated().await else { return };
+    let mut transaction = database.begin().await.unwrap();
+    database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap();
+    sqlx::query("SELECT 1 / 0").execute(&mut *transaction).await.unwrap_err();
+    let error = database.commit(transaction).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(database.list(None, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_constraint_that_fails_at_the_commit_is_told_apart_from_a_lost_connection() {
+    let Some(database) = migrated().await else { return };
+    let table = "CREATE TABLE owner (id int PRIMARY KEY);
+                 CREATE TABLE pet (owner int REFERENCES owner DEFERRABLE INITIALLY DEFERRED)";
+    sqlx::raw_sql(table).execute(database.pool()).await.unwrap();
+    let mut transaction = database.begin().await.unwrap();
+    sqlx::query("INSERT INTO pet VALUES (7)").execute(&mut *transaction).await.unwrap();
+    let error = database.commit(transaction).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_lost_under_the_commit_is_unknown() {
+    let Some(database) = migrated().await else { return };
+    let mut transaction = database.begin().await.unwrap();
+    let process: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *transaction).await.unwrap();
+    let ended: bool = sqlx::query_scalar("SELECT pg_terminate_backend($1, 20000)")
+        .bind(process)
+        .fetch_one(database.pool())
+        .await
+        .unwrap();
+    assert!(ended);
+    let error = database.commit(transaction).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+}
+
+#[tokio::test]
+async fn connections_serve_many_transactions_one_after_the_other() {
+    let Some(database) = migrated().await else { return };
+    for sequence in 1..=20 {
+        let mut transaction = database.begin().await.unwrap();
+        database.enqueue(&mut transaction, &[message("a", sequence)]).await.unwrap();
+        if sequence % 4 == 0 {
+            drop(transaction);
+        } else {
+            database.commit(transaction).await.unwrap();
+        }
+    }
+    assert_eq!(database.list(None, 100).await.unwrap().len(), 15);
+    // What a commit left behind for the driver is rolled back: no connection sits in a transaction.
+    landfall_testkit::eventually(crate::stage::SOON, "no connection is idle in a transaction", async || {
+        let idle: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        )
+        .fetch_one(database.pool())
+        .await
+        .unwrap();
+        idle == 0
+    })
+    .await;
+}

@@ -1,0 +1,15 @@
+//! What is special about PostgreSQL: concurrent writers, locks that wait, plain SQL from outside, cached plans.
+//! What every database must do is in `conformance.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod commit;
+mod connect;
+mod fencing;
+mod late_commit;
+mod plain_sql;
+mod plan;
+mod redrive;
+mod schema;
+mod stage;
+mod wake;

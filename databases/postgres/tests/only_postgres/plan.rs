@@ -1,0 +1,71 @@
+//! The relay's two functions use indexes whatever the statistics say. A plan that PostgreSQL cached while the table was
+//! empty must serve when it is full: that is how every deployment begins.
+
+use sqlx::PgConnection;
+
+use crate::stage::migrated;
+
+/// Reads a batch and settles it. One lease stands for every shard here: which shard it is for is the caller's word.
+const RELAY_ONCE: &str = "
+    WITH given AS (SELECT array_agg(n::smallint) AS shards FROM generate_series(0, 15) n)
+    SELECT cardinality(landfall_outbox_settle(
+        array_fill('outbox/0'::text, '{16}'), array_fill('one'::text, '{16}'), array_fill(1::bigint, '{16}'), shards,
+        ARRAY(SELECT id FROM landfall_outbox_next(shards, 500)),
+        '{}', '{}', '{}', '{}', '{}', '{}'))
+    FROM given";
+
+async fn relay_once(connection: &mut PgConnection) -> i32 {
+    sqlx::query_scalar(RELAY_ONCE).fetch_one(connection).await.unwrap()
+}
+
+async fn run(connection: &mut PgConnection, statement: &'static str) {
+    sqlx::raw_sql(statement).execute(connection).await.unwrap();
+}
+
+/// Rows of the outbox that sequential scans have read on this connection and that the server has not summed up yet,
+/// which it does between transactions.
+async fn read_sequentially(connection: &mut PgConnection) -> i64 {
+    sqlx::query_scalar(
+        "SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'landfall_outbox'",
+    )
+    .fetch_one(connection)
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
+    let Some(database) = migrated().await else { return };
+    let mut connection = database.pool().acquire().await.unwrap();
+    run(&mut connection, "ALTER TABLE landfall_outbox SET (autovacuum_enabled = off)").await;
+    run(&mut connection, "INSERT INTO landfall_lease VALUES ('outbox/0', 'one', 1, now())").await;
+    run(&mut connection, "VACUUM ANALYZE").await;
+    for _ in 0..10 {
+        assert_eq!(relay_once(&mut connection).await, 0);
+    }
+    let load = "INSERT INTO landfall_outbox (topic, key, payload)
+                SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 20000) n";
+    run(&mut connection, load).await;
+    // Some rows wait for their next attempt, and some keys are held.
+    let retry = "UPDATE landfall_outbox SET attempts = 1, next_attempt_at = now() + interval '1 hour'
+                 WHERE id % 1000 < 10 AND id < 5000;
+                 INSERT INTO landfall_held_key (consumer_group, topic, key)
+                 SELECT '', 'orders', 'k' || n FROM generate_series(10, 19) n";
+    run(&mut connection, retry).await;
+
+    run(&mut connection, "BEGIN").await;
+    let before = read_sequentially(&mut connection).await;
+    assert_eq!(relay_once(&mut connection).await, 500);
+    assert_eq!(relay_once(&mut connection).await, 500);
+    assert_eq!(read_sequentially(&mut connection).await, before, "the whole table was read for a batch");
+    run(&mut connection, "ROLLBACK").await;
+
+    let mut total = 0;
+    loop {
+        match relay_once(&mut connection).await {
+            0 => break,
+            settled => total += settled,
+        }
+    }
+    assert_eq!(total, 20_000 - 20 * 20, "everything but the rows of the twenty blocked keys");
+}

@@ -1,0 +1,115 @@
+//! Wake-ups between processes, and the tasks behind them.
+
+use std::time::Duration;
+
+use landfall_core::{OutboxQueue, OutboxWriter};
+use landfall_postgres::Postgres;
+use landfall_testkit::eventually;
+
+use crate::stage::{LONG, SOON, another, migrated};
+
+/// The server processes that listen on this database.
+async fn listeners(observer: &Postgres) -> Vec<i32> {
+    sqlx::query_scalar(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'",
+    )
+    .fetch_all(observer.pool())
+    .await
+    .unwrap()
+}
+
+/// Starts the listener of `database`, and takes the wake-ups that its start leaves behind.
+async fn listening(database: &Postgres, observer: &Postgres) {
+    eventually(SOON, "the instance listens", async || {
+        database.wait(Duration::from_millis(20)).await;
+        listeners(observer).await.len() == 1
+    })
+    .await;
+    settled(database).await;
+}
+
+/// Waits until nothing is stored for the next one who waits.
+async fn settled(database: &Postgres) {
+    eventually(SOON, "earlier wake-ups are used up", async || {
+        tokio::time::timeout(Duration::from_millis(200), database.wait(LONG)).await.is_err()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_in_another_instance_ends_the_wait() {
+    let Some(database) = migrated().await else { return };
+    let elsewhere = another(&database).await;
+    listening(&database, &elsewhere).await;
+    elsewhere.wake();
+    tokio::time::timeout(SOON, database.wait(LONG)).await.expect("the notification arrives");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notify_in_plain_sql_ends_the_wait() {
+    let Some(database) = migrated().await else { return };
+    let observer = another(&database).await;
+    listening(&database, &observer).await;
+    sqlx::query("NOTIFY landfall_outbox").execute(observer.pool()).await.unwrap();
+    tokio::time::timeout(SOON, database.wait(LONG)).await.expect("the notification arrives");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_does_not_wake_itself_a_second_time() {
+    let Some(database) = migrated().await else { return };
+    let elsewhere = another(&database).await;
+    listening(&database, &elsewhere).await;
+    let mut foreign = sqlx::postgres::PgListener::connect_with(elsewhere.pool()).await.unwrap();
+    foreign.listen("landfall_outbox").await.unwrap();
+    database.wake();
+    tokio::time::timeout(SOON, foreign.recv()).await.expect("others hear it").unwrap();
+    settled(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_clone_that_waits_is_woken() {
+    let Some(database) = migrated().await else { return };
+    let observer = another(&database).await;
+    listening(&database, &observer).await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let clone = database.clone();
+        waiting.spawn(async move { clone.wait(LONG).await });
+    }
+    // A wake-up that comes before a clone waits is stored for one of them only, so it is repeated.
+    eventually(SOON, "all of them are woken", async || {
+        database.wake();
+        while waiting.try_join_next().is_some() {}
+        waiting.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_whose_connection_was_lost_comes_back() {
+    let Some(database) = migrated().await else { return };
+    let elsewhere = another(&database).await;
+    listening(&database, &elsewhere).await;
+    let lost = listeners(&elsewhere).await[0];
+    sqlx::query("SELECT pg_terminate_backend($1, 20000)").bind(lost).execute(elsewhere.pool()).await.unwrap();
+    eventually(SOON, "it listens again", async || {
+        let found = listeners(&elsewhere).await;
+        found.len() == 1 && found[0] != lost
+    })
+    .await;
+    settled(&database).await;
+    elsewhere.wake();
+    tokio::time::timeout(SOON, database.wait(LONG)).await.expect("the notification arrives");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_listener_ends_with_the_last_clone() {
+    let Some(observer) = migrated().await else { return };
+    let database = another(&observer).await;
+    listening(&database, &observer).await;
+    let clone = database.clone();
+    drop(database);
+    assert_eq!(listeners(&observer).await.len(), 1, "one clone is left");
+    drop(clone);
+    eventually(SOON, "nobody listens any more", async || listeners(&observer).await.is_empty()).await;
+}

@@ -1,0 +1,177 @@
+//! The consumer's side: the inbox row, the handler's writes and the dead letters in one transaction.
+//!
+//! The transaction holds SQLite's write lock, so two copies of a message, or live traffic and a redrive, cannot meet
+//! in the middle: the second sees what the first committed.
+
+use landfall_core::{
+    Admission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox,
+    Message, Origin, RedriveItem, Result,
+};
+use sqlx::{Row, SqlStr, SqliteConnection};
+
+use crate::{Sqlite, row};
+
+impl Inbox for Sqlite {
+    async fn admit(
+        &self,
+        connection: &mut SqliteConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<Admission> {
+        let key = message.key.as_ref().map(|key| key.as_str());
+        let query = if message.mode.is_deduplicated() {
+            sqlx::query_scalar(self.statements().admit.clone()).bind(group.as_str()).bind(message.id.to_string())
+        } else {
+            sqlx::query_scalar(self.statements().is_held.clone()).bind(group.as_str())
+        };
+        let is_held: Vec<bool> = query
+            .bind(message.topic.as_str())
+            .bind(key)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.cannot("admit a message"))?;
+        match is_held.first() {
+            None => Ok(Admission::Duplicate),
+            Some(false) => Ok(Admission::Fresh),
+            Some(true) => {
+                let letter = NewDeadLetter {
+                    group,
+                    message,
+                    origin,
+                    status: DeadLetterStatus::Waiting,
+                    code: &ErrorCode::PREDECESSOR,
+                    error: "an earlier message of the same key is a dead letter",
+                    attempts: 0,
+                };
+                letter
+                    .insert(self.statements().wait_behind.clone(), connection)
+                    .await
+                    .map_err(self.cannot("queue a message behind its key"))?;
+                Ok(Admission::Held)
+            }
+        }
+    }
+
+    async fn park(
+        &self,
+        connection: &mut SqliteConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+        attempts: u32,
+        failure: &Failure,
+    ) -> Result<DeadLetterId> {
+        let status = DeadLetterStatus::Parked;
+        let letter =
+            NewDeadLetter { group, message, origin, status, code: &failure.code, error: &failure.error, attempts };
+        let ids = letter
+            .insert(self.statements().park.clone(), &mut *connection)
+            .await
+            .map_err(self.cannot("park a message"))?;
+        let id =
+            ids.first().copied().ok_or_else(|| Error::new(ErrorKind::Internal, "parking answered without an id"))?;
+        self.hold_keys(&mut *connection, &[id]).await?;
+        self.record(connection, &[id], &consumer(group.as_str()), "park", &failure.to_string()).await?;
+        Ok(id)
+    }
+
+    async fn next_redriven(&self, connection: &mut SqliteConnection, group: &GroupName) -> Result<Option<RedriveItem>> {
+        let found = sqlx::query(self.statements().next_redriven.clone())
+            .bind(group.as_str())
+            .fetch_optional(connection)
+            .await
+            .map_err(self.cannot("look for a redriven message"))?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let column = |name: &str| found.try_get::<i64, _>(name);
+        let id = column("id").map_err(self.cannot("read a dead letter"))?;
+        let attempts = row::count(column("attempts").map_err(self.cannot("read a dead letter"))?);
+        // It was a message when it was stored here.
+        let message = row::message(&found).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("dead letter {id} is damaged")).with_source(error)
+        })?;
+        Ok(Some(RedriveItem { id, message, attempts }))
+    }
+
+    async fn complete_redriven(&self, connection: &mut SqliteConnection, item: &RedriveItem) -> Result<()> {
+        let groups: Vec<String> = sqlx::query_scalar(self.statements().complete_redriven.clone())
+            .bind(item.id)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.cannot("complete a redriven message"))?;
+        let Some(group) = groups.first() else {
+            // An error, so that the caller's transaction, with a second effect in it, is rolled back.
+            let sentence = format!("dead letter {} is no longer to be handled; its effect must not happen", item.id);
+            return Err(Error::new(ErrorKind::Conflict, sentence));
+        };
+        self.record(&mut *connection, &[item.id], &consumer(group), "effect", "").await?;
+        self.release_keys(connection, &[item.id]).await
+    }
+
+    async fn park_redriven(
+        &self,
+        connection: &mut SqliteConnection,
+        item: &RedriveItem,
+        failure: &Failure,
+    ) -> Result<()> {
+        let groups: Vec<String> = sqlx::query_scalar(self.statements().park_redriven.clone())
+            .bind(item.id)
+            .bind(failure.code.as_str())
+            .bind(&failure.error)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.cannot("park a redriven message"))?;
+        let Some(group) = groups.first() else {
+            return Ok(());
+        };
+        self.hold_keys(&mut *connection, &[item.id]).await?;
+        self.record(connection, &[item.id], &consumer(group), "park", &failure.to_string()).await
+    }
+}
+
+/// Who the audit trail says it was.
+fn consumer(group: &str) -> String {
+    format!("consumer:{group}")
+}
+
+struct NewDeadLetter<'a> {
+    group: &'a GroupName,
+    message: &'a Message,
+    origin: Origin,
+    status: DeadLetterStatus,
+    code: &'a ErrorCode,
+    error: &'a str,
+    attempts: u32,
+}
+
+impl NewDeadLetter<'_> {
+    async fn insert(
+        self,
+        statement: SqlStr,
+        connection: &mut <Sqlite as Database>::Connection,
+    ) -> Result<Vec<DeadLetterId>, sqlx::Error> {
+        let message = self.message;
+        sqlx::query_scalar(statement)
+            .bind(self.group.as_str())
+            .bind(message.id.to_string())
+            .bind(message.topic.as_str())
+            .bind(message.key.as_ref().map(|key| key.as_str()))
+            .bind(message.sequence)
+            .bind(message.kind.as_str())
+            .bind(message.mode.as_str())
+            .bind(message.headers.to_json())
+            .bind(message.time.as_millis())
+            .bind(&message.payload[..])
+            .bind(self.origin.map(|position| i64::from(position.partition)))
+            // An offset past half of its range has never been seen; it would be shown as unknown.
+            .bind(self.origin.and_then(|position| i64::try_from(position.offset).ok()))
+            .bind(self.status.as_str())
+            .bind(self.code.as_str())
+            .bind(self.error)
+            .bind(i64::from(self.attempts))
+            .fetch_all(connection)
+            .await
+    }
+}

@@ -1,0 +1,127 @@
+//! From rows to messages and dead letters.
+//!
+//! A row may come from a writer that Landfall never saw. What must be right to be published is checked and refused
+//! ([`message`]); what is only shown to people ([`dead_letter`], [`outbox_row`]) is shown as well as it can be, since
+//! one strange row must not hide the others.
+
+use bytes::Bytes;
+use landfall_core::{
+    DeadLetter, Error, GroupName, Headers, Key, Kind, Message, MessageId, OutboxEntry, OutboxRow, OutboxState, Result,
+    Shard, Timestamp, TopicName,
+};
+use sqlx::sqlite::{SqliteRow, SqliteTypeInfo};
+use sqlx::{Decode, Row, Type, TypeInfo, ValueRef};
+use uuid::Uuid;
+
+/// SQLite has one shard: every row is in it.
+pub(crate) const SHARD: Shard = Shard(0);
+
+pub(crate) fn outbox_entry(row: &SqliteRow) -> Result<OutboxEntry, sqlx::Error> {
+    let id = row.try_get("id")?;
+    let message = message(row).map_err(|error| OutboxEntry::unreadable(id, error));
+    Ok(OutboxEntry {
+        row: id,
+        shard: SHARD,
+        message_id: message_id(row),
+        attempts: count(row.try_get("attempts")?),
+        message,
+    })
+}
+
+/// The message, or an error (kind `Invalid`) that names the column which cannot be one's.
+pub(crate) fn message(row: &SqliteRow) -> Result<Message> {
+    Ok(Message {
+        id: column::<String>(row, "message_id")?.parse()?,
+        topic: TopicName::new(column::<String>(row, "topic")?)?,
+        key: column::<Option<String>>(row, "key")?.map(Key::new).transpose()?,
+        sequence: column(row, "sequence")?,
+        kind: Kind::new(column::<String>(row, "kind")?)?,
+        mode: column::<String>(row, "mode")?.parse()?,
+        headers: Headers::from_json(&column::<String>(row, "headers")?)?,
+        payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
+        time: Timestamp::from_millis(column(row, "created_at")?),
+    })
+}
+
+pub(crate) fn outbox_row(row: &SqliteRow) -> Result<OutboxRow> {
+    let attempts = count(column(row, "attempts")?);
+    Ok(OutboxRow {
+        row: column(row, "id")?,
+        message_id: message_id(row),
+        topic: TopicName::new(text(row, "topic").unwrap_or_default())?,
+        key: text(row, "key").and_then(legible_key),
+        state: if attempts == 0 { OutboxState::Pending } else { OutboxState::Retrying },
+        attempts,
+        next_attempt: column::<Option<i64>>(row, "next_attempt_at")?.map(Timestamp::from_millis),
+        last_error: text(row, "last_error"),
+        created_at: Timestamp::from_millis(column(row, "created_at")?),
+        payload_bytes: column::<i64>(row, "payload_bytes")?.unsigned_abs(),
+    })
+}
+
+pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
+    let group: String = column(row, "consumer_group")?;
+    let headers = text(row, "headers").unwrap_or_default();
+    Ok(DeadLetter {
+        id: column(row, "id")?,
+        message_id: message_id(row),
+        group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
+        topic: TopicName::new(text(row, "topic").unwrap_or_default())?,
+        key: text(row, "key").and_then(legible_key),
+        sequence: column(row, "sequence").unwrap_or_default(),
+        kind: text(row, "kind").unwrap_or_default(),
+        status: column::<String>(row, "status")?.parse()?,
+        error_code: text(row, "error_code").unwrap_or_default(),
+        error: text(row, "error").unwrap_or_default(),
+        attempts: count(column(row, "attempts")?),
+        redrives: count(column(row, "redrives")?),
+        original_partition: column::<Option<i64>>(row, "original_partition")?.and_then(|n| u32::try_from(n).ok()),
+        original_offset: column::<Option<i64>>(row, "original_offset")?.and_then(|n| u64::try_from(n).ok()),
+        first_seen: Timestamp::from_millis(column(row, "first_seen")?),
+        last_attempt: Timestamp::from_millis(column(row, "last_attempt")?),
+        headers: serde_json::from_str(&headers).unwrap_or(serde_json::Value::String(headers)),
+        payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
+    })
+}
+
+/// A count of tries as a port gives it.
+pub(crate) fn count(stored: i64) -> u32 {
+    u32::try_from(stored.max(0)).unwrap_or(u32::MAX)
+}
+
+fn column<'r, T>(row: &'r SqliteRow, name: &'static str) -> Result<T>
+where
+    T: Decode<'r, sqlx::Sqlite> + Type<sqlx::Sqlite>,
+{
+    row.try_get(name).map_err(|error| {
+        let stored = row.try_get_raw(name).map_or("nothing".into(), |value| type_name(&value.type_info()));
+        Error::invalid(format!("column {name} holds {stored}, which it cannot")).with_source(error)
+    })
+}
+
+fn type_name(stored: &SqliteTypeInfo) -> String {
+    format!("a value of type {}", stored.name())
+}
+
+/// Text for people: what is not valid UTF-8 is shown as �.
+fn text(row: &SqliteRow, name: &'static str) -> Option<String> {
+    let value = row.try_get_raw(name).ok()?;
+    if value.is_null() {
+        return None;
+    }
+    let bytes = <Vec<u8> as Decode<sqlx::Sqlite>>::decode(value).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The table's CHECK lets only UUIDs in; should one be damaged, it is shown as the nil UUID and its row stays visible.
+fn message_id(row: &SqliteRow) -> MessageId {
+    text(row, "message_id").and_then(|text| text.parse().ok()).unwrap_or(MessageId::from(Uuid::nil()))
+}
+
+fn legible_key(text: String) -> Option<Key> {
+    Key::new(&text).ok().or_else(|| {
+        let legible: String =
+            text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).take(128).collect();
+        Key::new(legible).ok()
+    })
+}

@@ -1,0 +1,206 @@
+//! Every SQL text of this crate, built once per instance from the table prefix.
+//!
+//! `{p}` becomes the prefix (a validated identifier, the only text that is ever pasted into SQL) and `{now}` SQLite's
+//! clock in milliseconds. Lists of ids travel as one JSON array, so that a statement has the same text, and stays
+//! prepared, whatever their number.
+
+use std::sync::Arc;
+
+use landfall_core::TablePrefix;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+/// Milliseconds since 1970, exactly: SQLite counts days in a double, which is precise to 0.04 ms, so it is rounded.
+const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)";
+
+/// The rows that may be published now. A row that waits for its next attempt, or stands behind a dead letter, holds
+/// back its topic and key; one without a key equals nobody's and holds nobody.
+///
+/// The clock is read once, because SQLite promises that it stands still only for one row of an answer: a head that was
+/// not yet due when it was looked at could be so when its successor is, and would be overtaken.
+const DUE: &str = "WITH clock (now) AS MATERIALIZED (SELECT {now})
+    SELECT {columns} FROM clock CROSS JOIN {p}outbox o
+    WHERE (o.next_attempt_at IS NULL OR o.next_attempt_at <= clock.now)
+    AND NOT EXISTS (
+        SELECT 1 FROM {p}outbox w WHERE w.topic = o.topic AND w.key = o.key AND w.next_attempt_at > clock.now)
+    AND NOT EXISTS (
+        SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.key = o.key)
+    ORDER BY o.id LIMIT ";
+
+/// What a [`Message`](landfall_core::Message) is made of. A payload that a foreign writer stored as text is its bytes.
+const MESSAGE: &str = "message_id, topic, key, sequence, kind, mode, headers, created_at,
+    CAST(payload AS BLOB) AS payload";
+
+/// Texts that people read are cut: an error may carry a whole page of HTML.
+const ERROR_CHARACTERS: &str = "2000";
+
+pub(crate) fn expand(text: &str, prefix: &TablePrefix) -> String {
+    text.replace("{message}", MESSAGE)
+        .replace("{error_characters}", ERROR_CHARACTERS)
+        .replace("{now}", NOW)
+        .replace("{p}", prefix.as_str())
+}
+
+fn statement(text: &str, prefix: &TablePrefix) -> SqlStr {
+    // Shared, so that a use costs no copy of the text.
+    AssertSqlSafe(Arc::<str>::from(expand(text, prefix))).into_sql_str()
+}
+
+macro_rules! statements {
+    ($($name:ident = $text:expr;)*) => {
+        pub(crate) struct Statements {
+            $(pub(crate) $name: SqlStr,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(prefix: &TablePrefix) -> Self {
+                Self { $($name: statement($text, prefix),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    schema_version = "SELECT coalesce(max(version), 0) FROM {p}schema";
+
+    // Outbox: writing.
+    enqueue_1 = &enqueue(1);
+    enqueue_8 = &enqueue(8);
+    enqueue_64 = &enqueue(64);
+
+    // Outbox: the relay.
+    next = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {message}"));
+    is_any_due = &format!("SELECT EXISTS ({}1)", DUE.replace("{columns}", "1"));
+    lease_is_held = "SELECT EXISTS (SELECT 1 FROM {p}lease WHERE name = ?1 AND holder = ?2 AND epoch = ?3)";
+    published = "DELETE FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id";
+    count_published = "UPDATE {p}outbox_published SET count = count + ?1 WHERE shard = 0";
+    retry = "UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + ?2,
+            last_error = substr(?3, 1, {error_characters})
+        WHERE id = ?1";
+    // One that was parked before, redriven and now fails again is the same dead letter.
+    park_outbox_row = "INSERT INTO {p}dead_letter (message_id, topic, key, sequence, kind, mode, headers, created_at,
+            outbox_id, status, error_code, error, attempts, payload)
+        SELECT lower(message_id), topic, key, sequence, kind, mode, headers, created_at,
+            id, 'parked', ?2, substr(?3, 1, {error_characters}), attempts + 1, payload
+        FROM {p}outbox WHERE id = ?1
+        ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE SET
+            message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
+            sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode, headers = excluded.headers,
+            payload = excluded.payload, status = 'parked', error_code = excluded.error_code,
+            error = excluded.error, attempts = attempts + excluded.attempts, last_attempt = {now}
+        RETURNING id";
+    remove_outbox_row = "DELETE FROM {p}outbox WHERE id = ?1";
+
+    // Outbox: people.
+    outbox_stats = "SELECT
+            count(*) FILTER (WHERE attempts = 0) AS pending,
+            count(*) FILTER (WHERE attempts > 0) AS retrying,
+            max(coalesce({now} - min(created_at), 0), 0) / 1000.0 AS oldest_seconds,
+            (SELECT count(*) FROM {p}dead_letter
+                WHERE consumer_group = '' AND status <> 'done' AND status = 'parked') AS parked,
+            (SELECT coalesce(sum(count), 0) FROM {p}outbox_published) AS published
+        FROM {p}outbox";
+    outbox_list = "SELECT id, message_id, topic, key, attempts, next_attempt_at, last_error, created_at,
+            octet_length(payload) AS payload_bytes
+        FROM {p}outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
+
+    // Leases. One millisecond more than asked for makes up for what {now} is rounded down: a lease must not end here
+    // before its holder thinks so.
+    lease_acquire = "INSERT INTO {p}lease (name, holder, epoch, expires_at) VALUES (?1, ?2, 1, {now} + ?3 + 1)
+        ON CONFLICT (name) DO UPDATE SET
+            epoch = epoch + (holder IS NULL OR expires_at <= {now}),
+            holder = excluded.holder,
+            expires_at = excluded.expires_at
+        WHERE holder IS NULL OR holder = excluded.holder OR expires_at <= {now}
+        RETURNING epoch";
+    lease_renew = "UPDATE {p}lease SET expires_at = {now} + ?4 + 1 WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
+    lease_release = "UPDATE {p}lease SET holder = NULL, expires_at = {now}
+        WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
+    leases_held = "SELECT name FROM {p}lease
+        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND expires_at > {now} ORDER BY name";
+
+    // Inbox. No row from `admit`: the id was there before.
+    admit = "INSERT INTO {p}inbox (consumer_group, message_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING
+        RETURNING EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?3 AND key = ?4)";
+    is_held = "SELECT EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?2 AND key = ?3)";
+    wait_behind = &format!("{INSERT_DEAD_LETTER} DO NOTHING");
+    park = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
+            status = excluded.status, error_code = excluded.error_code, error = excluded.error,
+            attempts = excluded.attempts, last_attempt = {{now}}
+        RETURNING id");
+    next_redriven = "SELECT d.id, d.attempts, {message} FROM {p}dead_letter d
+        WHERE d.consumer_group = ?1 AND d.status IN ('redriving', 'waiting') AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter e
+            WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
+                AND e.status <> 'done')
+        ORDER BY d.id LIMIT 1";
+    complete_redriven = "UPDATE {p}dead_letter SET status = 'done', last_attempt = {now}
+        WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
+    park_redriven = "UPDATE {p}dead_letter SET status = 'parked', attempts = attempts + 1, error_code = ?2,
+            error = substr(?3, 1, {error_characters}), last_attempt = {now}
+        WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
+
+    // Dead letters; ?1 is a JSON array of their ids.
+    hold_keys = "INSERT INTO {p}held_key (consumer_group, topic, key)
+        SELECT consumer_group, topic, key FROM {p}dead_letter
+        WHERE id IN (SELECT value FROM json_each(?1)) AND key IS NOT NULL
+        ON CONFLICT DO NOTHING";
+    // Only where no dead letter of the key is left open: parked ones, and those that wait, still hold it.
+    release_keys = "DELETE FROM {p}held_key AS h
+        WHERE (consumer_group, topic, key) IN (
+            SELECT consumer_group, topic, key FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)))
+        AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter d
+            WHERE d.consumer_group = h.consumer_group AND d.topic = h.topic AND d.key = h.key AND d.status <> 'done')";
+    record = "INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT ?2, ?3, id, message_id, ?4 FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id";
+    // The plus keeps SQLite from walking through all that the relay ever parked instead of looking up the ids.
+    return_to_outbox = "INSERT INTO {p}outbox (id, message_id, topic, key, sequence, kind, mode, headers, created_at, payload)
+        SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, created_at, payload
+        FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)) AND +consumer_group = ''";
+    redrive = "UPDATE {p}dead_letter SET redrives = redrives + 1,
+            status = CASE consumer_group WHEN '' THEN 'done' ELSE 'redriving' END
+        WHERE id IN (SELECT value FROM json_each(?1))";
+    dead_letters_to_redrive = "SELECT id, status, consumer_group FROM {p}dead_letter WHERE 1";
+    dead_letters = "SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error,
+            attempts, redrives, original_partition, original_offset, first_seen, last_attempt, headers,
+            CAST(payload AS BLOB) AS payload
+        FROM {p}dead_letter WHERE 1";
+    dead_letter_stats = "SELECT status, count(*) FROM {p}dead_letter GROUP BY status";
+}
+
+const INSERT_DEAD_LETTER: &str = "INSERT INTO {p}dead_letter (consumer_group, message_id, topic, key, sequence, kind,
+        mode, headers, created_at, payload, original_partition, original_offset, status, error_code, error, attempts)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16)
+    ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> ''";
+
+/// An insert of `rows` messages at once, in their order.
+fn enqueue(rows: usize) -> String {
+    let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    format!(
+        "INSERT INTO {{p}}outbox (message_id, topic, key, sequence, kind, mode, headers, created_at, payload) VALUES {}",
+        vec![row; rows].join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_is_all_that_is_pasted_into_a_statement() {
+        let statements = Statements::new(&TablePrefix::new("shop_").unwrap());
+        for statement in [&statements.next, &statements.is_any_due, &statements.park, &statements.enqueue_8] {
+            let text = statement.as_str();
+            assert!(text.contains("shop_outbox") || text.contains("shop_dead_letter"), "{text}");
+            assert!(!text.contains(['{', '}']), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_due_is_judged_by_one_moment() {
+        let statements = Statements::new(&TablePrefix::default());
+        for statement in [&statements.next, &statements.is_any_due] {
+            assert_eq!(statement.as_str().matches("'now'").count(), 1, "{}", statement.as_str());
+        }
+    }
+}

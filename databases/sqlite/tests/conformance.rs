@@ -1,0 +1,80 @@
+//! The conformance suite of every database port, on a new SQLite file per case.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use landfall_core::{DatabaseCapabilities, Key, TopicName};
+use landfall_sqlite::{Options, Sqlite};
+use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
+use sqlx::SqliteConnection;
+use tempfile::TempDir;
+
+struct SqliteFixture {
+    folder: TempDir,
+}
+
+impl DatabaseFixture for SqliteFixture {
+    type Database = Sqlite;
+
+    fn capabilities() -> DatabaseCapabilities {
+        Sqlite::CAPABILITIES
+    }
+
+    async fn create() -> Option<Self> {
+        Some(Self { folder: TempDir::new().unwrap() })
+    }
+
+    async fn open(&self) -> Sqlite {
+        let file = self.folder.path().join("landfall.db");
+        Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap()
+    }
+
+    async fn create_effects(&self, connection: &mut SqliteConnection) {
+        let table =
+            "CREATE TABLE effects (n INTEGER PRIMARY KEY, message_id TEXT NOT NULL, key TEXT, sequence INTEGER)";
+        sqlx::query(table).execute(connection).await.unwrap();
+    }
+
+    async fn insert_effect(&self, connection: &mut SqliteConnection, effect: &Effect) {
+        sqlx::query("INSERT INTO effects (message_id, key, sequence) VALUES (?1, ?2, ?3)")
+            .bind(effect.message_id.to_string())
+            .bind(&effect.key)
+            .bind(effect.sequence)
+            .execute(connection)
+            .await
+            .unwrap();
+    }
+
+    async fn effects(&self, connection: &mut SqliteConnection) -> Vec<Effect> {
+        let rows: Vec<(String, Option<String>, Option<i64>)> =
+            sqlx::query_as("SELECT message_id, key, sequence FROM effects ORDER BY n")
+                .fetch_all(connection)
+                .await
+                .unwrap();
+        rows.into_iter()
+            .map(|(message_id, key, sequence)| Effect { message_id: message_id.parse().unwrap(), key, sequence })
+            .collect()
+    }
+
+    async fn audit(&self, connection: &mut SqliteConnection) -> Vec<AuditRow> {
+        let rows: Vec<(String, String, String)> =
+            sqlx::query_as("SELECT actor, action, message_id FROM landfall_audit ORDER BY id")
+                .fetch_all(connection)
+                .await
+                .unwrap();
+        rows.into_iter()
+            .map(|(actor, action, id)| AuditRow { actor, action, message_id: id.parse().unwrap() })
+            .collect()
+    }
+
+    async fn insert_unreadable(&self, connection: &mut SqliteConnection, topic: &TopicName, key: &Key) {
+        sqlx::query("INSERT INTO landfall_outbox (topic, key, headers, payload) VALUES (?1, ?2, ?3, x'00')")
+            .bind(topic.as_str())
+            .bind(key.as_str())
+            .bind(r#"{"x": "a\nb"}"#)
+            .execute(connection)
+            .await
+            .unwrap();
+    }
+}
+
+landfall_testkit::database_conformance!(SqliteFixture);

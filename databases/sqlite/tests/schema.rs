@@ -1,0 +1,86 @@
+//! The tables as `landfall migrate --print` shows them, and versions that this build does not know.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod place;
+
+use std::process::Command;
+
+use landfall_core::{ErrorKind, OutboxQueue, Schema, TablePrefix};
+use landfall_sqlite::{Options, Sqlite};
+use landfall_testkit::{current_test, not_run};
+use place::{Place, message};
+use sqlx::AssertSqlSafe;
+
+/// Everything in the file that makes it what it is: names, statements and the version.
+async fn shape(database: &Sqlite) -> Vec<(String, String)> {
+    let tables = "SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name";
+    let mut shape: Vec<(String, String)> = sqlx::query_as(tables).fetch_all(database.pool()).await.unwrap();
+    let versions = "SELECT 'version', CAST(version AS TEXT) FROM landfall_schema ORDER BY version";
+    shape.extend(sqlx::query_as::<_, (String, String)>(versions).fetch_all(database.pool()).await.unwrap());
+    let shards = "SELECT 'shard', CAST(shard AS TEXT) FROM landfall_outbox_published";
+    shape.extend(sqlx::query_as::<_, (String, String)>(shards).fetch_all(database.pool()).await.unwrap());
+    shape
+}
+
+#[tokio::test]
+async fn the_printed_ddl_makes_what_migrate_makes() {
+    let (by_hand, by_migrate) = (Place::new(), Place::new());
+    let (printed, migrated) = (by_hand.open().await, by_migrate.migrated().await);
+    sqlx::raw_sql(AssertSqlSafe(printed.ddl())).execute(printed.pool()).await.unwrap();
+
+    printed.check().await.unwrap();
+    assert!(!printed.migrate().await.unwrap(), "there is nothing left to do");
+    assert_eq!(shape(&printed).await, shape(&migrated).await);
+    printed.append(&[message("a", 1)]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_printed_ddl_is_ready_for_the_sqlite3_shell() {
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return not_run(&current_test(), "the sqlite3 shell is not installed");
+    }
+    let place = Place::new();
+    let ddl = place.path("landfall.sql");
+    let database = place.open().await;
+    std::fs::write(&ddl, database.ddl()).unwrap();
+    let output = Command::new("sqlite3")
+        .args(["-bail", "-init"])
+        .arg(&ddl)
+        .arg(place.path("landfall.db"))
+        .arg("INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'o-1', x'00')")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    database.check().await.unwrap();
+    assert_eq!(database.next(&place::lease(&database).await, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let place = Place::new();
+    let database = place.migrated().await;
+    sqlx::query("INSERT INTO landfall_schema (version) VALUES (1000)").execute(database.pool()).await.unwrap();
+    let before = shape(&database).await;
+    for error in [database.migrate().await.unwrap_err(), database.check().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Schema);
+        assert!(error.to_string().contains("at version 1000"), "{error}");
+    }
+    assert_eq!(shape(&database).await, before);
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_else_is_not_touched() {
+    let place = Place::new();
+    let database = place.open().await;
+    sqlx::query("CREATE TABLE landfall_lease (mine TEXT)").execute(database.pool()).await.unwrap();
+    let error = database.migrate().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(error.to_string().contains("choose another table prefix"), "{error}");
+    assert_eq!(database.state().await.unwrap().found, 0, "all or nothing");
+
+    let options = Options { prefix: TablePrefix::new("lf2_").unwrap(), ..Options::default() };
+    let beside = Sqlite::open(&place.url(), options).await.unwrap();
+    assert!(beside.migrate().await.unwrap());
+    beside.append(&[message("a", 1)]).await.unwrap();
+}

@@ -1,0 +1,129 @@
+//! The three delivery modes side by side, and what a consumer sees of each when the broker misbehaves once.
+//!
+//! Two things can go wrong with a send, and they ask for opposite cures. A *refused* message is not there: who does
+//! not send again loses it. After a *timeout* it may well be there: who sends again may send a copy.
+//!
+//! ```text
+//! cargo run -p landfall-examples --bin delivery_modes
+//! ```
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use landfall::consume::{self, Consumer, Context, Handler};
+use landfall::log::{self, Log};
+use landfall::produce::Outbox;
+use landfall::relay::{self, Relay};
+use landfall::sqlite::{self, Sqlite};
+use landfall::{
+    Backoff, Broker, ErrorCode, Failure, GroupName, Key, Kind, Message, MessageId, Mode, OutboxView, Outcome,
+};
+use landfall::{Publisher, Schema, TopicName};
+use landfall_examples::{Result, until};
+use sqlx::Executor;
+use tokio_util::sync::CancellationToken;
+
+const REFUSED: &str = "RefusedOnce";
+const TIMED_OUT: &str = "TimedOutOnce";
+const LAST: &str = "Last";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let database =
+        Sqlite::open(&folder.path().join("modes.db").display().to_string(), sqlite::Options::default()).await?;
+    database.migrate().await?;
+    database.pool().execute("CREATE TABLE effect (mode TEXT NOT NULL, fault TEXT NOT NULL)").await?;
+    let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), log::Options::default())?);
+    let topic = TopicName::new("news")?;
+
+    let outbox = Outbox::new(database.clone());
+    for (mode, fault, key) in cases()? {
+        let message = Message::new(topic.clone(), "hello").with_mode(mode).with_kind(Kind::new(fault)?).with_key(key);
+        let mut transaction = outbox.begin().await?;
+        outbox.enqueue(&mut transaction, &message).await?;
+        outbox.commit(transaction).await?;
+    }
+
+    let stop = CancellationToken::new();
+    let queue = Arc::new(database.clone());
+    let flaky = Arc::new(Flaky { broker: log.publisher(), faulted: Mutex::default() });
+    let backoff = Backoff { first: Duration::from_millis(20), cap: Duration::from_secs(1), max_attempts: 5 };
+    let options = relay::Options { backoff, ..relay::Options::default() };
+    let relay = tokio::spawn(Relay::new(queue.clone(), queue, flaky, options).run(stop.clone()));
+    let group = GroupName::new("readers")?;
+    let consumer =
+        Consumer::new(database.clone(), log.clone(), topic.clone(), group, Note, consume::Options::default());
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+
+    until("the outbox is empty", async || {
+        let stats = database.stats().await?;
+        Ok(stats.pending + stats.retrying == 0)
+    })
+    .await?;
+    // Per key, messages take effect in order: behind this last one of its key, no copy can still be on its way.
+    for (_, _, key) in cases()? {
+        log.publisher().publish(&[Message::new(topic.clone(), "bye").with_kind(Kind::new(LAST)?).with_key(key)]).await;
+    }
+    until("the last of every key was handled", async || Ok(count(&database, "%", LAST).await? == 6)).await?;
+    stop.cancel();
+    relay.await??;
+    consumer.await??;
+
+    println!("effects of one message    refused once    timed out once");
+    for mode in Mode::ALL {
+        let (refused, timed_out) =
+            (count(&database, mode.as_str(), REFUSED).await?, count(&database, mode.as_str(), TIMED_OUT).await?);
+        println!("{:<25} {refused:<15} {timed_out}", mode.as_str());
+    }
+    Ok(())
+}
+
+/// Every mode meets every fault, each pair under a key of its own.
+fn cases() -> Result<Vec<(Mode, &'static str, Key)>> {
+    let pairs = Mode::ALL.into_iter().flat_map(|mode| [(mode, REFUSED), (mode, TIMED_OUT)]);
+    pairs.map(|(mode, fault)| Ok((mode, fault, Key::new(format!("{mode}/{fault}"))?))).collect()
+}
+
+/// A broker that misbehaves at the first try of every message, as its kind says.
+struct Flaky {
+    broker: Arc<dyn Publisher>,
+    faulted: Mutex<HashSet<MessageId>>,
+}
+
+#[async_trait::async_trait]
+impl Publisher for Flaky {
+    async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for message in batch {
+            let is_first = self.faulted.lock().is_ok_and(|mut faulted| faulted.insert(message.id));
+            outcomes.extend(match message.kind.as_str() {
+                REFUSED if is_first => vec![Outcome::retry_later(ErrorCode::new("BUSY"), "the queue is full")],
+                TIMED_OUT if is_first => {
+                    // It got through; only the answer was lost on the way back.
+                    self.broker.publish(std::slice::from_ref(message)).await;
+                    vec![Outcome::Unknown("no answer in time".into())]
+                }
+                _ => self.broker.publish(std::slice::from_ref(message)).await,
+            });
+        }
+        outcomes
+    }
+}
+
+struct Note;
+
+impl Handler<Sqlite> for Note {
+    async fn handle<'a>(&'a self, context: Context<'a, Sqlite>) -> Result<(), Failure> {
+        let note = sqlx::query("INSERT INTO effect (mode, fault) VALUES (?, ?)");
+        let note = note.bind(context.message.mode.as_str()).bind(context.message.kind.as_str());
+        note.execute(context.connection).await?;
+        Ok(())
+    }
+}
+
+async fn count(database: &Sqlite, mode: &str, fault: &str) -> Result<i64> {
+    let count = sqlx::query_scalar("SELECT count(*) FROM effect WHERE mode LIKE ? AND fault LIKE ?");
+    Ok(count.bind(mode).bind(fault).fetch_one(database.pool()).await?)
+}

@@ -1,0 +1,73 @@
+//! One call for "change and tell": the business code runs in a closure, and its message commits with it.
+//!
+//! `execute_with_message` is for a message that is known beforehand, `execute` for those that the business code finds
+//! out. Whatever fails, in the closure or in the enqueue, takes everything back.
+//!
+//! ```text
+//! cargo run -p landfall-examples --bin execute_with_message
+//! ```
+
+use landfall::produce::Outbox;
+use landfall::sqlite::{self, Sqlite};
+use landfall::{Key, Kind, Message, OutboxView, Schema, TopicName};
+use landfall_examples::Result;
+use sqlx::{Executor, SqliteConnection};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+    database.migrate().await?;
+    database.pool().execute("CREATE TABLE seat (number INTEGER PRIMARY KEY, guest TEXT NOT NULL)").await?;
+    let outbox = Outbox::new(database.clone());
+
+    for (seat, guest) in [(1, "ada"), (2, "grace"), (1, "edsger")] {
+        match book(&outbox, seat, guest).await {
+            Ok(()) => println!("seat {seat} is {guest}'s"),
+            Err(_) => println!("seat {seat} is taken: nothing written, nothing sent"),
+        }
+    }
+    let freed = free_all(&outbox).await?;
+    println!("{freed} seats freed");
+
+    // No relay runs here, so everything that was committed still waits in the outbox, in order.
+    for row in database.list(None, 10).await? {
+        let key = row.key.map(|key| key.to_string()).unwrap_or_default();
+        println!("outbox: {} {key}, {} bytes", row.topic, row.payload_bytes);
+    }
+    Ok(())
+}
+
+/// The message is known before the business code runs.
+async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
+    let message = Message::new(TopicName::new("booked")?, guest.to_owned())
+        .with_key(Key::new(format!("seat-{seat}"))?)
+        .with_kind(Kind::new("SeatBooked")?);
+    let guest = guest.to_owned();
+    outbox
+        .execute_with_message(message, |connection| {
+            Box::pin(async move {
+                // The second guest of a seat violates the primary key; the `?` takes the transaction back.
+                sqlx::query("INSERT INTO seat VALUES (?, ?)").bind(seat).bind(guest).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+/// How many messages there are, and what is in them, is known only once the business code has run.
+async fn free_all(outbox: &Outbox<Sqlite>) -> Result<usize> {
+    outbox
+        .execute(|connection: &mut SqliteConnection| {
+            Box::pin(async move {
+                let delete = "DELETE FROM seat RETURNING number, guest";
+                let freed: Vec<(i64, String)> = sqlx::query_as(delete).fetch_all(connection).await?;
+                let mut messages = Vec::new();
+                for (seat, guest) in &freed {
+                    let message = Message::new(TopicName::new("freed")?, guest.clone());
+                    messages.push(message.with_key(Key::new(format!("seat-{seat}"))?));
+                }
+                Ok((freed.len(), messages))
+            })
+        })
+        .await
+}

@@ -1,0 +1,73 @@
+//! A service that knows nothing of Landfall but one table: from any language, one `INSERT` in its own transaction is
+//! enough. A relay beside it (here in the same process; usually `landfall serve`) does the rest.
+//!
+//! ```text
+//! cargo run -p landfall-examples --bin plain_sql
+//! ```
+
+use std::sync::Arc;
+
+use landfall::log::{self, Log};
+use landfall::relay::{self, Relay};
+use landfall::sqlite::{self, Sqlite};
+use landfall::{Broker, OutboxView, Schema, StartAt, TopicName};
+use landfall_examples::{Result, until};
+use sqlx::{Connection, Executor, SqliteConnection};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("shop.db");
+    let database = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
+    // Once, by whoever deploys: `landfall migrate`, or `landfall migrate --print` for your own migrations.
+    database.migrate().await?;
+    database.pool().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER NOT NULL)").await?;
+
+    foreign_service(&file.display().to_string()).await?;
+    println!("pending after the service: {}", database.stats().await?.pending);
+
+    let log = Log::open(folder.path().join("log"), log::Options::default())?;
+    let stop = CancellationToken::new();
+    let queue = Arc::new(database.clone());
+    let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
+    let relay = tokio::spawn(relay.run(stop.clone()));
+    until("the outbox is empty", async || Ok(database.stats().await?.pending == 0)).await?;
+    stop.cancel();
+    relay.await??;
+
+    // What stands in the broker now. The columns that the service did not name have got their defaults.
+    let mut topic = log.read(&TopicName::new("orders")?, StartAt::Beginning).await?;
+    for stored in topic.read(10).await? {
+        let message = stored.message?;
+        let key = message.key.map(|key| key.to_string()).unwrap_or_default();
+        println!("{key}: {} ({}, {})", String::from_utf8_lossy(&message.payload), message.kind.as_str(), message.mode);
+    }
+    Ok(())
+}
+
+/// Pretend that this is Python, Go or a stored procedure. It talks SQL, and nothing else.
+async fn foreign_service(file: &str) -> Result<()> {
+    let mut connection = SqliteConnection::connect(file).await?;
+    let transactions = [
+        "BEGIN;
+         INSERT INTO orders VALUES (1, 250);
+         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":250}' AS BLOB));
+         COMMIT",
+        "BEGIN;
+         INSERT INTO orders VALUES (2, 990);
+         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-2', CAST('{\"total\":990}' AS BLOB));
+         ROLLBACK",
+        "BEGIN;
+         UPDATE orders SET total = 200 WHERE id = 1;
+         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":200}' AS BLOB));
+         COMMIT",
+    ];
+    for transaction in transactions {
+        connection.execute(transaction).await?;
+    }
+    // What can never be a message is refused by the table itself, before anything is committed.
+    let wrong = "INSERT INTO landfall_outbox (topic, payload) VALUES ('no spaces please', x'00')";
+    println!("a wrong topic is refused: {}", connection.execute(wrong).await.is_err());
+    Ok(connection.close().await?)
+}

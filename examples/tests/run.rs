@@ -1,0 +1,67 @@
+//! Runs every example and compares what it prints with `expected/<name>.txt`: documentation that cannot rot.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+/// An example ends by itself within seconds; on a busy machine it may take a little longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One test per example; every file and folder in `src/bin` must be among them.
+macro_rules! examples {
+    ($($test:ident: $name:literal,)*) => {
+        const EXAMPLES: &[&str] = &[$($name),*];
+
+        $(
+            #[tokio::test]
+            async fn $test() {
+                prints_what_is_expected(Command::new(env!(concat!("CARGO_BIN_EXE_", $name))), $name).await;
+            }
+        )*
+    };
+}
+
+examples! {
+    a_transfer_is_booked_once: "transfer_sqlite",
+    a_change_and_its_message_commit_together: "execute_with_message",
+    one_insert_is_enough: "plain_sql",
+    a_parked_message_is_redriven_in_order: "park_and_redrive",
+    each_mode_keeps_its_promise: "delivery_modes",
+    the_shop_answers_every_order: "real_world_shop",
+}
+
+#[tokio::test]
+async fn the_shop_answers_every_order_on_postgresql_too() {
+    let Some(url) = landfall_testkit::servers::fresh_postgres_database().await else { return };
+    let mut shop = Command::new(env!("CARGO_BIN_EXE_real_world_shop"));
+    shop.arg(url);
+    prints_what_is_expected(shop, "real_world_shop").await;
+}
+
+#[test]
+fn every_example_is_run() {
+    let sources = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin")).unwrap();
+    let mut found: Vec<_> =
+        sources.map(|source| source.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    found.sort();
+    let mut run = EXAMPLES.to_vec();
+    run.sort();
+    assert_eq!(found, run);
+}
+
+async fn prints_what_is_expected(mut example: Command, name: &str) {
+    // A DATABASE_URL of the machine's own must not be touched by a test.
+    example.env_remove("DATABASE_URL").stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, example.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{name} did not end within {PATIENCE:?}")).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} failed with {}: {errors}", output.status);
+
+    let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected").join(name).with_extension("txt");
+    let expected = std::fs::read_to_string(expected).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{name} printed something else; errors: {errors}");
+}

@@ -1,0 +1,54 @@
+//! Killed at any moment, again and again: 220 kills in all.
+//!
+//! A worker with all roles lives for a random while, mostly long enough to take over the leases of the one before and
+//! get some work done, sometimes only long enough to open its files. Messages that fail once, and messages that are
+//! parked and redriven, are among the others all the time. In the end everything must be as if nobody had died.
+
+use std::time::Duration;
+
+use landfall_system_tests::{Adapter, World};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::WORLD;
+
+/// Together at least the 200 that were promised.
+const KILLS_ON_SQLITE: u32 = 120;
+const KILLS_ON_POSTGRESQL: u32 = 100;
+
+#[tokio::test]
+async fn nothing_is_wrong_after_120_kills_on_sqlite() {
+    let seed = seed();
+    kill_at_random(World::sqlite(WORLD, seed).await, seed, KILLS_ON_SQLITE).await;
+}
+
+#[tokio::test]
+async fn nothing_is_wrong_after_100_kills_on_postgresql() {
+    let seed = seed();
+    let Some(world) = World::postgres(WORLD, seed).await else { return };
+    kill_at_random(world, seed, KILLS_ON_POSTGRESQL).await;
+}
+
+async fn kill_at_random<D: Adapter>(mut world: World<D>, seed: u64, kills: u32) {
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..kills {
+        let life = world.begin();
+        let lifetime =
+            if random.random_bool(0.2) { random.random_range(0..150) } else { random.random_range(150..700) };
+        let death = life.killed_after(Duration::from_millis(lifetime)).await;
+        assert!(death.was_killed(), "the worker gave up by itself: {} {:?}", death.status, death.complaints);
+        world.bury(death);
+    }
+    world.drain().await;
+    let verdict = world.judge().await;
+    println!("{verdict:?}");
+    verdict.assert_nothing_is_wrong();
+}
+
+/// A new one each time, printed by the world; `LANDFALL_TEST_SEED` repeats a run, as far as processes allow.
+fn seed() -> u64 {
+    match std::env::var("LANDFALL_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("LANDFALL_TEST_SEED is a number"),
+        Err(_) => rand::random_range(0..1_000_000),
+    }
+}

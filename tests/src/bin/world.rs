@@ -1,0 +1,43 @@
+//! The worker process of the whole-system tests. Its one argument is a [`Setup`] in JSON; it tells its history on
+//! stdout and everything else on stderr, stops in good order on SIGTERM, and at once when its stdin is closed.
+
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use landfall_system_tests::{Setup, worker};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).with_ansi(false).init();
+    end_with_the_parent();
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "the worker gives up: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn work() -> Result<(), Box<dyn std::error::Error>> {
+    let argument = std::env::args().nth(1).ok_or("the setup is missing: give it as JSON, as the only argument")?;
+    let setup: Setup = serde_json::from_str(&argument)?;
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        terminate.recv().await;
+        stopping.cancel();
+    });
+    Ok(worker::run(setup, stop).await?)
+}
+
+/// Nothing is ever written to stdin, so reading ends when the parent is gone, however it went.
+fn end_with_the_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(3);
+    });
+}

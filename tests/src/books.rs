@@ -1,0 +1,119 @@
+//! The services' own tables: what was ordered, and what came of it. Both are the truth that the checker judges by.
+//!
+//! `orders` is written by the producer in the transaction that enqueues the message. Its primary key makes a
+//! successor wait for a transaction that a dead process left in the air. `effects` is written by the handler and has
+//! no unique constraint at all, so that a doubled effect would show; `ordinal` is the order in which they happened.
+
+use landfall::postgres::Postgres;
+use landfall::sqlite::Sqlite;
+use landfall::{Database, Error, ErrorKind, Message, MessageId, Result, Timestamp};
+
+/// A committed business row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    pub key: String,
+    pub sequence: i64,
+    pub message_id: MessageId,
+}
+
+/// A database that holds a service's own tables beside Landfall's.
+pub trait Books: Database {
+    fn create_books(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// The number of the next order of `key`.
+    fn next_sequence(&self, connection: &mut Self::Connection, key: &str) -> impl Future<Output = Result<i64>> + Send;
+
+    fn record_order(
+        &self,
+        connection: &mut Self::Connection,
+        message: &Message,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    fn record_effect(
+        &self,
+        connection: &mut Self::Connection,
+        message: &Message,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The orders that are committed, per key in order.
+    fn orders(&self) -> impl Future<Output = Result<Vec<Order>>> + Send;
+
+    /// The effects that are committed, in the order in which they happened.
+    fn effects(&self) -> impl Future<Output = Result<Vec<Order>>> + Send;
+}
+
+macro_rules! books {
+    ($adapter:ty, $ordinal:literal) => {
+        impl Books for $adapter {
+            async fn create_books(&self) -> Result<()> {
+                for statement in [
+                    "CREATE TABLE orders (key text NOT NULL, sequence bigint NOT NULL, message_id text NOT NULL, \
+                     PRIMARY KEY (key, sequence))",
+                    concat!(
+                        "CREATE TABLE effects (ordinal ",
+                        $ordinal,
+                        ", message_id text NOT NULL, key text NOT NULL, sequence bigint NOT NULL, ",
+                        "applied_at bigint NOT NULL)"
+                    ),
+                ] {
+                    sqlx::query(statement).execute(self.pool()).await.map_err(failed)?;
+                }
+                Ok(())
+            }
+
+            async fn next_sequence(&self, connection: &mut Self::Connection, key: &str) -> Result<i64> {
+                sqlx::query_scalar("SELECT coalesce(max(sequence), 0) + 1 FROM orders WHERE key = $1")
+                    .bind(key)
+                    .fetch_one(connection)
+                    .await
+                    .map_err(failed)
+            }
+
+            async fn record_order(&self, connection: &mut Self::Connection, message: &Message) -> Result<()> {
+                sqlx::query("INSERT INTO orders (key, sequence, message_id) VALUES ($1, $2, $3)")
+                    .bind(message.key.as_ref().map(|key| key.as_str()))
+                    .bind(message.sequence)
+                    .bind(message.id.to_string())
+                    .execute(connection)
+                    .await
+                    .map_err(failed)?;
+                Ok(())
+            }
+
+            async fn record_effect(&self, connection: &mut Self::Connection, message: &Message) -> Result<()> {
+                sqlx::query("INSERT INTO effects (message_id, key, sequence, applied_at) VALUES ($1, $2, $3, $4)")
+                    .bind(message.id.to_string())
+                    .bind(message.key.as_ref().map(|key| key.as_str()))
+                    .bind(message.sequence)
+                    .bind(Timestamp::now().as_millis())
+                    .execute(connection)
+                    .await
+                    .map_err(failed)?;
+                Ok(())
+            }
+
+            async fn orders(&self) -> Result<Vec<Order>> {
+                let statement = "SELECT key, sequence, message_id FROM orders ORDER BY key, sequence";
+                let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
+                rows.into_iter().map(order).collect()
+            }
+
+            async fn effects(&self) -> Result<Vec<Order>> {
+                let statement = "SELECT key, sequence, message_id FROM effects ORDER BY ordinal";
+                let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
+                rows.into_iter().map(order).collect()
+            }
+        }
+    };
+}
+
+books!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT");
+books!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY");
+
+fn order((key, sequence, message_id): (String, i64, String)) -> Result<Order> {
+    Ok(Order { key, sequence, message_id: message_id.parse()? })
+}
+
+fn failed(error: sqlx::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "a statement on the service's own tables failed").with_source(error)
+}

@@ -1,0 +1,75 @@
+//! Dying, or falling asleep, at a named boundary.
+//!
+//! The callback runs on the thread that has reached the boundary, and never returns to it alive (or not before
+//! somebody sends SIGCONT): what stands behind the boundary has not begun.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use landfall::{Error, ErrorKind, Result};
+use nix::sys::signal::{Signal, raise};
+use serde::{Deserialize, Serialize};
+
+/// Every boundary that a message crosses, in the order in which it does.
+pub const BOUNDARIES: [&str; 8] = [
+    "produce.before-commit",
+    "produce.after-commit",
+    "relay.after-claim",
+    "relay.after-publish",
+    "relay.after-settle",
+    "consume.after-handler",
+    "consume.after-commit",
+    "redrive.before-commit",
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failpoint {
+    pub name: String,
+    /// At the how-manieth time that the process reaches it, counted from 1.
+    pub hit: u32,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// SIGKILL: nothing is flushed, nothing is told to anybody.
+    Kill,
+    /// SIGSTOP: the whole process sleeps until SIGCONT.
+    Stop,
+}
+
+impl Failpoint {
+    pub fn kill(name: &str, hit: u32) -> Self {
+        Self { name: name.into(), hit, action: Action::Kill }
+    }
+
+    pub fn stop(name: &str, hit: u32) -> Self {
+        Self { name: name.into(), hit, action: Action::Stop }
+    }
+
+    /// What the process says on stderr right before: the parent's proof that it was this boundary.
+    pub fn last_words(&self) -> String {
+        format!("failpoint {} reached for time {}: {:?}", self.name, self.hit, self.action)
+    }
+
+    /// Arms it in this process.
+    pub fn arm(self) -> Result<()> {
+        if !fail::has_failpoints() {
+            return Err(Error::new(ErrorKind::Unsupported, "this build has no failpoints"));
+        }
+        let (name, hits) = (self.name.clone(), AtomicU32::new(0));
+        let callback = move || {
+            if hits.fetch_add(1, Ordering::SeqCst) + 1 == self.hit {
+                // One write to an unbuffered stream: it is in the pipe before the signal is sent.
+                let _ = std::io::stderr().write_all(format!("{}\n", self.last_words()).as_bytes());
+                let signal = match self.action {
+                    Action::Kill => Signal::SIGKILL,
+                    Action::Stop => Signal::SIGSTOP,
+                };
+                // Neither signal can be blocked or refused.
+                let _ = raise(signal);
+            }
+        };
+        fail::cfg_callback(name, callback).map_err(|error| Error::new(ErrorKind::Internal, error))
+    }
+}

@@ -1,0 +1,175 @@
+//! A whole service in one process: opens both databases and the broker, and plays the roles it was given until it is
+//! told to stop (SIGTERM), its parent is gone, or it dies at a failpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall::consume::{self, Consumer};
+use landfall::log::Log;
+use landfall::postgres::Postgres;
+use landfall::relay::{self, Relay};
+use landfall::sqlite::Sqlite;
+use landfall::{
+    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases, OutboxQueue,
+    OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, postgres, sqlite,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::books::Books;
+use crate::handler::AppendEffect;
+use crate::history::Event;
+use crate::plant::{plant_in_broker, plant_in_publisher};
+use crate::setup::{BrokerAddress, GROUP, Role, Setup, TOPIC};
+use crate::writer::Writer;
+
+/// Everything that the harness asks of a database adapter.
+pub trait Adapter: Books + OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema {
+    fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Closes every connection.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Few connections: a process that lives for some hundred milliseconds must not spend them on connecting.
+const CONNECTIONS: u32 = 6;
+
+impl Adapter for Sqlite {
+    async fn open(url: &str) -> Result<Self> {
+        Sqlite::open(url, sqlite::Options { max_connections: CONNECTIONS, ..Default::default() }).await
+    }
+
+    async fn close(self) {
+        self.pool().close().await;
+    }
+}
+
+impl Adapter for Postgres {
+    async fn open(url: &str) -> Result<Self> {
+        Postgres::connect(url, postgres::Options { max_connections: CONNECTIONS, ..Default::default() }).await
+    }
+
+    async fn close(self) {
+        self.pool().close().await;
+    }
+}
+
+/// Plays the roles; returns when `stop` is cancelled and all of them have ended in good order.
+pub async fn run(setup: Setup, stop: CancellationToken) -> Result<()> {
+    if let Some(failpoint) = setup.failpoint.clone() {
+        failpoint.arm()?;
+    }
+    if setup.producer.starts_with("sqlite:") {
+        Worker::<Sqlite>::open(setup).await?.play(stop).await
+    } else {
+        Worker::<Postgres>::open(setup).await?.play(stop).await
+    }
+}
+
+struct Worker<D> {
+    producer: D,
+    consumer: D,
+    setup: Setup,
+}
+
+impl<D: Adapter> Worker<D> {
+    async fn open(setup: Setup) -> Result<Self> {
+        let (producer, consumer) = tokio::try_join!(D::open(&setup.producer), D::open(&setup.consumer))?;
+        Ok(Self { producer, consumer, setup })
+    }
+
+    async fn play(&self, stop: CancellationToken) -> Result<()> {
+        let (broker, publisher) = self.connect_broker().await?;
+        let mut roles = JoinSet::new();
+        for role in &self.setup.roles {
+            match role {
+                Role::Write => self.write(&mut roles, &stop)?,
+                Role::Relay => {
+                    roles.spawn(self.relay(publisher.clone()).run(stop.clone()));
+                }
+                Role::Consume => {
+                    let broker = broker.clone().ok_or_else(|| unsupported("a remote broker cannot be read"))?;
+                    roles.spawn(self.consumer(broker)?.run(stop.clone()));
+                }
+                Role::Operate => {
+                    roles.spawn(operate(self.producer.clone(), self.consumer.clone(), stop.clone()));
+                }
+            }
+        }
+        Event::Ready.say();
+        while let Some(ended) = roles.join_next().await {
+            // A role that gives up, or panics, takes the process down: the test shall see it.
+            ended.map_err(|error| Error::new(ErrorKind::Internal, "a role panicked").with_source(error))??;
+        }
+        stop.cancelled().await;
+        Event::Stopped.say();
+        Ok(())
+    }
+
+    async fn connect_broker(&self) -> Result<(Option<Arc<dyn Broker>>, Arc<dyn Publisher>)> {
+        let plant = self.setup.plant;
+        match &self.setup.broker {
+            BrokerAddress::Log(folder) => {
+                // Small segments, so that processes die while one is finished and the next one begun.
+                let options = log::Options { segment_bytes: 32 * 1024, ..Default::default() };
+                let broker: Arc<dyn Broker> = Arc::new(Log::open(folder, options)?);
+                let publisher = plant_in_publisher(broker.publisher(), plant);
+                Ok((Some(plant_in_broker(broker, plant)), publisher))
+            }
+            BrokerAddress::Remote(_) => Err(unsupported("TODO")),
+        }
+    }
+
+    fn write(&self, roles: &mut JoinSet<Result<()>>, stop: &CancellationToken) -> Result<()> {
+        for number in 0..self.setup.keys {
+            let writer = Writer::new(self.producer.clone(), &self.setup, number)?;
+            let (writes, stop) = (self.setup.writes, stop.clone());
+            roles.spawn(async move {
+                writer.run(writes, stop).await;
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
+    fn relay(&self, publisher: Arc<dyn Publisher>) -> Relay {
+        let options = relay::Options {
+            batch: self.setup.batch,
+            lease_ttl: self.setup.lease_ttl(),
+            backoff: self.setup.backoff(),
+            ..Default::default()
+        };
+        Relay::new(Arc::new(self.producer.clone()), Arc::new(self.producer.clone()), publisher, options)
+    }
+
+    fn consumer(&self, broker: Arc<dyn Broker>) -> Result<Consumer<D, AppendEffect<D>>> {
+        let options = consume::Options {
+            concurrency: 4,
+            backoff: self.setup.backoff(),
+            redrive_poll: Duration::from_millis(20),
+            ..Default::default()
+        };
+        let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
+        let handler = AppendEffect(self.consumer.clone());
+        Ok(Consumer::new(self.consumer.clone(), broker, topic, group, handler, options))
+    }
+}
+
+/// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.
+async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
+    let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
+    while !stop.is_cancelled() {
+        for database in [&producer, &consumer] {
+            match database.redrive(&parked, "operator").await {
+                Err(error) if !error.is_temporary() => return Err(error),
+                _ => {}
+            }
+        }
+        tokio::select! { () = tokio::time::sleep(Duration::from_millis(60)) => {}, () = stop.cancelled() => {} }
+    }
+    Ok(())
+}
+
+fn unsupported(text: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, text)
+}

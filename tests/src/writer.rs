@@ -1,0 +1,91 @@
+//! The producing service: for its key, in one transaction, the next order and the message that tells of it.
+//!
+//! One writer per key, so that the order of a key's transactions is known; the writers of different keys are in each
+//! other's way as much as the database lets them. Some transactions are rolled back on purpose, at their very end.
+
+use std::time::Duration;
+
+use landfall::produce::Outbox;
+use landfall::{ErrorKind, Key, Message, MessageId, Mode, OutboxQueue, OutboxWriter, Result, TopicName};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio_util::sync::CancellationToken;
+
+use crate::books::Books;
+use crate::handler::Temper;
+use crate::history::Event;
+use crate::plant::Plant;
+use crate::setup::{Setup, TOPIC};
+
+#[derive(Debug)]
+pub struct Writer<D> {
+    database: D,
+    outbox: Outbox<D>,
+    topic: TopicName,
+    key: Key,
+    random: StdRng,
+    trouble: bool,
+    plant: Option<Plant>,
+}
+
+impl<D: Books + OutboxWriter + OutboxQueue> Writer<D> {
+    pub fn new(database: D, setup: &Setup, number: u32) -> Result<Self> {
+        Ok(Self {
+            outbox: Outbox::new(database.clone()),
+            database,
+            topic: TopicName::new(TOPIC)?,
+            key: Key::new(format!("customer-{number}"))?,
+            random: StdRng::seed_from_u64(setup.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
+            trouble: setup.trouble,
+            plant: setup.plant,
+        })
+    }
+
+    /// Writes until `stop`, or until `writes` transactions are known to be committed.
+    pub async fn run(mut self, writes: Option<u32>, stop: CancellationToken) {
+        let mut committed = 0;
+        while !stop.is_cancelled() && writes.is_none_or(|writes| committed < writes) {
+            committed += u32::from(self.write().await);
+            // The load of a service, not a wait for something: bursts with quiet moments between them.
+            let pause = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(5..50) };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    /// One transaction, announced before and told of after; answers whether it is known to be committed.
+    async fn write(&mut self) -> bool {
+        let id = MessageId::new();
+        Event::Invoke { id, key: self.key.to_string() }.say();
+        let end = match self.transact(id).await {
+            Ok(true) => Event::Ok { id },
+            Ok(false) => Event::Failed { id },
+            Err(error) if error.kind() == ErrorKind::Unknown => Event::Unknown { id },
+            Err(_) => Event::Failed { id },
+        };
+        end.say();
+        end == Event::Ok { id }
+    }
+
+    async fn transact(&mut self, id: MessageId) -> Result<bool> {
+        let temper = Temper::pick(&mut self.random, self.trouble);
+        let mut message = Message::new(self.topic.clone(), temper.as_str()).with_id(id).with_key(self.key.clone());
+        if self.plant == Some(Plant::SkipInbox) {
+            message.mode = Mode::AtLeastOnce;
+        }
+        if self.plant == Some(Plant::EnqueueOutside) {
+            self.database.append(std::slice::from_ref(&message.clone().with_sequence(0))).await?;
+        }
+        let mut transaction = self.outbox.begin().await?;
+        message.sequence = Some(self.database.next_sequence(&mut transaction, self.key.as_str()).await?);
+        self.database.record_order(&mut transaction, &message).await?;
+        if self.plant != Some(Plant::EnqueueOutside) {
+            self.outbox.enqueue(&mut transaction, &message).await?;
+        }
+        if self.random.random_bool(0.1) {
+            // Dropping it rolls back, after everything was written and before nothing but the commit.
+            return Ok(false);
+        }
+        self.outbox.commit(transaction).await?;
+        Ok(true)
+    }
+}
