@@ -41,7 +41,7 @@ async fn kill_at_random<D: Adapter>(mut world: World<D>, seed: u64, kills: u32) 
     }
     world.drain().await;
     let verdict = world.judge().await;
-    println!("{verdict:?}");
+    println!("{verdict}");
     verdict.assert_nothing_is_wrong();
 }
 

@@ -34,7 +34,7 @@ async fn a_worker_outlives_its_database_server() {
     world.stop(life).await;
     world.drain().await;
     let verdict = world.judge().await;
-    println!("{verdict:?}");
+    println!("{verdict}");
     verdict.assert_nothing_is_wrong();
 }
 

@@ -4,9 +4,13 @@
 //! process was doing when it died has an `Invoke` and no end: nobody knows how it ended.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use landfall::MessageId;
 use serde::{Deserialize, Serialize};
+
+/// Where a writer tells its history: on stdout in a worker process, in memory inside the test's own.
+pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -30,7 +34,7 @@ impl Event {
     pub fn say(&self) {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
-        // When the parent is gone nobody listens, and the worker is about to notice it by its stdin.
+        // When the parent is gone nobody listens, and the worker is about to notice.
         let _ = std::io::stdout().lock().write_all(&line);
     }
 

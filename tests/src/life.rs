@@ -2,16 +2,13 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use landfall_testkit::eventually;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
-use tokio::task::JoinHandle;
+use landfall::Result;
+use landfall_testkit::{Process, eventually};
+use nix::sys::signal::Signal;
+use tokio::process::Command;
 
 use crate::failpoint::Failpoint;
 use crate::history::Event;
@@ -20,103 +17,86 @@ use crate::setup::Setup;
 /// How long anything that must happen may take on a machine that is busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running worker. Dropping it kills it; so does the end of the test's process, in whatever way.
+/// A running worker. Dropping it kills it.
 #[derive(Debug)]
 pub struct Life {
-    child: Child,
-    /// The worker ends when this is closed. Kept apart from the child, which closes its own when it is waited for.
-    _leash: Option<ChildStdin>,
-    said: Lines,
-    complained: Lines,
-    readers: [JoinHandle<()>; 2],
+    process: Process,
 }
-
-type Lines = Arc<Mutex<Vec<String>>>;
 
 /// A life that is over.
 #[derive(Debug)]
 pub struct Death {
     pub status: ExitStatus,
     pub events: Vec<Event>,
+    /// What it wrote to stderr.
     pub complaints: Vec<String>,
 }
 
 impl Life {
-    pub fn begin(program: &Path, setup: &Setup) -> std::io::Result<Self> {
-        let mut child = Command::new(program)
-            .arg(serde_json::to_string(setup)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let (said, complained) = (Lines::default(), Lines::default());
-        let readers = [
-            tokio::spawn(listen(child.stdout.take(), said.clone())),
-            tokio::spawn(listen(child.stderr.take(), complained.clone())),
-        ];
-        Ok(Self { _leash: child.stdin.take(), child, said, complained, readers })
-    }
-
-    pub fn has_said(&self, event: &Event) -> bool {
-        self.count(|said| said == event) > 0
+    pub fn begin(program: &Path, setup: &Setup) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.arg(serde_json::json!(setup).to_string());
+        Ok(Self { process: Process::spawn(command)? })
     }
 
     /// How many of the things it said are like this.
     pub fn count(&self, like: impl Fn(&Event) -> bool) -> usize {
-        lock(&self.said).iter().filter_map(|line| Event::parse(line)).filter(like).count()
+        self.process.stdout().iter().filter_map(|line| Event::parse(line)).filter(like).count()
     }
 
     pub fn has_complained(&self, words: &str) -> bool {
-        lock(&self.complained).iter().any(|line| line.contains(words))
+        self.process.stderr().iter().any(|line| line.contains(words))
     }
 
     /// Waits until its roles have begun.
     pub async fn ready(&self) {
-        eventually(PATIENCE, "the worker is ready", async || self.has_said(&Event::Ready)).await;
+        eventually(PATIENCE, "the worker is ready", async || self.count(|event| *event == Event::Ready) > 0).await;
     }
 
     /// Waits until it has fallen asleep at `failpoint`.
     pub async fn asleep_at(&self, failpoint: &Failpoint) {
         let words = failpoint.last_words();
-        eventually(PATIENCE, &words, async || self.has_complained(&words) && self.is_stopped()).await;
+        eventually(PATIENCE, &words, async || self.has_complained(&words)).await;
+        // It has said so right before; this returns when it stands still.
+        self.pause().await;
     }
 
-    /// Whether the kernel holds it after SIGSTOP.
-    fn is_stopped(&self) -> bool {
-        let stat = self.child.id().and_then(|id| std::fs::read_to_string(format!("/proc/{id}/stat")).ok());
-        stat.as_deref().and_then(|stat| stat.rsplit_once(") ")).is_some_and(|(_, state)| state.starts_with('T'))
+    /// SIGSTOP; returns when it stands still.
+    pub async fn pause(&self) {
+        self.process.pause().await.expect("a running worker can be paused");
     }
 
-    /// Sends `signal`. One that has ended meanwhile does not mind.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(id) = self.child.id() {
-            let _ = kill(Pid::from_raw(id as i32), signal);
-        }
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.process.resume().expect("a paused worker can be resumed");
     }
 
-    /// Lets it live for `lifetime`, unless it ends before, and kills it with SIGKILL.
-    pub async fn killed_after(mut self, lifetime: Duration) -> Death {
-        if tokio::time::timeout(lifetime, self.child.wait()).await.is_err() {
-            self.signal(Signal::SIGKILL);
-        }
+    /// SIGTERM; waits until it has ended.
+    pub async fn stopped(self) -> Death {
+        self.process.terminate().expect("a running worker can be told to stop");
         self.ended().await
     }
 
-    /// Waits until it ends by itself or by a signal that was sent, and until everything it said was heard.
-    pub async fn ended(mut self) -> Death {
-        let status = match tokio::time::timeout(PATIENCE, self.child.wait()).await {
-            Ok(Ok(status)) => status,
-            Ok(Err(error)) => panic!("the worker cannot be waited for: {error}"),
-            Err(_) => panic!("the worker did not end within {PATIENCE:?}; it complained: {:?}", lock(&self.complained)),
-        };
-        for reader in &mut self.readers {
-            // A reader ends with its pipe, which the worker alone had open.
-            let _ = reader.await;
+    /// SIGKILL after `lifetime`, unless it ends by itself before.
+    pub async fn killed_after(mut self, lifetime: Duration) -> Death {
+        match self.process.wait(lifetime).await {
+            Ok(status) => self.buried(status),
+            Err(_) => {
+                let status = self.process.kill_9().await.expect("a running worker can be killed");
+                self.buried(status)
+            }
         }
-        let events = lock(&self.said).iter().filter_map(|line| Event::parse(line)).collect();
-        let complaints = std::mem::take(&mut *lock(&self.complained));
-        Death { status, events, complaints }
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(mut self) -> Death {
+        let status = self.process.wait(PATIENCE).await.expect("the worker ends");
+        self.buried(status)
+    }
+
+    fn buried(self, status: ExitStatus) -> Death {
+        let events = self.process.stdout().iter().filter_map(|line| Event::parse(line)).collect();
+        Death { status, events, complaints: self.process.stderr() }
     }
 }
 
@@ -129,16 +109,4 @@ impl Death {
     pub fn was_at(&self, failpoint: &Failpoint) -> bool {
         self.was_killed() && self.complaints.contains(&failpoint.last_words())
     }
-}
-
-async fn listen(pipe: Option<impl AsyncRead + Unpin>, lines: Lines) {
-    let Some(pipe) = pipe else { return };
-    let mut reader = BufReader::new(pipe).lines();
-    while let Ok(Some(line)) = reader.next_line().await {
-        lock(&lines).push(line);
-    }
-}
-
-fn lock(lines: &Lines) -> std::sync::MutexGuard<'_, Vec<String>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,8 +10,8 @@ use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{
-    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases, OutboxQueue,
-    OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, postgres, sqlite,
+    Backoff, Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases,
+    OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, postgres, sqlite,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +89,8 @@ impl<D: Adapter> Worker<D> {
                 }
                 Role::Consume => {
                     let broker = broker.clone().ok_or_else(|| unsupported("a remote broker cannot be read"))?;
-                    roles.spawn(self.consumer(broker)?.run(stop.clone()));
+                    let consumer = consumer(self.consumer.clone(), broker, self.setup.backoff())?;
+                    roles.spawn(consumer.run(stop.clone()));
                 }
                 Role::Operate => {
                     roles.spawn(operate(self.producer.clone(), self.consumer.clone(), stop.clone()));
@@ -122,7 +123,8 @@ impl<D: Adapter> Worker<D> {
 
     fn write(&self, roles: &mut JoinSet<Result<()>>, stop: &CancellationToken) -> Result<()> {
         for number in 0..self.setup.keys {
-            let writer = Writer::new(self.producer.clone(), &self.setup, number)?;
+            let tell = Arc::new(|event: Event| event.say());
+            let writer = Writer::new(self.producer.clone(), &self.setup, number, tell)?;
             let (writes, stop) = (self.setup.writes, stop.clone());
             roles.spawn(async move {
                 writer.run(writes, stop).await;
@@ -141,18 +143,19 @@ impl<D: Adapter> Worker<D> {
         };
         Relay::new(Arc::new(self.producer.clone()), Arc::new(self.producer.clone()), publisher, options)
     }
+}
 
-    fn consumer(&self, broker: Arc<dyn Broker>) -> Result<Consumer<D, AppendEffect<D>>> {
-        let options = consume::Options {
-            concurrency: 4,
-            backoff: self.setup.backoff(),
-            redrive_poll: Duration::from_millis(20),
-            ..Default::default()
-        };
-        let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
-        let handler = AppendEffect(self.consumer.clone());
-        Ok(Consumer::new(self.consumer.clone(), broker, topic, group, handler, options))
-    }
+/// The consuming service, in whatever process.
+pub fn consumer<D: Adapter>(
+    database: D,
+    broker: Arc<dyn Broker>,
+    backoff: Backoff,
+) -> Result<Consumer<D, AppendEffect<D>>> {
+    let options =
+        consume::Options { concurrency: 4, backoff, redrive_poll: Duration::from_millis(20), ..Default::default() };
+    let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
+    let handler = AppendEffect(database.clone());
+    Ok(Consumer::new(database, broker, topic, group, handler, options))
 }
 
 /// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.

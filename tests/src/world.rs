@@ -9,7 +9,6 @@ use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall_testkit::eventually;
 use landfall_testkit::servers::{PostgresServer, fresh_postgres_database};
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::failpoint::Failpoint;
@@ -110,8 +109,7 @@ impl<D: Adapter> World<D> {
 
     /// Stops a worker in good order.
     pub async fn stop(&mut self, life: Life) {
-        life.signal(Signal::SIGTERM);
-        let death = life.ended().await;
+        let death = life.stopped().await;
         assert!(death.status.success(), "the worker ended with {}: {:?}", death.status, death.complaints);
         assert_eq!(death.events.last(), Some(&Event::Stopped));
         self.bury(death);

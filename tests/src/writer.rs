@@ -13,11 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::books::Books;
 use crate::handler::Temper;
-use crate::history::Event;
+use crate::history::{Event, Listener};
 use crate::plant::Plant;
 use crate::setup::{Setup, TOPIC};
 
-#[derive(Debug)]
 pub struct Writer<D> {
     database: D,
     outbox: Outbox<D>,
@@ -26,10 +25,11 @@ pub struct Writer<D> {
     random: StdRng,
     trouble: bool,
     plant: Option<Plant>,
+    tell: Listener,
 }
 
 impl<D: Books + OutboxWriter + OutboxQueue> Writer<D> {
-    pub fn new(database: D, setup: &Setup, number: u32) -> Result<Self> {
+    pub fn new(database: D, setup: &Setup, number: u32, tell: Listener) -> Result<Self> {
         Ok(Self {
             outbox: Outbox::new(database.clone()),
             database,
@@ -38,6 +38,7 @@ impl<D: Books + OutboxWriter + OutboxQueue> Writer<D> {
             random: StdRng::seed_from_u64(setup.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
             trouble: setup.trouble,
             plant: setup.plant,
+            tell,
         })
     }
 
@@ -55,15 +56,16 @@ impl<D: Books + OutboxWriter + OutboxQueue> Writer<D> {
     /// One transaction, announced before and told of after; answers whether it is known to be committed.
     async fn write(&mut self) -> bool {
         let id = MessageId::new();
-        Event::Invoke { id, key: self.key.to_string() }.say();
+        (self.tell)(Event::Invoke { id, key: self.key.to_string() });
         let end = match self.transact(id).await {
             Ok(true) => Event::Ok { id },
             Ok(false) => Event::Failed { id },
             Err(error) if error.kind() == ErrorKind::Unknown => Event::Unknown { id },
             Err(_) => Event::Failed { id },
         };
-        end.say();
-        end == Event::Ok { id }
+        let is_committed = end == Event::Ok { id };
+        (self.tell)(end);
+        is_committed
     }
 
     async fn transact(&mut self, id: MessageId) -> Result<bool> {
@@ -87,5 +89,11 @@ impl<D: Books + OutboxWriter + OutboxQueue> Writer<D> {
         }
         self.outbox.commit(transaction).await?;
         Ok(true)
+    }
+}
+
+impl<D> std::fmt::Debug for Writer<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("key", &self.key).finish_non_exhaustive()
     }
 }

@@ -27,7 +27,7 @@ use commands::Command;
 /// A transactional outbox, a relay that keeps the order per key, and dead letters that can be put back. Start with
 /// `landfall serve`: it needs nothing but this folder.
 #[derive(Debug, Parser)]
-#[command(name = "landfall", version, max_term_width = 120, arg_required_else_help = true)]
+#[command(name = "landfall", version, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn json_stays_json_text_stays_text_and_the_rest_is_base64() {
         for (bytes, line) in [
-            (&b"{\"b\": 1.10,\n \"a\": 12345678901234567890123}"[..], r#"{"id":1,"payload":{"b": 1.10,  "a": 12345678901234567890123}}"#),
+            (
+                &b"{\"b\": 1.10,\n \"a\": 12345678901234567890123}"[..],
+                r#"{"id":1,"payload":{"b": 1.10,  "a": 12345678901234567890123}}"#,
+            ),
             (b"null", r#"{"id":1,"payload":null}"#),
             (b"", r#"{"id":1,"payload":""}"#),
             (b"hello \"you\"\n", r#"{"id":1,"payload":"hello \"you\"\n"}"#),

@@ -89,7 +89,8 @@ impl Cursor {
             let known = self.known.take();
             let is_fresh = known.is_none();
             let offset = self.segment.as_ref().map_or(self.from, SegmentReader::next_offset);
-            let Some(readable) = known.map_or_else(|| self.extents.segment_for(offset), |known| Ok(Some(known)))? else {
+            let Some(readable) = known.map_or_else(|| self.extents.segment_for(offset), |known| Ok(Some(known)))?
+            else {
                 return Ok(None);
             };
             let end = readable.extent.bytes;

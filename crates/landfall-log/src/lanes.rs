@@ -98,9 +98,8 @@ impl Lanes {
         if self.round.is_some() {
             return;
         }
-        let is_dry = |lane: &Lane| {
-            lane.records.is_empty() && lane.extents.end().is_none_or(|end| end > lane.next_offset)
-        };
+        let is_dry =
+            |lane: &Lane| lane.records.is_empty() && lane.extents.end().is_none_or(|end| end > lane.next_offset);
         let dry = self.lanes.iter_mut().enumerate().filter(|(_, lane)| is_dry(lane));
         let mut cursors: Vec<_> = dry.filter_map(|(index, lane)| Some((index, lane.cursor.take()?))).collect();
         if cursors.is_empty() {

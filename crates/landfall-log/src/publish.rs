@@ -42,8 +42,7 @@ impl<'a> Plan<'a> {
         buffers: &'a Buffers,
     ) -> Self {
         let (parts, places) = (Vec::new(), Vec::with_capacity(batch.len()));
-        let mut plan =
-            Self { buffers, options, stored: Timestamp::now(), parts, filling: HashMap::new(), places };
+        let mut plan = Self { buffers, options, stored: Timestamp::now(), parts, filling: HashMap::new(), places };
         let mut keyless: HashMap<&TopicName, u32> = HashMap::new();
         let mut held: HashSet<(&TopicName, &Key)> = HashSet::new();
         for message in batch {

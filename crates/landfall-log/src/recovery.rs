@@ -57,11 +57,7 @@ fn chain(directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>>
             return Err(damaged(
                 &path,
                 0,
-                format!(
-                    "it continues {}, but before it there is {}",
-                    described(header.previous),
-                    described(previous)
-                ),
+                format!("it continues {}, but before it there is {}", described(header.previous), described(previous)),
             ));
         }
         segments.extend(previous);

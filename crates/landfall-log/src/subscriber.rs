@@ -87,17 +87,18 @@ impl LogSubscriber {
     /// Waits until there may be something to do.
     async fn wait(&mut self) {
         let has_room = self.tracker.count() < self.log.options().max_in_flight;
+        // The senders of what is awaited here live as long as the log, and so as long as this subscriber.
         let more = async {
-            // The senders live as long as the log, and so as long as this subscriber.
-            let _ = match &mut self.source {
-                Some(source) if has_room => source.progress.changed().await,
-                Some(_) => std::future::pending().await,
-                None => self.created.changed().await,
-            };
+            match &mut self.source {
+                None => drop(self.created.changed().await),
+                Some(source) => tokio::select! {
+                    _ = source.progress.changed(), if has_room => {}
+                    () = self.member.changed() => {}
+                },
+            }
         };
         tokio::select! {
             () = more => {}
-            () = self.member.changed() => {}
             () = self.tracker.changed() => {}
             _ = self.closed.changed() => {}
         }

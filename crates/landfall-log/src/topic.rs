@@ -32,8 +32,8 @@ pub(crate) fn partition_count(folder: &Path) -> Result<Option<u32>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("read", &path)(error)),
     };
-    let description: Description =
-        serde_json::from_slice(&text).map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
+    let description: Description = serde_json::from_slice(&text)
+        .map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
     if description.checksum != checksum(description.partitions) {
         return Err(damaged(&path, 0, "its checksum is wrong"));
     }

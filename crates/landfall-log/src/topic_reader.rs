@@ -61,5 +61,8 @@ pub(crate) async fn collect(
 }
 
 pub(crate) fn no_such_topic(topic: &TopicName) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no topic {topic}; a topic comes into being with its first message"))
+    Error::new(
+        ErrorKind::NotFound,
+        format!("there is no topic {topic}; a topic comes into being with its first message"),
+    )
 }

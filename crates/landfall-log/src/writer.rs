@@ -192,7 +192,9 @@ impl Work {
         let written = self.write(group);
         if let Err(error) = &written {
             error!(%error, "the log stops taking messages until it is reopened");
-            let _ = self.failure.set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
+            let _ = self
+                .failure
+                .set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
         }
         for Append { parts, reply } in group.drain(..) {
             let answer = match &written {

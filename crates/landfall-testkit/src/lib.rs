@@ -5,6 +5,7 @@ pub mod history;
 mod memory_broker;
 mod not_run;
 mod process;
+pub mod remote;
 pub mod servers;
 mod wait;
 

@@ -1,5 +1,7 @@
 //! The history checker against planted bugs: what is wrong is named, and what is allowed is not.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use landfall_core::{Key, MessageId};
 use landfall_testkit::history::{History, Named, Reordered, check};
 

@@ -4,6 +4,8 @@
 //! A run is made of messages with an interval from invoked to answered and a moment inside it in which the message is
 //! committed. Effects in the order of those moments are what a correct system does, however the intervals overlap.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use landfall_core::{Key, MessageId};
 use landfall_testkit::history::{Event, History, check};
 use proptest::prelude::*;

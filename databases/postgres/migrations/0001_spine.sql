@@ -31,7 +31,7 @@ CREATE TABLE {p}outbox (
     CONSTRAINT {b}outbox_topic_is_valid CHECK (topic ~ '^[A-Za-z0-9._-]{1,249}$' AND topic NOT IN ('.', '..')),
     CONSTRAINT {b}outbox_key_is_valid   CHECK (octet_length(key) BETWEEN 1 AND 512),
     CONSTRAINT {b}outbox_mode_is_valid  CHECK (mode IN ('at-most-once', 'at-least-once', 'effectively-once'))
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
 
 -- Only rows that failed are in it, so writers do not pay for it.
 CREATE INDEX {b}outbox_retrying ON {p}outbox (topic, key) WHERE next_attempt_at IS NOT NULL;

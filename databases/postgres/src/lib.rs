@@ -1,7 +1,8 @@
 //! Landfall's outbox, inbox, leases and dead letters on PostgreSQL (14 or newer), for transactions of sqlx.
 //!
 //! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool and
-//! the two background tasks that carry wake-ups between processes (see `signals.rs`), which end with the last clone.
+//! the background tasks, which carry wake-ups between processes (`signals.rs`) and keep the outbox free of dead rows
+//! (`vacuum.rs`), and end with the last clone.
 //!
 //! * `migrations/` holds the tables and the two functions of the relay's hot path; `schema.rs` applies them.
 //! * `statements.rs` holds every other statement. The table prefix is the only text that is ever pasted into SQL.
@@ -10,6 +11,7 @@
 //!
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 
+mod background;
 mod database;
 mod dead_letter;
 mod error;
@@ -23,6 +25,7 @@ mod row;
 mod schema;
 mod signals;
 mod statements;
+mod vacuum;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +37,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 
 use crate::signals::Signals;
 use crate::statements::Statements;
+use crate::vacuum::Vacuum;
 
 /// How long [`Postgres::connect`] tries before it says that the server cannot be reached.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
@@ -72,6 +76,7 @@ struct Inner {
     place: String,
     statements: Statements,
     signals: Signals,
+    vacuum: Vacuum,
 }
 
 impl Postgres {
@@ -124,7 +129,7 @@ impl Postgres {
         let place = place(&target);
         let signals = Signals::new(&target, &prefix);
         let statements = Statements::new(&prefix);
-        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals }) }
+        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals, vacuum: Vacuum::default() }) }
     }
 
     pub fn pool(&self) -> &PgPool {

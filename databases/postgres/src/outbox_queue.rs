@@ -54,7 +54,7 @@ impl OutboxQueue for Postgres {
             return Ok(Vec::new());
         }
         let decisions = Decisions::of(settlements);
-        sqlx::query_scalar(self.statements().settle.text())
+        let settled: Vec<RowId> = sqlx::query_scalar(self.statements().settle.text())
             .bind(given.iter().map(|(lease, _)| lease.name.0.as_str()).collect::<Vec<_>>())
             .bind(given.iter().map(|(lease, _)| lease.holder.0.as_str()).collect::<Vec<_>>())
             .bind(given.iter().map(|(lease, _)| lease.epoch).collect::<Vec<_>>())
@@ -68,7 +68,9 @@ impl OutboxQueue for Postgres {
             .bind(decisions.park_errors)
             .fetch_one(self.pool())
             .await
-            .map_err(self.could_not("settle the outbox"))
+            .map_err(self.could_not("settle the outbox"))?;
+        self.inner.vacuum.removed(settled.len(), self.pool(), &self.statements().vacuum);
+        Ok(settled)
     }
 
     async fn wait(&self, at_most: Duration) {

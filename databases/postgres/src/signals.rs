@@ -7,16 +7,16 @@
 //! Both tasks start when they are first needed, have connections of their own (an application's pool that is busy
 //! delays no wake-up) and end with the last clone of the adapter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::TablePrefix;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use uuid::Uuid;
+
+use crate::background::Background;
 
 const NOTIFY_SPACING: Duration = Duration::from_millis(5);
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
@@ -115,27 +115,4 @@ async fn hear(shared: &Shared, pause: &mut Duration) -> sqlx::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A task that is started when first needed, again if its runtime ended, and stopped when this is dropped.
-#[derive(Default)]
-struct Background(Mutex<Option<AbortHandle>>);
-
-impl Background {
-    fn ensure<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
-        // Outside of a runtime there is nobody to carry a hint, and a hint is all it is.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.as_ref().is_none_or(AbortHandle::is_finished) {
-            *running = Some(runtime.spawn(task()).abort_handle());
-        }
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(task) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            task.abort();
-        }
-    }
 }

@@ -58,6 +58,9 @@ statements! {
         SELECT id, shard, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
         FROM {p}outbox_next($1, $2)",
     settle: "SELECT {p}outbox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    // Every index is cleaned however little there is to clean, the file is not cut (that would lock out the writers),
+    // and where autovacuum is at work already it is left to it.
+    vacuum: "VACUUM (INDEX_CLEANUP on, TRUNCATE off, SKIP_LOCKED, PARALLEL 0) {p}outbox",
     outbox_stats: "
         SELECT count(*) FILTER (WHERE attempts = 0),
                count(*) FILTER (WHERE attempts > 0),

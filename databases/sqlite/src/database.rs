@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::{Database, Error, ErrorKind, Result};
-use sqlx::SqliteConnection;
+use sqlx::{Connection, SqliteConnection};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Sqlite;
@@ -61,13 +61,18 @@ impl Database for Sqlite {
         };
         let started = Instant::now();
         loop {
-            match self.inner.writer.begin_with("BEGIN IMMEDIATE").await {
+            let error = match self.inner.writer.begin_with("BEGIN IMMEDIATE").await {
                 Ok(transaction) => return Ok(Transaction { transaction, _permit: permit }),
-                // Another process is writing.
-                Err(error) if is_busy(&error) && started.elapsed() < WRITE_LOCK_TIMEOUT => {
-                    tokio::time::sleep(WRITE_LOCK_PAUSE).await;
-                }
-                Err(error) => return Err(self.cannot("begin a transaction")(error)),
+                Err(error) => error,
+            };
+            let is_stuck = matches!(error, sqlx::Error::InvalidSavePointStatement);
+            if !(is_stuck || is_busy(&error)) || started.elapsed() > WRITE_LOCK_TIMEOUT {
+                return Err(self.cannot("begin a transaction")(error));
+            }
+            // Another process is writing; or the connection is on its way back to the pool.
+            tokio::time::sleep(WRITE_LOCK_PAUSE).await;
+            if is_stuck {
+                self.discard_stuck_connections();
             }
         }
     }
@@ -79,6 +84,19 @@ impl Database for Sqlite {
 }
 
 impl Sqlite {
+    /// When the disk is full or fails, SQLite rolls a transaction back by itself. The driver then fails to roll it back
+    /// once more, believes in it for ever, and could never begin another one on that connection.
+    fn discard_stuck_connections(&self) {
+        // Kept until the end of the loop, or the pool would hand out the same one again.
+        let mut looked_at = Vec::new();
+        while let Some(mut connection) = self.inner.writer.try_acquire() {
+            if connection.is_in_transaction() {
+                connection.close_on_drop();
+            }
+            looked_at.push(connection);
+        }
+    }
+
     fn write_lock_is_taken(&self) -> Error {
         let (file, seconds) = (&self.inner.name, WRITE_LOCK_TIMEOUT.as_secs());
         Error::new(

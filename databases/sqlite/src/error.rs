@@ -70,7 +70,7 @@ fn classify(error: &sqlx::Error) -> (ErrorKind, Option<&'static str>) {
 }
 
 fn classify_code(code: i32, message: &str, is_conflict: bool) -> (ErrorKind, Option<&'static str>) {
-    // A missing table has no code of its own.
+    // These have no codes of their own.
     let is_schema = ["no such table", "no such column"].iter().any(|beginning| message.starts_with(beginning));
     match code {
         SQLITE_BUSY | SQLITE_LOCKED => {
@@ -85,6 +85,9 @@ fn classify_code(code: i32, message: &str, is_conflict: bool) -> (ErrorKind, Opt
         SQLITE_TOOBIG => (ErrorKind::Invalid, Some("a value is larger than SQLite takes")),
         SQLITE_CONSTRAINT if is_conflict => (ErrorKind::Conflict, None),
         SQLITE_CONSTRAINT => (ErrorKind::Invalid, None),
+        SQLITE_ERROR if message.ends_with("no transaction is active") => {
+            (ErrorKind::Unavailable, Some("SQLite had rolled it back after an earlier error in it"))
+        }
         SQLITE_ERROR if is_schema => {
             (ErrorKind::Schema, Some("the tables are missing or from another version; run `landfall migrate`"))
         }

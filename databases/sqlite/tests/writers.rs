@@ -121,7 +121,10 @@ async fn a_full_disk_is_a_sentence_and_writes_nothing() {
     let error = database.enqueue(&mut transaction, &[large.clone()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("the disk is full"), "{error}");
-    drop(transaction);
+    // Whoever overlooks that error must not believe in the rest of the transaction, which SQLite rolled back.
+    let error = database.commit(transaction).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("SQLite had rolled it back"), "{error}");
     assert_eq!(database.stats().await.unwrap().pending, 0);
 
     let mut transaction = database.begin().await.unwrap();

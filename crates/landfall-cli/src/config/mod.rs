@@ -243,10 +243,7 @@ mod tests {
                 r#"landfall.toml, line 3: unknown key "databse.url"; did you mean "database.url"?"#,
             ),
             ("[relay]\nbach = 1\n", r#"landfall.toml, line 2: unknown key "relay.bach"; did you mean "relay.batch"?"#),
-            (
-                "listen = \"127.0.0.1:1\"",
-                r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#,
-            ),
+            ("listen = \"127.0.0.1:1\"", r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#),
             (
                 "zzz = 1",
                 r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, limits, http, auth, log"#,
@@ -269,10 +266,7 @@ mod tests {
                 "[relay]\nbatch = \"many\"",
                 "landfall.toml, line 2: relay.batch must be a whole number from 1 to 10000, not \"many\"",
             ),
-            (
-                "[relay]\nbatch = 0",
-                "landfall.toml, line 2: relay.batch must be a whole number from 1 to 10000, not 0",
-            ),
+            ("[relay]\nbatch = 0", "landfall.toml, line 2: relay.batch must be a whole number from 1 to 10000, not 0"),
             (
                 "[database]\n\nauto_migrate = \"yes\"",
                 "landfall.toml, line 3: database.auto_migrate must be true or false, not \"yes\"",
@@ -282,10 +276,7 @@ mod tests {
                 "[http]\nlisten = \"7700\"",
                 r#"landfall.toml, line 2: http.listen must be an address and a port such as 127.0.0.1:7700, not "7700""#,
             ),
-            (
-                "[log]\nformat = \"xml\"",
-                r#"landfall.toml, line 2: log.format must be text or json, not "xml""#,
-            ),
+            ("[log]\nformat = \"xml\"", r#"landfall.toml, line 2: log.format must be text or json, not "xml""#),
         ] {
             assert_eq!(refusal(text), sentence);
         }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::http;
 use crate::http::metrics::Metrics;
 use crate::stores::broker::{self, Outlet};
-use crate::stores::{Database, database};
+use crate::stores::{self, Database, database};
 
 /// Everything is open and bound; nothing runs yet.
 pub(crate) struct Daemon {
@@ -38,6 +38,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) async fn start(config: &Config, stop: CancellationToken) -> Result<Self> {
         // The cheapest to fail comes first, and what writes comes last.
+        stores::check(config)?;
         let (listener, address) = bind(config.http.listen).await?;
         let database = database::open(config).await?;
         let broker = broker::open(config).await?;

@@ -96,7 +96,7 @@ mod tests {
             pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
         };
         let host = (header::HOST, "127.0.0.1:7700");
-        assert!(is_of_this_site(&headers(&[host.clone()])));
+        assert!(is_of_this_site(&headers(std::slice::from_ref(&host))));
         assert!(is_of_this_site(&headers(&[host.clone(), (header::ORIGIN, "http://127.0.0.1:7700")])));
         for other in ["https://example.com", "http://127.0.0.1:8000", "null"] {
             assert!(!is_of_this_site(&headers(&[host.clone(), (header::ORIGIN, other)])), "{other} was accepted");

@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// From a millisecond, which is what a commit takes to arrive, to minutes, which is an outage.
-const SECONDS: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 
 /// The process's recorder.
 #[derive(Clone)]
@@ -34,6 +33,10 @@ impl Metrics {
         metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
         metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
         metrics::describe_gauge!("landfall_database_up", "1 if the database answered this scrape, else 0.");
+        // There from the first scrape, so that a rate over them begins at zero.
+        for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
+            metrics::counter!(counter).increment(0);
+        }
         Ok(Self(handle))
     }
 

@@ -31,12 +31,20 @@ pub(crate) trait Window: Send + Sync {
 
 pub(super) struct Adapter {
     scheme: Scheme,
+    /// What can be said about a URL without opening anything.
+    check: fn(&Address) -> PortResult<()>,
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
 }
 
 fn adapters() -> Vec<Adapter> {
-    vec![Adapter { scheme: Scheme::built_in(&["log"]), open: log::open, open_to_read: log::open_to_read }]
+    let log = Scheme::built_in(&["log"]);
+    vec![Adapter { scheme: log, check: log::check, open: log::open, open_to_read: log::open_to_read }]
+}
+
+/// Refuses a URL that no adapter can open, without opening anything.
+pub(super) fn check(config: &Config) -> Result<()> {
+    Ok((adapter_for(&config.broker.url)?.check)(&config.broker.url)?)
 }
 
 /// Opens the configured broker to publish.

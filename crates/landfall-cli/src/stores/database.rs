@@ -6,7 +6,7 @@ use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView, Schema, Tab
 
 use super::{Opening, Scheme, pick};
 use crate::config::{Address, Config};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An open database, seen through its ports.
 pub(crate) struct Database {
@@ -94,15 +94,32 @@ fn not_built(feature: &str) -> landfall::Error {
     landfall::Error::new(landfall::ErrorKind::Unsupported, format!("build landfall with --features {feature}"))
 }
 
-#[rustfmt::skip]
 fn adapters() -> Vec<Adapter> {
     vec![
-        adapter!(&["sqlite"], landfall::sqlite, Sqlite::open, landfall::sqlite::Sqlite::from_pool, "sqlite::memory:", Some("mode=rw")),
+        adapter!(
+            &["sqlite"],
+            landfall::sqlite,
+            Sqlite::open,
+            landfall::sqlite::Sqlite::from_pool,
+            "sqlite::memory:",
+            Some("mode=rw")
+        ),
         #[cfg(feature = "postgres")]
-        adapter!(&["postgres", "postgresql"], landfall::postgres, Postgres::connect, |pool, options| Ok(landfall::postgres::Postgres::from_pool(pool, options)), "postgres://localhost", None),
+        adapter!(
+            &["postgres", "postgresql"],
+            landfall::postgres,
+            Postgres::connect,
+            |pool, options| Ok(landfall::postgres::Postgres::from_pool(pool, options)),
+            "postgres://localhost",
+            None
+        ),
         #[cfg(not(feature = "postgres"))]
         missing!(&["postgres", "postgresql"], "postgres"),
     ]
+}
+
+pub(super) fn check(config: &Config) -> Result<()> {
+    adapter_for(&config.database.url).map(drop)
 }
 
 /// Opens the configured database; a file that does not exist is made.
@@ -121,7 +138,12 @@ pub(crate) async fn open_existing(config: &Config) -> Result<Database> {
         Some(parameter) => format!("{url}?{parameter}"),
         None => url.to_owned(),
     };
-    Ok((adapter.open)(url, settings(config)).await?)
+    (adapter.open)(url, settings(config)).await.map_err(|error| match Error::from(error) {
+        Error::NotSo(sentence) if adapter.do_not_create.is_some() => {
+            Error::NotSo(format!("{sentence}; if it was never made, run `landfall migrate`"))
+        }
+        error => error,
+    })
 }
 
 /// The statements that make the tables, without asking any server.

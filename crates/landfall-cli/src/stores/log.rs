@@ -11,6 +11,10 @@ use super::Opening;
 use super::broker::{Outlet, Window};
 use crate::config::{Address, Config};
 
+pub(super) fn check(url: &Address) -> Result<()> {
+    folder(url).map(drop)
+}
+
 pub(super) fn open(config: &Config) -> Opening<'_, Arc<dyn Outlet>> {
     let options = Options { partitions: config.broker.partitions, ..Options::default() };
     let folder = folder(&config.broker.url);

@@ -10,10 +10,16 @@ use std::pin::Pin;
 
 pub(crate) use database::Database;
 
-use crate::config::Address;
+use crate::config::{Address, Config};
 use crate::error::{Error, Result};
 
 type Opening<'a, T> = Pin<Box<dyn Future<Output = landfall::Result<T>> + Send + 'a>>;
+
+/// Refuses URLs that no adapter of this build understands, before any of the two is opened.
+pub(crate) fn check(config: &Config) -> Result<()> {
+    database::check(config)?;
+    broker::check(config)
+}
 
 /// The schemes of one adapter, and the feature that brings it where this build does not have it.
 struct Scheme {

@@ -1,6 +1,6 @@
 //! A daemon or a command that cannot work says why in one sentence, with the right exit code, and leaves no trace.
 
-use super::support::{Place, Finished};
+use super::support::{Finished, Place};
 
 const NOWHERE: &str = "postgres://shop:s3cret@127.0.0.1:1/shop";
 
@@ -11,10 +11,7 @@ fn leaves_no_trace(place: &Place) {
 #[tokio::test]
 async fn a_wrong_configuration_is_a_sentence_with_its_line() {
     for (text, sentence) in [
-        (
-            "[relay]\nbach = 1\n",
-            r#"landfall.toml, line 2: unknown key "relay.bach"; did you mean "relay.batch"?"#,
-        ),
+        ("[relay]\nbach = 1\n", r#"landfall.toml, line 2: unknown key "relay.bach"; did you mean "relay.batch"?"#),
         (
             "[relay]\n# a comment\nbatch = \"many\"\n",
             r#"landfall.toml, line 3: relay.batch must be a whole number from 1 to 10000, not "many""#,
@@ -31,6 +28,7 @@ async fn a_wrong_configuration_is_a_sentence_with_its_line() {
         let said = finished.sentence(2);
         assert!(said.contains(sentence), "{said}");
         assert!(!said.contains("s3cret"), "{said}");
+        leaves_no_trace(&place);
     }
 }
 
@@ -42,7 +40,9 @@ async fn the_environment_and_flags_are_checked_too() {
     let finished = super::support::finish(command).await;
     assert!(finished.sentence(2).contains("did you mean LANDFALL_RELAY_BATCH?"));
 
-    assert!(place.run(&["serve", "--listen", "everywhere"]).await.sentence(2).starts_with("--listen: http.listen must"));
+    assert!(
+        place.run(&["serve", "--listen", "everywhere"]).await.sentence(2).starts_with("--listen: http.listen must")
+    );
     assert!(place.run(&["serve", "--roles", "relay,push"]).await.sentence(2).contains("role push"));
     assert!(place.run(&["serve", "--config", "missing.toml"]).await.sentence(2).contains("missing.toml"));
     assert_eq!(place.run(&["serve", "--wrong"]).await.code, 2);

@@ -37,9 +37,9 @@ async fn parked_and_put_back(place: &Place) {
 
     let letters = list(place, &["--status", "parked", "--topic", "orders", "--key", "k"]).await;
     let letter = letters[0].as_object().unwrap();
-    for field in [
-        "id", "message_id", "topic", "key", "error_code", "error", "attempts", "first_seen", "last_attempt", "status",
-    ] {
+    for field in
+        ["id", "message_id", "topic", "key", "error_code", "error", "attempts", "first_seen", "last_attempt", "status"]
+    {
         assert!(letter.contains_key(field), "{field} is missing: {letter:?}");
     }
     let id = letter["id"].to_string();

@@ -36,7 +36,19 @@ async fn the_statements_are_printed_without_a_server_and_make_the_same_tables() 
 async fn what_is_published_is_listed_and_read() {
     let place = Place::new();
     let published = place
-        .run(&["topic", "publish", "orders", "{\"n\": 1}", "--key", "k", "--kind", "Placed", "--header", "tenant=a=b", "--json"])
+        .run(&[
+            "topic",
+            "publish",
+            "orders",
+            "{\"n\": 1}",
+            "--key",
+            "k",
+            "--kind",
+            "Placed",
+            "--header",
+            "tenant=a=b",
+            "--json",
+        ])
         .await
         .objects();
     let bytes = place.run_with_input(&["topic", "publish", "orders", "--key", "k"], b"\xff\x00").await;
@@ -66,7 +78,9 @@ async fn what_cannot_be_published_is_a_sentence() {
     let refused = place.run_with_input(&["topic", "publish", "orders"], large.as_bytes()).await;
     assert!(refused.sentence(2).contains("the limit is 1048576"));
     assert!(place.run(&["topic", "publish", "orders", "1", "--header", "a"]).await.sentence(2).contains("NAME=VALUE"));
-    assert!(place.run(&["topic", "publish", "orders", "1", "--header", "a=x\r\ny"]).await.sentence(2).contains("CR, LF"));
+    assert!(
+        place.run(&["topic", "publish", "orders", "1", "--header", "a=x\r\ny"]).await.sentence(2).contains("CR, LF")
+    );
     assert_eq!(place.run(&["topic", "publish", "or ders", "1"]).await.code, 2);
     assert!(!place.data().exists());
 }

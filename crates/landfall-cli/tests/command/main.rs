@@ -1,5 +1,7 @@
 //! The real binary, driven as people and programs drive it, on SQLite and on PostgreSQL.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test they help")]
+
 mod bad_messages;
 mod bad_starts;
 mod dead_letters;

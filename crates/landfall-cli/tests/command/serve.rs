@@ -144,6 +144,31 @@ async fn the_ready_line_names_what_is_used_and_no_password() {
 }
 
 #[tokio::test]
+async fn a_request_in_flight_is_finished_before_the_daemon_stops() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let place = Place::new();
+    let daemon = place.serve().await;
+    let body = r#"{"topic":"orders","payload":1}"#;
+    let (first, rest) = body.split_at(10);
+    let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
+    let head = format!("POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{first}", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(daemon.get("/healthz").await.status, 200);
+    daemon.signal(Signal::SIGTERM);
+    eventually(PATIENCE, "the daemon to notice", async || daemon.stderr().contains("stopping")).await;
+    eventually(PATIENCE, "a closed door", async || tokio::net::TcpStream::connect(daemon.address).await.is_err()).await;
+
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    assert_eq!(daemon.ended().await, Some(0));
+    let left = place.count("SELECT count(*) FROM landfall_outbox").await;
+    assert_eq!(left + tail(&place, "orders").await.len() as i64, 1);
+}
+
+#[tokio::test]
 async fn a_request_that_never_ends_does_not_keep_the_daemon_from_stopping() {
     use tokio::io::AsyncWriteExt;
 

@@ -10,6 +10,8 @@ use landfall_core::{ErrorCode, Message, Outcome};
 pub enum Fault {
     /// Refused, and may be taken later.
     Refuse,
+    /// Refused because the broker cannot be reached at all: no message is to blame.
+    Unavailable,
     /// Refused for good.
     RefuseForGood,
     /// The answer is lost, and so is the message.
@@ -25,7 +27,8 @@ impl Fault {
 
     pub(super) fn outcome(self) -> Outcome {
         match self {
-            Fault::Refuse => Outcome::retry_later(ErrorCode::UNAVAILABLE, "the test asked for a refusal"),
+            Fault::Refuse => Outcome::retry_later(ErrorCode::new("FULL"), "the test asked for a refusal"),
+            Fault::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, "the test asked for an outage"),
             Fault::RefuseForGood => Outcome::refuse(ErrorCode::VALIDATION, "the test asked for a refusal for good"),
             Fault::UnknownAndLost | Fault::UnknownAndStored => Outcome::Unknown("the test lost the answer".into()),
         }

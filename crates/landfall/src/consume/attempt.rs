@@ -117,7 +117,8 @@ impl<D: Inbox, H: Handler<D>> Attempts<D, H> {
         after_commit: &mut AfterCommit,
     ) -> Result<(), Failure> {
         let context = Context { message, connection, attempt, database: &self.database, after_commit };
-        match AssertUnwindSafe(self.handler.handle(context)).catch_unwind().await {
+        // The call itself is inside the block: what runs before the future's first await may panic too.
+        match AssertUnwindSafe(async { self.handler.handle(context).await }).catch_unwind().await {
             Ok(result) => result,
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

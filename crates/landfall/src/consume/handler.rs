@@ -8,14 +8,7 @@ use landfall_core::{Database, Failure, Message, OutboxWriter, Result};
 /// Called once the transaction knows that the message is new. Whatever it writes through
 /// [`Context::connection`] commits together with the inbox row; an error rolls both back.
 ///
-/// Implemented by types, and by functions and closures that return a boxed future:
-///
-/// ```ignore
-/// let handler = |context: Context<'_, Postgres>| Box::pin(async move {
-///     sqlx::query("…").execute(&mut *context.connection).await?;
-///     Ok(())
-/// });
-/// ```
+/// Implemented by types, by functions that return a boxed future, and by closures through [`handler_fn`].
 pub trait Handler<D: Database>: Send + Sync + 'static {
     /// `Err(Failure)` with the verdict `Retry` is tried again with backoff and parked after the maximum; with the
     /// verdict `Park` it is parked at once. Any `std::error::Error` becomes a retry through `?`.
@@ -30,6 +23,17 @@ where
     fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
         self(context)
     }
+}
+
+/// A handler from a closure: `handler_fn(|context| Box::pin(async move { …; Ok(()) }))`.
+///
+/// It only tells the compiler that the future may borrow from the context, which a bare closure cannot say.
+pub fn handler_fn<D, F>(closure: F) -> F
+where
+    D: Database,
+    F: for<'a> Fn(Context<'a, D>) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync + 'static,
+{
+    closure
 }
 
 /// What a handler works with.

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use attempt::{Attempts, pause_unless_stopped};
 use lanes::Lanes;
 
-pub use handler::{Context, Handler};
+pub use handler::{Context, Handler, handler_fn};
 
 /// Applies a topic's messages to one database, as one member of a group.
 pub struct Consumer<D, H> {

@@ -1,9 +1,11 @@
-//! The relay's two functions use indexes whatever the statistics say. A plan that PostgreSQL cached while the table was
-//! empty must serve when it is full: that is how every deployment begins.
+//! The relay's speed: its two functions use indexes whatever the statistics say, and dead rows do not pile up. A plan
+//! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
 
+use landfall_core::{Decision, OutboxQueue, Settlement, Shard};
+use landfall_testkit::eventually;
 use sqlx::PgConnection;
 
-use crate::stage::migrated;
+use crate::stage::{LONG, SOON, lease_all, migrated};
 
 /// Reads a batch and settles it. One lease stands for every shard here: which shard it is for is the caller's word.
 const RELAY_ONCE: &str = "
@@ -68,4 +70,29 @@ async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
         }
     }
     assert_eq!(total, 20_000 - 20 * 20, "everything but the rows of the twenty blocked keys");
+}
+
+#[tokio::test]
+async fn many_settled_rows_are_vacuumed_without_waiting_for_autovacuum() {
+    let Some(database) = migrated().await else { return };
+    let mut connection = database.pool().acquire().await.unwrap();
+    run(&mut connection, "ALTER TABLE landfall_outbox SET (autovacuum_enabled = off)").await;
+    let load = "INSERT INTO landfall_outbox (topic, key, payload)
+                SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 50000) n";
+    run(&mut connection, load).await;
+    let leases = lease_all(&database, "one", LONG).await;
+    let published = |row| Settlement { row, shard: Shard(0), decision: Decision::Published };
+    let rows: Vec<_> = (1..=50_000).map(published).collect();
+    for batch in rows.chunks(10_000) {
+        assert_eq!(database.settle(&leases, batch).await.unwrap().len(), batch.len());
+    }
+    eventually(SOON, "the outbox is vacuumed", async || {
+        let vacuums: i64 =
+            sqlx::query_scalar("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'landfall_outbox'")
+                .fetch_one(&mut *connection)
+                .await
+                .unwrap();
+        vacuums > 0
+    })
+    .await;
 }

@@ -17,6 +17,7 @@ pub(super) struct Filter {
     /// The consumer group it failed in.
     #[arg(long)]
     group: Option<GroupName>,
+    /// The topic it was sent to.
     #[arg(long)]
     topic: Option<TopicName>,
     /// The ordering key.

@@ -22,12 +22,7 @@ impl List {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
         let topics = broker::open_to_read(config).await?.topics().await?;
         Output::new().list(self.json, &topics, ["topic", "partitions", "messages", "bytes"], |topic| {
-            [
-                topic.topic.to_string(),
-                topic.partitions.to_string(),
-                topic.messages.to_string(),
-                topic.bytes.to_string(),
-            ]
+            [topic.topic.to_string(), topic.partitions.to_string(), topic.messages.to_string(), topic.bytes.to_string()]
         })
     }
 }

@@ -1,50 +1,38 @@
 //! A running `landfall serve`.
 
 use std::net::SocketAddr;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 
-use landfall_testkit::eventually;
+use landfall_testkit::{Process, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use super::{Answer, PATIENCE, get, post};
 
 /// Killed when dropped.
 pub(crate) struct Daemon {
-    child: Child,
+    process: Process,
     pub(crate) address: SocketAddr,
-    /// What it wrote to stderr so far.
-    lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Daemon {
     /// Waits for the ready line, which names the address.
-    pub(crate) async fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
-        let collected = lines.clone();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = stderr.next_line().await {
-                collected.lock().unwrap().push(line);
-            }
-        });
-        let ready = || lines.lock().unwrap().iter().find_map(|line| address_of(line));
+    pub(crate) async fn start(command: Command) -> Self {
+        let process = Process::spawn(command).unwrap();
+        let mut address = None;
         eventually(PATIENCE, "the ready line", async || {
-            let ended = child.try_wait().unwrap();
-            assert!(ended.is_none(), "the daemon ended with {ended:?}: {:?}", lines.lock().unwrap());
-            ready().is_some()
+            address = process.stderr().iter().find_map(|line| address_of(line));
+            let failed = process.stderr().into_iter().find(|line| line.starts_with("landfall: ") && address.is_none());
+            assert_eq!(failed, None, "the daemon did not start");
+            address.is_some()
         })
         .await;
-        let address = ready().unwrap();
-        Self { child, address, lines }
+        Self { process, address: address.unwrap() }
     }
 
+    /// What it wrote to stderr so far.
     pub(crate) fn stderr(&self) -> String {
-        self.lines.lock().unwrap().join("\n")
+        self.process.stderr().join("\n")
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -63,13 +51,12 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().unwrap() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.process.id()), signal).unwrap();
     }
 
     /// The exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
-        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("the daemon must end").unwrap();
-        status.code()
+        self.process.wait(PATIENCE).await.unwrap().code()
     }
 }
 

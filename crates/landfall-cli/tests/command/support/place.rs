@@ -86,8 +86,7 @@ impl Place {
 
     pub(crate) async fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Finished {
         let mut command = self.command(arguments);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // Whoever refuses the input early closes the pipe, which is fine.
         let _ = stdin.write_all(input).await;

@@ -1,0 +1,115 @@
+//! What the tests of the log share.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use landfall_core::{
+    Broker, Delivery, ErrorKind, GroupName, Key, Message, Outcome, Position, Publisher, Result, StartAt, StoredMessage,
+    Subscriber, TopicName, TopicReader,
+};
+use landfall_log::{Log, Options};
+
+/// Within this a bounded wait must have seen what it waits for.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A folder in memory where there is one: what is tested with it does not depend on the disk, and syncs a lot.
+pub(crate) fn quick_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub(crate) fn topic() -> TopicName {
+    TopicName::new("orders").unwrap()
+}
+
+pub(crate) fn group() -> GroupName {
+    GroupName::new("stock").unwrap()
+}
+
+/// Message number `n` of the key `key`.
+pub(crate) fn message(key: &str, n: i64) -> Message {
+    Message::new(topic(), format!("payload {n} of {key}")).with_key(Key::new(key).unwrap()).with_sequence(n)
+}
+
+/// One partition, so that a test knows which file it looks at.
+pub(crate) fn one_partition() -> Options {
+    Options { partitions: 1, ..Options::default() }
+}
+
+pub(crate) async fn publish(log: &Log, batch: &[Message]) -> Vec<Position> {
+    let outcomes = log.publish(batch).await;
+    let position = |outcome| match outcome {
+        Outcome::Accepted(position) => position,
+        other => panic!("not accepted: {other:?}"),
+    };
+    outcomes.into_iter().map(position).collect()
+}
+
+/// Publishes messages `range` of one key, each alone, and so each in a batch of its own.
+pub(crate) async fn publish_each(log: &Log, range: std::ops::Range<i64>) -> Vec<Message> {
+    let messages: Vec<_> = range.map(|n| message("k", n)).collect();
+    for message in &messages {
+        publish(log, std::slice::from_ref(message)).await;
+    }
+    messages
+}
+
+/// Everything that `reader` can give before the end, or before the first error, which is returned beside it.
+pub(crate) async fn drain(reader: &mut dyn TopicReader) -> (Vec<StoredMessage>, Result<()>) {
+    let mut stored = Vec::new();
+    loop {
+        match reader.read(100).await {
+            Ok(batch) if batch.is_empty() => return (stored, Ok(())),
+            Ok(batch) => stored.extend(batch),
+            Err(error) => return (stored, Err(error)),
+        }
+    }
+}
+
+pub(crate) fn messages(stored: Vec<StoredMessage>) -> Vec<Message> {
+    stored.into_iter().map(|stored| stored.message.unwrap()).collect()
+}
+
+/// Everything in the topic.
+pub(crate) async fn read_all(log: &Log) -> Vec<Message> {
+    let mut reader = log.read(&topic(), StartAt::Beginning).await.unwrap();
+    let (stored, outcome) = drain(&mut *reader).await;
+    outcome.unwrap();
+    messages(stored)
+}
+
+pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
+    let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon");
+    delivery.unwrap().expect("the log is not closed")
+}
+
+/// The segments of a partition of `orders`, in order.
+pub(crate) fn segments(folder: &Path, partition: u32) -> Vec<PathBuf> {
+    let directory = folder.join("topics/orders").join(partition.to_string());
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The bytes of the header that a segment and a batch begin with.
+pub(crate) const HEADER: usize = 64;
+
+/// Where each batch of a segment begins, and where the last one ends.
+pub(crate) fn batch_bounds(segment: &[u8]) -> Vec<usize> {
+    let mut bounds = vec![HEADER];
+    let mut at = HEADER;
+    while at < segment.len() {
+        assert_eq!(&segment[at..at + 4], b"LFB\x01");
+        let length = u32::from_le_bytes(segment[at + 8..at + 12].try_into().unwrap()) as usize;
+        at += HEADER + length;
+        bounds.push(at);
+    }
+    bounds
+}
+
+/// Opening must fail as `Corrupt`, with a sentence that names the file.
+pub(crate) fn assert_refused_as_corrupt(folder: &Path, file: &Path, what: &str) {
+    let error = Log::open(folder, one_partition()).expect_err(what);
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+    assert!(error.to_string().contains(file.file_name().unwrap().to_str().unwrap()), "{what}: {error}");
+}
