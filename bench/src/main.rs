@@ -44,7 +44,7 @@ struct Arguments {
     /// Only this measurement; may be given several times.
     #[arg(long, value_name = "NAME", value_enum)]
     only: Vec<Measurement>,
-    /// Prints one JSON object in place of the table, with the result of every turn.
+    /// Prints one JSON object in place of the table, with the ratio of every round.
     #[arg(long)]
     json: bool,
 }

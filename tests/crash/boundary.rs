@@ -4,9 +4,12 @@
 //! it dies at the same place, and so does a third. Then a last one drains what they left. Nothing may be lost,
 //! doubled, out of order, or there without having been committed, and each key's effects are exactly 1, 2, 3…
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall_system_tests::{Adapter, BOUNDARIES, Failpoint, World};
+use landfall_system_tests::{Adapter, Failpoint, World};
 
 use crate::WORLD;
 
@@ -14,7 +17,6 @@ use crate::WORLD;
 const HITS: [u32; 3] = [1, 5, 17];
 
 async fn die_again_and_again<D: Adapter>(mut world: World<D>, boundary: &str) {
-    assert!(BOUNDARIES.contains(&boundary));
     for hit in HITS {
         world.die_at(Failpoint::kill(boundary, hit)).await;
     }
@@ -24,6 +26,8 @@ async fn die_again_and_again<D: Adapter>(mut world: World<D>, boundary: &str) {
 
 macro_rules! killed {
     ($($moment:ident: $boundary:literal),* $(,)?) => {
+        const BOUNDARIES: &[&str] = &[$($boundary),*];
+
         mod killed_on_sqlite {
             $(#[tokio::test]
             async fn $moment() {
@@ -51,4 +55,19 @@ killed! {
     after_the_handler_before_the_commit: "consume.after-handler",
     after_the_commit_before_the_acknowledgement: "consume.after-commit",
     before_the_commit_of_a_redriven_effect: "redrive.before-commit",
+}
+
+/// A crash point that is added to the steps needs a line above.
+#[test]
+fn every_crash_point_of_the_steps_is_hit() {
+    let steps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/landfall/src");
+    let mut found = BTreeSet::new();
+    for step in ["produce", "relay", "consume"] {
+        for file in std::fs::read_dir(steps.join(step)).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let points = text.split("fail_point!(\"").skip(1).filter_map(|rest| rest.split_once('"'));
+            found.extend(points.map(|(name, _)| name.to_owned()));
+        }
+    }
+    assert_eq!(found, BOUNDARIES.iter().map(|name| (*name).to_owned()).collect());
 }

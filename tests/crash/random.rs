@@ -43,6 +43,9 @@ async fn kill_at_random<D: Adapter>(mut world: World<D>, seed: u64, kills: u32) 
     let verdict = world.judge().await;
     println!("{verdict}");
     verdict.assert_nothing_is_wrong();
+    // A run in which nothing happened would prove nothing.
+    assert!(verdict.rolled_back > 0 && verdict.unanswered_committed > 0, "{verdict}");
+    assert!(world.count_redriven().await > 0);
 }
 
 /// A new one each time, printed by the world; `LANDFALL_TEST_SEED` repeats a run, as far as processes allow.

@@ -10,18 +10,6 @@ use landfall::{Error, ErrorKind, Result};
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
-/// Every boundary that a message crosses, in the order in which it does.
-pub const BOUNDARIES: [&str; 8] = [
-    "produce.before-commit",
-    "produce.after-commit",
-    "relay.after-claim",
-    "relay.after-publish",
-    "relay.after-settle",
-    "consume.after-handler",
-    "consume.after-commit",
-    "redrive.before-commit",
-];
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failpoint {
     pub name: String,

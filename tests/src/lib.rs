@@ -16,7 +16,7 @@ pub mod worker;
 pub mod world;
 pub mod writer;
 
-pub use failpoint::{BOUNDARIES, Failpoint};
+pub use failpoint::Failpoint;
 pub use history::Event;
 pub use life::{Death, Life, PATIENCE};
 pub use plant::Plant;

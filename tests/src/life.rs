@@ -1,4 +1,5 @@
 //! One life of a worker process, as the test sees it: what it said, and how it ended.
+#![allow(clippy::expect_used, reason = "a test whose world cannot be made has failed")]
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

@@ -13,6 +13,7 @@ use landfall::{
     Backoff, Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases,
     OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, postgres, sqlite,
 };
+use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -117,7 +118,7 @@ impl<D: Adapter> Worker<D> {
                 let publisher = plant_in_publisher(broker.publisher(), plant);
                 Ok((Some(plant_in_broker(broker, plant)), publisher))
             }
-            BrokerAddress::Remote(_) => Err(unsupported("TODO")),
+            BrokerAddress::Remote(address) => Ok((None, Arc::new(RemotePublisher::connect(*address).await?))),
         }
     }
 

@@ -1,4 +1,5 @@
 //! The test's side: makes a small world of two databases and a broker, lets workers live and die in it, and judges.
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test whose world cannot be made has failed")]
 
 use std::collections::HashSet;
 use std::marker::PhantomData;
@@ -89,16 +90,20 @@ impl<D: Adapter> World<D> {
 
     /// Starts a worker. Each gets its own seed, in the order in which they are started.
     pub fn begin(&mut self) -> Life {
+        self.begin_with(|_| {})
+    }
+
+    /// Starts a worker that is told something else than the others.
+    pub fn begin_with(&mut self, change: impl FnOnce(&mut Setup)) -> Life {
         self.setup.seed += 1;
-        Life::begin(&self.program, &self.setup).expect("the worker can be started")
+        let mut setup = self.setup.clone();
+        change(&mut setup);
+        Life::begin(&self.program, &setup).expect("the worker can be started")
     }
 
     /// A whole life that ends at `failpoint`, and the proof that it did.
     pub async fn die_at(&mut self, failpoint: Failpoint) {
-        self.setup.failpoint = Some(failpoint.clone());
-        let life = self.begin();
-        self.setup.failpoint = None;
-        let death = life.ended().await;
+        let death = self.begin_with(|setup| setup.failpoint = Some(failpoint.clone())).ended().await;
         assert!(death.was_at(&failpoint), "not killed at {failpoint:?}: {} {:?}", death.status, death.complaints);
         self.bury(death);
     }
@@ -121,11 +126,11 @@ impl<D: Adapter> World<D> {
     /// The last message of a key comes after every copy of its other messages: when it has had its effect, so has
     /// whatever was still on its way and might have shown up twice.
     pub async fn drain(&mut self) {
-        let before = self.setup.clone();
-        self.setup =
-            Setup { roles: Role::ALL.to_vec(), writes: Some(1), trouble: false, failpoint: None, ..before.clone() };
-        let life = self.begin();
-        self.setup = Setup { seed: self.setup.seed, ..before };
+        let life = self.begin_with(|setup| {
+            setup.roles = Role::ALL.to_vec();
+            setup.writes = Some(1);
+            setup.trouble = false;
+        });
         life.ready().await;
         self.wait_for_effects(&life).await;
         self.stop(life).await;
@@ -162,6 +167,14 @@ impl<D: Adapter> World<D> {
         producer.close().await;
         consumer.close().await;
         Verdict::new(&self.history, &orders, &effects)
+    }
+
+    /// How many dead letters were redriven and have had their effect.
+    pub async fn count_redriven(&self) -> u64 {
+        let consumer = self.consumer().await;
+        let stats = consumer.dead_letter_stats().await.expect("the consumer's database answers");
+        consumer.close().await;
+        stats.done
     }
 
     /// How many effects there are.

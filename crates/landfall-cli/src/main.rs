@@ -6,8 +6,8 @@
 
 mod commands;
 mod config;
-mod demo;
 mod daemon;
+mod demo;
 mod error;
 mod http;
 mod logging;

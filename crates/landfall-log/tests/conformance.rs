@@ -1,4 +1,5 @@
 //! The log against the suite that every broker runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

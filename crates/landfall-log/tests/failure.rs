@@ -1,5 +1,6 @@
 //! What happens when the disk says no. The failpoints are global, so this is a binary of its own with one test at a
 //! time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 

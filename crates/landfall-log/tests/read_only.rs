@@ -1,4 +1,5 @@
 //! Looking into a log beside the process that has it open.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! What is found when a log is opened again after its files were cut, overwritten or damaged.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 

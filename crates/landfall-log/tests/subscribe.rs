@@ -1,4 +1,5 @@
 //! What is particular to the log's subscribers, beyond the suite that every broker runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -88,7 +88,10 @@ CREATE TABLE {p}dead_letter (
     original_partition integer,
     original_offset    bigint,
     first_seen         timestamptz NOT NULL DEFAULT now(),
-    last_attempt       timestamptz NOT NULL DEFAULT now()
+    last_attempt       timestamptz NOT NULL DEFAULT now(),
+    -- Its id again while it is the one to be handled next, else null: a hundred thousand that wait behind one parked
+    -- letter must not be looked at whenever a consumer asks for work.
+    due                bigint
 );
 -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
 -- because a key is held for each of them: a letter that stood for two keys would release only one.
@@ -97,7 +100,7 @@ CREATE UNIQUE INDEX {b}dead_letter_of_group ON {p}dead_letter (consumer_group, m
 -- For the relay it is the row that counts: one id may have been enqueued twice, and each row is accounted for.
 CREATE UNIQUE INDEX {b}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {b}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
-CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
+CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, due) WHERE due IS NOT NULL;
 CREATE INDEX {b}dead_letter_message ON {p}dead_letter (message_id);
 
 -- A key that waits behind a dead letter. It exists to be locked: live traffic and the redrive meet on this row. Whoever

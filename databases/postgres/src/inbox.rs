@@ -93,7 +93,7 @@ impl Inbox for Postgres {
             return Err(Error::new(ErrorKind::Conflict, sentence));
         };
         if self.lock_held_key(connection, &group, &item.message).await? {
-            sqlx::query(self.statements().release_held_key.text())
+            sqlx::query(self.statements().hand_over_key.text())
                 .bind(&group)
                 .bind(item.message.topic.as_str())
                 .bind(item.message.key.as_ref().map(|key| key.as_str()))

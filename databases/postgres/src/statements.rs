@@ -124,13 +124,18 @@ statements! {
         SELECT EXISTS (SELECT 1 FROM taken), EXISTS (SELECT 1 FROM held)",
     lock_held_key: "
         SELECT 1 FROM {p}held_key WHERE consumer_group = $1 AND topic = $2 AND key = $3 FOR UPDATE",
-    // A held key whose last letter is done. Runs after `lock_held_key`, as a statement of its own with a fresh view.
-    release_held_key: "
-        DELETE FROM {p}held_key held
-        WHERE held.consumer_group = $1 AND held.topic = $2 AND held.key = $3
-          AND NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter letter
-            WHERE letter.consumer_group = $1 AND letter.topic = $2 AND letter.key = $3 AND letter.status <> 'done')",
+    // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the key
+    // is free. Runs after `lock_held_key`, as a statement of its own that sees what was committed during the wait.
+    hand_over_key: "
+        WITH head AS (
+            SELECT id FROM {p}dead_letter
+            WHERE consumer_group = $1 AND topic = $2 AND key = $3 AND status <> 'done'
+            ORDER BY id LIMIT 1
+        ), handed_over AS (
+            UPDATE {p}dead_letter SET due = id WHERE id = (SELECT id FROM head) AND status = 'waiting'
+        )
+        DELETE FROM {p}held_key
+        WHERE consumer_group = $1 AND topic = $2 AND key = $3 AND NOT EXISTS (SELECT 1 FROM head)",
     queue_behind: "
         INSERT INTO {p}dead_letter (
             consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
@@ -144,7 +149,7 @@ statements! {
                 original_partition, original_offset, status, error_code, error, attempts)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'parked', $13, $14, $15)
             ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
-            SET status = 'parked', error_code = excluded.error_code, error = excluded.error,
+            SET status = 'parked', due = NULL, error_code = excluded.error_code, error = excluded.error,
                 attempts = excluded.attempts, last_attempt = now()
             RETURNING id, message_id, consumer_group, topic, key, error
         ), held AS (
@@ -159,16 +164,16 @@ statements! {
     next_redriven: "
         SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
         FROM {p}dead_letter letter
-        WHERE consumer_group = $1 AND status IN ('redriving', 'waiting')
+        WHERE consumer_group = $1 AND due IS NOT NULL AND status IN ('redriving', 'waiting')
           AND (key IS NULL OR NOT EXISTS (
             SELECT 1 FROM {p}dead_letter earlier
             WHERE earlier.consumer_group = letter.consumer_group AND earlier.topic = letter.topic
               AND earlier.key = letter.key AND earlier.id < letter.id AND earlier.status <> 'done'))
-        ORDER BY id LIMIT 1
+        ORDER BY due LIMIT 1
         FOR UPDATE OF letter SKIP LOCKED",
     complete_redriven: "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'done', last_attempt = now()
+            UPDATE {p}dead_letter SET status = 'done', due = NULL, last_attempt = now()
             WHERE id = $1 AND status IN ('redriving', 'waiting')
             RETURNING id, message_id, consumer_group
         ), audited AS (
@@ -179,7 +184,8 @@ statements! {
     park_redriven: "
         WITH letter AS (
             UPDATE {p}dead_letter
-            SET status = 'parked', attempts = attempts + 1, error_code = $2, error = $3, last_attempt = now()
+            SET status = 'parked', due = NULL, attempts = attempts + 1, error_code = $2, error = $3,
+                last_attempt = now()
             WHERE id = $1 AND status IN ('redriving', 'waiting')
             RETURNING id, message_id, consumer_group, topic, key, error
         ), held AS (
@@ -198,7 +204,7 @@ statements! {
     find_ids: "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true",
     redrive_consumer: "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'redriving', redrives = redrives + 1 WHERE id = ANY ($1)
+            UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1 WHERE id = ANY ($1)
             RETURNING id, message_id
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)

@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::log::{self, Log};
-use landfall::produce::Outbox;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::{self, Sqlite};
 use landfall::{
-    Backoff, Broker, ErrorCode, Failure, GroupName, Key, Kind, Message, MessageId, Mode, OutboxView, Outcome,
+    Backoff, Broker, ErrorCode, Failure, GroupName, Key, Kind, Message, MessageId, Mode, OutboxQueue, OutboxView,
+    Outcome, Publisher, Schema, TopicName,
 };
-use landfall::{Publisher, Schema, TopicName};
 use landfall_examples::{Result, until};
 use sqlx::Executor;
 use tokio_util::sync::CancellationToken;
@@ -31,20 +30,15 @@ const LAST: &str = "Last";
 #[tokio::main]
 async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let database =
-        Sqlite::open(&folder.path().join("modes.db").display().to_string(), sqlite::Options::default()).await?;
+    let file = folder.path().join("modes.db");
+    let database = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
     database.migrate().await?;
     database.pool().execute("CREATE TABLE effect (mode TEXT NOT NULL, fault TEXT NOT NULL)").await?;
     let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), log::Options::default())?);
     let topic = TopicName::new("news")?;
 
-    let outbox = Outbox::new(database.clone());
-    for (mode, fault, key) in cases()? {
-        let message = Message::new(topic.clone(), "hello").with_mode(mode).with_kind(Kind::new(fault)?).with_key(key);
-        let mut transaction = outbox.begin().await?;
-        outbox.enqueue(&mut transaction, &message).await?;
-        outbox.commit(transaction).await?;
-    }
+    let messages = one_of_each(&topic)?;
+    database.append(&messages).await?;
 
     let stop = CancellationToken::new();
     let queue = Arc::new(database.clone());
@@ -52,20 +46,15 @@ async fn main() -> Result<()> {
     let backoff = Backoff { first: Duration::from_millis(20), cap: Duration::from_secs(1), max_attempts: 5 };
     let options = relay::Options { backoff, ..relay::Options::default() };
     let relay = tokio::spawn(Relay::new(queue.clone(), queue, flaky, options).run(stop.clone()));
-    let group = GroupName::new("readers")?;
-    let consumer =
-        Consumer::new(database.clone(), log.clone(), topic.clone(), group, Note, consume::Options::default());
+    let (group, options) = (GroupName::new("readers")?, consume::Options::default());
+    let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Note, options);
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
-    until("the outbox is empty", async || {
-        let stats = database.stats().await?;
-        Ok(stats.pending + stats.retrying == 0)
-    })
-    .await?;
+    until("the outbox is empty", async || Ok(database.list(None, 1).await?.is_empty())).await?;
     // Per key, messages take effect in order: behind this last one of its key, no copy can still be on its way.
-    for (_, _, key) in cases()? {
-        log.publisher().publish(&[Message::new(topic.clone(), "bye").with_kind(Kind::new(LAST)?).with_key(key)]).await;
-    }
+    let last = Kind::new(LAST)?;
+    let last = messages.iter().map(|message| message.clone().with_id(MessageId::new()).with_kind(last.clone()));
+    log.publisher().publish(&last.collect::<Vec<_>>()).await;
     until("the last of every key was handled", async || Ok(count(&database, "%", LAST).await? == 6)).await?;
     stop.cancel();
     relay.await??;
@@ -73,17 +62,21 @@ async fn main() -> Result<()> {
 
     println!("effects of one message    refused once    timed out once");
     for mode in Mode::ALL {
-        let (refused, timed_out) =
-            (count(&database, mode.as_str(), REFUSED).await?, count(&database, mode.as_str(), TIMED_OUT).await?);
+        let refused = count(&database, mode.as_str(), REFUSED).await?;
+        let timed_out = count(&database, mode.as_str(), TIMED_OUT).await?;
         println!("{:<25} {refused:<15} {timed_out}", mode.as_str());
     }
     Ok(())
 }
 
 /// Every mode meets every fault, each pair under a key of its own.
-fn cases() -> Result<Vec<(Mode, &'static str, Key)>> {
+fn one_of_each(topic: &TopicName) -> Result<Vec<Message>> {
     let pairs = Mode::ALL.into_iter().flat_map(|mode| [(mode, REFUSED), (mode, TIMED_OUT)]);
-    pairs.map(|(mode, fault)| Ok((mode, fault, Key::new(format!("{mode}/{fault}"))?))).collect()
+    let message = |(mode, fault)| {
+        let message = Message::new(topic.clone(), "hello").with_key(Key::new(format!("{mode}/{fault}"))?);
+        Ok(message.with_mode(mode).with_kind(Kind::new(fault)?))
+    };
+    pairs.map(message).collect()
 }
 
 /// A broker that misbehaves at the first try of every message, as its kind says.
@@ -98,15 +91,14 @@ impl Publisher for Flaky {
         let mut outcomes = Vec::new();
         for message in batch {
             let is_first = self.faulted.lock().is_ok_and(|mut faulted| faulted.insert(message.id));
-            outcomes.extend(match message.kind.as_str() {
-                REFUSED if is_first => vec![Outcome::retry_later(ErrorCode::new("BUSY"), "the queue is full")],
-                TIMED_OUT if is_first => {
-                    // It got through; only the answer was lost on the way back.
-                    self.broker.publish(std::slice::from_ref(message)).await;
-                    vec![Outcome::Unknown("no answer in time".into())]
-                }
-                _ => self.broker.publish(std::slice::from_ref(message)).await,
-            });
+            if is_first && message.kind.as_str() == REFUSED {
+                outcomes.push(Outcome::retry_later(ErrorCode::new("BUSY"), "the queue is full"));
+                continue;
+            }
+            let accepted = self.broker.publish(std::slice::from_ref(message)).await;
+            // A timeout: it got through, and only the answer was lost on its way back.
+            let is_lost = is_first && message.kind.as_str() == TIMED_OUT;
+            outcomes.extend(if is_lost { vec![Outcome::Unknown("no answer".into())] } else { accepted });
         }
         outcomes
     }
@@ -116,9 +108,8 @@ struct Note;
 
 impl Handler<Sqlite> for Note {
     async fn handle<'a>(&'a self, context: Context<'a, Sqlite>) -> Result<(), Failure> {
-        let note = sqlx::query("INSERT INTO effect (mode, fault) VALUES (?, ?)");
-        let note = note.bind(context.message.mode.as_str()).bind(context.message.kind.as_str());
-        note.execute(context.connection).await?;
+        let (mode, fault) = (context.message.mode.as_str(), context.message.kind.as_str());
+        sqlx::query("INSERT INTO effect VALUES (?, ?)").bind(mode).bind(fault).execute(context.connection).await?;
         Ok(())
     }
 }

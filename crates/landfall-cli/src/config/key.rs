@@ -14,6 +14,7 @@ pub(super) struct Key {
 }
 
 const HOUR_MS: u64 = 3_600_000;
+const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 macro_rules! keys {
     ($($path:literal => $($field:ident).+ = |$value:ident| $read:expr;)*) => {
@@ -46,7 +47,7 @@ keys! {
     "http.stop_timeout_ms"     => http.stop_timeout = |value| millis(value, 0, HOUR_MS)?;
     "auth.tokens"              => auth.tokens = |value| super::token::read(value)?;
     "log.level"                => log.level = |value| value.log_level()?;
-    "log.format"               => log.format = |value| value.one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?;
+    "log.format"               => log.format = |value| value.one_of(&LOG_FORMATS)?;
 }
 
 fn millis(value: &Value<'_>, least: u64, most: u64) -> Result<Duration, Problem> {

@@ -159,14 +159,6 @@ impl Config {
                 backoff.cap.as_millis()
             )));
         }
-        if self.relay.poll_max * 2 > self.relay.lease {
-            return Err(Error::wrong_use(format!(
-                "relay.poll_max_ms is {} and relay.lease_ms is {}; a relay renews its lease between polls, so the lease \
-                 must be at least twice as long",
-                self.relay.poll_max.as_millis(),
-                self.relay.lease.as_millis()
-            )));
-        }
         Ok(())
     }
 }
@@ -282,7 +274,6 @@ mod tests {
         }
         assert!(refusal("[relay\nbatch = 1").starts_with("landfall.toml, line 1: "));
         assert!(refusal("[database]\nprefix = \"a b\"").starts_with("landfall.toml, line 2: database.prefix: "));
-        assert!(refusal("[relay]\nlease_ms = 1000\npoll_max_ms = 900").contains("at least twice as long"));
         assert!(refusal("[relay]\nbackoff_first_ms = 60000").contains("cannot be longer than the longest"));
         let error = load("", &[("LANDFALL_RELAY_BATCH", "many")], &[]).unwrap_err().to_string();
         assert_eq!(error, r#"LANDFALL_RELAY_BATCH: relay.batch must be a whole number from 1 to 10000, not "many""#);

@@ -1,7 +1,7 @@
 //! The account: the sum of the evidence, for people and for programs.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::HumanCount;
 use landfall::log::Log;
@@ -36,10 +36,10 @@ pub(crate) struct Account {
 
 impl Account {
     /// Takes the account of a world at rest, from its databases and its log alone.
-    pub(super) async fn take(folder: &Folder, shop: &Shop, elapsed: Duration) -> Result<Self> {
+    pub(super) async fn take(folder: &Folder, shop: &Shop, started: Instant) -> Result<Self> {
         let log = Log::open_read_only(folder.path().join(folder::LOG))?;
         let evidence = Evidence::read(shop, &log).await?;
-        Ok(Self::of(&evidence, folder.crashes()?, elapsed))
+        Ok(Self::of(&evidence, folder.crashes()?, started.elapsed()))
     }
 
     fn of(evidence: &Evidence, crashes_injected: u64, elapsed: Duration) -> Self {
@@ -50,9 +50,7 @@ impl Account {
             published: sum(|consumed| different(consumed).len() as u64),
             delivered: sum(|consumed| consumed.inbox_rows),
             effects: sum(|consumed| consumed.effects.len() as u64),
-            duplicates_injected: sum(|consumed| {
-                consumed.records.iter().filter(|record| record.is_copy).count() as u64
-            }),
+            duplicates_injected: sum(|consumed| consumed.records.iter().filter(|record| record.is_copy).count() as u64),
             duplicates_absorbed: sum(absorbed),
             crashes_injected,
             parked: sum(|consumed| consumed.parked),
@@ -81,7 +79,11 @@ impl Account {
             vec![
                 ("crashes injected", self.crashes_injected, "times the process was killed with SIGKILL and restarted"),
                 ("duplicates injected", self.duplicates_injected, "messages put into the log a second time on purpose"),
-                ("duplicates absorbed", self.duplicates_absorbed, "copies without effect, those of the crashes included"),
+                (
+                    "duplicates absorbed",
+                    self.duplicates_absorbed,
+                    "copies without effect, those of the crashes included",
+                ),
                 ("parked", self.parked, "orders that no retry could help, set aside until repaired"),
                 ("redriven", self.redriven, "of them, sent on their way after the repair"),
             ],

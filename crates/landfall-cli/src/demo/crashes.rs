@@ -15,6 +15,8 @@ use crate::error::Error;
 
 /// The longest time between the moment at which a crash is due and the crash.
 const WINDOW: Duration = Duration::from_millis(120);
+/// Crashes in one run, however long it is.
+const MOST: u32 = 50;
 /// How long a world that was asked to stop may take to finish what it is doing.
 const STOP: Duration = Duration::from_secs(20);
 
@@ -30,7 +32,7 @@ pub(super) struct Crashes {
 impl Crashes {
     pub(super) fn plan(story: Story) -> Self {
         let mut random = StdRng::seed_from_u64(story.seed);
-        let count = 6 + story.orders / 1000;
+        let count = (8 + story.orders / 500).min(MOST);
         let due = (0..count).map(|slice| (f64::from(slice) + random.random::<f64>()) / f64::from(count)).collect();
         Self { due, random }
     }

@@ -40,7 +40,7 @@ pub(crate) async fn direct(folder: &Folder, screen: &Screen) -> Result<Account> 
         }
     }
     screen.clear();
-    Account::take(folder, &shop, started.elapsed()).await
+    Account::take(folder, &shop, started).await
 }
 
 /// Two minutes, and more for long stories: reached only when something is stuck.
@@ -71,7 +71,7 @@ async fn play(folder: &Folder, screen: &Screen, shop: &Shop) -> Result<()> {
         } else if progress.waits_for_repair(story) || (!repaired_once && share > FIRST_REPAIR && progress.parked > 0) {
             let redriven = repair(shop).await?;
             repaired_once = true;
-            screen.say(&format!("  repaired the catalogue and redrove {redriven} parked orders"));
+            screen.say(&format!("  repaired the catalogue; parked orders redriven: {redriven}"));
         } else if progress.has_drained(story) && crashes.are_over() && unread(folder.path()).await? == 0 {
             return world.stop(folder).await;
         }

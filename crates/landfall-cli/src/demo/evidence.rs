@@ -87,13 +87,8 @@ async fn read_placed(shop: &Shop) -> Result<Vec<Placed>> {
     )
     .fetch_all(shop.database(Service::Orders).pool())
     .await?;
-    let placed = |(number, customer, sequence, message_id, is_paid)| Placed {
-        number,
-        customer,
-        sequence,
-        message_id,
-        is_paid,
-    };
+    let placed =
+        |(number, customer, sequence, message_id, is_paid)| Placed { number, customer, sequence, message_id, is_paid };
     Ok(rows.into_iter().map(placed).collect())
 }
 
@@ -172,10 +167,7 @@ async fn balances(
     names.sort();
     names.dedup();
     let sum = |sums: &Sums, name: &String| sums.iter().filter(|(other, _)| other == name).map(|(_, sum)| sum).sum();
-    let balance = |name| Balance {
-        what: format!("{unit} {name}"),
-        ordered: sum(&ordered, name),
-        booked: sum(&booked, name),
-    };
+    let balance =
+        |name| Balance { what: format!("{unit} {name}"), ordered: sum(&ordered, name), booked: sum(&booked, name) };
     Ok(names.into_iter().map(balance).collect())
 }

@@ -8,8 +8,7 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 /// What the shop sells; an order for anything else is poison to the stock service.
-pub(super) const CATALOGUE: [&str; 8] =
-    ["anchor", "buoy", "chart", "compass", "lantern", "rope", "sail", "sextant"];
+pub(super) const CATALOGUE: [&str; 8] = ["anchor", "buoy", "chart", "compass", "lantern", "rope", "sail", "sextant"];
 
 const CUSTOMERS: u32 = 40;
 

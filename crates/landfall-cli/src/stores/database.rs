@@ -53,7 +53,9 @@ struct Settings {
 /// An adapter's line: its schemes, its module, how it is opened, how it is made from a pool, a URL of its kind that
 /// leads nowhere, and what keeps it from creating anything.
 macro_rules! adapter {
-    ($names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr) => {{
+    (
+        $names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr
+    ) => {{
         use $module as module;
         fn options(settings: Settings) -> module::Options {
             let Settings { prefix, limits, max_connections } = settings;

@@ -1,4 +1,5 @@
 //! The steps, each against a real database.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod consume;
 mod relay;

@@ -1,7 +1,7 @@
 //! The relay's speed: its two functions use indexes whatever the statistics say, and dead rows do not pile up. A plan
 //! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
 
-use landfall_core::{Decision, OutboxQueue, Settlement, Shard};
+use landfall_core::{DeadLetterFilter, DeadLetters, Decision, GroupName, Inbox, Key, OutboxQueue, Settlement, Shard};
 use landfall_testkit::eventually;
 use sqlx::PgConnection;
 
@@ -95,4 +95,29 @@ async fn many_settled_rows_are_vacuumed_without_waiting_for_autovacuum() {
         vacuums > 0
     })
     .await;
+}
+
+/// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.
+#[tokio::test]
+async fn letters_that_wait_are_not_read_to_find_one_that_is_due() {
+    let Some(database) = migrated().await else { return };
+    let mut connection = database.pool().acquire().await.unwrap();
+    let load = "INSERT INTO landfall_dead_letter (consumer_group, message_id, topic, key, kind, mode, headers, payload,
+                    created_at, status, error_code, error, attempts)
+                SELECT 'stock', gen_random_uuid(), 'orders', CASE n WHEN 20000 THEN 'cold' ELSE 'hot' END, 'message',
+                    'effectively-once', '{}', '', now(), CASE WHEN n IN (1, 20000) THEN 'parked' ELSE 'waiting' END,
+                    'X', 'x', 1
+                FROM generate_series(1, 20000) n";
+    run(&mut connection, load).await;
+    let cold = DeadLetterFilter { key: Some(Key::new("cold").unwrap()), ..Default::default() };
+    assert_eq!(database.redrive(&cold, "alice").await.unwrap().redriven.len(), 1);
+
+    run(&mut connection, "BEGIN").await;
+    let read = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint FROM pg_stat_xact_user_tables
+                WHERE relname = 'landfall_dead_letter'";
+    let before: i64 = sqlx::query_scalar(read).fetch_one(&mut *connection).await.unwrap();
+    let item = database.next_redriven(&mut connection, &GroupName::new("stock").unwrap()).await.unwrap().unwrap();
+    let after: i64 = sqlx::query_scalar(read).fetch_one(&mut *connection).await.unwrap();
+    assert_eq!(item.message.key.unwrap().as_str(), "cold");
+    assert!(after - before < 10, "{} letters were read to find one", after - before);
 }

@@ -76,6 +76,7 @@ macro_rules! database_conformance {
                 a_redriven_message_goes_out_before_its_successors,
                 a_second_redrive_changes_nothing,
                 a_redriven_message_can_be_parked_again,
+                two_rows_of_one_id_are_parked_and_redriven_apart,
                 an_unreadable_row_comes_as_an_error_and_can_be_parked;
             outbox_fencing:
                 a_stale_epoch_changes_nothing,

@@ -101,6 +101,24 @@ pub async fn a_redriven_message_can_be_parked_again<F: DatabaseFixture>(stage: S
     assert_eq!(stage.letter(&messages[0]).await.redrives, 2);
 }
 
+/// Ids are not compared in the outbox, so one id may stand there twice; neither row may take the other's place.
+pub async fn two_rows_of_one_id_are_parked_and_redriven_apart<F: DatabaseFixture>(stage: Stage<F>) {
+    let orders = keyed("a", 1);
+    let mut payments = orders.clone();
+    payments.topic = topic("payments");
+    stage.enqueue(&[orders.clone(), payments.clone()]).await;
+    let leases = stage.lease_all("one").await;
+    let due = stage.due(&leases).await;
+    let settlements: Vec<_> = due.iter().map(|entry| settlement(entry, park())).collect();
+    assert_eq!(stage.database.settle(&leases, &settlements).await.unwrap().len(), 2);
+    assert_eq!((stage.letters().await.len(), stage.database.stats().await.unwrap().parked), (2, 2));
+
+    let answer = stage.database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
+    assert_eq!(answer.redriven.len(), 2);
+    let due: Vec<Message> = stage.due(&leases).await.into_iter().map(|entry| entry.message.unwrap()).collect();
+    assert_eq!(due, [orders, payments], "each as it was");
+}
+
 pub async fn an_unreadable_row_comes_as_an_error_and_can_be_parked<F: DatabaseFixture>(stage: Stage<F>) {
     let mut transaction = stage.database.begin().await.unwrap();
     stage.fixture.insert_unreadable(&mut transaction, &topic("orders"), &key("a")).await;

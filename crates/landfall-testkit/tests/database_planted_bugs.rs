@@ -1,0 +1,91 @@
+//! The database suite has teeth: databases with one bug each, and the cases that must catch it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod planted_database;
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use landfall_testkit::conformance::database::{
+    Stage, dead_letters, inbox, inbox_park, inbox_redrive, leases, outbox_fencing, outbox_order, outbox_park,
+    outbox_retry, outbox_write, run,
+};
+use planted_database::{BUGS, Planted};
+
+/// Whether `case` fails on a database with the bug.
+async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Stage<Planted<BUG>>)) -> bool {
+    AssertUnwindSafe(run::<Planted<BUG>, _>(case)).catch_unwind().await.is_err()
+}
+
+/// The number of a bug, known when the test is compiled.
+const fn bug(name: &str) -> usize {
+    let mut number = 0;
+    while number < BUGS.len() {
+        if same(BUGS[number].0.as_bytes(), name.as_bytes()) {
+            return number;
+        }
+        number += 1;
+    }
+    panic!("there is no bug of that name")
+}
+
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    one.len() == other.len() && index == one.len()
+}
+
+/// Each line is a test: a bug, and the cases that must fail on it, and that must pass without it.
+macro_rules! caught {
+    ($($test:ident: $bug:literal by $($group:ident::$case:ident),+;)+) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $test() {$(
+            assert!(!fails::<{ bug("nothing") }>($group::$case).await, "{} fails without the bug", stringify!($case));
+            assert!(fails::<{ bug($bug) }>($group::$case).await, "{} misses the bug", stringify!($case));
+        )+}
+    )+};
+}
+
+caught! {
+    a_forgetful_inbox_is_caught: "the inbox forgets" by
+        inbox::a_message_is_fresh_once_and_then_a_duplicate,
+        inbox_park::a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate;
+    a_key_that_is_not_held_is_caught: "no key is held" by
+        inbox_park::a_parked_message_holds_its_key_and_successors_queue_behind_it,
+        outbox_park::parking_makes_a_dead_letter_and_holds_the_key;
+    a_key_that_is_never_freed_is_caught: "a held key is never freed" by
+        inbox_redrive::a_redrive_drains_the_key_in_order_and_lets_traffic_through,
+        outbox_park::a_redriven_message_goes_out_before_its_successors;
+    a_dropped_message_is_caught: "one message in three is dropped" by
+        outbox_write::append_is_all_or_none,
+        outbox_order::the_order_of_a_key_is_kept_across_batches;
+    a_changed_payload_is_caught: "a payload is cut" by
+        outbox_write::everything_about_a_message_survives_the_outbox;
+    a_published_row_that_stays_is_caught: "a published row stays" by
+        outbox_order::settled_rows_are_gone_and_counted;
+    a_wrong_count_is_caught: "what is published is not counted" by
+        outbox_order::settled_rows_are_gone_and_counted,
+        outbox_fencing::one_call_carries_out_every_kind_of_decision;
+    a_retry_that_does_not_wait_is_caught: "a retry does not wait" by
+        outbox_retry::a_failing_message_holds_back_its_key_and_only_that_key,
+        outbox_retry::a_failing_message_without_a_key_holds_nobody;
+    a_redrive_out_of_order_is_caught: "a redriven message goes to the end" by
+        outbox_park::a_redriven_message_goes_out_before_its_successors;
+    an_epoch_that_does_not_grow_is_caught: "an epoch does not grow" by
+        outbox_fencing::an_earlier_epoch_of_the_same_holder_changes_nothing;
+    a_lease_that_is_not_given_back_is_caught: "a lease is not given back" by
+        leases::a_released_lease_is_free_at_once_under_a_new_epoch;
+    a_lease_that_excludes_nobody_is_caught: "a lease expires at once" by
+        leases::a_lease_is_exclusive,
+        leases::of_many_who_ask_at_once_one_gets_it;
+    a_lost_successor_is_caught: "who waits is taken for done" by
+        inbox_redrive::a_redrive_drains_the_key_in_order_and_lets_traffic_through,
+        dead_letters::the_figures_add_up_at_every_step;
+    an_endless_redrive_is_caught: "what fails again is handled again" by
+        inbox_redrive::failing_again_parks_again_with_successors_behind;
+    a_missing_audit_is_caught: "nothing is audited" by
+        dead_letters::every_change_is_in_the_audit_trail;
+}

@@ -1,0 +1,222 @@
+//! A broker that is right except for one bug.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use landfall_core::{
+    Acknowledge, Broker, BrokerCapabilities, Delivery, GroupName, Message, Outcome, Position, Publisher, Result,
+    StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+};
+use landfall_testkit::MemoryBroker;
+use landfall_testkit::conformance::broker::BrokerFixture;
+
+macro_rules! bugs {
+    ($($bug:ident),+ $(,)?) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Bug { $($bug),+ }
+
+        impl Bug {
+            const ALL: &[Bug] = &[$(Bug::$bug),+];
+        }
+    };
+}
+
+bugs! {
+    Nothing,
+    ReordersAKey,
+    DropsOne,
+    OmitsAnOutcome,
+    CutsPayloads,
+    AcknowledgesWhatCameBefore,
+    ForgetsAcknowledgements,
+    FinishesOnDelivery,
+    IgnoresDelays,
+    WaitsForWhatWasGivenBack,
+    StartsGroupsAtTheEnd,
+    SharesGroups,
+    LosesOnCancellation,
+    MisstatesPositions,
+    ReadsFromTheBeginning,
+    ForgetsEverything,
+}
+
+/// The bug is part of the type, because a fixture is made without arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct Planted<const BUG: usize> {
+    broker: MemoryBroker,
+    outstanding: Outstanding,
+    is_first_outcome: Arc<AtomicBool>,
+}
+
+/// Deliveries that are out and not acknowledged.
+type Outstanding = Arc<Mutex<Vec<(Position, Box<dyn Acknowledge>)>>>;
+
+impl<const BUG: usize> Planted<BUG> {
+    fn has(&self, bug: Bug) -> bool {
+        Bug::ALL[BUG] == bug
+    }
+
+    fn new() -> Self {
+        Self { broker: MemoryBroker::new(), outstanding: Arc::default(), is_first_outcome: Arc::default() }
+    }
+}
+
+impl<const BUG: usize> BrokerFixture for Planted<BUG> {
+    async fn create() -> Option<Self> {
+        Some(Self::new())
+    }
+
+    fn broker(&self) -> Arc<dyn Broker> {
+        Arc::new(self.clone())
+    }
+
+    async fn reopen(self) -> Self {
+        if self.has(Bug::ForgetsEverything) { Self::new() } else { self }
+    }
+}
+
+#[async_trait]
+impl<const BUG: usize> Broker for Planted<BUG> {
+    fn capabilities(&self) -> BrokerCapabilities {
+        // What is in memory outlives a "restart" here, so that the durable cases run too.
+        BrokerCapabilities { durable: true, ..self.broker.capabilities() }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        Arc::new(self.clone())
+    }
+
+    async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
+        let shared = GroupName::new("shared")?;
+        let mut inner = self.broker.subscribe(topic, if self.has(Bug::SharesGroups) { &shared } else { group }).await?;
+        if self.has(Bug::StartsGroupsAtTheEnd) {
+            while let Ok(delivery) = tokio::time::timeout(Duration::from_millis(1), inner.next()).await {
+                delivery?.expect("the broker is open").ack().await?;
+            }
+        }
+        Ok(Box::new(PlantedSubscriber { planted: self.clone(), inner, until: None }))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        self.broker.topics().await
+    }
+
+    async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
+        let from = if self.has(Bug::ReadsFromTheBeginning) { StartAt::Beginning } else { from };
+        self.broker.read(topic, from).await
+    }
+}
+
+#[async_trait]
+impl<const BUG: usize> Publisher for Planted<BUG> {
+    async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+        let mut batch = batch.to_vec();
+        if self.has(Bug::CutsPayloads) {
+            batch.iter_mut().for_each(|message| message.payload.truncate(3));
+        }
+        if self.has(Bug::ReordersAKey) {
+            batch.reverse();
+        }
+        let dropped = batch.iter().position(|message| self.has(Bug::DropsOne) && message.sequence == Some(2));
+        if let Some(dropped) = dropped {
+            batch.remove(dropped);
+        }
+        let mut outcomes = self.broker.publish(&batch).await;
+        if let Some(dropped) = dropped {
+            outcomes.insert(dropped, Outcome::Accepted(Position { partition: 0, offset: 1_000_000 }));
+        }
+        if self.has(Bug::ReordersAKey) {
+            outcomes.reverse();
+        }
+        if self.has(Bug::OmitsAnOutcome) && !self.is_first_outcome.swap(true, Ordering::SeqCst) {
+            outcomes.pop();
+        }
+        outcomes
+    }
+}
+
+struct PlantedSubscriber<const BUG: usize> {
+    planted: Planted<BUG>,
+    inner: Box<dyn Subscriber>,
+    /// While set, and the bug says so, nothing is delivered.
+    until: Option<Arc<Mutex<tokio::time::Instant>>>,
+}
+
+#[async_trait]
+impl<const BUG: usize> Subscriber for PlantedSubscriber<BUG> {
+    async fn next(&mut self) -> Result<Option<Delivery>> {
+        if let Some(until) = &self.until {
+            let until = *until.lock().unwrap();
+            tokio::time::sleep_until(until).await;
+        }
+        let Some(delivery) = self.inner.next().await? else { return Ok(None) };
+        let (message, mut position, acknowledge) = delivery.into_parts();
+        let mut receipt = Receipt {
+            planted: self.planted.clone(),
+            position,
+            inner: None,
+            until: self.until.get_or_insert_with(|| Arc::new(Mutex::new(tokio::time::Instant::now()))).clone(),
+        };
+        if self.planted.has(Bug::AcknowledgesWhatCameBefore) {
+            self.planted.outstanding.lock().unwrap().push((position, acknowledge));
+        } else if self.planted.has(Bug::FinishesOnDelivery) || self.planted.has(Bug::LosesOnCancellation) {
+            acknowledge.ack().await?;
+        } else {
+            receipt.inner = Some(acknowledge);
+        }
+        if self.planted.has(Bug::LosesOnCancellation) {
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        if self.planted.has(Bug::MisstatesPositions) {
+            position.offset += 1;
+        }
+        Ok(Some(Delivery::new(message, position, Box::new(receipt))))
+    }
+
+    async fn close(self: Box<Self>) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+#[derive(Debug)]
+struct Receipt<const BUG: usize> {
+    planted: Planted<BUG>,
+    position: Position,
+    inner: Option<Box<dyn Acknowledge>>,
+    until: Arc<Mutex<tokio::time::Instant>>,
+}
+
+#[async_trait]
+impl<const BUG: usize> Acknowledge for Receipt<BUG> {
+    async fn ack(mut self: Box<Self>) -> Result<()> {
+        let before: Vec<_> = {
+            let mut outstanding = self.planted.outstanding.lock().unwrap();
+            outstanding.extract_if(.., |(position, _)| *position <= self.position).collect()
+        };
+        for (_, acknowledge) in before {
+            acknowledge.ack().await?;
+        }
+        match self.inner.take() {
+            Some(inner) if self.planted.has(Bug::ForgetsAcknowledgements) => {
+                // Not redelivered now, but when the subscriber is gone.
+                self.planted.outstanding.lock().unwrap().push((Position { partition: 9, offset: 0 }, inner));
+                Ok(())
+            }
+            Some(inner) => inner.ack().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
+        if self.planted.has(Bug::WaitsForWhatWasGivenBack) {
+            *self.until.lock().unwrap() = tokio::time::Instant::now() + delay;
+        }
+        match self.inner.take() {
+            Some(inner) if self.planted.has(Bug::IgnoresDelays) => inner.nack(Duration::ZERO).await,
+            Some(inner) => inner.nack(delay).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! SQLite with one bug, planted as a trigger: the adapter is right, and what it writes comes out wrong.
+
+use landfall_core::{DatabaseCapabilities, Key, TopicName};
+use landfall_sqlite::{Options, Sqlite};
+use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
+use sqlx::SqliteConnection;
+use tempfile::TempDir;
+
+/// The bugs by name. The first one is none.
+pub(crate) const BUGS: &[(&str, &str)] = &[
+    ("nothing", "SELECT 1"),
+    (
+        "the inbox forgets",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_inbox BEGIN
+            DELETE FROM landfall_inbox WHERE message_id = NEW.message_id; END",
+    ),
+    (
+        "no key is held",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_held_key BEGIN DELETE FROM landfall_held_key; END",
+    ),
+    ("a held key is never freed", "CREATE TRIGGER bug BEFORE DELETE ON landfall_held_key BEGIN SELECT raise(IGNORE); END"),
+    (
+        "one message in three is dropped",
+        "CREATE TRIGGER bug BEFORE INSERT ON landfall_outbox WHEN NEW.sequence % 3 = 2 BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "a payload is cut",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_outbox BEGIN
+            UPDATE landfall_outbox SET payload = substr(payload, 1, 3) WHERE id = NEW.id; END",
+    ),
+    ("a published row stays", "CREATE TRIGGER bug BEFORE DELETE ON landfall_outbox BEGIN SELECT raise(IGNORE); END"),
+    (
+        "what is published is not counted",
+        "CREATE TRIGGER bug BEFORE UPDATE ON landfall_outbox_published BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "a retry does not wait",
+        "CREATE TRIGGER bug AFTER UPDATE OF next_attempt_at ON landfall_outbox BEGIN
+            UPDATE landfall_outbox SET next_attempt_at = NULL WHERE id = NEW.id; END",
+    ),
+    (
+        "a redriven message goes to the end",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_outbox WHEN NEW.id < (SELECT max(id) FROM landfall_outbox) BEGIN
+            UPDATE landfall_outbox SET id = (SELECT max(id) + 1 FROM landfall_outbox) WHERE id = NEW.id; END",
+    ),
+    (
+        "an epoch does not grow",
+        "CREATE TRIGGER bug AFTER UPDATE ON landfall_lease WHEN NEW.epoch <> OLD.epoch BEGIN
+            UPDATE landfall_lease SET epoch = OLD.epoch WHERE name = NEW.name; END",
+    ),
+    (
+        "a lease is not given back",
+        "CREATE TRIGGER bug BEFORE UPDATE ON landfall_lease WHEN NEW.holder IS NULL BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "a lease expires at once",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_lease BEGIN
+            UPDATE landfall_lease SET expires_at = 0 WHERE name = NEW.name; END",
+    ),
+    (
+        "who waits is taken for done",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.status = 'waiting' BEGIN
+            UPDATE landfall_dead_letter SET status = 'done' WHERE id = NEW.id; END",
+    ),
+    (
+        "what fails again is handled again",
+        "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN OLD.status = 'redriving' AND NEW.status = 'parked'
+            BEGIN UPDATE landfall_dead_letter SET status = 'redriving' WHERE id = NEW.id; END",
+    ),
+    ("nothing is audited", "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit BEGIN SELECT raise(IGNORE); END"),
+];
+
+/// Bug number `BUG`; part of the type, because a fixture is made without arguments.
+pub(crate) struct Planted<const BUG: usize> {
+    folder: TempDir,
+}
+
+impl<const BUG: usize> DatabaseFixture for Planted<BUG> {
+    type Database = Sqlite;
+
+    fn capabilities() -> DatabaseCapabilities {
+        Sqlite::CAPABILITIES
+    }
+
+    async fn create() -> Option<Self> {
+        Some(Self { folder: TempDir::new().unwrap() })
+    }
+
+    async fn open(&self) -> Sqlite {
+        let file = self.folder.path().join("landfall.db");
+        Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap()
+    }
+
+    async fn create_effects(&self, connection: &mut SqliteConnection) {
+        let table =
+            "CREATE TABLE effects (n INTEGER PRIMARY KEY, message_id TEXT NOT NULL, key TEXT, sequence INTEGER)";
+        sqlx::query(table).execute(&mut *connection).await.unwrap();
+        sqlx::query(BUGS[BUG].1).execute(connection).await.unwrap();
+    }
+
+    async fn insert_effect(&self, connection: &mut SqliteConnection, effect: &Effect) {
+        sqlx::query("INSERT INTO effects (message_id, key, sequence) VALUES (?1, ?2, ?3)")
+            .bind(effect.message_id.to_string())
+            .bind(&effect.key)
+            .bind(effect.sequence)
+            .execute(connection)
+            .await
+            .unwrap();
+    }
+
+    async fn effects(&self, connection: &mut SqliteConnection) -> Vec<Effect> {
+        let select = "SELECT message_id, key, sequence FROM effects ORDER BY n";
+        let rows: Vec<(String, Option<String>, Option<i64>)> =
+            sqlx::query_as(select).fetch_all(connection).await.unwrap();
+        rows.into_iter()
+            .map(|(message_id, key, sequence)| Effect { message_id: message_id.parse().unwrap(), key, sequence })
+            .collect()
+    }
+
+    async fn audit(&self, connection: &mut SqliteConnection) -> Vec<AuditRow> {
+        let select = "SELECT actor, action, message_id FROM landfall_audit ORDER BY id";
+        let rows: Vec<(String, String, String)> = sqlx::query_as(select).fetch_all(connection).await.unwrap();
+        rows.into_iter()
+            .map(|(actor, action, id)| AuditRow { actor, action, message_id: id.parse().unwrap() })
+            .collect()
+    }
+
+    async fn insert_unreadable(&self, connection: &mut SqliteConnection, topic: &TopicName, key: &Key) {
+        let insert = "INSERT INTO landfall_outbox (topic, key, headers, payload) VALUES (?1, ?2, ?3, x'00')";
+        let headers = r#"{"x": "a\nb"}"#;
+        sqlx::query(insert).bind(topic.as_str()).bind(key.as_str()).bind(headers).execute(connection).await.unwrap();
+    }
+}
