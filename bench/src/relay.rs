@@ -178,7 +178,7 @@ struct Select<'a, D> {
 #[async_trait]
 impl<D: Bare> Contestant for Select<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
-        let rows = 50_000;
+        let rows = 5_000;
         self.database.fill(rows).await?;
         let started = Instant::now();
         let mut operations = 0;

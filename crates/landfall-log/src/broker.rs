@@ -60,8 +60,8 @@ impl Broker for Log {
         Arc::new(self.clone())
     }
 
-    /// The members of a group share the partitions of the topic: see [`mod@crate::members`]. A topic that does not
-    /// exist yet is waited for.
+    /// The members of a group share the partitions of the topic; when one joins or leaves, partitions move at once,
+    /// and what was not finished in them is delivered again. A topic that does not exist yet is waited for.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(LogSubscriber::join(self, topic, group)))
     }

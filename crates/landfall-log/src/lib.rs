@@ -23,8 +23,8 @@
 //! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
 //!
 //! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
-//! served and never skipped. The one thing that is cut away is an unfinished tail: see [`mod@recovery`] for how it is
-//! told apart from damage. After the first write or sync that fails the log takes nothing more until it is reopened,
+//! served and never skipped. The one thing that is cut away is an unfinished tail: `recovery.rs` says how it
+//! is told apart from damage. After the first write or sync that fails the log takes nothing more until it is reopened,
 //! because nobody knows what the failed call left behind.
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt

@@ -49,7 +49,7 @@ impl ReadOnlyLog {
         blocking(move || {
             let Some(partitions) = topic::partition_count(&folder)? else { return Err(no_such_topic(&name)) };
             let mut lanes = Lanes::default();
-            for extents in (0..partitions).map(|number| FileExtents::new(&folder, number)) {
+            for extents in (0..partitions).map(|number| FileExtents::of(&folder, number)) {
                 let offset = match from {
                     StartAt::Beginning => 0,
                     StartAt::Offset(offset) => offset,
@@ -68,7 +68,7 @@ impl ReadOnlyLog {
 fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
     let (mut messages, mut bytes) = (0, 0);
     for number in 0..partitions {
-        let extents = FileExtents::new(folder, number);
+        let extents = FileExtents::of(folder, number);
         messages += Cursor::new(Arc::clone(&extents), 0).seek_end()?;
         for base_offset in segment::list(extents.directory())? {
             let path = segment::path(extents.directory(), base_offset);
@@ -93,7 +93,7 @@ impl TopicReader for FileReader {
         let folder = self.folder.clone();
         let partitions = blocking(move || topic::partition_count(&folder)).await?;
         for number in self.lanes.len() as u32..partitions.unwrap_or_default() {
-            self.lanes.add(FileExtents::new(&self.folder, number), self.later);
+            self.lanes.add(FileExtents::of(&self.folder, number), self.later);
         }
         collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
     }
@@ -107,7 +107,7 @@ struct FileExtents {
 }
 
 impl FileExtents {
-    fn new(topic_folder: &Path, number: u32) -> Arc<dyn Extents> {
+    fn of(topic_folder: &Path, number: u32) -> Arc<dyn Extents> {
         Arc::new(Self { number, directory: topic::partition_folder(topic_folder, number) })
     }
 }

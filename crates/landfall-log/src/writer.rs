@@ -172,13 +172,28 @@ impl Work {
                 break;
             }
         }
+        // Whoever came while it was being closed learns that nothing was written.
+        commands.close();
+        while let Some(command) = commands.blocking_recv() {
+            if let Command::Append(append) = command {
+                let _ = append.reply.send(Answer::Refused(CLOSED.into()));
+            }
+        }
     }
 
     fn create(&self, name: &TopicName) -> Result<Arc<Topic>> {
-        match self.failure.get() {
-            Some(failure) => Err(Error::new(ErrorKind::Unavailable, failure.clone())),
-            None => self.topics.create(name, self.options.partitions),
+        if let Some(failure) = self.failure.get() {
+            return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
         }
+        self.topics.create(name, self.options.partitions).inspect_err(|error| self.stop(error))
+    }
+
+    /// Takes nothing more, because of `error`.
+    fn stop(&self, error: &Error) {
+        error!(%error, "the log stops taking messages until it is reopened");
+        // It can only be set once, and the first failure is the one to tell of.
+        let _ =
+            self.failure.set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
     }
 
     /// Writes and syncs `group` and answers everybody in it.
@@ -191,10 +206,7 @@ impl Work {
         }
         let written = self.write(group);
         if let Err(error) = &written {
-            error!(%error, "the log stops taking messages until it is reopened");
-            let _ = self
-                .failure
-                .set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
+            self.stop(error);
         }
         for Append { parts, reply } in group.drain(..) {
             let answer = match &written {

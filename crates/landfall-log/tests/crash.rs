@@ -90,7 +90,7 @@ fn run_and_kill(folder: &Path, lines: usize, linger: Duration, said: &mut Said) 
         }
         heard
     };
-    while let Some(line) = output.next() {
+    for line in output.by_ref() {
         if hear(line.unwrap()) >= lines {
             break;
         }

@@ -87,3 +87,16 @@ async fn a_segment_that_cannot_be_created_stops_the_log() {
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{outcomes:?}");
     assert_stopped(&log.publish(&[message("k", 11)]).await);
 }
+
+#[tokio::test]
+async fn a_topic_that_cannot_be_created_stops_the_log() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), one_partition()).unwrap();
+    fs::remove_dir_all(folder.path().join("topics")).unwrap();
+    let outcomes = log.publish(&[message("k", 1), message("k", 2)]).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Refused(_))), "{outcomes:?}");
+    fs::create_dir(folder.path().join("topics")).unwrap();
+    assert_stopped(&log.publish(&[message("k", 3)]).await);
+    assert!(log.topics().await.unwrap().is_empty());
+}

@@ -1,9 +1,11 @@
 //! The private PostgreSQL server: what it survives, and that nothing survives it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
-use landfall_testkit::eventually;
 use landfall_testkit::servers::{PostgresServer, fresh_postgres_database, postgres};
+use landfall_testkit::{Process, eventually};
 use sqlx::{Connection, PgConnection};
 
 #[tokio::test]
@@ -62,4 +64,41 @@ async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
     drop(server);
     assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
     eventually(Duration::from_secs(5), "the folder is removed", async || !std::path::Path::new(&folder).exists()).await;
+}
+
+/// Not a test by itself: the process that the next test kills. It says where its server is and then waits for the end.
+#[tokio::test]
+async fn a_process_with_a_server() {
+    if std::env::var_os(IS_VICTIM).is_none() {
+        return;
+    }
+    let server = PostgresServer::start().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
+    println!("\nserver {} {folder}", server.port());
+    std::future::pending::<()>().await;
+}
+
+const IS_VICTIM: &str = "LANDFALL_TESTKIT_IS_VICTIM";
+
+#[tokio::test]
+async fn a_server_does_not_outlive_a_killed_process() {
+    if postgres().await.is_none() {
+        return;
+    }
+    let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_process_with_a_server", "--nocapture"]).env(IS_VICTIM, "yes");
+    let mut victim = Process::spawn(command).unwrap();
+    let line = victim.wait_for_line(Duration::from_secs(60), |line| line.starts_with("server ")).await.unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let (port, folder) = (words[1].parse::<u16>().unwrap(), words[2]);
+    tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    assert!(std::path::Path::new(folder).parent().unwrap().exists());
+
+    victim.kill_9().await.unwrap();
+    eventually(Duration::from_secs(30), "the server and its folder are gone", async || {
+        let is_listening = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok();
+        !is_listening && !std::path::Path::new(folder).parent().unwrap().exists()
+    })
+    .await;
 }

@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::output::Output;
 
 const INTRO: &str = "\
-Customers order, the stock service reserves, the payment service charges, the order is marked as paid: three services
-with a database each, in one process. Meanwhile that process is killed again and again, messages are sent twice, and
-some orders cannot be handled until somebody repairs the catalogue. In the end the databases are counted.
+A shop at work: orders are placed, stock is reserved, customers are charged. That
+is three services with a database each, and one log between them, in a process
+that is now killed again and again, while messages arrive twice and some orders
+cannot be handled until somebody steps in. At the end everything is counted.
 ";
 
 /// Watch a shop survive crashes, duplicates and poison messages, and check its books at the end.

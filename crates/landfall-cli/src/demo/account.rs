@@ -71,26 +71,22 @@ impl Account {
     pub(super) fn lines(&self) -> [Vec<(&'static str, u64, &'static str)>; 3] {
         [
             vec![
-                ("placed", self.placed, "orders, each committed together with its message"),
-                ("published", self.published, "different messages in the log: placed, reserved, paid for"),
+                ("placed", self.placed, "orders, each committed with its message"),
+                ("published", self.published, "different messages in the log"),
                 ("delivered", self.delivered, "messages that a service took charge of"),
-                ("effects", self.effects, "stock reserved, customer charged, order marked as paid"),
+                ("effects", self.effects, "stock reserved, customers charged, orders paid"),
             ],
             vec![
-                ("crashes injected", self.crashes_injected, "times the process was killed with SIGKILL and restarted"),
-                ("duplicates injected", self.duplicates_injected, "messages put into the log a second time on purpose"),
-                (
-                    "duplicates absorbed",
-                    self.duplicates_absorbed,
-                    "copies without effect, those of the crashes included",
-                ),
-                ("parked", self.parked, "orders that no retry could help, set aside until repaired"),
-                ("redriven", self.redriven, "of them, sent on their way after the repair"),
+                ("crashes injected", self.crashes_injected, "times the process was killed with SIGKILL"),
+                ("duplicates injected", self.duplicates_injected, "messages put into the log twice, on purpose"),
+                ("duplicates absorbed", self.duplicates_absorbed, "copies without effect; crashes made some too"),
+                ("parked", self.parked, "orders set aside because no retry could help"),
+                ("redriven", self.redriven, "of those, sent on after the repair"),
             ],
             vec![
                 ("lost", self.lost, "effects that never happened"),
-                ("doubled", self.doubled, "effects that happened twice, or should not have happened"),
-                ("out of order", self.out_of_order, "effects before an earlier one of the same customer"),
+                ("doubled", self.doubled, "effects that happened twice, or out of nothing"),
+                ("out of order", self.out_of_order, "effects that came after a later one"),
             ],
         ]
     }
@@ -109,7 +105,7 @@ impl Account {
         let mut text = String::new();
         for group in self.lines() {
             for (label, figure, meaning) in group {
-                text += &format!("  {label:20} {:>9}   {meaning}\n", HumanCount(figure).to_string());
+                text += &format!("  {label:20}{:>8}   {meaning}\n", HumanCount(figure).to_string());
             }
             text.push('\n');
         }

@@ -65,7 +65,7 @@ impl World {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(folder.world_log()?)
-            // Ctrl-C is meant for the director, who stops the world in his own way.
+            // Ctrl-C is meant for the director, which ends the world in its own way.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()

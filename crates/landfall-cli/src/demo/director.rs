@@ -1,6 +1,6 @@
 //! The director: starts the world, kills it, repairs what was parked, and waits until everything has drained.
 //!
-//! He touches the services only as anybody outside could: through signals, and through the dead letters.
+//! It touches the services only as anybody outside could: through signals, and through the dead letters.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use super::unread::unread;
 use super::{Result, payment, stock};
 use crate::error::Error;
 
-/// How often he looks.
+/// How often it looks.
 const LOOK: Duration = Duration::from_millis(20);
-/// The share of the work after which he repairs what is parked so far; the rest is repaired at the end.
+/// The share of the work after which what is parked so far is repaired; the rest is repaired at the end.
 const FIRST_REPAIR: f64 = 0.5;
 
 /// Plays the story in `folder` to its end, from wherever it stands, and takes the account.

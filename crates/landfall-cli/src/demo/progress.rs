@@ -83,7 +83,7 @@ impl Screen {
     /// Draws nothing where stderr is not a terminal.
     pub(crate) fn new(story: Story) -> Self {
         let bar = ProgressBar::new(3 * u64::from(story.orders));
-        if let Ok(style) = ProgressStyle::with_template("  {bar:32.cyan/blue} {percent:>3} %  {msg}  {elapsed}") {
+        if let Ok(style) = ProgressStyle::with_template("  {wide_bar:.cyan/blue} {percent:>3} %  {msg}  {elapsed}") {
             bar.set_style(style);
         }
         Self { bar }
@@ -95,10 +95,10 @@ impl Screen {
     }
 
     pub(super) fn show(&self, progress: &Progress, crashes: u64) {
-        let Progress { placed, effects, parked, moving, .. } = *progress;
+        let Progress { placed, effects, parked, .. } = *progress;
         self.bar.set_position(effects);
         self.bar.set_message(format!(
-            "{} placed · {} effects · {crashes} crashes · {parked} parked, {moving} behind them",
+            "{} placed · {} effects · {crashes} crashes · {parked} parked",
             HumanCount(placed),
             HumanCount(effects),
         ));

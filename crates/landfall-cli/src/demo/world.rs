@@ -23,7 +23,7 @@ use super::{Result, folder, orders, payment, stock};
 /// A killed relay's lease has to end before the next one may go on: the shorter, the shorter the pause after a crash.
 const LEASE: Duration = Duration::from_millis(400);
 
-/// How long the world of a director who died may take to stop.
+/// How long the world of a director that died may take to stop.
 const PREDECESSOR: Duration = Duration::from_secs(20);
 
 /// Lives until stdin is closed, then finishes what is in flight. `life` tells one life from the next.
@@ -54,7 +54,7 @@ pub(crate) async fn live(folder: &Path, story: Story, life: u64) -> Result<()> {
     result.and(log.close().await.map_err(Into::into))
 }
 
-/// Opens the log, once nobody else has it: a director may have died a moment ago, and his world is still stopping.
+/// Opens the log, once nobody else has it: a director may have died a moment ago, and its world is still stopping.
 async fn open_log(folder: &Path) -> Result<Log> {
     let started = Instant::now();
     loop {
