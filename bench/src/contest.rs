@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 
-/// Turns that count, an odd number so that there is one in the middle; one more before them warms up caches, connections and plans, and is dropped.
+/// Turns that count, an odd number so that there is one in the middle. One more before them warms up caches,
+/// connections and plans, and is dropped.
 const ROUNDS: u32 = 7;
 
 /// One way of doing the thing that is measured.

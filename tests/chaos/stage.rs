@@ -11,6 +11,7 @@ use std::time::Duration;
 use landfall::postgres::Postgres;
 use landfall::{Leases, OutboxView, Shard};
 use landfall_system_tests::books::{Books, Order};
+use landfall_system_tests::remains::Remains;
 use landfall_system_tests::verdict::Verdict;
 use landfall_system_tests::writer::Writer;
 use landfall_system_tests::{BrokerAddress, Event, Failpoint, Life, PATIENCE, Role, World, worker};
@@ -147,7 +148,8 @@ impl Stage {
         assert_eq!((stats.pending, stats.retrying, stats.parked), (0, 0, 0), "{stats:?}");
         assert_eq!(stats.published, orders.len() as u64, "each message is settled as published exactly once");
         let effects = self.effects().await;
-        let verdict = Verdict::new(&self.told.lock().unwrap(), &orders, &effects);
+        let remains = Remains::look(&self.producer, &self.consumer).await.unwrap();
+        let verdict = Verdict::new(&self.told.lock().unwrap(), &orders, &effects, remains);
         println!("{verdict}");
         verdict
     }

@@ -10,6 +10,7 @@ pub mod handler;
 pub mod history;
 pub mod life;
 pub mod plant;
+pub mod remains;
 pub mod setup;
 pub mod verdict;
 pub mod worker;

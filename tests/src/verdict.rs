@@ -10,6 +10,7 @@ use landfall_testkit::history::{History, Report, check};
 
 use crate::books::Order;
 use crate::history::Event;
+use crate::remains::Remains;
 use crate::setup::GROUP;
 
 #[derive(Debug)]
@@ -25,10 +26,12 @@ pub struct Verdict {
     pub unanswered_committed: usize,
     /// Transactions that were rolled back.
     pub rolled_back: usize,
+    /// Where messages without effect stand.
+    pub remains: Remains,
 }
 
 impl Verdict {
-    pub fn new(events: &[Event], orders: &[Order], effects: &[Order]) -> Self {
+    pub fn new(events: &[Event], orders: &[Order], effects: &[Order], remains: Remains) -> Self {
         let committed: HashMap<MessageId, &Order> = orders.iter().map(|order| (order.message_id, order)).collect();
         let ends = ends(events);
         let mut history = History::new([GROUP]);
@@ -54,6 +57,7 @@ impl Verdict {
             unanswered: 0,
             unanswered_committed: 0,
             rolled_back: ends.values().filter(|end| matches!(end, Event::Failed { .. })).count(),
+            remains,
         };
         // When those without an answer ended is not known either, so they are told last: that orders them by their
         // number alone.
@@ -80,9 +84,9 @@ impl Verdict {
     ///
     /// With the whole account, unless everything is as if nobody had died.
     pub fn assert_nothing_is_wrong(&self) {
-        self.report.assert_clean();
-        assert!(self.contradicted.is_empty() && self.uneven.is_empty(), "{self:#?}");
-        assert!(self.report.ok > 0 && self.report.effects == self.report.ok, "{self:#?}");
+        assert!(self.report.is_clean(), "{self}");
+        assert!(self.contradicted.is_empty() && self.uneven.is_empty(), "{self}");
+        assert!(self.report.ok > 0 && self.report.effects == self.report.ok, "{self}");
     }
 }
 
@@ -108,13 +112,9 @@ fn uneven(effects: &[Order]) -> Vec<String> {
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { contradicted, uneven, unanswered, unanswered_committed, rolled_back, report } = self;
-        write!(
-            f,
-            "{rolled_back} rolled back, {unanswered} unanswered of which {unanswered_committed} were committed, \
-             {} contradicted, {} keys uneven\n{report}",
-            contradicted.len(),
-            uneven.len(),
-        )
+        let Self { contradicted, uneven, unanswered, unanswered_committed, rolled_back, report, remains } = self;
+        writeln!(f, "{rolled_back} rolled back; {unanswered} without an answer, {unanswered_committed} committed")?;
+        writeln!(f, "contradicted: {contradicted:?}; uneven: {uneven:?}")?;
+        write!(f, "{report}{remains}")
     }
 }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::failpoint::Failpoint;
 use crate::history::Event;
 use crate::life::{Death, Life, PATIENCE};
+use crate::remains::Remains;
 use crate::setup::{BrokerAddress, Role, Setup};
 use crate::verdict::Verdict;
 use crate::worker::Adapter;
@@ -29,6 +30,8 @@ pub struct World<D> {
     pub setup: Setup,
     /// What every worker said, in the order of their deaths.
     pub history: Vec<Event>,
+    /// What the last one wrote to stderr.
+    complaints: Vec<String>,
     program: PathBuf,
     /// Holds the log and SQLite's files; removed with the world.
     _folder: TempDir,
@@ -85,7 +88,14 @@ impl<D: Adapter> World<D> {
             failpoint: None,
             plant: None,
         };
-        Self { setup, history: Vec::new(), program: program.into(), _folder: folder, database: PhantomData }
+        Self {
+            setup,
+            history: Vec::new(),
+            complaints: Vec::new(),
+            program: program.into(),
+            _folder: folder,
+            database: PhantomData,
+        }
     }
 
     /// Starts a worker. Each gets its own seed, in the order in which they are started.
@@ -110,6 +120,7 @@ impl<D: Adapter> World<D> {
 
     pub fn bury(&mut self, death: Death) {
         self.history.extend(death.events);
+        self.complaints = death.complaints;
     }
 
     /// Stops a worker in good order.
@@ -164,9 +175,11 @@ impl<D: Adapter> World<D> {
         let (producer, consumer) = (self.producer().await, self.consumer().await);
         let orders = producer.orders().await.expect("the producer's database answers");
         let effects = consumer.effects().await.expect("the consumer's database answers");
+        let mut remains = Remains::look(&producer, &consumer).await.expect("both databases answer");
+        remains.complaints.clone_from(&self.complaints);
         producer.close().await;
         consumer.close().await;
-        Verdict::new(&self.history, &orders, &effects)
+        Verdict::new(&self.history, &orders, &effects, remains)
     }
 
     /// How many dead letters were redriven and have had their effect.

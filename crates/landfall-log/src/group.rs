@@ -78,11 +78,24 @@ impl Groups {
     pub(crate) fn offsets(&self, group: &GroupName, topic: &TopicName) -> Arc<Offsets> {
         let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let found = offsets.entry((group.clone(), topic.clone())).or_insert_with(|| {
-            let path = self.folder.join(group.as_str()).join(format!("{topic}.json"));
+            let path = path(&self.folder, group, topic);
             Arc::new(Offsets::new(group.clone(), topic.clone(), path, Vec::new()))
         });
         Arc::clone(found)
     }
+}
+
+/// How far `group` has come in `topic`, as it is written down under `folder`; empty if it never finished anything.
+pub(crate) fn saved(folder: &Path, group: &GroupName, topic: &TopicName) -> Result<Vec<u64>> {
+    let path = path(folder, group, topic);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(Document::read(&path)?.finished)
+}
+
+fn path(folder: &Path, group: &GroupName, topic: &TopicName) -> PathBuf {
+    folder.join(group.as_str()).join(format!("{topic}.json"))
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {

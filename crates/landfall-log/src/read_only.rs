@@ -9,19 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Error, ErrorKind, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
+use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
 use crate::durable::failed;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
 use crate::topic_reader::{collect, no_such_topic};
-use crate::{format, topic};
+use crate::{format, group, topic};
 
 /// A log's folder, for reading only.
 #[derive(Debug, Clone)]
 pub struct ReadOnlyLog {
     topics: PathBuf,
+    groups: PathBuf,
 }
 
 impl ReadOnlyLog {
@@ -29,7 +30,7 @@ impl ReadOnlyLog {
         if !format::check(folder)? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no log in the folder {}", folder.display())));
         }
-        Ok(Self { topics: folder.join("topics") })
+        Ok(Self { topics: folder.join("topics"), groups: folder.join("groups") })
     }
 
     /// Every topic, by name. Reads the last segment of each partition.
@@ -38,6 +39,18 @@ impl ReadOnlyLog {
         blocking(move || {
             let topics = topic::list(&folder)?;
             topics.into_iter().map(|(name, partitions)| info(&folder.join(name.as_str()), name, partitions)).collect()
+        })
+        .await
+    }
+
+    /// How many messages of `topic` the group has not finished, as far as its progress is saved.
+    pub async fn unfinished(&self, topic: &TopicName, group: &GroupName) -> Result<u64> {
+        let (folder, groups) = (self.topics.join(topic.as_str()), self.groups.clone());
+        let (topic, group) = (topic.clone(), group.clone());
+        blocking(move || {
+            let finished: u64 = group::saved(&groups, &group, &topic)?.iter().sum();
+            let Some(partitions) = topic::partition_count(&folder)? else { return Ok(0) };
+            Ok(info(&folder, topic, partitions)?.messages.saturating_sub(finished))
         })
         .await
     }

@@ -1,4 +1,29 @@
-//! Tools for tests around Landfall.
+//! Tools for tests around Landfall: real servers, conformance suites, a broker in memory, a judge, and real processes
+//! to kill. Landfall's own tests are built on them; most are just as useful in the tests of a service that uses it.
+//!
+//! | you want to | use |
+//! |---|---|
+//! | test code that publishes or consumes, without a server | [`MemoryBroker`], with a [`Fault`] on demand |
+//! | let several processes publish to one recording broker | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
+//! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
+//! | start, pause, stop and kill a real process | [`Process`] |
+//! | wait for a condition instead of sleeping | [`eventually`] |
+//! | have an empty PostgreSQL database, or a server to kill | [`servers`] |
+//! | prove that an adapter keeps the contract of its port | [`conformance`] |
+//!
+//! # Servers
+//!
+//! Tests never share a server with anybody. [`servers`] starts private ones from the programs on the machine, each
+//! with its own port and folder, and they are gone when the test process is, however it ended. A URL in the
+//! environment (`LANDFALL_TEST_POSTGRES_URL`) replaces the private one. Where there is no server a test says so with
+//! [`not_run`] and returns: it is then reported by name as not run.
+//!
+//! # A new adapter
+//!
+//! Implement [`conformance::database::DatabaseFixture`] or [`conformance::broker::BrokerFixture`] in one file under
+//! the adapter's `tests/`, call [`database_conformance!`] or [`broker_conformance!`], and every promise of the ports
+//! is a test of your crate. The suites are tested too: `tests/*_planted_bugs.rs` hold brokers and databases with one
+//! bug each, and name the cases that catch it.
 
 pub mod conformance;
 pub mod history;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use landfall_testkit::servers::{PostgresServer, fresh_postgres_database, postgres};
+use landfall_testkit::servers::{PostgresServer, fresh_postgres_database, private_postgres};
 use landfall_testkit::{Process, eventually};
 use sqlx::{Connection, PgConnection};
 
@@ -20,10 +20,7 @@ async fn every_call_gives_a_new_empty_database() {
 
 #[tokio::test]
 async fn what_was_committed_is_there_after_kill_9_and_restart() {
-    if postgres().await.is_none() {
-        return;
-    }
-    let server = PostgresServer::start().await.unwrap();
+    let Some(server) = private_postgres().await else { return };
     let url = server.fresh_database().await.unwrap();
     let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::query("CREATE TABLE kept AS SELECT 42 AS answer").execute(&mut connection).await.unwrap();
@@ -40,10 +37,7 @@ async fn what_was_committed_is_there_after_kill_9_and_restart() {
 
 #[tokio::test]
 async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
-    if postgres().await.is_none() {
-        return;
-    }
-    let server = PostgresServer::start().await.unwrap();
+    let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     server.pause().await.unwrap();
     let mut answer = tokio::spawn(async move { sqlx::query("SELECT 1").execute(&mut connection).await });
@@ -54,10 +48,7 @@ async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
 
 #[tokio::test]
 async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
-    if postgres().await.is_none() {
-        return;
-    }
-    let server = PostgresServer::start().await.unwrap();
+    let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
     let port = server.port();
@@ -83,7 +74,7 @@ const IS_VICTIM: &str = "LANDFALL_TESTKIT_IS_VICTIM";
 
 #[tokio::test]
 async fn a_server_does_not_outlive_a_killed_process() {
-    if postgres().await.is_none() {
+    if private_postgres().await.is_none() {
         return;
     }
     let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
@@ -101,4 +92,39 @@ async fn a_server_does_not_outlive_a_killed_process() {
         !is_listening && !std::path::Path::new(folder).parent().unwrap().exists()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_leaves_no_folder_either() {
+    let Some(server) = private_postgres().await else { return };
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
+    server.kill_9().await.unwrap();
+    assert!(std::path::Path::new(&folder).exists(), "it may be restarted");
+    drop(server);
+    assert!(!std::path::Path::new(&folder).parent().unwrap().exists());
+}
+
+#[tokio::test]
+async fn what_earlier_runs_left_on_a_borrowed_server_is_removed() {
+    let Some(server) = private_postgres().await else { return };
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    // A name as it was made in 2020.
+    let old = "landfall_test_0170000000007000800000000000abcd";
+    sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {old}"))).execute(&mut connection).await.unwrap();
+    let recent = server.fresh_database().await.unwrap();
+    let recent = recent.rsplit('/').next().unwrap();
+
+    let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "every_call_gives_a_new_empty_database"]);
+    command.env("LANDFALL_TEST_POSTGRES_URL", server.url("postgres"));
+    assert!(Process::spawn(command).unwrap().wait(Duration::from_secs(60)).await.unwrap().success());
+
+    let names: Vec<String> = sqlx::query_scalar("SELECT datname FROM pg_database WHERE datname LIKE 'landfall%'")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    assert!(!names.iter().any(|name| name == old), "{names:?}");
+    assert!(names.iter().any(|name| name == recent), "{names:?}");
+    assert_eq!(names.len(), 3, "the child made two more: {names:?}");
 }

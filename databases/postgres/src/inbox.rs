@@ -1,8 +1,8 @@
 //! The consumer's side: one transaction holds the inbox row, the handler's writes and nothing else.
 //!
-//! Live traffic and a redrive of the same key meet on one row of `held_key`. `admit` locks it before it queues a message
-//! behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So either the
-//! newcomer is queued and seen, or the key is free and the newcomer goes on after the effect of the last letter.
+//! Live traffic and a redrive of the same key meet on one row of `held_key`. `admit` locks it before it queues a
+//! message behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So
+//! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
     Admission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin, RedriveItem,

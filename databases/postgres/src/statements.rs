@@ -124,8 +124,8 @@ statements! {
         SELECT EXISTS (SELECT 1 FROM taken), EXISTS (SELECT 1 FROM held)",
     lock_held_key: "
         SELECT 1 FROM {p}held_key WHERE consumer_group = $1 AND topic = $2 AND key = $3 FOR UPDATE",
-    // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the key
-    // is free. Runs after `lock_held_key`, as a statement of its own that sees what was committed during the wait.
+    // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the
+    // key is free. Runs after `lock_held_key`, as a statement of its own that sees what was committed during the wait.
     hand_over_key: "
         WITH head AS (
             SELECT id FROM {p}dead_letter

@@ -18,6 +18,9 @@ that is now killed again and again, while messages arrive twice and some orders
 cannot be handled until somebody steps in. At the end everything is counted.
 ";
 
+/// What is wrong is said in so many sentences; a machine that is broken breaks thousands of things.
+const FINDINGS: usize = 20;
+
 /// Watch a shop survive crashes, duplicates and poison messages, and check its books at the end.
 ///
 /// Three services, each with a SQLite database of its own, send each other messages through the embedded log, all in
@@ -77,8 +80,11 @@ impl Demo {
 }
 
 fn print(account: &Account, json: bool, screen: &Screen) -> Result<()> {
-    for finding in &account.findings {
+    for finding in account.findings.iter().take(FINDINGS) {
         screen.say(&format!("  wrong: {finding}"));
+    }
+    if account.findings.len() > FINDINGS {
+        screen.say(&format!("  and {} more", account.findings.len() - FINDINGS));
     }
     let mut output = Output::new();
     if json {

@@ -1,5 +1,5 @@
-//! A broker in memory that several processes share: relays in child processes publish to one [`MemoryBroker`] in the
-//! test, which sees everything in the order in which it arrived.
+//! A broker in memory that several processes share: relays in child processes publish to one
+//! [`MemoryBroker`](crate::MemoryBroker) in the test, which sees everything in the order in which it arrived.
 //!
 //! ```text
 //!   relay process ── RemotePublisher ──┐

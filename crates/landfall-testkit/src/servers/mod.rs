@@ -4,4 +4,4 @@ mod account;
 mod postgres;
 mod watchdog;
 
-pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres};
+pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};

@@ -63,7 +63,8 @@ async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
 
     let mut settling = database.pool().begin().await.unwrap();
     let settled: Vec<i64> = sqlx::query_scalar(
-        "SELECT landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5], '{}', '{}', '{}', '{}', '{}', '{}')",
+        "SELECT landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5],
+            '{}', '{}', '{}', '{}', '{}', '{}')",
     )
     .bind(&lease.name.0)
     .bind(&lease.holder.0)

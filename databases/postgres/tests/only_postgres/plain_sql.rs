@@ -32,7 +32,8 @@ async fn the_default_id_is_a_uuid_of_version_7_with_the_time_in_it() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     let before = millis();
     let ids: Vec<Uuid> = sqlx::query_scalar(
-        "INSERT INTO landfall_outbox (topic, payload) SELECT 'orders', '' FROM generate_series(1, 200) RETURNING message_id",
+        "INSERT INTO landfall_outbox (topic, payload) SELECT 'orders', '' FROM generate_series(1, 200)
+         RETURNING message_id",
     )
     .fetch_all(database.pool())
     .await

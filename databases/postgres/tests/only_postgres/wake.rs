@@ -11,7 +11,8 @@ use crate::stage::{LONG, SOON, another, migrated};
 /// The server processes that listen on this database.
 async fn listeners(observer: &Postgres) -> Vec<i32> {
     sqlx::query_scalar(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'",
+        "SELECT pid FROM pg_stat_activity
+         WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'",
     )
     .fetch_all(observer.pool())
     .await

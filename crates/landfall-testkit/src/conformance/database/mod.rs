@@ -2,7 +2,7 @@
 //!
 //! An adapter writes one [`DatabaseFixture`] and one line:
 //!
-//! ```ignore
+//! ```text
 //! landfall_testkit::database_conformance!(SqliteFixture);
 //! ```
 //!
@@ -33,7 +33,7 @@ pub use fixture::{AuditRow, Connection, DatabaseFixture, Effect, WholeDatabase};
 pub use stage::Stage;
 
 /// What a case may take; one that hangs has failed.
-pub const CASE_LIMIT: Duration = Duration::from_secs(60);
+pub const CASE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one case on a database of its own. What the macro's tests call.
 pub async fn run<F: DatabaseFixture, C: AsyncFnOnce(Stage<F>)>(case: C) {

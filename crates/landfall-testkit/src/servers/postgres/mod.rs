@@ -1,25 +1,26 @@
 //! A private PostgreSQL server: made with `initdb` in a temporary folder, listening on 127.0.0.1 and a free port.
 //!
 //! Tests that only need a database call [`fresh_postgres_database`]; all of a process share one server. Tests that
-//! kill, pause or restart the server start one of their own with [`PostgresServer::start`].
+//! kill, pause or restart the server start one of their own with [`private_postgres`].
+
+mod database;
+mod setup;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result};
 use nix::sys::signal::Signal;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use tokio::sync::{Mutex, OnceCell};
+use sqlx::{Connection, PgConnection};
+use tokio::sync::Mutex;
+
+pub use database::{fresh_postgres_database, postgres, private_postgres};
 
 use super::account::{self, Account};
 use super::watchdog::Watchdog;
-use crate::not_run::{current_test, not_run};
 use crate::process::tree as process_tree;
 
-/// Names a server to use in place of a private one.
-const URL_VARIABLE: &str = "LANDFALL_TEST_POSTGRES_URL";
 const USER: &str = "landfall";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -56,7 +57,7 @@ impl PostgresServer {
     }
 
     pub async fn start_with(options: PostgresOptions) -> Result<Self> {
-        let binaries = find_binaries()?;
+        let binaries = setup::find_binaries()?;
         let folder = tempfile::Builder::new()
             .prefix("landfall-pg-")
             .tempdir()
@@ -66,7 +67,7 @@ impl PostgresServer {
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid))
                 .map_err(|error| unavailable("cannot hand the temporary folder to the server's user", error))?;
         }
-        initdb(&binaries, folder.path(), account).await?;
+        setup::initdb(&binaries, folder.path(), account).await?;
         // From here on the watchdog removes the folder. A free port may be taken before the server binds it, so a
         // server that ends at once is tried again on another port.
         let mut last = None;
@@ -103,7 +104,7 @@ impl PostgresServer {
 
     /// Makes a new, empty database and answers with its URL.
     pub async fn fresh_database(&self) -> Result<String> {
-        fresh_database(&self.url("postgres")).await
+        database::create(&self.url("postgres")).await
     }
 
     /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
@@ -188,93 +189,15 @@ impl PostgresServer {
     }
 }
 
-/// The server that all tests of this process share, started by the first who asks; `None`, with one line saying why,
-/// if there can be none. Tests that break the server start one of their own.
-pub async fn postgres() -> Option<&'static PostgresServer> {
-    static SHARED: OnceCell<std::result::Result<PostgresServer, String>> = OnceCell::const_new();
-    match SHARED.get_or_init(async || PostgresServer::start().await.map_err(|error| error.to_string())).await {
-        Ok(server) => Some(server),
-        Err(why) => {
-            not_run(&current_test(), why);
-            None
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // While the server is down there is no watchdog that would do it.
+        if self.running.get_mut().is_none()
+            && let Err(error) = std::fs::remove_dir_all(&self.folder)
+        {
+            tracing::warn!(error = %error, "the folder of a PostgreSQL test server was not removed");
         }
     }
-}
-
-/// The URL of a new, empty database: on the server named by `LANDFALL_TEST_POSTGRES_URL`, else on the shared private
-/// one. `None`, with one line saying why, if there is no server: the test returns early and counts as not run.
-pub async fn fresh_postgres_database() -> Option<String> {
-    let base = match std::env::var(URL_VARIABLE) {
-        Ok(url) => url,
-        Err(_) => postgres().await?.url("postgres"),
-    };
-    match fresh_database(&base).await {
-        Ok(url) => Some(url),
-        Err(error) => {
-            not_run(&current_test(), &error.to_string());
-            None
-        }
-    }
-}
-
-async fn fresh_database(base: &str) -> Result<String> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = format!("landfall_test_{}_{}", uuid::Uuid::now_v7().simple(), COUNTER.fetch_add(1, Ordering::Relaxed));
-    let failed = |error| unavailable("cannot create a database on the PostgreSQL test server", error);
-    let mut connection = PgConnection::connect(base).await.map_err(failed)?;
-    // Not from template1, which somebody's own server may have filled.
-    let statement = format!("CREATE DATABASE {name} TEMPLATE template0");
-    sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.map_err(failed)?;
-    connection.close().await.map_err(failed)?;
-    Ok(with_database(base, &name))
-}
-
-/// `url` with its database replaced and its parameters kept.
-fn with_database(url: &str, name: &str) -> String {
-    let (address, parameters) = url.split_once('?').map_or((url, None), |(address, rest)| (address, Some(rest)));
-    let authority = address.find("://").map_or(0, |scheme| scheme + 3);
-    let end = address[authority..].find('/').map_or(address.len(), |slash| authority + slash);
-    match parameters {
-        Some(parameters) => format!("{}/{name}?{parameters}", &address[..end]),
-        None => format!("{}/{name}", &address[..end]),
-    }
-}
-
-/// The folder of `initdb` and `postgres`: the newest of Debian's, which keeps them out of `PATH`, else from `PATH`.
-fn find_binaries() -> Result<PathBuf> {
-    let mut versioned: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin")))
-        })
-        .collect();
-    versioned.sort();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = versioned.into_iter().rev().map(|(_, folder)| folder).chain(std::env::split_paths(&path));
-    folders.into_iter().find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file()).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("no PostgreSQL server is installed (initdb and postgres); run scripts/services or set {URL_VARIABLE}"),
-        )
-    })
-}
-
-async fn initdb(binaries: &Path, folder: &Path, account: Option<Account>) -> Result<()> {
-    let mut command = tokio::process::Command::new(binaries.join("initdb"));
-    command.arg("-D").arg(folder.join("data")).current_dir(folder);
-    // Nothing in here needs to survive a power cut before the first start, so initdb need not sync.
-    command.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER]);
-    if let Some(account) = account {
-        command.uid(account.uid).gid(account.gid);
-    }
-    let output = command.output().await.map_err(|error| unavailable("cannot run initdb", error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("initdb failed: {why}")))
 }
 
 fn free_port() -> Result<u16> {
@@ -292,20 +215,4 @@ fn tail(log: &Path) -> String {
 
 fn unavailable(text: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::Unavailable, text).with_source(source)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_keeps_everything_but_its_database() {
-        for (url, expected) in [
-            ("postgres://u:p@h:1/x", "postgres://u:p@h:1/new"),
-            ("postgres://h", "postgres://h/new"),
-            ("postgres://h/x?sslmode=require", "postgres://h/new?sslmode=require"),
-        ] {
-            assert_eq!(with_database(url, "new"), expected);
-        }
-    }
 }

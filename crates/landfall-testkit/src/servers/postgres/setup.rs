@@ -1,0 +1,45 @@
+//! Finding PostgreSQL's programs, and making the folder that a server runs on.
+
+use std::path::{Path, PathBuf};
+
+use landfall_core::{Error, ErrorKind, Result};
+
+use super::database::URL_VARIABLE;
+use super::{USER, unavailable};
+use crate::servers::account::Account;
+
+/// The folder of `initdb` and `postgres`: the newest of Debian's, which keeps them out of `PATH`, else from `PATH`.
+pub(super) fn find_binaries() -> Result<PathBuf> {
+    let mut versioned: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin")))
+        })
+        .collect();
+    versioned.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = versioned.into_iter().rev().map(|(_, folder)| folder).chain(std::env::split_paths(&path));
+    let is_complete = |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    folders.into_iter().find(is_complete).ok_or_else(|| {
+        let text = format!("no PostgreSQL server is installed; run scripts/services or set {URL_VARIABLE}");
+        Error::new(ErrorKind::Unavailable, text)
+    })
+}
+
+pub(super) async fn initdb(binaries: &Path, folder: &Path, account: Option<Account>) -> Result<()> {
+    let mut command = tokio::process::Command::new(binaries.join("initdb"));
+    command.arg("-D").arg(folder.join("data")).current_dir(folder);
+    // Nothing in here needs to survive a power cut before the first start, so initdb need not sync.
+    command.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER]);
+    if let Some(account) = account {
+        command.uid(account.uid).gid(account.gid);
+    }
+    let output = command.output().await.map_err(|error| unavailable("cannot run initdb", error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("initdb failed: {why}")))
+}
