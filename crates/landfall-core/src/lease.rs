@@ -16,7 +16,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What is leased, such as `outbox/3` (shard 3 of the outbox) or `relay/<holder>` (a relay that is alive).
+/// What is leased, such as `outbox/3` (shard 3 of the outbox) or `relay/0` (a relay that is alive).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LeaseName(pub String);
 

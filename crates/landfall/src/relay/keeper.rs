@@ -1,7 +1,8 @@
 //! Keeps a fair share of the shards leased: each relay that is alive holds about as many as the others.
 //!
-//! A relay says that it is alive by the lease `relay/<holder>`. Shards are taken when they are free, and given back
-//! when there are more relays than before; nobody coordinates anybody.
+//! A relay says that it is alive by a lease of its own: the first free one of `relay/0`, `relay/1`…, so that the table
+//! never has more of these than there were relays at the same time. Shards are taken when they are free, and given
+//! back when there are more relays than before; nobody coordinates anybody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,18 +44,20 @@ impl Keeper {
     pub(super) async fn run(self, stop: CancellationToken) {
         // Often enough to renew twice before a lease ends, and to take over a dead relay's shards within a second.
         let interval = (self.ttl / 3).min(Duration::from_secs(1));
-        let alive = LeaseName(format!("{ALIVE}{}", self.holder));
+        let mut seat = 0;
         while !stop.is_cancelled() {
-            if let Err(error) = self.keep(&alive).await {
+            if let Err(error) = self.keep(&mut seat).await {
                 tracing::warn!(%error, "leases cannot be renewed; what is held ends by itself");
             }
             tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => {} }
         }
-        self.give_back(&alive).await;
+        self.give_back(seat).await;
     }
 
-    async fn keep(&self, alive: &LeaseName) -> Result<()> {
-        self.leases.acquire(alive, &self.holder, self.ttl).await?;
+    async fn keep(&self, seat: &mut u32) -> Result<()> {
+        while self.leases.acquire(&alive(*seat), &self.holder, self.ttl).await?.is_none() {
+            *seat += 1;
+        }
         let mut held = self.held.borrow().clone();
         if !held.is_empty() {
             held = self.leases.renew(&held, self.ttl).await?;
@@ -99,15 +102,19 @@ impl Keeper {
         self.leases.release(&surplus).await
     }
 
-    async fn give_back(&self, alive: &LeaseName) {
+    async fn give_back(&self, seat: u32) {
         let _after_the_last_pass = self.working.lock().await;
         let mut held = self.held.send_replace(Vec::new());
         // Only to learn the epoch of the sign of life, which is released with the shards.
-        if let Ok(Some(lease)) = self.leases.acquire(alive, &self.holder, self.ttl).await {
+        if let Ok(Some(lease)) = self.leases.acquire(&alive(seat), &self.holder, self.ttl).await {
             held.push(lease);
         }
         if let Err(error) = self.leases.release(&held).await {
             tracing::warn!(%error, "leases could not be given back; they end by themselves");
         }
     }
+}
+
+fn alive(seat: u32) -> LeaseName {
+    LeaseName(format!("{ALIVE}{seat}"))
 }
