@@ -24,8 +24,8 @@ use commands::Command;
 
 /// Every message lands. Once.
 ///
-/// A transactional outbox, a relay that keeps the order per key, and dead letters that can be put back. Start with
-/// `landfall serve`: it needs nothing but this folder.
+/// A transactional outbox, a relay that keeps the order per key, and dead letters that can be put back. See it with
+/// `landfall demo`, then start with `landfall serve`: it needs nothing but this folder.
 #[derive(Debug, Parser)]
 #[command(name = "landfall", version, arg_required_else_help = true)]
 struct Arguments {
