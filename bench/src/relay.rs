@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::Result;
-use crate::bare::{Bare, Table};
+use crate::bare::{BATCH, Bare, Table};
 use crate::contest::{self, Contestant, Pace, Turn, ensure_equal};
 use crate::table::{Row, rate_rows};
 
@@ -184,7 +184,7 @@ impl<D: Bare> Contestant for Select<'_, D> {
         let mut operations = 0;
         while started.elapsed() < length {
             let read = self.database.select().await?;
-            ensure_equal("rows read at a time", read, crate::bare::BATCH as u64)?;
+            ensure_equal("rows read at a time", read, BATCH)?;
             operations += read;
         }
         let elapsed = started.elapsed();

@@ -11,7 +11,7 @@ use landfall::{Inbox, Leases, Message, OutboxQueue, OutboxWriter};
 use crate::Result;
 
 /// Rows claimed, deleted or selected at a time; the relay's own default.
-pub(crate) const BATCH: i64 = 500;
+pub(crate) const BATCH: u64 = 500;
 /// Connections of a pool: one for each concurrent handler, and some for whoever works beside them.
 const CONNECTIONS: u32 = 20;
 

@@ -4,7 +4,7 @@ use landfall::sqlite::{Options, Sqlite};
 use landfall::{Message, Schema};
 use sqlx::{Executor, SqliteConnection};
 
-use super::{BATCH, Bare, CONNECTIONS, Table};
+use super::{Bare, CONNECTIONS, Table};
 use crate::Result;
 use crate::workload::{GROUP, KEYS, PAYLOAD_BYTES, TOPIC};
 
@@ -61,16 +61,16 @@ impl Bare for Sqlite {
     }
 
     async fn claim_and_delete(&self) -> Result<u64> {
-        let claim = "DELETE FROM landfall_outbox WHERE id IN (SELECT id FROM landfall_outbox ORDER BY id LIMIT ?1)
+        let claim = "DELETE FROM landfall_outbox WHERE id IN (SELECT id FROM landfall_outbox ORDER BY id LIMIT 500)
             RETURNING id, attempts, message_id, topic, key, sequence, kind, mode, headers, created_at, payload";
-        let rows = sqlx::query(claim).bind(BATCH).fetch_all(self.pool()).await?;
+        let rows = sqlx::query(claim).fetch_all(self.pool()).await?;
         Ok(rows.len() as u64)
     }
 
     async fn select(&self) -> Result<u64> {
         let select = "SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers, created_at, payload
-            FROM landfall_outbox ORDER BY id LIMIT ?1";
-        let rows = sqlx::query(select).bind(BATCH).fetch_all(self.pool()).await?;
+            FROM landfall_outbox ORDER BY id LIMIT 500";
+        let rows = sqlx::query(select).fetch_all(self.pool()).await?;
         Ok(rows.len() as u64)
     }
 

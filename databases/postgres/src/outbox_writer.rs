@@ -14,6 +14,9 @@ impl OutboxWriter for Postgres {
         for message in messages {
             self.inner.limits.check(message)?;
         }
+        if let [message] = messages {
+            return self.insert_one(connection, message).await;
+        }
         for chunk in messages.chunks(ROWS_PER_STATEMENT) {
             self.insert(connection, chunk).await?;
         }
@@ -26,6 +29,23 @@ impl OutboxWriter for Postgres {
 }
 
 impl Postgres {
+    async fn insert_one(&self, connection: &mut PgConnection, message: &Message) -> Result<()> {
+        sqlx::query(self.statements().enqueue_one.text())
+            .bind(message.id.as_uuid())
+            .bind(message.topic.as_str())
+            .bind(message.key.as_ref().map(|key| key.as_str()))
+            .bind(message.sequence)
+            .bind(message.kind.as_str())
+            .bind(message.mode.as_str())
+            .bind(message.headers.to_json())
+            .bind(&message.payload[..])
+            .bind(Moment(message.time))
+            .execute(connection)
+            .await
+            .map_err(self.could_not("put a message into the outbox"))?;
+        Ok(())
+    }
+
     async fn insert(&self, connection: &mut PgConnection, messages: &[Message]) -> Result<()> {
         fn column<'a, T>(messages: &'a [Message], value: impl Fn(&'a Message) -> T) -> Vec<T> {
             messages.iter().map(value).collect()

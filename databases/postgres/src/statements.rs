@@ -46,7 +46,11 @@ macro_rules! statements {
 }
 
 statements! {
-    // The outbox. Ids are given out in the order of the arrays.
+    // The outbox. One message is the usual case, and arrays cost it a fifth of the inserts per second.
+    enqueue_one: "
+        INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9)",
+    // Ids are given out in the order of the arrays.
     enqueue: "
         INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
         SELECT message_id, topic, key, sequence, kind, mode, headers::jsonb, payload, created_at
