@@ -2,6 +2,8 @@
 //!
 //! The same worlds, the same kills, the same judge as everywhere else. Each of the four bugs breaks one promise.
 
+use std::time::Duration;
+
 use landfall_system_tests::{Failpoint, Plant, Role, World};
 
 use crate::WORLD;
@@ -10,6 +12,8 @@ use crate::WORLD;
 async fn an_early_acknowledgement_is_found_to_lose_messages() {
     let mut world = World::sqlite(WORLD, 11).await;
     world.setup.plant = Some(Plant::AcknowledgeEarly);
+    // It will come to that.
+    world.standstill = Duration::from_secs(3);
     // What the first one writes is waiting when the second begins to consume, so that it receives many at a time.
     world.setup.writes = Some(40);
     world.setup.roles = vec![Role::Write, Role::Relay];

@@ -40,6 +40,10 @@ pub trait Books: Database {
 
     /// The effects that are committed, in the order in which they happened.
     fn effects(&self) -> impl Future<Output = Result<Vec<Order>>> + Send;
+
+    /// How many there are of each.
+    fn count_orders(&self) -> impl Future<Output = Result<i64>> + Send;
+    fn count_effects(&self) -> impl Future<Output = Result<i64>> + Send;
 }
 
 macro_rules! books {
@@ -102,6 +106,14 @@ macro_rules! books {
                 let statement = "SELECT key, sequence, message_id FROM effects ORDER BY ordinal";
                 let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
                 rows.into_iter().map(order).collect()
+            }
+
+            async fn count_orders(&self) -> Result<i64> {
+                sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(self.pool()).await.map_err(failed)
+            }
+
+            async fn count_effects(&self) -> Result<i64> {
+                sqlx::query_scalar("SELECT count(*) FROM effects").fetch_one(self.pool()).await.map_err(failed)
             }
         }
     };

@@ -19,10 +19,11 @@ pub enum Temper {
 impl Temper {
     const ALL: [Temper; 3] = [Temper::Plain, Temper::Flaky, Temper::Poison];
 
+    /// Few are poison: what waits behind a redriven one is handled one at a time, and must not come in faster.
     pub fn pick(random: &mut impl Rng, trouble: bool) -> Self {
-        match random.random_range(0..40) {
+        match random.random_range(0..100) {
             0 if trouble => Temper::Poison,
-            1 | 2 if trouble => Temper::Flaky,
+            1..=5 if trouble => Temper::Flaky,
             _ => Temper::Plain,
         }
     }
