@@ -19,7 +19,7 @@ pub enum Temper {
 impl Temper {
     const ALL: [Temper; 3] = [Temper::Plain, Temper::Flaky, Temper::Poison];
 
-    /// Few are poison: what waits behind a redriven one is handled one at a time, and must not come in faster.
+    /// Few are poison: while a key is held its messages are handled as dead letters, and must not come in faster.
     pub fn pick(random: &mut impl Rng, trouble: bool) -> Self {
         match random.random_range(0..100) {
             0 if trouble => Temper::Poison,

@@ -39,10 +39,14 @@ pub trait Inbox: Database {
     /// Locks and returns the next dead letter of `group` that is to be handled now: one a person redrove, or one
     /// that waited behind another which is done. Per topic and key the oldest first, and never one whose
     /// predecessor is still parked or being handled elsewhere. `None` when there is nothing to do.
+    ///
+    /// `resting` are passed over: they failed a moment ago and the caller wants to wait before it tries them again.
+    /// What is behind them waits with them.
     fn next_redriven(
         &self,
         connection: &mut Self::Connection,
         group: &GroupName,
+        resting: &[DeadLetterId],
     ) -> impl Future<Output = Result<Option<RedriveItem>>> + Send;
 
     /// The handler dealt with it in this transaction: done. The last one of its key lets live traffic through again.

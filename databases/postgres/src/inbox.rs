@@ -71,9 +71,15 @@ impl Inbox for Postgres {
         sqlx::Row::try_get(&row, 0).map_err(self.could_not("park a message"))
     }
 
-    async fn next_redriven(&self, connection: &mut PgConnection, group: &GroupName) -> Result<Option<RedriveItem>> {
+    async fn next_redriven(
+        &self,
+        connection: &mut PgConnection,
+        group: &GroupName,
+        resting: &[DeadLetterId],
+    ) -> Result<Option<RedriveItem>> {
         let row = sqlx::query(self.statements().next_redriven.text())
             .bind(group.as_str())
+            .bind(resting)
             .fetch_optional(connection)
             .await
             .map_err(self.could_not("look for a redriven message"))?;

@@ -168,7 +168,7 @@ statements! {
     next_redriven: "
         SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
         FROM {p}dead_letter letter
-        WHERE consumer_group = $1 AND due IS NOT NULL AND status IN ('redriving', 'waiting')
+        WHERE consumer_group = $1 AND due IS NOT NULL AND status IN ('redriving', 'waiting') AND id <> ALL ($2)
           AND (key IS NULL OR NOT EXISTS (
             SELECT 1 FROM {p}dead_letter earlier
             WHERE earlier.consumer_group = letter.consumer_group AND earlier.topic = letter.topic

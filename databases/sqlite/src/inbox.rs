@@ -9,7 +9,7 @@ use landfall_core::{
 };
 use sqlx::{Row, SqlStr, SqliteConnection};
 
-use crate::{Sqlite, row};
+use crate::{Sqlite, dead_letter, row};
 
 impl Inbox for Sqlite {
     async fn admit(
@@ -76,9 +76,15 @@ impl Inbox for Sqlite {
         Ok(id)
     }
 
-    async fn next_redriven(&self, connection: &mut SqliteConnection, group: &GroupName) -> Result<Option<RedriveItem>> {
+    async fn next_redriven(
+        &self,
+        connection: &mut SqliteConnection,
+        group: &GroupName,
+        resting: &[DeadLetterId],
+    ) -> Result<Option<RedriveItem>> {
         let found = sqlx::query(self.statements().next_redriven.clone())
             .bind(group.as_str())
+            .bind(dead_letter::id_list(resting))
             .fetch_optional(connection)
             .await
             .map_err(self.cannot("look for a redriven message"))?;

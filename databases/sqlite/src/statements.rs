@@ -128,7 +128,8 @@ statements! {
             attempts = excluded.attempts, last_attempt = {{now}}
         RETURNING id");
     next_redriven = "SELECT d.id, d.attempts, {message} FROM {p}dead_letter d
-        WHERE d.consumer_group = ?1 AND d.status IN ('redriving', 'waiting') AND NOT EXISTS (
+        WHERE d.consumer_group = ?1 AND d.status IN ('redriving', 'waiting')
+        AND d.id NOT IN (SELECT value FROM json_each(?2)) AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter e
             WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
                 AND e.status <> 'done')

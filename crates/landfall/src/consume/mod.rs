@@ -47,6 +47,8 @@ pub struct Options {
     pub backoff: Backoff,
     /// How often to look for dead letters that a person redrove.
     pub redrive_poll: Duration,
+    /// Redriven dead letters that are handled at the same time, each of another key.
+    pub redrive_concurrency: usize,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             max_in_flight: 256,
             backoff: Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 },
             redrive_poll: Duration::from_millis(500),
+            redrive_concurrency: 4,
         }
     }
 }
@@ -81,7 +84,7 @@ impl<D: Inbox, H: Handler<D>> Consumer<D, H> {
     /// damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
-        let redrive = tokio::spawn(redrive::drain(self.attempts.clone(), self.options.redrive_poll, stop.clone()));
+        let redrive = tokio::spawn(redrive::drain(self.attempts.clone(), self.options.clone(), stop.clone()));
         let result = loop {
             match self.consume(&stop).await {
                 Err(error) if error.is_temporary() => {

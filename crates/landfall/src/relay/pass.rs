@@ -31,10 +31,10 @@ impl Pass<'_> {
             return Ok(Progress::Idle);
         }
         let entries = self.queue.next(leases, self.options.batch).await?;
-        fail::fail_point!("relay.after-claim");
         if entries.is_empty() {
             return Ok(Progress::Idle);
         }
+        fail::fail_point!("relay.after-claim");
         let (entries, unpublishable) = self.sort(entries);
         if !unpublishable.is_empty() {
             // They are parked before anything else goes out: their successors must find the key held.

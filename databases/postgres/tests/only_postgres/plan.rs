@@ -116,7 +116,7 @@ async fn letters_that_wait_are_not_read_to_find_one_that_is_due() {
     let read = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint FROM pg_stat_xact_user_tables
                 WHERE relname = 'landfall_dead_letter'";
     let before: i64 = sqlx::query_scalar(read).fetch_one(&mut *connection).await.unwrap();
-    let item = database.next_redriven(&mut connection, &GroupName::new("stock").unwrap()).await.unwrap().unwrap();
+    let item = database.next_redriven(&mut connection, &GroupName::new("stock").unwrap(), &[]).await.unwrap().unwrap();
     let after: i64 = sqlx::query_scalar(read).fetch_one(&mut *connection).await.unwrap();
     assert_eq!(item.message.key.unwrap().as_str(), "cold");
     assert!(after - before < 10, "{} letters were read to find one", after - before);

@@ -55,7 +55,7 @@ async fn drain(database: Postgres, count: i64) {
     for attempt in 1.. {
         database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
         let mut transaction = database.begin().await.unwrap();
-        if let Some(item) = database.next_redriven(&mut transaction, &stock()).await.unwrap() {
+        if let Some(item) = database.next_redriven(&mut transaction, &stock(), &[]).await.unwrap() {
             if attempt % 5 == 0 {
                 database.park_redriven(&mut transaction, &item, &failure()).await.unwrap();
             } else {
@@ -181,7 +181,7 @@ async fn a_dead_letter_that_is_done_cannot_be_completed_again() {
     database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
 
     let mut transaction = database.begin().await.unwrap();
-    let item = database.next_redriven(&mut transaction, &stock()).await.unwrap().unwrap();
+    let item = database.next_redriven(&mut transaction, &stock(), &[]).await.unwrap().unwrap();
     database.complete_redriven(&mut transaction, &item).await.unwrap();
     let error = database.complete_redriven(&mut transaction, &item).await.unwrap_err();
     assert_eq!(error.kind(), landfall_core::ErrorKind::Conflict, "{error}");

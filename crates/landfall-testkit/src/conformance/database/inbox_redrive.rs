@@ -61,7 +61,7 @@ pub async fn a_rolled_back_drain_is_done_again<F: DatabaseFixture>(stage: Stage<
     stage.park_with_successors(&stock, &messages).await;
     stage.redrive(&messages[0]).await;
     let mut transaction = stage.database.begin().await.unwrap();
-    let item = stage.database.next_redriven(&mut transaction, &stock).await.unwrap().unwrap();
+    let item = stage.database.next_redriven(&mut transaction, &stock, &[]).await.unwrap().unwrap();
     stage.fixture.insert_effect(&mut transaction, &(&item.message).into()).await;
     stage.database.complete_redriven(&mut transaction, &item).await.unwrap();
     drop(transaction);
@@ -73,6 +73,21 @@ pub async fn a_rolled_back_drain_is_done_again<F: DatabaseFixture>(stage: Stage<
     .await;
     assert_eq!(stage.drain(&stock).await, ids(&messages[1..]));
     assert_eq!(stage.effects().await.len(), 2);
+}
+
+pub async fn a_resting_message_holds_its_key_and_no_other<F: DatabaseFixture>(stage: Stage<F>) {
+    let (stock, first, second) = (group("stock"), series("a", 2), series("b", 2));
+    stage.park_with_successors(&stock, &first).await;
+    stage.park_with_successors(&stock, &second).await;
+    stage.redrive(&first[0]).await;
+    stage.redrive(&second[0]).await;
+    let resting = [stage.letter(&first[0]).await.id];
+    let mut transaction = stage.database.begin().await.unwrap();
+    let item = stage.database.next_redriven(&mut transaction, &stock, &resting).await.unwrap().unwrap();
+    assert_eq!(item.message.id, second[0].id);
+    let resting = [resting[0], item.id];
+    let none = stage.database.next_redriven(&mut transaction, &stock, &resting).await.unwrap();
+    assert!(none.is_none(), "what is behind a resting message waits with it: {none:?}");
 }
 
 pub async fn a_successor_that_fails_holds_those_behind_it<F: DatabaseFixture>(stage: Stage<F>) {

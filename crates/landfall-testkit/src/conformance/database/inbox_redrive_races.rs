@@ -54,7 +54,7 @@ pub async fn a_successor_waits_for_a_handler_elsewhere<F: DatabaseFixture>(stage
     stage.park_with_successors(&stock, &messages).await;
     stage.redrive(&messages[0]).await;
     let mut elsewhere = stage.database.begin().await.unwrap();
-    let item = stage.database.next_redriven(&mut elsewhere, &stock).await.unwrap().unwrap();
+    let item = stage.database.next_redriven(&mut elsewhere, &stock, &[]).await.unwrap().unwrap();
     assert_eq!(item.message.id, messages[0].id);
 
     let meanwhile = tokio::time::timeout(SOON, stage.drain_one(&stock)).await.expect("nobody waits for a handler");
@@ -74,7 +74,7 @@ pub async fn live_traffic_that_meets_the_end_of_a_drain_is_not_stuck<F: Database
     stage.park(&stock, &messages[0]).await;
     stage.redrive(&messages[0]).await;
     let mut drain = stage.database.begin().await.unwrap();
-    let item = stage.database.next_redriven(&mut drain, &stock).await.unwrap().unwrap();
+    let item = stage.database.next_redriven(&mut drain, &stock, &[]).await.unwrap().unwrap();
     stage.fixture.insert_effect(&mut drain, &(&item.message).into()).await;
     stage.database.complete_redriven(&mut drain, &item).await.unwrap();
 

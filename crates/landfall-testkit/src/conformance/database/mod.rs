@@ -123,6 +123,7 @@ macro_rules! database_conformance {
                 live_traffic_queues_behind_a_drain,
                 failing_again_parks_again_with_successors_behind,
                 a_rolled_back_drain_is_done_again,
+                a_resting_message_holds_its_key_and_no_other,
                 a_successor_that_fails_holds_those_behind_it,
                 what_is_done_cannot_be_parked_again,
                 messages_without_a_key_are_redriven_apart,

@@ -134,7 +134,8 @@ impl<F: DatabaseFixture> Stage<F> {
     /// Takes the next redriven message and fails.
     pub(super) async fn fail_one(&self, group: &GroupName) -> RedriveItem {
         let mut transaction = self.database.begin().await.unwrap();
-        let item = self.database.next_redriven(&mut transaction, group).await.unwrap().expect("something to handle");
+        let item =
+            self.database.next_redriven(&mut transaction, group, &[]).await.unwrap().expect("something to handle");
         self.database.park_redriven(&mut transaction, &item, &failure()).await.unwrap();
         self.database.commit(transaction).await.unwrap();
         item
@@ -167,7 +168,7 @@ pub(super) async fn drain_one<F: DatabaseFixture>(
     group: &GroupName,
 ) -> Option<RedriveItem> {
     let mut transaction = database.begin().await.unwrap();
-    let item = database.next_redriven(&mut transaction, group).await.unwrap()?;
+    let item = database.next_redriven(&mut transaction, group, &[]).await.unwrap()?;
     fixture.insert_effect(&mut transaction, &(&item.message).into()).await;
     database.complete_redriven(&mut transaction, &item).await.unwrap();
     database.commit(transaction).await.unwrap();
