@@ -1,7 +1,6 @@
 //! Writes batches to the end of one partition. Only the writer's thread has appenders.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use landfall_core::Result;
 
 use crate::batch::{self, BatchHeader};
 use crate::cursor::Extents;
+use crate::disk::{Access, File};
 use crate::durable::failed;
 use crate::options::Options;
 use crate::partition::{Partition, Synced};
@@ -40,7 +40,7 @@ pub(crate) struct Appender {
 
 #[derive(Debug)]
 struct OpenSegment {
-    file: File,
+    file: Arc<dyn File>,
     path: PathBuf,
     salt: u32,
     extent: Extent,
@@ -132,7 +132,7 @@ impl Appender {
 
 impl OpenSegment {
     fn create(partition: &Partition, header: &SegmentHeader) -> Result<Self> {
-        let file = header.create(partition.directory())?;
+        let file = header.create(partition.disk(), partition.directory())?;
         let path = segment::path(partition.directory(), header.base_offset);
         let extent = Extent { base_offset: header.base_offset, bytes: segment::HEADER_BYTES as u64 };
         Ok(Self { file, path, salt: header.salt, extent })
@@ -140,19 +140,21 @@ impl OpenSegment {
 
     fn open(partition: &Partition, extent: Extent) -> Result<Self> {
         let path = segment::path(partition.directory(), extent.base_offset);
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed("open", &path))?;
-        let header = SegmentHeader::read(&file, &path, partition.partition(), extent.base_offset)?;
-        file.seek(SeekFrom::Start(extent.bytes)).map_err(failed("position", &path))?;
+        let file = partition.disk().open(&path, Access::Write).map_err(failed("open", &path))?;
+        let header = SegmentHeader::read(&*file, &path, partition.partition(), extent.base_offset)?;
         Ok(Self { file, path, salt: header.salt, extent })
     }
 
     fn write(&mut self, header: &BatchHeader, parts: &[&mut Part]) -> Result<()> {
         let records = || parts.iter().map(|part| part.records.as_slice());
         let header_bytes = header.encode(self.salt, records());
-        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(1 + parts.len());
-        slices.push(IoSlice::new(&header_bytes));
-        slices.extend(records().map(IoSlice::new));
-        write_all(&mut self.file, &mut slices).map_err(failed("write to", &self.path))?;
+        let mut bytes = header_bytes.to_vec();
+        records().for_each(|records| bytes.extend_from_slice(records));
+        let written = || -> io::Result<()> {
+            fail::fail_point!("landfall-log::write", |_| Err(io::Error::other("a failpoint said so")));
+            self.file.write_at(&bytes, self.extent.bytes)
+        };
+        written().map_err(failed("write to", &self.path))?;
         self.extent.bytes += header.total_bytes() as u64;
         Ok(())
     }
@@ -161,20 +163,6 @@ impl OpenSegment {
         fail::fail_point!("landfall-log::sync", |_| {
             Err(failed("sync", &self.path)(io::Error::other("a failpoint said so")))
         });
-        self.file.sync_data().map_err(failed("sync", &self.path))
+        self.file.sync().map_err(failed("sync", &self.path))
     }
-}
-
-/// Writes all of `slices`, gathered, so that the payloads are not copied together first.
-fn write_all(file: &mut File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    fail::fail_point!("landfall-log::write", |_| Err(io::Error::other("a failpoint said so")));
-    while !slices.is_empty() {
-        match file.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

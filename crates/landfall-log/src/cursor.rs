@@ -7,12 +7,15 @@ use std::sync::Arc;
 use landfall_core::Result;
 
 use crate::batch::Batch;
+use crate::disk::Disk;
 use crate::reader::{CHUNK_BYTES, Found, SegmentReader};
 use crate::record::Record;
 use crate::segment::Extent;
 
 /// Where a partition's records are, as far as they may be read now.
 pub(crate) trait Extents: fmt::Debug + Send + Sync {
+    fn disk(&self) -> &dyn Disk;
+
     fn partition(&self) -> u32;
 
     fn directory(&self) -> &Path;
@@ -122,7 +125,8 @@ impl Cursor {
         if is_current && let Some(segment) = self.segment.take() {
             return Ok(self.segment.insert(segment));
         }
-        let segment = SegmentReader::open(self.extents.directory(), self.extents.partition(), base_offset)?;
+        let segment =
+            SegmentReader::open(self.extents.disk(), self.extents.directory(), self.extents.partition(), base_offset)?;
         Ok(self.segment.insert(segment))
     }
 }

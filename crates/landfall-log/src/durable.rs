@@ -1,51 +1,90 @@
 //! Changes to folders that survive a power cut, and how a failed file operation is told.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use landfall_core::{Error, ErrorKind, Result};
+
+use crate::disk::{self, Access, Disk};
 
 /// The name of an unfinished file. Nothing else in any of our folders is called so.
 pub(crate) const UNFINISHED: &str = "new";
 
 /// Puts `content` at `path` as a whole or not at all: a crash leaves the old file, the new one, or an unfinished
 /// one that nobody reads.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> {
     let directory = parent(path)?;
     let unfinished = directory.join(UNFINISHED);
     let write = || -> io::Result<()> {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
+        let file = disk.open(&unfinished, Access::Create)?;
+        file.write_at(content, 0)?;
+        file.sync()?;
+        disk.rename(&unfinished, path)
     };
     write().map_err(failed("write", path))?;
-    sync_directory(directory)
+    sync_directory(disk, directory)
+}
+
+/// Everything in the file at `path`; `None` if there is no such file.
+pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = disk.open(path, Access::Read)?;
+        disk::read(&*file, 0, file.length()? as usize)
+    };
+    match read() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
+/// The names in the folder at `path`, in order; none if it is no folder.
+pub(crate) fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
+    match disk.list(path) {
+        Ok(mut names) => {
+            names.sort_unstable();
+            Ok(names)
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(error) => Err(failed("list", path)(error)),
+    }
+}
+
+/// Removes the file at `path` and makes that durable; nothing happens if there is none.
+pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.remove(path) {
+        Ok(()) => sync_directory(disk, parent(path)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("remove", path)(error)),
+    }
 }
 
 /// Creates `path` and makes its name durable; nothing happens if it is there already. Its parent must exist.
-pub(crate) fn create_directory(path: &Path) -> Result<()> {
-    match fs::create_dir(path) {
+pub(crate) fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.create_directory(path) {
         Ok(()) => {}
         // It may stem from a process that died before it could sync the name, so that is done in any case.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("create the folder", path)(error)),
     }
-    sync_directory(parent(path)?)
+    sync_directory(disk, parent(path)?)
 }
 
 /// Creates `path` and whatever is missing above it, durably.
-pub(crate) fn create_directories(path: &Path) -> Result<()> {
-    if path.is_dir() {
+pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if is_directory(disk, path) {
         return Ok(());
     }
-    create_directories(parent(path)?)?;
-    create_directory(path)
+    create_directories(disk, parent(path)?)?;
+    create_directory(disk, path)
 }
 
-pub(crate) fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path).and_then(|directory| directory.sync_all()).map_err(failed("sync the folder", path))
+pub(crate) fn is_directory(disk: &dyn Disk, path: &Path) -> bool {
+    disk.list(path).is_ok()
+}
+
+pub(crate) fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
+    disk.sync_directory(path).map_err(failed("sync the folder", path))
 }
 
 /// The error for `action` on `path`: a sentence that names both, with the system's own words as its cause.

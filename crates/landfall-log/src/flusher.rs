@@ -37,7 +37,7 @@ pub(crate) struct Flusher {
 
 impl Flusher {
     /// Starts the thread. It holds `lock` until it has ended, so that nobody opens the folder while it writes.
-    pub(crate) fn start(lock: Arc<FolderLock>) -> Result<Self> {
+    pub(crate) fn start(lock: Arc<Option<FolderLock>>) -> Result<Self> {
         let (queue, commands) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("landfall-log-flusher".into())

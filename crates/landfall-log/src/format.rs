@@ -1,28 +1,26 @@
 //! The version of everything in a log's folder, so that an older build never misreads what a newer one wrote.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use landfall_core::{Error, ErrorKind, Result};
 
-use crate::durable::{self, failed};
+use crate::disk::Disk;
+use crate::durable;
 
 const VERSION: u32 = 1;
 const NAME: &str = "landfall-log";
 
 /// Whether `folder` holds a log that this build can read; `false` if it holds none.
-pub(crate) fn check(folder: &Path) -> Result<bool> {
+pub(crate) fn check(disk: &dyn Disk, folder: &Path) -> Result<bool> {
     let path = folder.join("format");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let Some(text) = durable::read(disk, &path)? else {
         // The version is written before the first topic, so topics without a version were not left by a crash.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match folder.join("topics").exists() {
-            false => return Ok(false),
-            true => return Err(durable::damaged(&path, 0, "the file is missing although the folder holds topics")),
-        },
-        Err(error) => return Err(failed("read", &path)(error)),
+        return match durable::is_directory(disk, &folder.join("topics")) {
+            false => Ok(false),
+            true => Err(durable::damaged(&path, 0, "the file is missing although the folder holds topics")),
+        };
     };
+    let text = String::from_utf8_lossy(&text);
     let version = text.strip_prefix(NAME).and_then(|rest| rest.trim().parse::<u32>().ok());
     match version {
         Some(VERSION) => Ok(true),
@@ -38,6 +36,6 @@ pub(crate) fn check(folder: &Path) -> Result<bool> {
 }
 
 /// Marks `folder` as a log of this build's format.
-pub(crate) fn write(folder: &Path) -> Result<()> {
-    durable::replace(&folder.join("format"), format!("{NAME} {VERSION}\n").as_bytes())
+pub(crate) fn write(disk: &dyn Disk, folder: &Path) -> Result<()> {
+    durable::replace(disk, &folder.join("format"), format!("{NAME} {VERSION}\n").as_bytes())
 }

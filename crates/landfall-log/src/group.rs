@@ -4,15 +4,14 @@
 //! is too high would skip messages.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, create_directory, damaged, failed};
+use crate::disk::Disk;
+use crate::durable::{self, create_directory, damaged};
 use crate::members::Members;
 use crate::topic::Topics;
 
@@ -37,20 +36,22 @@ impl Document {
         self.finished.iter().fold(names, |sum, offset| crc32c::crc32c_append(sum, &offset.to_le_bytes()))
     }
 
-    fn read(path: &Path) -> Result<Self> {
-        let text = fs::read(path).map_err(failed("read", path))?;
+    /// What stands in the file at `path`; `None` if there is none.
+    fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Self>> {
+        let Some(text) = durable::read(disk, path)? else { return Ok(None) };
         let document: Self = serde_json::from_slice(&text)
             .map_err(|error| damaged(path, 0, "it does not hold a group's offsets").with_source(error))?;
         if document.checksum != document.computed_checksum() {
             return Err(damaged(path, 0, "its checksum is wrong"));
         }
-        Ok(document)
+        Ok(Some(document))
     }
 }
 
 /// Every group of an open log.
 #[derive(Debug)]
 pub(crate) struct Groups {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
     offsets: Mutex<HashMap<(GroupName, TopicName), Arc<Offsets>>>,
 }
@@ -58,20 +59,22 @@ pub(crate) struct Groups {
 impl Groups {
     /// Reads every group under `folder`, and refuses one that has finished more than `topics` hold: messages that
     /// were acknowledged are missing, and going on would skip as many new ones.
-    pub(crate) fn recover(folder: PathBuf, topics: &Topics) -> Result<Self> {
+    pub(crate) fn recover(disk: Arc<dyn Disk>, folder: PathBuf, topics: &Topics) -> Result<Self> {
         let mut offsets = HashMap::new();
-        for group_folder in entries(&folder)? {
-            for path in entries(&group_folder)? {
-                if path.extension().is_none_or(|extension| extension != "json") {
+        for group in durable::list(&*disk, &folder)? {
+            for file in durable::list(&*disk, &folder.join(&group))? {
+                let path = folder.join(&group).join(&file);
+                if !file.ends_with(".json") {
                     continue;
                 }
-                let document = Document::read(&path)?;
+                let Some(document) = Document::read(&*disk, &path)? else { continue };
                 check_against(topics, &document, &path)?;
                 let Document { group, topic, finished, .. } = document;
-                offsets.insert((group.clone(), topic.clone()), Arc::new(Offsets::new(group, topic, path, finished)));
+                let progress = Offsets::new(Arc::clone(&disk), group.clone(), topic.clone(), path, finished);
+                offsets.insert((group, topic), Arc::new(progress));
             }
         }
-        Ok(Self { folder, offsets: Mutex::new(offsets) })
+        Ok(Self { disk, folder, offsets: Mutex::new(offsets) })
     }
 
     /// The offsets of `group` in `topic`; a group that was never seen has finished nothing.
@@ -79,32 +82,20 @@ impl Groups {
         let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let found = offsets.entry((group.clone(), topic.clone())).or_insert_with(|| {
             let path = path(&self.folder, group, topic);
-            Arc::new(Offsets::new(group.clone(), topic.clone(), path, Vec::new()))
+            Arc::new(Offsets::new(Arc::clone(&self.disk), group.clone(), topic.clone(), path, Vec::new()))
         });
         Arc::clone(found)
     }
 }
 
 /// How far `group` has come in `topic`, as it is written down under `folder`; empty if it never finished anything.
-pub(crate) fn saved(folder: &Path, group: &GroupName, topic: &TopicName) -> Result<Vec<u64>> {
-    let path = path(folder, group, topic);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    Ok(Document::read(&path)?.finished)
+pub(crate) fn saved(disk: &dyn Disk, folder: &Path, group: &GroupName, topic: &TopicName) -> Result<Vec<u64>> {
+    let document = Document::read(disk, &path(folder, group, topic))?;
+    Ok(document.map(|document| document.finished).unwrap_or_default())
 }
 
 fn path(folder: &Path, group: &GroupName, topic: &TopicName) -> PathBuf {
     folder.join(group.as_str()).join(format!("{topic}.json"))
-}
-
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let list = |entries: fs::ReadDir| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>();
-    match fs::read_dir(folder).and_then(list) {
-        Ok(paths) => Ok(paths),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
-        Err(error) => Err(failed("list", folder)(error)),
-    }
 }
 
 fn check_against(topics: &Topics, document: &Document, path: &Path) -> Result<()> {
@@ -130,6 +121,7 @@ fn check_against(topics: &Topics, document: &Document, path: &Path) -> Result<()
 /// The progress of one group in one topic.
 #[derive(Debug)]
 pub(crate) struct Offsets {
+    disk: Arc<dyn Disk>,
     group: GroupName,
     topic: TopicName,
     path: PathBuf,
@@ -145,9 +137,9 @@ struct State {
 }
 
 impl Offsets {
-    fn new(group: GroupName, topic: TopicName, path: PathBuf, finished: Vec<u64>) -> Self {
+    fn new(disk: Arc<dyn Disk>, group: GroupName, topic: TopicName, path: PathBuf, finished: Vec<u64>) -> Self {
         let state = Mutex::new(State { finished, is_unsaved: false });
-        Self { group, topic, path, members: Arc::default(), state }
+        Self { disk, group, topic, path, members: Arc::default(), state }
     }
 
     pub(crate) fn members(&self) -> &Arc<Members> {
@@ -191,11 +183,11 @@ impl Offsets {
 
     fn write(&self, document: &Document) -> Result<()> {
         if let Some(folder) = self.path.parent()
-            && !folder.is_dir()
+            && !durable::is_directory(&*self.disk, folder)
         {
-            create_directory(folder)?;
+            create_directory(&*self.disk, folder)?;
         }
-        durable::replace(&self.path, serde_json::json!(document).to_string().as_bytes())
+        durable::replace(&*self.disk, &self.path, serde_json::json!(document).to_string().as_bytes())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -34,6 +34,7 @@ mod batch;
 mod broker;
 mod buffers;
 mod cursor;
+pub mod disk;
 mod durable;
 mod flusher;
 mod format;

@@ -7,6 +7,7 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::buffers::Buffers;
+use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory};
 use crate::flusher::Flusher;
 use crate::format;
@@ -44,18 +45,29 @@ impl Log {
     /// Refused as `InUse` if another process has it open, as `Corrupt` if stored bytes are not what was written, and
     /// as `Unsupported` if a newer build wrote it.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self> {
-        options.check()?;
         let folder = dir.as_ref();
-        create_directories(folder)?;
-        let lock = Arc::new(FolderLock::acquire(folder)?);
-        if !format::check(folder)? {
-            format::write(folder)?;
+        options.check()?;
+        create_directories(&SystemDisk, folder)?;
+        Self::open_locked(Arc::new(SystemDisk), folder, options, Some(FolderLock::acquire(folder)?))
+    }
+
+    /// Opens the log in the folder `dir` of another disk, which is the caller's alone. For tests of what a disk may do.
+    pub fn open_on(disk: Arc<dyn Disk>, dir: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check()?;
+        create_directories(&*disk, dir.as_ref())?;
+        Self::open_locked(disk, dir.as_ref(), options, None)
+    }
+
+    fn open_locked(disk: Arc<dyn Disk>, folder: &Path, options: Options, lock: Option<FolderLock>) -> Result<Self> {
+        let lock = Arc::new(lock);
+        if !format::check(&*disk, folder)? {
+            format::write(&*disk, folder)?;
         }
         let (topics, groups) = (folder.join("topics"), folder.join("groups"));
-        create_directory(&topics)?;
-        create_directory(&groups)?;
-        let topics = Arc::new(Topics::recover(topics)?);
-        let groups = Groups::recover(groups, &topics)?;
+        create_directory(&*disk, &topics)?;
+        create_directory(&*disk, &groups)?;
+        let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
+        let groups = Groups::recover(disk, groups, &topics)?;
         let buffers = Arc::new(Buffers::default());
         let writer = Writer::start(Arc::clone(&topics), options, Arc::clone(&buffers), Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);

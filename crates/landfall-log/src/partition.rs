@@ -8,11 +8,13 @@ use landfall_core::Result;
 use tokio::sync::watch;
 
 use crate::cursor::{Extents, Readable, Tail};
+use crate::disk::Disk;
 use crate::segment::Extent;
 
 /// What of a partition was synced. The writer extends it after each sync; readers see nothing beyond it.
 #[derive(Debug)]
 pub(crate) struct Partition {
+    disk: Arc<dyn Disk>,
     id: u64,
     number: u32,
     directory: PathBuf,
@@ -30,11 +32,17 @@ pub(crate) struct Synced {
 }
 
 impl Partition {
-    pub(crate) fn new(number: u32, directory: PathBuf, synced: Synced, progress: Arc<watch::Sender<()>>) -> Self {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        number: u32,
+        directory: PathBuf,
+        synced: Synced,
+        progress: Arc<watch::Sender<()>>,
+    ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let next_offset = AtomicU64::new(synced.next_offset);
-        Self { id, number, directory, segments: RwLock::new(synced.segments), next_offset, progress }
+        Self { disk, id, number, directory, segments: RwLock::new(synced.segments), next_offset, progress }
     }
 
     /// Tells it from every other partition in this process.
@@ -74,6 +82,10 @@ impl Partition {
 }
 
 impl Extents for Partition {
+    fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     fn partition(&self) -> u32 {
         self.number
     }

@@ -4,7 +4,6 @@
 //! whole batch is not there yet. Unlike a reader inside the process it cannot know whether the last whole batch was
 //! synced; it may show a message a moment before its publisher is told that it was accepted.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
+use crate::disk::{Access, Disk, SystemDisk};
 use crate::durable::failed;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
@@ -27,7 +27,7 @@ pub struct ReadOnlyLog {
 
 impl ReadOnlyLog {
     pub(crate) fn open(folder: &Path) -> Result<Self> {
-        if !format::check(folder)? {
+        if !format::check(&SystemDisk, folder)? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no log in the folder {}", folder.display())));
         }
         Ok(Self { topics: folder.join("topics"), groups: folder.join("groups") })
@@ -37,7 +37,7 @@ impl ReadOnlyLog {
     pub async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let folder = self.topics.clone();
         blocking(move || {
-            let topics = topic::list(&folder)?;
+            let topics = topic::list(&SystemDisk, &folder)?;
             topics.into_iter().map(|(name, partitions)| info(&folder.join(name.as_str()), name, partitions)).collect()
         })
         .await
@@ -48,8 +48,8 @@ impl ReadOnlyLog {
         let (folder, groups) = (self.topics.join(topic.as_str()), self.groups.clone());
         let (topic, group) = (topic.clone(), group.clone());
         blocking(move || {
-            let finished: u64 = group::saved(&groups, &group, &topic)?.iter().sum();
-            let Some(partitions) = topic::partition_count(&folder)? else { return Ok(0) };
+            let finished: u64 = group::saved(&SystemDisk, &groups, &group, &topic)?.iter().sum();
+            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else { return Ok(0) };
             Ok(info(&folder, topic, partitions)?.messages.saturating_sub(finished))
         })
         .await
@@ -60,7 +60,9 @@ impl ReadOnlyLog {
         let folder = self.topics.join(topic.as_str());
         let name = topic.clone();
         blocking(move || {
-            let Some(partitions) = topic::partition_count(&folder)? else { return Err(no_such_topic(&name)) };
+            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else {
+                return Err(no_such_topic(&name));
+            };
             let mut lanes = Lanes::default();
             for extents in (0..partitions).map(|number| FileExtents::of(&folder, number)) {
                 let offset = match from {
@@ -83,9 +85,8 @@ fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
     for number in 0..partitions {
         let extents = FileExtents::of(folder, number);
         messages += Cursor::new(Arc::clone(&extents), 0).seek_end()?;
-        for base_offset in segment::list(extents.directory())? {
-            let path = segment::path(extents.directory(), base_offset);
-            bytes += fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        for base_offset in segment::list(&SystemDisk, extents.directory())? {
+            bytes += file_bytes(&segment::path(extents.directory(), base_offset))?;
         }
     }
     Ok(TopicInfo { topic, partitions, messages, bytes })
@@ -104,7 +105,7 @@ struct FileReader {
 impl TopicReader for FileReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
         let folder = self.folder.clone();
-        let partitions = blocking(move || topic::partition_count(&folder)).await?;
+        let partitions = blocking(move || topic::partition_count(&SystemDisk, &folder)).await?;
         for number in self.lanes.len() as u32..partitions.unwrap_or_default() {
             self.lanes.add(FileExtents::of(&self.folder, number), self.later);
         }
@@ -126,6 +127,10 @@ impl FileExtents {
 }
 
 impl Extents for FileExtents {
+    fn disk(&self) -> &dyn Disk {
+        &SystemDisk
+    }
+
     fn partition(&self) -> u32 {
         self.number
     }
@@ -136,18 +141,21 @@ impl Extents for FileExtents {
 
     fn segment_for(&self, offset: u64) -> Result<Option<Readable>> {
         // The list before the size: a segment that has a successor in the list has its final size.
-        let bases = segment::list(&self.directory)?;
+        let bases = segment::list(&SystemDisk, &self.directory)?;
         let index = bases.partition_point(|base| *base <= offset).saturating_sub(1);
         let Some(&base_offset) = bases.get(index) else { return Ok(None) };
         let tail = if index + 1 == bases.len() { Tail::Growing } else { Tail::Final };
-        let path = segment::path(&self.directory, base_offset);
-        let bytes = fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        let bytes = file_bytes(&segment::path(&self.directory, base_offset))?;
         Ok(Some(Readable { extent: Extent { base_offset, bytes }, tail }))
     }
 
     fn end(&self) -> Option<u64> {
         None
     }
+}
+
+fn file_bytes(path: &Path) -> Result<u64> {
+    SystemDisk.open(path, Access::Read).and_then(|file| file.length()).map_err(failed("look at", path))
 }
 
 /// Runs `work` where it may block.

@@ -1,14 +1,13 @@
 //! Reads the batches of one segment, in order, and says what is wrong where there is none.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use landfall_core::{Error, ErrorKind, Result};
 
 use crate::batch::{self, Batch, BatchHeader, Defect};
+use crate::disk::{self, Access, Disk, File};
 use crate::durable::{damaged, failed};
 use crate::segment::{self, SegmentHeader};
 
@@ -18,7 +17,7 @@ pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 /// Stands before a batch of one segment.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
-    file: File,
+    file: Arc<dyn File>,
     path: PathBuf,
     header: SegmentHeader,
     position: u64,
@@ -39,10 +38,10 @@ pub(crate) enum Found {
 
 impl SegmentReader {
     /// Opens the segment in `directory` and stands before its first batch.
-    pub(crate) fn open(directory: &Path, partition: u32, base_offset: u64) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, directory: &Path, partition: u32, base_offset: u64) -> Result<Self> {
         let path = segment::path(directory, base_offset);
-        let file = File::open(&path).map_err(failed("open", &path))?;
-        let header = SegmentHeader::read(&file, &path, partition, base_offset)?;
+        let file = disk.open(&path, Access::Read).map_err(failed("open", &path))?;
+        let header = SegmentHeader::read(&*file, &path, partition, base_offset)?;
         let position = segment::HEADER_BYTES as u64;
         let chunk_bytes = CHUNK_BYTES;
         Ok(Self { file, path, header, position, next_offset: base_offset, ahead: Bytes::new(), chunk_bytes })
@@ -67,7 +66,7 @@ impl SegmentReader {
     }
 
     pub(crate) fn file_bytes(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(failed("look at", &self.path))?.len())
+        self.file.length().map_err(failed("look at", &self.path))
     }
 
     /// The next batch of the first `end` bytes of the file. Stays where it is unless it returns a batch.
@@ -133,18 +132,7 @@ impl SegmentReader {
 
     /// Up to `length` bytes; fewer only if the file ends.
     fn read_at(&self, position: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            match self.file.read_at(&mut bytes[filled..], position + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed("read", &self.path)(error)),
-            }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        disk::read(&*self.file, position, length).map_err(failed("read", &self.path))
     }
 
     /// Whether a later batch of this segment proves that the one at the position had been synced, and so must be

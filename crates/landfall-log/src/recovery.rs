@@ -17,42 +17,38 @@
 //!
 //! The batches of earlier segments are not read here. A reader that comes to a bad one reports it.
 
-use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
 use landfall_core::Result;
 use tracing::warn;
 
-use crate::durable::{UNFINISHED, damaged, failed};
+use crate::disk::{Access, Disk};
+use crate::durable::{self, UNFINISHED, damaged, failed};
 use crate::partition::Synced;
 use crate::reader::{Found, SegmentReader};
 use crate::segment::{self, Extent, SegmentHeader};
 
 /// Checks the partition in `directory`, cuts off an unfinished tail and answers with what is left.
-pub(crate) fn recover(directory: &Path, partition: u32) -> Result<Synced> {
-    match fs::remove_file(directory.join(UNFINISHED)) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("clean up", directory)(error)),
-    }
-    let bases = segment::list(directory)?;
+pub(crate) fn recover(disk: &dyn Disk, directory: &Path, partition: u32) -> Result<Synced> {
+    durable::remove(disk, &directory.join(UNFINISHED))?;
+    let bases = segment::list(disk, directory)?;
     let Some(&last) = bases.last() else { return Ok(Synced::default()) };
-    let mut segments = chain(directory, partition, &bases)?;
-    let mut reader = SegmentReader::open(directory, partition, last)?;
-    let bytes = recover_last(&mut reader)?;
+    let mut segments = chain(disk, directory, partition, &bases)?;
+    let mut reader = SegmentReader::open(disk, directory, partition, last)?;
+    let bytes = recover_last(disk, &mut reader)?;
     segments.push(Extent { base_offset: last, bytes });
     Ok(Synced { segments, next_offset: reader.next_offset() })
 }
 
 /// The extents of all segments but the last, each with the size that its successor recorded.
-fn chain(directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>> {
+fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>> {
     let mut segments = Vec::with_capacity(bases.len());
     let mut previous: Option<Extent> = None;
     for &base_offset in bases {
         let path = segment::path(directory, base_offset);
-        let file = File::open(&path).map_err(failed("open", &path))?;
-        let header = SegmentHeader::read(&file, &path, partition, base_offset)?;
+        let file = disk.open(&path, Access::Read).map_err(failed("open", &path))?;
+        let header = SegmentHeader::read(&*file, &path, partition, base_offset)?;
         if header.previous != previous {
             return Err(damaged(
                 &path,
@@ -61,7 +57,7 @@ fn chain(directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>>
             ));
         }
         segments.extend(previous);
-        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
+        let bytes = file.length().map_err(failed("look at", &path))?;
         previous = Some(Extent { base_offset, bytes });
     }
     Ok(segments)
@@ -74,7 +70,7 @@ fn described(extent: Option<Extent>) -> String {
 }
 
 /// Reads every batch of the last segment and cuts what is unfinished behind them; answers with the size that is left.
-fn recover_last(reader: &mut SegmentReader) -> Result<u64> {
+fn recover_last(disk: &dyn Disk, reader: &mut SegmentReader) -> Result<u64> {
     let bytes = reader.file_bytes()?;
     let defect = loop {
         match reader.next(bytes)? {
@@ -92,9 +88,9 @@ fn recover_last(reader: &mut SegmentReader) -> Result<u64> {
         "cut off an unfinished write at the end of the log"
     );
     let cut = || -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
-        file.set_len(position)?;
-        file.sync_all()
+        let file = disk.open(path, Access::Write)?;
+        file.set_length(position)?;
+        file.sync()
     };
     cut().map_err(failed("cut off the unfinished end of", path))?;
     Ok(position)

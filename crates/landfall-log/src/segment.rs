@@ -20,13 +20,14 @@
 //! it is synced and final. So every segment but the last must have exactly the size that its successor says, and a
 //! header that is wrong is damage, whatever happened.
 
-use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use landfall_core::{Result, Timestamp};
 
+use crate::disk::{self, Access, Disk, File};
 use crate::durable::{UNFINISHED, damaged, failed, sync_directory};
 
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -94,35 +95,29 @@ impl SegmentHeader {
         })
     }
 
-    /// Creates the segment's file, durably, with nothing but this header. The file is positioned behind it.
-    pub(crate) fn create(&self, directory: &Path) -> Result<File> {
+    /// Creates the segment's file, durably, with nothing but this header.
+    pub(crate) fn create(&self, disk: &dyn Disk, directory: &Path) -> Result<Arc<dyn File>> {
         let path = path(directory, self.base_offset);
         let unfinished = directory.join(UNFINISHED);
-        let create = || -> io::Result<File> {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(&self.encode())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &path)?;
+        let create = || -> io::Result<Arc<dyn File>> {
+            let file = disk.open(&unfinished, Access::Create)?;
+            file.write_at(&self.encode(), 0)?;
+            file.sync()?;
+            disk.rename(&unfinished, &path)?;
             Ok(file)
         };
         let file = create().map_err(failed("create the segment", &path))?;
-        sync_directory(directory)?;
+        sync_directory(disk, directory)?;
         Ok(file)
     }
 
     /// Reads the header of the segment at `path`, which must be the one for `partition` and `base_offset`.
-    pub(crate) fn read(file: &File, path: &Path, partition: u32, base_offset: u64) -> Result<Self> {
-        use std::os::unix::fs::FileExt;
-
-        let mut bytes = [0; HEADER_BYTES];
-        match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(damaged(path, 0, "the file is too short for a segment's header"));
-            }
-            Err(error) => return Err(failed("read", path)(error)),
-        }
-        let header = Self::decode(&bytes).map_err(|why| damaged(path, 0, why))?;
+    pub(crate) fn read(file: &dyn File, path: &Path, partition: u32, base_offset: u64) -> Result<Self> {
+        let bytes = disk::read(file, 0, HEADER_BYTES).map_err(failed("read", path))?;
+        let Some(bytes) = bytes.first_chunk() else {
+            return Err(damaged(path, 0, "the file is too short for a segment's header"));
+        };
+        let header = Self::decode(bytes).map_err(|why| damaged(path, 0, why))?;
         if (header.partition, header.base_offset) != (partition, base_offset) {
             let (partition, offset) = (header.partition, header.base_offset);
             return Err(damaged(path, 0, format!("its header says partition {partition}, offset {offset}")));
@@ -136,13 +131,11 @@ pub(crate) fn path(directory: &Path, base_offset: u64) -> PathBuf {
 }
 
 /// The first offsets of all segments in `directory`, in order.
-pub(crate) fn list(directory: &Path) -> Result<Vec<u64>> {
+pub(crate) fn list(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>> {
     let mut bases = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed("list", directory))? {
-        let path = entry.map_err(failed("list", directory))?.path();
-        if path.extension().is_some_and(|extension| extension == EXTENSION) {
-            let base = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
-            bases.push(base.ok_or_else(|| damaged(&path, 0, "its name is no offset"))?);
+    for name in disk.list(directory).map_err(failed("list", directory))? {
+        if let Some((stem, EXTENSION)) = name.rsplit_once('.') {
+            bases.push(stem.parse().map_err(|_| damaged(&directory.join(&name), 0, "its name is no offset"))?);
         }
     }
     bases.sort_unstable();

@@ -1,8 +1,6 @@
 //! Topics: what stands in their folders, and the ones of an open log.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +9,8 @@ use landfall_core::{Result, TopicInfo, TopicName};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::durable::{self, create_directory, damaged, failed};
+use crate::disk::Disk;
+use crate::durable::{self, create_directory, damaged};
 use crate::partition::{Partition, Synced};
 use crate::recovery::recover;
 
@@ -25,13 +24,9 @@ struct Description {
 }
 
 /// The number of partitions of the topic in `folder`; `None` if there is no such topic.
-pub(crate) fn partition_count(folder: &Path) -> Result<Option<u32>> {
+pub(crate) fn partition_count(disk: &dyn Disk, folder: &Path) -> Result<Option<u32>> {
     let path = folder.join("topic.json");
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", &path)(error)),
-    };
+    let Some(text) = durable::read(disk, &path)? else { return Ok(None) };
     let description: Description = serde_json::from_slice(&text)
         .map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
     if description.checksum != checksum(description.partitions) {
@@ -41,17 +36,11 @@ pub(crate) fn partition_count(folder: &Path) -> Result<Option<u32>> {
 }
 
 /// The topics under `folder`, by name, with their numbers of partitions.
-pub(crate) fn list(folder: &Path) -> Result<Vec<(TopicName, u32)>> {
+pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(TopicName, u32)>> {
     let mut topics = Vec::new();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(topics),
-        Err(error) => return Err(failed("list", folder)(error)),
-    };
-    for entry in entries {
-        let name = entry.map_err(failed("list", folder))?.file_name();
-        let Some(name) = name.to_str().and_then(|name| TopicName::new(name).ok()) else { continue };
-        if let Some(partitions) = partition_count(&folder.join(name.as_str()))? {
+    for name in durable::list(disk, folder)? {
+        let Ok(name) = TopicName::new(name) else { continue };
+        if let Some(partitions) = partition_count(disk, &folder.join(name.as_str()))? {
             topics.push((name, partitions));
         }
     }
@@ -80,6 +69,7 @@ pub(crate) struct Topic {
 impl Topic {
     /// Opens the topic in `folder`, with each partition as `open` finds it.
     fn open(
+        disk: &Arc<dyn Disk>,
         folder: &Path,
         name: TopicName,
         partitions: u32,
@@ -89,7 +79,7 @@ impl Topic {
         let partition = |number| {
             let directory = partition_folder(folder, number);
             let synced = open(&directory, number)?;
-            Ok(Arc::new(Partition::new(number, directory, synced, Arc::clone(&progress))))
+            Ok(Arc::new(Partition::new(Arc::clone(disk), number, directory, synced, Arc::clone(&progress))))
         };
         let partitions = (0..partitions).map(partition).collect::<Result<_>>()?;
         Ok(Self { name, partitions, progress, turn: AtomicU32::new(0) })
@@ -122,6 +112,7 @@ impl Topic {
 /// Every topic of an open log.
 #[derive(Debug)]
 pub(crate) struct Topics {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
     by_name: RwLock<BTreeMap<TopicName, Arc<Topic>>>,
     created: watch::Sender<()>,
@@ -129,20 +120,20 @@ pub(crate) struct Topics {
 
 impl Topics {
     /// Opens every topic under `folder`, after making sure of what stands in it.
-    pub(crate) fn recover(folder: PathBuf) -> Result<Self> {
+    pub(crate) fn recover(disk: Arc<dyn Disk>, folder: PathBuf) -> Result<Self> {
         let mut by_name = BTreeMap::new();
-        for (name, partitions) in list(&folder)? {
+        for (name, partitions) in list(&*disk, &folder)? {
             let topic_folder = folder.join(name.as_str());
-            let topic = Topic::open(&topic_folder, name.clone(), partitions, |directory, number| {
-                if !directory.is_dir() {
+            let topic = Topic::open(&disk, &topic_folder, name.clone(), partitions, |directory, number| {
+                if !durable::is_directory(&*disk, directory) {
                     let missing = format!("the folder of partition {number} is missing");
                     return Err(damaged(&topic_folder.join("topic.json"), 0, missing));
                 }
-                recover(directory, number)
+                recover(&*disk, directory, number)
             })?;
             by_name.insert(name, Arc::new(topic));
         }
-        Ok(Self { folder, by_name: RwLock::new(by_name), created: watch::Sender::new(()) })
+        Ok(Self { disk, folder, by_name: RwLock::new(by_name), created: watch::Sender::new(()) })
     }
 
     pub(crate) fn get(&self, name: &TopicName) -> Option<Arc<Topic>> {
@@ -164,13 +155,14 @@ impl Topics {
             return Ok(topic);
         }
         let folder = self.folder.join(name.as_str());
-        create_directory(&folder)?;
+        create_directory(&*self.disk, &folder)?;
         for number in 0..partitions {
-            create_directory(&partition_folder(&folder, number))?;
+            create_directory(&*self.disk, &partition_folder(&folder, number))?;
         }
         let description = Description { partitions, checksum: checksum(partitions) };
-        durable::replace(&folder.join("topic.json"), serde_json::json!(description).to_string().as_bytes())?;
-        let topic = Arc::new(Topic::open(&folder, name.clone(), partitions, |_, _| Ok(Synced::default()))?);
+        let description = serde_json::json!(description).to_string();
+        durable::replace(&*self.disk, &folder.join("topic.json"), description.as_bytes())?;
+        let topic = Arc::new(Topic::open(&self.disk, &folder, name.clone(), partitions, |_, _| Ok(Synced::default()))?);
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), Arc::clone(&topic));
         self.created.send_replace(());
         Ok(topic)

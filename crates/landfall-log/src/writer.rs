@@ -67,7 +67,7 @@ impl Writer {
         topics: Arc<Topics>,
         options: Options,
         buffers: Arc<Buffers>,
-        lock: Arc<FolderLock>,
+        lock: Arc<Option<FolderLock>>,
     ) -> Result<Self> {
         let (queue, commands) = mpsc::channel(QUEUE);
         let failure = Arc::new(OnceLock::new());
@@ -144,7 +144,7 @@ struct Work {
     /// By the partition's id; opened when a partition is first written to.
     appenders: HashMap<u64, Appender>,
     failure: Arc<OnceLock<String>>,
-    _lock: Arc<FolderLock>,
+    _lock: Arc<Option<FolderLock>>,
 }
 
 impl Work {
