@@ -19,6 +19,12 @@ impl ErrorCode {
     pub const TOO_LARGE: ErrorCode = ErrorCode(Cow::Borrowed("TOO_LARGE"));
     /// The broker cannot be reached.
     pub const UNAVAILABLE: ErrorCode = ErrorCode(Cow::Borrowed("BROKER_UNAVAILABLE"));
+    /// The broker has no room for the message.
+    pub const STORAGE_FULL: ErrorCode = ErrorCode(Cow::Borrowed("STORAGE_FULL"));
+    /// A newer instance of the same producer has taken over.
+    pub const FENCED: ErrorCode = ErrorCode(Cow::Borrowed("PRODUCER_FENCED"));
+    /// An earlier message of the same producer has not arrived.
+    pub const SEQUENCE_GAP: ErrorCode = ErrorCode(Cow::Borrowed("SEQUENCE_GAP"));
     /// The broker did not answer in time.
     pub const UNKNOWN: ErrorCode = ErrorCode(Cow::Borrowed("OUTCOME_UNKNOWN"));
     /// An earlier message of the same key was not accepted.

@@ -1,41 +1,79 @@
 //! Writes batches to the end of one partition. Only the writer's thread has appenders.
+//!
+//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced. That makes
+//! the sync of a batch cheap (nothing but its own bytes has to reach the disk), it is what lets recovery tell a
+//! torn batch from a damaged one (`batch.rs`), and a full disk shows before anything of a batch is written: the
+//! messages are refused, and the log goes on.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use landfall_core::Result;
+use landfall_core::{MessageId, Result};
 
-use crate::batch::{self, BatchHeader};
+use crate::batch::{self, BatchHeader, Sequenced};
+use crate::buffers::Buffers;
 use crate::cursor::Extents;
 use crate::disk::{Access, File};
-use crate::durable::failed;
+use crate::durable::{failed, is_full};
 use crate::options::Options;
 use crate::partition::{Partition, Synced};
 use crate::segment::{self, Extent, SegmentHeader};
+
+/// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
+pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
 
 /// Records of one publish call for one partition, encoded one after the other.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) partition: Arc<Partition>,
-    pub(crate) records: Vec<u8>,
-    pub(crate) count: u32,
-    pub(crate) max_timestamp: i64,
-    /// The offset of the first record, once it is appended.
-    pub(crate) base_offset: u64,
+    /// Room for the header of a batch, and the records.
+    pub(crate) buffer: Vec<u8>,
+    /// One for each record.
+    pub(crate) ids: Vec<MessageId>,
+    /// When the log took it.
+    pub(crate) taken: i64,
+    pub(crate) sequenced: Option<Sequenced>,
 }
 
-/// The end of a partition. After an error it must not be used again: nobody knows what was written.
+impl Part {
+    pub(crate) fn count(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    pub(crate) fn records(&self) -> &[u8] {
+        self.buffer.get(batch::HEADER_BYTES..).unwrap_or_default()
+    }
+}
+
+/// The end of a partition. After an error other than a full disk it must not be used again: nobody knows what was
+/// written.
 #[derive(Debug)]
 pub(crate) struct Appender {
     partition: Arc<Partition>,
     options: Options,
+    buffers: Arc<Buffers>,
     segment: Option<OpenSegment>,
+    /// What is to be written next.
+    pending: Option<Pending>,
+    /// Behind everything that was written or is pending.
     next_offset: u64,
     /// Every offset below it is synced.
     synced_before: u64,
+    /// Whether anything was written to the current segment since it was last synced.
+    is_unsynced: bool,
     /// Segments that were finished since readers were last told.
     finished: Vec<Extent>,
+}
+
+/// A batch that is being filled; its room is reserved.
+#[derive(Debug)]
+struct Pending {
+    buffer: Vec<u8>,
+    count: u32,
+    base_offset: u64,
+    taken: i64,
+    sequenced: Option<Sequenced>,
 }
 
 #[derive(Debug)]
@@ -44,89 +82,161 @@ struct OpenSegment {
     path: PathBuf,
     salt: u32,
     extent: Extent,
+    /// Up to here the file is made of what was written and of zeros, and that is synced.
+    allocated: u64,
 }
 
 impl Appender {
-    pub(crate) fn open(partition: Arc<Partition>, options: Options) -> Result<Self> {
+    pub(crate) fn open(partition: Arc<Partition>, options: Options, buffers: Arc<Buffers>) -> Result<Self> {
         let segment = match partition.last_segment() {
             Some(extent) => Some(OpenSegment::open(&partition, extent)?),
             None => None,
         };
         let next_offset = partition.next_offset();
-        let finished = Vec::new();
-        Ok(Self { partition, options, segment, next_offset, synced_before: next_offset, finished })
+        Ok(Self {
+            partition,
+            options,
+            buffers,
+            segment,
+            pending: None,
+            next_offset,
+            synced_before: next_offset,
+            is_unsynced: false,
+            finished: Vec::new(),
+        })
     }
 
-    /// Writes `parts` in this order and gives each its base offset. Nothing is synced, except what a new segment
-    /// requires to be.
-    pub(crate) fn append(&mut self, parts: &mut [&mut Part]) -> Result<()> {
-        let mut rest = parts;
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |part: &&&mut Part| {
-                bytes += part.records.len();
-                bytes <= self.options.batch_limit()
-            };
-            let merged = rest.iter().take_while(fits).count().max(1);
-            let (batch, others) = rest.split_at_mut(merged);
-            self.write_batch(batch)?;
-            rest = others;
+    /// Takes the records of `part` and answers with the offset of the first. They are written with [`Self::write`].
+    ///
+    /// An error for which [`is_full`] holds means that there is no room and nothing has changed.
+    pub(crate) fn push(&mut self, part: &mut Part) -> Result<u64> {
+        if !self.merges(part) {
+            self.write()?;
         }
+        let pending = self.pending.as_ref().map_or(batch::FRAME_BYTES, |pending| 1 + pending.buffer.len());
+        self.reserve(pending + part.records().len(), part.count())?;
+        let (base_offset, count) = (self.next_offset, part.count());
+        match &mut self.pending {
+            Some(pending) => {
+                pending.buffer.extend_from_slice(part.records());
+                pending.count += count;
+                pending.taken = pending.taken.max(part.taken);
+            }
+            None => {
+                let (buffer, taken) = (std::mem::take(&mut part.buffer), part.taken);
+                self.pending = Some(Pending { buffer, count, base_offset, taken, sequenced: part.sequenced });
+            }
+        }
+        self.next_offset += u64::from(count);
+        Ok(base_offset)
+    }
+
+    /// Whether `part` goes into the pending batch. What has a producer's sequence gets a batch of its own.
+    fn merges(&self, part: &Part) -> bool {
+        self.pending.as_ref().is_none_or(|pending| {
+            pending.sequenced.is_none()
+                && part.sequenced.is_none()
+                && pending.buffer.len() + part.records().len() <= self.options.batch_limit()
+        })
+    }
+
+    /// Writes what is pending. Nothing is synced.
+    pub(crate) fn write(&mut self) -> Result<()> {
+        let (Some(mut pending), Some(segment)) = (self.pending.take(), &mut self.segment) else { return Ok(()) };
+        let header = BatchHeader {
+            length: 0,
+            count: pending.count,
+            base_offset: pending.base_offset,
+            synced_before: self.synced_before,
+            taken: pending.taken,
+            sequenced: pending.sequenced,
+            flags: 0,
+            blank_sectors: 0,
+        };
+        header.seal(&mut pending.buffer, segment.salt, segment.extent.bytes);
+        segment.write(&pending.buffer)?;
+        self.is_unsynced = true;
+        self.buffers.give_back(pending.buffer);
         Ok(())
     }
 
-    /// Makes everything that was appended durable.
+    /// Makes everything that was written durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        if let Some(segment) = &self.segment {
+        if let Some(segment) = &self.segment
+            && std::mem::take(&mut self.is_unsynced)
+        {
             segment.sync()?;
         }
-        self.synced_before = self.next_offset;
+        let pending = self.pending.as_ref().map(|pending| pending.base_offset);
+        self.synced_before = pending.unwrap_or(self.next_offset);
         Ok(())
     }
 
-    /// Lets readers see everything that was appended, which must have been synced.
+    /// Cuts off the room that was made for more. Everything must be synced.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.segment.as_mut().map_or(Ok(()), OpenSegment::finish)
+    }
+
+    /// Lets readers see everything that was synced.
     pub(crate) fn publish(&mut self) {
         let mut segments = std::mem::take(&mut self.finished);
         segments.extend(self.segment.as_ref().map(|segment| segment.extent));
         self.partition.extend(&Synced { segments, next_offset: self.synced_before });
     }
 
-    fn write_batch(&mut self, parts: &mut [&mut Part]) -> Result<()> {
-        let length: usize = parts.iter().map(|part| part.records.len()).sum();
-        let mut segment = self.segment_with_room(batch::HEADER_BYTES + length)?;
-        let header = BatchHeader {
-            length: length as u32,
-            count: parts.iter().map(|part| part.count).sum(),
-            base_offset: self.next_offset,
-            synced_before: self.synced_before,
-            max_timestamp: parts.iter().map(|part| part.max_timestamp).max().unwrap_or_default(),
-        };
-        segment.write(&header, parts)?;
-        self.segment = Some(segment);
-        for part in parts {
-            part.base_offset = self.next_offset;
-            self.next_offset += u64::from(part.count);
+    /// Sees to it that the batch with `bytes` and `more` records beyond the pending ones has room.
+    fn reserve(&mut self, bytes: usize, more: u32) -> Result<()> {
+        let bytes = bytes as u64;
+        if let Some(segment) = &self.segment {
+            let is_empty = segment.extent.bytes == segment::HEADER_BYTES as u64;
+            let records = self.next_offset + u64::from(more) - segment.extent.base_offset;
+            let fits = segment.extent.bytes + bytes <= self.options.segment_bytes;
+            let has_room = fits && records <= u64::from(SEGMENT_MESSAGES);
+            if !is_empty && !has_room {
+                // The batch that is pending goes into the old segment, and this part begins the next batch.
+                let frame = self.pending.as_ref().map_or(0, |pending| pending.buffer.len() - batch::HEADER_BYTES);
+                self.write()?;
+                self.roll()?;
+                return self.extend(bytes - frame as u64);
+            }
+        } else {
+            self.begin_segment(None)?;
         }
+        self.extend(bytes)
+    }
+
+    /// Finishes the current segment and begins the next one.
+    fn roll(&mut self) -> Result<()> {
+        self.sync()?;
+        let Some(segment) = &mut self.segment else { return Ok(()) };
+        segment.finish()?;
+        let extent = segment.extent;
+        self.begin_segment(Some(extent))?;
+        self.finished.push(extent);
         Ok(())
     }
 
-    /// The current segment if `bytes` more fit into it, else the next one. An empty segment takes anything.
-    fn segment_with_room(&mut self, bytes: usize) -> Result<OpenSegment> {
-        let previous = match self.segment.take() {
-            None => None,
-            Some(segment) => {
-                let is_empty = segment.extent.bytes == segment::HEADER_BYTES as u64;
-                if is_empty || segment.extent.bytes + bytes as u64 <= self.options.segment_bytes {
-                    return Ok(segment);
-                }
-                segment.sync()?;
-                self.synced_before = self.next_offset;
-                self.finished.push(segment.extent);
-                Some(segment.extent)
-            }
-        };
+    fn begin_segment(&mut self, previous: Option<Extent>) -> Result<()> {
         let header = SegmentHeader::new(self.partition.partition(), self.next_offset, previous);
-        OpenSegment::create(&self.partition, &header)
+        self.segment = Some(OpenSegment::create(&self.partition, &header)?);
+        Ok(())
+    }
+
+    /// Makes room for `bytes` more behind what was written.
+    fn extend(&mut self, bytes: u64) -> Result<()> {
+        let Some(segment) = &self.segment else { return Ok(()) };
+        let wanted = segment.extent.bytes + bytes;
+        if wanted <= segment.allocated {
+            return Ok(());
+        }
+        // The sync of the zeros may fail for want of room, and nothing else may hang on it.
+        self.sync()?;
+        let step = wanted.next_multiple_of(self.options.preallocate_bytes);
+        let end = step.min(self.options.segment_bytes).max(wanted);
+        match &mut self.segment {
+            Some(segment) => segment.extend(end),
+            None => Ok(()),
+        }
     }
 }
 
@@ -135,27 +245,50 @@ impl OpenSegment {
         let file = header.create(partition.disk(), partition.directory())?;
         let path = segment::path(partition.directory(), header.base_offset);
         let extent = Extent { base_offset: header.base_offset, bytes: segment::HEADER_BYTES as u64 };
-        Ok(Self { file, path, salt: header.salt, extent })
+        Ok(Self { file, path, salt: header.salt, extent, allocated: extent.bytes })
     }
 
     fn open(partition: &Partition, extent: Extent) -> Result<Self> {
         let path = segment::path(partition.directory(), extent.base_offset);
         let file = partition.disk().open(&path, Access::Write).map_err(failed("open", &path))?;
         let header = SegmentHeader::read(&*file, &path, partition.partition(), extent.base_offset)?;
-        Ok(Self { file, path, salt: header.salt, extent })
+        let allocated = file.length().map_err(failed("look at", &path))?;
+        Ok(Self { file, path, salt: header.salt, extent, allocated })
     }
 
-    fn write(&mut self, header: &BatchHeader, parts: &[&mut Part]) -> Result<()> {
-        let records = || parts.iter().map(|part| part.records.as_slice());
-        let header_bytes = header.encode(self.salt, records());
-        let mut bytes = header_bytes.to_vec();
-        records().for_each(|records| bytes.extend_from_slice(records));
-        let written = || -> io::Result<()> {
+    /// Fills the file with zeros up to `end`.
+    fn extend(&mut self, end: u64) -> Result<()> {
+        let zeros = vec![0; (end - self.allocated) as usize];
+        let extended = self.file.write_at(&zeros, self.allocated).and_then(|()| self.file.sync());
+        if let Err(error) = extended {
+            let error = failed("make room in", &self.path)(error);
+            if is_full(&error) {
+                self.file.set_length(self.allocated).map_err(failed("cut", &self.path))?;
+            }
+            return Err(error);
+        }
+        self.allocated = end;
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &[u8]) -> Result<()> {
+        let write = || -> io::Result<()> {
             fail::fail_point!("landfall-log::write", |_| Err(io::Error::other("a failpoint said so")));
-            self.file.write_at(&bytes, self.extent.bytes)
+            self.file.write_at(batch, self.extent.bytes)
         };
-        written().map_err(failed("write to", &self.path))?;
-        self.extent.bytes += header.total_bytes() as u64;
+        write().map_err(failed("write to", &self.path))?;
+        self.extent.bytes += batch.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts off the room that was not needed.
+    fn finish(&mut self) -> Result<()> {
+        let cut = || -> io::Result<()> {
+            self.file.set_length(self.extent.bytes)?;
+            self.file.sync()
+        };
+        cut().map_err(failed("finish", &self.path))?;
+        self.allocated = self.extent.bytes;
         Ok(())
     }
 

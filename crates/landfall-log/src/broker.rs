@@ -30,7 +30,7 @@ impl Publisher for Log {
         let mut plan = Plan::new(batch, &destinations, self.options(), self.buffers());
         let parts = plan.take_parts();
         if parts.is_empty() {
-            return plan.outcomes(&crate::writer::Answer::Synced(Vec::new()));
+            return plan.outcomes(&crate::writer::Answer::Placed(Vec::new()));
         }
         let answer = self.writer().append(parts).await;
         plan.outcomes(&answer)

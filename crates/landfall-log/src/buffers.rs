@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::batch::MERGE_BYTES;
+use crate::batch::{HEADER_BYTES, MERGE_BYTES};
 
 /// Enough for the publishers that typically wait for one sync.
 const KEPT: usize = 32;
@@ -11,15 +11,18 @@ const KEPT: usize = 32;
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
+    /// A buffer with nothing in it but room for the header of a batch.
     pub(crate) fn take(&self) -> Vec<u8> {
-        self.kept().pop().unwrap_or_default()
+        let mut buffer = self.kept().pop().unwrap_or_default();
+        buffer.resize(HEADER_BYTES, 0);
+        buffer
     }
 
     pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut kept = self.kept();
         // One huge message must not keep its memory for ever.
-        if kept.len() < KEPT && buffer.capacity() <= 2 * MERGE_BYTES {
+        if kept.len() < KEPT && (1..=2 * MERGE_BYTES).contains(&buffer.capacity()) {
             kept.push(buffer);
         }
     }

@@ -79,12 +79,14 @@ impl Cursor {
         Ok(records)
     }
 
-    /// Goes to the end, over nothing but the last segment, and answers with the offset there. Blocks on the file.
-    pub(crate) fn seek_end(&mut self) -> Result<u64> {
+    /// Goes to the end, over nothing but the last segment, and answers with the offset there and how far the last
+    /// segment reaches. Blocks on the file.
+    pub(crate) fn seek_end(&mut self) -> Result<(u64, u64)> {
         self.from = u64::MAX;
         while self.next_batch()?.is_some() {}
-        self.from = self.segment.as_ref().map_or(0, SegmentReader::next_offset);
-        Ok(self.from)
+        let end = self.segment.as_ref().map_or((0, 0), |segment| (segment.next_offset(), segment.position()));
+        self.from = end.0;
+        Ok(end)
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>> {
@@ -112,7 +114,8 @@ impl Cursor {
                 }
                 Found::End => return Ok(None),
                 Found::Bad(defect) => {
-                    let is_unfinished = readable.tail == Tail::Growing && !segment.was_synced(end)?;
+                    let may_be_unfinished = readable.tail == Tail::Growing && defect.is_unfinished();
+                    let is_unfinished = may_be_unfinished && !segment.was_synced(&segment.rest(end)?);
                     return if is_unfinished { Ok(None) } else { Err(segment.damaged(defect)) };
                 }
             }

@@ -93,6 +93,12 @@ pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Err
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
 }
 
+/// Whether the cause is that the disk, or what may be used of it, is full.
+pub(crate) fn is_full(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
 /// The error for stored bytes that are not what was written.
 pub(crate) fn damaged(path: &Path, position: u64, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{} is damaged at byte {position}: {what}", path.display()))

@@ -51,6 +51,7 @@ mod reader;
 mod record;
 mod recovery;
 mod segment;
+mod store;
 mod subscriber;
 mod topic;
 mod topic_reader;
@@ -58,5 +59,5 @@ mod tracker;
 mod writer;
 
 pub use log::Log;
-pub use options::Options;
+pub use options::{Acknowledge, Flush, Options};
 pub use read_only::ReadOnlyLog;

@@ -15,6 +15,7 @@ use crate::group::Groups;
 use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::read_only::ReadOnlyLog;
+use crate::store::Store;
 use crate::topic::Topics;
 use crate::writer::Writer;
 
@@ -69,7 +70,8 @@ impl Log {
         let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
         let groups = Groups::recover(disk, groups, &topics)?;
         let buffers = Arc::new(Buffers::default());
-        let writer = Writer::start(Arc::clone(&topics), options, Arc::clone(&buffers), Arc::clone(&lock))?;
+        let store = Store::new(options, Arc::clone(&buffers));
+        let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);
         let closed = watch::Sender::new(false);
         Ok(Self { inner: Arc::new(Inner { options, topics, groups, buffers, writer, flusher, closed }) })

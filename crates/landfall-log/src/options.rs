@@ -1,5 +1,7 @@
 //! What can be chosen when a log is opened.
 
+use std::time::Duration;
+
 use landfall_core::{Error, Result};
 
 use crate::{batch, segment};
@@ -11,12 +13,57 @@ pub struct Options {
     pub partitions: u32,
     /// A segment that would grow beyond this is finished and the next one begun. No message can be larger.
     pub segment_bytes: u64,
+    /// A segment's file grows by steps of this many bytes, filled with zeros before they are needed.
+    pub preallocate_bytes: u64,
+    /// When a publisher is told that its messages are accepted.
+    pub acknowledge: Acknowledge,
+    /// When what was written is synced.
+    pub flush: Flush,
     /// Unacknowledged deliveries a subscriber may have at a time.
     pub max_in_flight: usize,
 }
 
+/// What has happened to a message when its publisher is told that it is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Acknowledge {
+    /// It has its place, in memory. If the process dies it may be lost.
+    None,
+    /// It was written to the file. It survives the process, but not a power cut before the next sync.
+    Written,
+    /// It was synced: it survives a power cut.
+    #[default]
+    Synced,
+}
+
+/// When what was written is synced. Readers see nothing before that, whatever the publishers were told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flush {
+    /// With everything that has queued up, as soon as the sync before is done.
+    #[default]
+    EveryBatch,
+    /// After this many messages, and at the latest after 100 ms.
+    EveryMessages(u32),
+    /// This long after the first message that is not synced.
+    Every(Duration),
+}
+
+impl Flush {
+    /// How long a message may wait for its sync.
+    pub(crate) fn patience(self) -> Duration {
+        match self {
+            Flush::EveryBatch => Duration::ZERO,
+            Flush::EveryMessages(_) => Duration::from_millis(100),
+            Flush::Every(time) => time,
+        }
+    }
+}
+
 /// What is left for one record in a segment must be worth having.
 const SMALLEST_SEGMENT: u64 = 1024;
+/// A step is filled at once, in memory.
+const LARGEST_STEP: u64 = 256 * 1024 * 1024;
+/// Publishers may have to wait this long for their answer.
+const LONGEST_FLUSH: Duration = Duration::from_secs(60);
 /// Positions inside a segment and lengths of batches are 32 bits wide on disk.
 const LARGEST_SEGMENT: u64 = 2 * 1024 * 1024 * 1024;
 /// Each partition is a folder and costs a sync when it is written to.
@@ -24,7 +71,14 @@ const MOST_PARTITIONS: u32 = 1024;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { partitions: 4, segment_bytes: 64 * 1024 * 1024, max_in_flight: 1024 }
+        Self {
+            partitions: 4,
+            segment_bytes: 64 * 1024 * 1024,
+            preallocate_bytes: 1024 * 1024,
+            acknowledge: Acknowledge::default(),
+            flush: Flush::default(),
+            max_in_flight: 1024,
+        }
     }
 }
 
@@ -42,6 +96,19 @@ impl Options {
                 self.segment_bytes
             )));
         }
+        if !(1..=LARGEST_STEP).contains(&self.preallocate_bytes) {
+            return Err(Error::invalid(format!(
+                "a segment grows by steps of 1 to {LARGEST_STEP} bytes; {} were asked for",
+                self.preallocate_bytes
+            )));
+        }
+        if matches!(self.flush, Flush::EveryMessages(0)) || self.flush.patience() > LONGEST_FLUSH {
+            return Err(Error::invalid(format!(
+                "what is written must be synced after 1 message or more, and after at most {LONGEST_FLUSH:?}; {:?} was \
+                 asked for",
+                self.flush
+            )));
+        }
         if self.max_in_flight == 0 {
             return Err(Error::invalid("max_in_flight is 0, so that nothing could ever be delivered; 1 is the least"));
         }
@@ -50,7 +117,7 @@ impl Options {
 
     /// The most bytes one encoded record may have: it must fit into a segment of its own.
     pub(crate) fn record_limit(&self) -> usize {
-        (self.segment_bytes as usize) - segment::HEADER_BYTES - batch::HEADER_BYTES
+        (self.segment_bytes as usize) - segment::HEADER_BYTES - batch::FRAME_BYTES
     }
 
     /// The most bytes of records that are merged into one batch.

@@ -1,4 +1,4 @@
-//! From a batch of messages to encoded records per partition, and from offsets back to one outcome per message.
+//! From a batch of messages to encoded records per partition, and from places back to one outcome per message.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use crate::appender::Part;
 use crate::buffers::Buffers;
 use crate::options::Options;
 use crate::partition::Partition;
-use crate::record::Encoding;
+use crate::record;
+use crate::store::Placed;
 use crate::topic::Topic;
 use crate::writer::Answer;
 
@@ -20,7 +21,7 @@ pub(crate) type Destination = Result<Arc<Topic>, Outcome>;
 pub(crate) struct Plan<'a> {
     buffers: &'a Buffers,
     options: &'a Options,
-    stored: Timestamp,
+    taken: i64,
     parts: Vec<Part>,
     /// The part that is being filled, by the partition's id.
     filling: HashMap<u64, usize>,
@@ -41,14 +42,16 @@ impl<'a> Plan<'a> {
         options: &'a Options,
         buffers: &'a Buffers,
     ) -> Self {
-        let (parts, places) = (Vec::new(), Vec::with_capacity(batch.len()));
-        let mut plan = Self { buffers, options, stored: Timestamp::now(), parts, filling: HashMap::new(), places };
+        let (taken, places) = (Timestamp::now().as_millis(), Vec::with_capacity(batch.len()));
+        let mut plan = Self { buffers, options, taken, parts: Vec::new(), filling: HashMap::new(), places };
         let mut keyless: HashMap<&TopicName, u32> = HashMap::new();
         let mut held: HashSet<(&TopicName, &Key)> = HashSet::new();
         for message in batch {
             let lane = message.key.as_ref().map(|key| (&message.topic, key));
             let placed = match destinations.get(&message.topic) {
-                _ if lane.is_some_and(|lane| held.contains(&lane)) => Err(Outcome::behind_predecessor()),
+                _ if !held.is_empty() && lane.is_some_and(|lane| held.contains(&lane)) => {
+                    Err(Outcome::behind_predecessor())
+                }
                 None => Err(Outcome::retry_later(ErrorCode::UNAVAILABLE, "the topic is not open")),
                 Some(Err(outcome)) => Err(outcome.clone()),
                 Some(Ok(topic)) => {
@@ -76,8 +79,8 @@ impl<'a> Plan<'a> {
     pub(crate) fn outcomes(self, answer: &Answer) -> Vec<Outcome> {
         let outcome = |place| match (place, answer) {
             (Place::Nowhere(outcome), _) => outcome,
-            (Place::Record { part, index, partition }, Answer::Synced(bases)) => match bases.get(part) {
-                Some(base) => Outcome::Accepted(Position { partition, offset: base + u64::from(index) }),
+            (Place::Record { part, index, partition }, Answer::Placed(placed)) => match placed.get(part) {
+                Some(placed) => placed.outcome(index, partition),
                 None => Outcome::Unknown("the log's writer did not answer for this message".into()),
             },
             (Place::Record { .. }, Answer::Refused(why)) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why.clone()),
@@ -87,35 +90,49 @@ impl<'a> Plan<'a> {
     }
 
     fn encode(&mut self, message: &Message, topic: &Topic, number: u32) -> Result<Place, Outcome> {
-        let encoding = Encoding::new(message);
-        let (bytes, limit) = (encoding.total_bytes(), self.options.record_limit());
+        let (bytes, limit) = (record::encoded_bytes(message), self.options.record_limit());
         if bytes > limit {
             let sentence = format!("the message takes {bytes} bytes in the log and the limit is {limit}");
             return Err(Outcome::refuse(ErrorCode::TOO_LARGE, sentence));
         }
         let part = self.part_with_room(&topic.partitions()[number as usize], bytes);
-        let index = self.parts[part].count;
-        encoding.write(self.stored, &mut self.parts[part].records);
-        self.parts[part].count += 1;
+        let filling = &mut self.parts[part];
+        let index = filling.count();
+        record::encode(message, &mut filling.buffer);
+        filling.ids.push(message.id);
         Ok(Place::Record { part, index, partition: number })
     }
 
     /// The part of `partition` that is being filled, or a new one if `bytes` more would make it too large.
     fn part_with_room(&mut self, partition: &Arc<Partition>, bytes: usize) -> usize {
         if let Some(&part) = self.filling.get(&partition.id())
-            && self.parts[part].records.len() + bytes <= self.options.batch_limit()
+            && self.parts[part].buffer.len() + bytes <= self.options.batch_limit()
         {
             return part;
         }
         let part = self.parts.len();
         self.parts.push(Part {
             partition: Arc::clone(partition),
-            records: self.buffers.take(),
-            count: 0,
-            max_timestamp: self.stored.as_millis(),
-            base_offset: 0,
+            buffer: self.buffers.take(),
+            ids: Vec::new(),
+            taken: self.taken,
+            sequenced: None,
         });
         self.filling.insert(partition.id(), part);
         part
+    }
+}
+
+impl Placed {
+    /// What became of record number `index` of a part for `partition`.
+    pub(crate) fn outcome(&self, index: u32, partition: u32) -> Outcome {
+        match self {
+            Placed::From(base) => Outcome::Accepted(Position { partition, offset: base + u64::from(index) }),
+            Placed::Each(positions) => match positions.get(index as usize) {
+                Some(position) => Outcome::Accepted(*position),
+                None => Outcome::Unknown("the log's writer did not answer for this message".into()),
+            },
+            Placed::Refused(refusal) => Outcome::Refused(refusal.clone()),
+        }
     }
 }

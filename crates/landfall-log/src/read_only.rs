@@ -68,7 +68,7 @@ impl ReadOnlyLog {
                 let offset = match from {
                     StartAt::Beginning => 0,
                     StartAt::Offset(offset) => offset,
-                    StartAt::End => Cursor::new(Arc::clone(&extents), 0).seek_end()?,
+                    StartAt::End => Cursor::new(Arc::clone(&extents), 0).seek_end()?.0,
                 };
                 lanes.add(extents, offset);
             }
@@ -84,10 +84,13 @@ fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
     let (mut messages, mut bytes) = (0, 0);
     for number in 0..partitions {
         let extents = FileExtents::of(folder, number);
-        messages += Cursor::new(Arc::clone(&extents), 0).seek_end()?;
-        for base_offset in segment::list(&SystemDisk, extents.directory())? {
-            bytes += file_bytes(&segment::path(extents.directory(), base_offset))?;
+        let segments = segment::list(&SystemDisk, extents.directory())?;
+        for base_offset in segments.iter().rev().skip(1) {
+            bytes += file_bytes(&segment::path(extents.directory(), *base_offset))?;
         }
+        let (end, last_bytes) = Cursor::new(Arc::clone(&extents), 0).seek_end()?;
+        messages += end;
+        bytes += last_bytes;
     }
     Ok(TopicInfo { topic, partitions, messages, bytes })
 }

@@ -47,6 +47,14 @@ impl SegmentReader {
         Ok(Self { file, path, header, position, next_offset: base_offset, ahead: Bytes::new(), chunk_bytes })
     }
 
+    /// Goes to the batch at `position`, which begins with `offset`.
+    pub(crate) fn skip_to(&mut self, position: u64, offset: u64) {
+        if position > self.position {
+            self.ahead = Bytes::new();
+            (self.position, self.next_offset) = (position, offset);
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -82,13 +90,13 @@ impl SegmentReader {
                 return Ok(Found::Bad(defect));
             }
         };
-        if !batch::is_understood(&self.ahead) {
+        if !header.is_understood() {
             let (path, position) = (self.path.display(), self.position);
             let sentence = format!("{path} holds a batch at byte {position} of a kind that only newer builds know");
             return Err(Error::new(ErrorKind::Unsupported, sentence));
         }
-        let records = self.ahead.slice(batch::HEADER_BYTES..header.total_bytes());
-        let Some(batch) = Batch::split(header, records) else {
+        let records = self.ahead.slice(batch::HEADER_BYTES..header.total_bytes() - 1);
+        let Some(batch) = Batch::split(header, self.position, records) else {
             return Err(self.damaged("the records of the batch do not fill it, although its checksum is right"));
         };
         self.ahead.advance(header.total_bytes());
@@ -99,35 +107,29 @@ impl SegmentReader {
 
     /// Checks the batch at the position; if it is good, it stands in `ahead` as a whole afterwards.
     fn examine(&mut self, end: u64) -> Result<std::result::Result<BatchHeader, Defect>> {
-        if !self.look_ahead(batch::HEADER_BYTES, end)? {
-            return Ok(Err(Defect::Short));
-        }
-        let header = match BatchHeader::peek(&self.ahead) {
+        self.look_ahead(batch::HEADER_BYTES, end)?;
+        let header = match BatchHeader::read(&self.ahead, self.header.salt) {
             Ok(header) => header,
             Err(defect) => return Ok(Err(defect)),
         };
-        if !self.look_ahead(header.total_bytes(), end)? {
-            return Ok(Err(Defect::Short));
-        }
-        if let Err(defect) = header.verify(self.header.salt, &self.ahead) {
+        self.look_ahead(header.total_bytes(), end)?;
+        if let Err(defect) = header.verify(self.header.salt, &self.ahead, self.position) {
             return Ok(Err(defect));
         }
         let (expected, found) = (self.next_offset, header.base_offset);
         Ok(if expected == found { Ok(header) } else { Err(Defect::Offset { expected, found }) })
     }
 
-    /// Makes `ahead` hold at least `wanted` bytes; `false` if the segment ends before.
-    fn look_ahead(&mut self, wanted: usize, end: u64) -> Result<bool> {
-        if self.ahead.len() >= wanted {
-            return Ok(true);
-        }
+    /// Makes `ahead` hold at least `wanted` bytes, if the segment has as many.
+    fn look_ahead(&mut self, wanted: usize, end: u64) -> Result<()> {
         let left = end.saturating_sub(self.position);
-        if wanted as u64 > left {
-            return Ok(false);
+        if self.ahead.len() >= wanted || self.ahead.len() as u64 == left {
+            return Ok(());
         }
-        self.chunk_bytes = self.chunk_bytes.max(wanted);
+        // A length that the file cannot bear out is not worth the memory.
+        self.chunk_bytes = self.chunk_bytes.max(wanted.min(left as usize));
         self.ahead = self.read_at(self.position, left.min(self.chunk_bytes as u64) as usize)?.into();
-        Ok(self.ahead.len() >= wanted)
+        Ok(())
     }
 
     /// Up to `length` bytes; fewer only if the file ends.
@@ -135,22 +137,31 @@ impl SegmentReader {
         disk::read(&*self.file, position, length).map_err(failed("read", &self.path))
     }
 
+    /// The bytes from the position up to `end`.
+    pub(crate) fn rest(&self, end: u64) -> Result<Vec<u8>> {
+        self.read_at(self.position, end.saturating_sub(self.position) as usize)
+    }
+
     /// Whether a later batch of this segment proves that the one at the position had been synced, and so must be
-    /// readable: then what is there now is damage and not an unfinished write.
+    /// readable: then what is there now is damage and not an unfinished write. `rest` is what stands from there on.
     ///
     /// Looks at every byte that could begin a batch, because the length of a bad batch cannot be trusted.
-    pub(crate) fn was_synced(&self, end: u64) -> Result<bool> {
-        let left = end.saturating_sub(self.position) as usize;
-        let bytes = self.read_at(self.position, left)?;
-        let testifies = |at: usize| {
-            BatchHeader::peek(&bytes[at..]).is_ok_and(|header| {
-                header.synced_before > self.next_offset
-                    && header.base_offset >= header.synced_before
-                    && header.verify(self.header.salt, &bytes[at..]).is_ok()
-            })
+    pub(crate) fn was_synced(&self, rest: &[u8]) -> bool {
+        let testifies = |header: &BatchHeader| {
+            header.synced_before > self.next_offset && header.base_offset >= header.synced_before
         };
+        self.batches_in(rest).any(|(_, header)| testifies(&header))
+    }
+
+    /// Every whole batch in `rest`, which stands at the position, wherever it begins: where from there, and its header.
+    pub(crate) fn batches_in<'a>(&'a self, rest: &'a [u8]) -> impl Iterator<Item = (usize, BatchHeader)> + 'a {
         let magic = batch::MAGIC;
-        Ok((0..bytes.len()).any(|at| bytes[at] == magic[0] && bytes[at..].starts_with(&magic) && testifies(at)))
+        let begins = move |at: &usize| rest[*at] == magic[0] && rest[*at..].starts_with(&magic);
+        (0..rest.len()).filter(begins).filter_map(|at| {
+            let header = BatchHeader::read(&rest[at..], self.header.salt).ok()?;
+            header.verify(self.header.salt, &rest[at..], self.position + at as u64).ok()?;
+            Some((at, header))
+        })
     }
 
     /// The error for a defect at the position.

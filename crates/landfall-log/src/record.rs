@@ -3,68 +3,96 @@
 //! ```text
 //! bytes
 //!     4  length of what follows
-//!     8  when the log took it, milliseconds since 1970
+//!     1  attributes: 1 has a key, 2 has a sequence, 4 removed; the upper four bits are the mode
+//!    16  message id
+//!     8  when it was enqueued, milliseconds since 1970
+//!   (8)  its sequence
+//!     2  length of the kind
+//!   (2)  length of the key
 //!     2  number of headers
-//!     4  length of the key; 0xffffffff if there is none
-//!     4  length of the payload
+//!     …  the kind
 //!     …  the key
 //!     …  the headers: 2 bytes length of the name, 4 bytes length of the value, name, value
 //!     …  the payload
 //! ```
 //!
-//! Numbers are little-endian. The headers are those of a CloudEvents event ([`landfall_core::wire`]); key and payload
-//! are kept apart from them because the one decides the partition and the other should not be copied to be read.
-//! A record has no checksum and no offset of its own: its batch has both.
+//! Numbers are little-endian. A *removed* record ends after its id: compaction took away the rest and left the offset
+//! and the id, so that a resend of it is still known. A record has no checksum and no offset of its own: its batch
+//! has both.
 
 use bytes::{Buf, Bytes};
-use landfall_core::{Error, ErrorKind, Message, Result, Timestamp, TopicName, wire};
+use landfall_core::{Error, ErrorKind, Headers, Key, Kind, Message, MessageId, Mode, Result, Timestamp, TopicName};
 
-/// What stands in `ce_source` of everything that this log stores.
-const SOURCE: &str = "landfall";
-const NO_KEY: u32 = u32::MAX;
-/// Bytes before the key, without the length in front.
-const FIXED_BYTES: usize = 8 + 2 + 4 + 4;
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// A message that is about to be encoded: how long its record will be is known, nothing was copied yet.
-pub(crate) struct Encoding<'a> {
-    message: &'a Message,
-    headers: Vec<(String, String)>,
-    /// Bytes after the length.
-    length: usize,
+const HAS_KEY: u8 = 1;
+const HAS_SEQUENCE: u8 = 2;
+const REMOVED: u8 = 4;
+const ID_BYTES: usize = 16;
+/// Attributes, id, time and the lengths that every record has.
+const FIXED_BYTES: usize = 1 + ID_BYTES + 8 + 2 + 2;
+
+/// Bytes of the whole record of `message`.
+pub(crate) fn encoded_bytes(message: &Message) -> usize {
+    let key = message.key.as_ref().map_or(0, |key| 2 + key.as_str().len());
+    let sequence = message.sequence.map_or(0, |_| 8);
+    let headers: usize = message.headers.iter().map(|(name, value)| 2 + 4 + name.len() + value.len()).sum();
+    LENGTH_BYTES + FIXED_BYTES + message.kind.as_str().len() + key + sequence + headers + message.payload.len()
 }
 
-impl<'a> Encoding<'a> {
-    pub(crate) fn new(message: &'a Message) -> Self {
-        let headers = wire::headers(message, SOURCE);
-        let headers_length: usize = headers.iter().map(|(name, value)| 2 + 4 + name.len() + value.len()).sum();
-        let key_length = message.key.as_ref().map_or(0, |key| key.as_str().len());
-        let length = FIXED_BYTES + key_length + headers_length + message.payload.len();
-        Self { message, headers, length }
+/// Appends the record of `message` to `buffer`. The caller has checked that it is not too large.
+pub(crate) fn encode(message: &Message, buffer: &mut Vec<u8>) {
+    let total = encoded_bytes(message);
+    let (kind, key) = (message.kind.as_str(), message.key.as_ref().map(Key::as_str));
+    let mut attributes = mode_bits(message.mode);
+    attributes |= if key.is_some() { HAS_KEY } else { 0 };
+    attributes |= if message.sequence.is_some() { HAS_SEQUENCE } else { 0 };
+    buffer.reserve(total);
+    buffer.extend_from_slice(&((total - LENGTH_BYTES) as u32).to_le_bytes());
+    buffer.push(attributes);
+    buffer.extend_from_slice(message.id.as_bytes());
+    buffer.extend_from_slice(&message.time.as_millis().to_le_bytes());
+    if let Some(sequence) = message.sequence {
+        buffer.extend_from_slice(&sequence.to_le_bytes());
     }
-
-    /// Bytes of the whole record.
-    pub(crate) fn total_bytes(&self) -> usize {
-        LENGTH_BYTES + self.length
+    buffer.extend_from_slice(&(kind.len() as u16).to_le_bytes());
+    if let Some(key) = key {
+        buffer.extend_from_slice(&(key.len() as u16).to_le_bytes());
     }
+    buffer.extend_from_slice(&(message.headers.iter().count() as u16).to_le_bytes());
+    buffer.extend_from_slice(kind.as_bytes());
+    buffer.extend_from_slice(key.unwrap_or_default().as_bytes());
+    for (name, value) in message.headers.iter() {
+        buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        buffer.extend_from_slice(name.as_bytes());
+        buffer.extend_from_slice(value.as_bytes());
+    }
+    buffer.extend_from_slice(&message.payload);
+}
 
-    /// Appends the record to `buffer`. The caller has checked that it is not too large.
-    pub(crate) fn write(&self, stored: Timestamp, buffer: &mut Vec<u8>) {
-        let key = self.message.key.as_ref().map(|key| key.as_str().as_bytes());
-        buffer.reserve(self.total_bytes());
-        buffer.extend_from_slice(&(self.length as u32).to_le_bytes());
-        buffer.extend_from_slice(&stored.as_millis().to_le_bytes());
-        buffer.extend_from_slice(&(self.headers.len() as u16).to_le_bytes());
-        buffer.extend_from_slice(&key.map_or(NO_KEY, |key| key.len() as u32).to_le_bytes());
-        buffer.extend_from_slice(&(self.message.payload.len() as u32).to_le_bytes());
-        buffer.extend_from_slice(key.unwrap_or_default());
-        for (name, value) in &self.headers {
-            buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
-            buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
-            buffer.extend_from_slice(name.as_bytes());
-            buffer.extend_from_slice(value.as_bytes());
-        }
-        buffer.extend_from_slice(&self.message.payload);
+/// Appends what compaction leaves of a record with this id.
+pub(crate) fn encode_removed(id: MessageId, buffer: &mut Vec<u8>) {
+    buffer.extend_from_slice(&((1 + ID_BYTES) as u32).to_le_bytes());
+    buffer.push(REMOVED);
+    buffer.extend_from_slice(id.as_bytes());
+}
+
+fn mode_bits(mode: Mode) -> u8 {
+    let number = match mode {
+        Mode::AtMostOnce => 0,
+        Mode::AtLeastOnce => 1,
+        Mode::EffectivelyOnce => 2,
+    };
+    number << 4
+}
+
+fn mode(attributes: u8) -> Result<Mode> {
+    match attributes >> 4 {
+        0 => Ok(Mode::AtMostOnce),
+        1 => Ok(Mode::AtLeastOnce),
+        2 => Ok(Mode::EffectivelyOnce),
+        other => Err(Error::new(ErrorKind::Corrupt, format!("the record has a mode {other} that nobody knows"))),
     }
 }
 
@@ -82,35 +110,84 @@ impl Record {
         (length <= records.len()).then(|| Self { offset, body: records.split_to(length) })
     }
 
+    /// Stands for offsets up to this one that hold nothing any more.
+    pub(crate) fn nothing(offset: u64) -> Self {
+        Self { offset, body: Bytes::new() }
+    }
+
+    /// Whether there is no message any more: compaction removed it, or a repair gave it up.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.body.first().is_none_or(|attributes| attributes & REMOVED != 0)
+    }
+
+    /// The id of its message; `None` where a repair gave it up.
+    pub(crate) fn id(&self) -> Option<MessageId> {
+        self.body.get(1..)?.first_chunk().copied().map(MessageId::from_bytes)
+    }
+
+    /// The bytes of its key, without looking at the rest.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        let attributes = *self.body.first()?;
+        if attributes & HAS_KEY == 0 || attributes & REMOVED != 0 {
+            return None;
+        }
+        let lengths = 1 + ID_BYTES + 8 + if attributes & HAS_SEQUENCE != 0 { 8 } else { 0 };
+        let mut rest = self.body.get(lengths..)?;
+        let kind_length = usize::from(rest.try_get_u16_le().ok()?);
+        let key_length = usize::from(rest.try_get_u16_le().ok()?);
+        rest.get(2 + kind_length..)?.get(..key_length)
+    }
+
+    /// The record as it is stored, without its length.
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
     /// The message, its payload shared with the batch. An error if what stands here is not one: its checksum was
     /// right, so it was stored like that.
     pub(crate) fn message(&self, topic: &TopicName) -> Result<Message> {
         let mut rest = self.body.clone();
-        let short = |_| Error::new(ErrorKind::Corrupt, "the record ends before its fields do");
-        let stored = Timestamp::from_millis(rest.try_get_i64_le().map_err(short)?);
+        let short = |_| short();
+        let attributes = rest.try_get_u8().map_err(short)?;
+        if attributes & REMOVED != 0 {
+            return Err(Error::new(ErrorKind::NotFound, "the message was removed by compaction"));
+        }
+        let id = MessageId::from_bytes(rest.try_get_u128().map_err(short)?.to_be_bytes());
+        let time = Timestamp::from_millis(rest.try_get_i64_le().map_err(short)?);
+        let sequence = match attributes & HAS_SEQUENCE {
+            0 => None,
+            _ => Some(rest.try_get_i64_le().map_err(short)?),
+        };
+        let kind_length = usize::from(rest.try_get_u16_le().map_err(short)?);
+        let key_length = match attributes & HAS_KEY {
+            0 => None,
+            _ => Some(usize::from(rest.try_get_u16_le().map_err(short)?)),
+        };
         let header_count = rest.try_get_u16_le().map_err(short)?;
-        let key_length = rest.try_get_u32_le().map_err(short)?;
-        let payload_length = rest.try_get_u32_le().map_err(short)? as usize;
-        let key = if key_length == NO_KEY { None } else { Some(take(&mut rest, key_length as usize)?) };
-        let mut headers = Vec::with_capacity(usize::from(header_count));
+        let kind = Kind::new(text(take(&mut rest, kind_length)?.as_ref())?)?;
+        let key = match key_length {
+            None => None,
+            Some(length) => Some(Key::new(text(take(&mut rest, length)?.as_ref())?)?),
+        };
+        let mut headers = Headers::default();
         for _ in 0..header_count {
-            let name_length = rest.try_get_u16_le().map_err(short)?;
-            let value_length = rest.try_get_u32_le().map_err(short)?;
-            let name = take(&mut rest, usize::from(name_length))?;
-            headers.push((name, take(&mut rest, value_length as usize)?));
+            let name_length = usize::from(rest.try_get_u16_le().map_err(short)?);
+            let value_length = rest.try_get_u32_le().map_err(short)? as usize;
+            let (name, value) = (take(&mut rest, name_length)?, take(&mut rest, value_length)?);
+            headers.insert(text(&name)?, text(&value)?)?;
         }
-        if rest.len() != payload_length {
-            return Err(Error::new(ErrorKind::Corrupt, "the record's fields do not fill the record"));
-        }
-        let key = key.as_deref().map(text).transpose()?;
-        let headers = headers.iter().map(|(name, value)| Ok((text(name)?, text(value)?)));
-        wire::message(topic, key, stored, headers.collect::<Result<Vec<_>>>()?, rest)
+        let mode = mode(attributes)?;
+        Ok(Message { id, topic: topic.clone(), key, sequence, kind, mode, headers, payload: rest, time })
     }
+}
+
+fn short() -> Error {
+    Error::new(ErrorKind::Corrupt, "the record ends before its fields do")
 }
 
 fn take(rest: &mut Bytes, length: usize) -> Result<Bytes> {
     if length > rest.len() {
-        return Err(Error::new(ErrorKind::Corrupt, "the record ends before its fields do"));
+        return Err(short());
     }
     Ok(rest.split_to(length))
 }
@@ -122,7 +199,6 @@ fn text(bytes: &[u8]) -> Result<&str> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_core::{Headers, Key, Kind, Mode};
     use proptest::prelude::*;
 
     use super::*;
@@ -152,32 +228,43 @@ mod tests {
         fn what_was_encoded_is_what_is_decoded(messages in proptest::collection::vec(any_message(), 1..6)) {
             let mut buffer = Vec::new();
             for message in &messages {
-                let (encoding, before) = (Encoding::new(message), buffer.len());
-                encoding.write(Timestamp::now(), &mut buffer);
-                prop_assert_eq!(buffer.len() - before, encoding.total_bytes());
+                let before = buffer.len();
+                encode(message, &mut buffer);
+                prop_assert_eq!(buffer.len() - before, encoded_bytes(message));
             }
+            encode_removed(messages[0].id, &mut buffer);
             let mut bytes = Bytes::from(buffer);
             for (offset, message) in messages.iter().enumerate() {
                 let record = Record::split_off(&mut bytes, offset as u64).unwrap();
                 prop_assert_eq!(&record.message(&topic()).unwrap(), message);
+                prop_assert_eq!(record.id(), Some(message.id));
+                prop_assert_eq!(record.key(), message.key.as_ref().map(|key| key.as_str().as_bytes()));
+                prop_assert!(!record.is_removed());
             }
+            let removed = Record::split_off(&mut bytes, 9).unwrap();
+            prop_assert_eq!((removed.id(), removed.is_removed()), (Some(messages[0].id), true));
+            prop_assert!(removed.message(&topic()).is_err() && removed.key().is_none());
             prop_assert!(bytes.is_empty());
         }
 
         #[test]
-        fn any_bytes_at_all_are_an_error_and_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_at_all_are_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = Bytes::from(bytes);
             while let Some(record) = Record::split_off(&mut bytes, 0) {
-                prop_assert!(record.message(&topic()).is_err());
+                let _ = (record.message(&topic()), record.key().is_some(), record.id(), record.is_removed());
             }
         }
 
         #[test]
-        fn a_record_that_was_cut_is_an_error(message in any_message(), cut in any::<proptest::sample::Index>()) {
+        fn a_record_that_was_cut_before_its_payload_is_an_error(
+            message in any_message(),
+            cut in any::<proptest::sample::Index>(),
+        ) {
             let mut buffer = Vec::new();
-            Encoding::new(&message).write(Timestamp::now(), &mut buffer);
+            encode(&message, &mut buffer);
             let body = Bytes::from(buffer).slice(LENGTH_BYTES..);
-            let record = Record { offset: 0, body: body.slice(..cut.index(body.len())) };
+            let cut = cut.index(body.len() - message.payload.len());
+            let record = Record { offset: 0, body: body.slice(..cut) };
             prop_assert!(record.message(&topic()).is_err());
         }
     }

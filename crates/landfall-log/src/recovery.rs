@@ -5,15 +5,16 @@
 //! Everything else that is not as it was written is **damage**, and the log does not open: it is reported with file
 //! and position, and a person decides.
 //!
-//! The two are told apart by testimony. Each batch says up to which offset everything had been synced when it was
-//! written; a bad batch that a later one testifies to is damage, and so is
+//! The two are told apart by what an unfinished write looks like (`batch.rs` says how), and by testimony: each batch
+//! says up to which offset everything had been synced when it was written, so that a batch that looks unfinished is
+//! damage all the same if a later one testifies to it. Damage is also
 //!
 //! * a bad batch in any segment but the last, since a segment is begun only after the one before was synced,
 //! * a segment whose size is not the one its successor recorded, or that is missing between others,
 //! * a group that has finished more than is there ([`crate::group`]).
 //!
-//! What testimony cannot show: that the very last group of batches was synced, since nothing was written after it.
-//! If damage hits exactly there, it is taken for an unfinished tail; the cut is logged as a warning.
+//! What nobody can tell: that the last batches before a crash, of which not a byte is left, had been synced. A disk
+//! that says so and forgets them is not one that anything can be built on.
 //!
 //! The batches of earlier segments are not read here. A reader that comes to a bad one reports it.
 
@@ -57,7 +58,7 @@ fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Re
             ));
         }
         segments.extend(previous);
-        let bytes = file.length().map_err(failed("look at", &path))?;
+        let bytes = header.original_bytes.map_or_else(|| file.length(), Ok).map_err(failed("look at", &path))?;
         previous = Some(Extent { base_offset, bytes });
     }
     Ok(segments)
@@ -69,7 +70,7 @@ fn described(extent: Option<Extent>) -> String {
     })
 }
 
-/// Reads every batch of the last segment and cuts what is unfinished behind them; answers with the size that is left.
+/// Reads every batch of the last segment and cuts what is unfinished behind them; answers with where they end.
 fn recover_last(disk: &dyn Disk, reader: &mut SegmentReader) -> Result<u64> {
     let bytes = reader.file_bytes()?;
     let defect = loop {
@@ -79,12 +80,19 @@ fn recover_last(disk: &dyn Disk, reader: &mut SegmentReader) -> Result<u64> {
             Found::Bad(defect) => break defect,
         }
     };
-    if reader.was_synced(bytes)? {
+    if !defect.is_unfinished() {
+        return Err(reader.damaged(defect));
+    }
+    let (path, position, rest) = (reader.path(), reader.position(), reader.rest(bytes)?);
+    // The room that was made for the batches to come.
+    if rest.iter().all(|byte| *byte == 0) {
+        return Ok(position);
+    }
+    if reader.was_synced(&rest) {
         return Err(reader.damaged(format!("{defect}, and what follows shows that it had been right")));
     }
-    let (path, position) = (reader.path(), reader.position());
     warn!(
-        file = %path.display(), position, cut_bytes = bytes - position, reason = %defect,
+        file = %path.display(), position, cut_bytes = rest.len(), reason = %defect,
         "cut off an unfinished write at the end of the log"
     );
     let cut = || -> io::Result<()> {

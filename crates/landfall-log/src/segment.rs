@@ -10,15 +10,17 @@
 //! 24      8  offset of the first record in the segment before; all bits set if there is none
 //! 32      8  final size of the segment before; 0 if there is none
 //! 40      8  when it was created, milliseconds since 1970
-//! 48     16  zero
-//! 64      …  the batches, one after the other
+//! 48      8  the size it had before it was rewritten; 0 if it never was
+//! 56      8  zero
+//! 64      …  the batches, one after the other; behind the last one zeros, while it is the last segment
 //! ```
 //!
 //! Numbers are little-endian. The file is named for its first offset, 20 digits, so that names sort like offsets.
 //!
 //! Invariants: a segment has its name only once its header is synced, and it is begun only once the segment before
-//! it is synced and final. So every segment but the last must have exactly the size that its successor says, and a
-//! header that is wrong is damage, whatever happened.
+//! it is synced, cut to its end and final. So every segment but the last must have exactly the size that its successor
+//! says, and a header that is wrong is damage, whatever happened. Compaction and repair put a rewritten segment in the
+//! place of a final one; it says which size its successor expects.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -40,7 +42,7 @@ const NONE_BEFORE: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) base_offset: u64,
-    /// The size of the file, its header included.
+    /// Where its last batch ends in the file.
     pub(crate) bytes: u64,
 }
 
@@ -51,16 +53,18 @@ pub(crate) struct SegmentHeader {
     pub(crate) base_offset: u64,
     pub(crate) previous: Option<Extent>,
     pub(crate) created: Timestamp,
+    /// What its successor takes its size to be, if it was rewritten since.
+    pub(crate) original_bytes: Option<u64>,
 }
 
 impl SegmentHeader {
     pub(crate) fn new(partition: u32, base_offset: u64, previous: Option<Extent>) -> Self {
         // The hasher of the standard library is seeded by the system: random enough to tell files apart.
         let salt = RandomState::new().build_hasher().finish() as u32;
-        Self { salt, partition, base_offset, previous, created: Timestamp::now() }
+        Self { salt, partition, base_offset, previous, created: Timestamp::now(), original_bytes: None }
     }
 
-    fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         let previous = self.previous.unwrap_or(Extent { base_offset: NONE_BEFORE, bytes: 0 });
         header[0..4].copy_from_slice(&MAGIC);
@@ -70,6 +74,7 @@ impl SegmentHeader {
         header[24..32].copy_from_slice(&previous.base_offset.to_le_bytes());
         header[32..40].copy_from_slice(&previous.bytes.to_le_bytes());
         header[40..48].copy_from_slice(&self.created.as_millis().to_le_bytes());
+        header[48..56].copy_from_slice(&self.original_bytes.unwrap_or_default().to_le_bytes());
         let checksum = crc32c::crc32c(&header[8..]);
         header[4..8].copy_from_slice(&checksum.to_le_bytes());
         header
@@ -82,7 +87,7 @@ impl SegmentHeader {
         if crc32c::crc32c(&header[8..]).to_le_bytes() != header[4..8] {
             return Err("the checksum of the segment's header is wrong");
         }
-        if header[48..] != [0; 16] {
+        if header[56..] != [0; 8] {
             return Err("the segment's header uses fields that this build does not know");
         }
         let previous = Extent { base_offset: u64_at(header, 24), bytes: u64_at(header, 32) };
@@ -92,6 +97,7 @@ impl SegmentHeader {
             base_offset: u64_at(header, 16),
             previous: (previous.base_offset != NONE_BEFORE).then_some(previous),
             created: Timestamp::from_millis(u64_at(header, 40) as i64),
+            original_bytes: Some(u64_at(header, 48)).filter(|bytes| *bytes > 0),
         })
     }
 
@@ -158,12 +164,13 @@ mod tests {
             (salt, partition, base_offset) in any::<(u32, u32, u64)>(),
             previous in proptest::option::of((0..u64::MAX, any::<u64>())),
             created in any::<i64>(),
+            original_bytes in proptest::option::of(1..u64::MAX),
             at in 0..HEADER_BYTES,
             bit in 0..8,
         ) {
             let previous = previous.map(|(base_offset, bytes)| Extent { base_offset, bytes });
             let created = Timestamp::from_millis(created);
-            let header = SegmentHeader { salt, partition, base_offset, previous, created };
+            let header = SegmentHeader { salt, partition, base_offset, previous, created, original_bytes };
             let mut bytes = header.encode();
             prop_assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
             bytes[at] ^= 1_u8 << bit;

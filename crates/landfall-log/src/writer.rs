@@ -7,22 +7,23 @@
 //!
 //! The first write or sync that fails stops the log. The pages that were to be synced may be gone from memory, so a
 //! second sync that succeeds would prove nothing; only reading the files anew, by reopening the log, tells what is
-//! there. Publishers of the failed group are told `Unknown`, all later ones are refused.
+//! there. Publishers of the failed group are told `Unknown`, all later ones are refused. A full disk is no such
+//! failure: it shows before anything is written, the messages are refused, and the next ones may find room.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use landfall_core::{Error, ErrorKind, Result, TopicName};
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tracing::error;
 
-use crate::appender::{Appender, Part};
-use crate::buffers::Buffers;
+use crate::appender::Part;
 use crate::lock::FolderLock;
-use crate::options::Options;
-use crate::partition::Partition;
+use crate::options::{Acknowledge, Flush, Options};
+use crate::store::{Placed, Store};
 use crate::topic::{Topic, Topics};
 
 /// Requests that may wait for the writer.
@@ -38,14 +39,22 @@ enum Command {
 
 struct Append {
     parts: Vec<Part>,
+    placed: Vec<Placed>,
     reply: oneshot::Sender<Answer>,
+}
+
+impl Append {
+    // A reply that nobody waits for any more is no error, here and below.
+    fn answer_placed(self) {
+        let _ = self.reply.send(Answer::Placed(self.placed));
+    }
 }
 
 /// What became of the parts of one request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Synced; the base offset of each part.
-    Synced(Vec<u64>),
+    /// As durable as the log was asked to make it; where each part is.
+    Placed(Vec<Placed>),
     /// Nothing was written.
     Refused(String),
     /// It may or may not be there after the log is reopened.
@@ -66,17 +75,28 @@ impl Writer {
     pub(crate) fn start(
         topics: Arc<Topics>,
         options: Options,
-        buffers: Arc<Buffers>,
+        store: Store,
         lock: Arc<Option<FolderLock>>,
     ) -> Result<Self> {
+        let unavailable = |what: &'static str| {
+            move |error: std::io::Error| Error::new(ErrorKind::Unavailable, what).with_source(error)
+        };
         let (queue, commands) = mpsc::channel(QUEUE);
         let failure = Arc::new(OnceLock::new());
-        let appenders = HashMap::new();
-        let work = Work { topics, options, buffers, appenders, failure: Arc::clone(&failure), _lock: lock };
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let work = Work {
+            topics,
+            options,
+            store,
+            unsynced: Unsynced::default(),
+            failure: Arc::clone(&failure),
+            clock: clock.map_err(unavailable("cannot start a clock"))?,
+            _lock: lock,
+        };
         let thread = std::thread::Builder::new()
             .name("landfall-log-writer".into())
             .spawn(move || work.run(commands))
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot start a thread").with_source(error))?;
+            .map_err(unavailable("cannot start a thread"))?;
         Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), failure })
     }
 
@@ -87,7 +107,7 @@ impl Writer {
 
     pub(crate) async fn append(&self, parts: Vec<Part>) -> Answer {
         let (reply, answer) = oneshot::channel();
-        if self.send(Command::Append(Append { parts, reply })).await.is_err() {
+        if self.send(Command::Append(Append { parts, placed: Vec::new(), reply })).await.is_err() {
             return Answer::Refused(CLOSED.into());
         }
         answer.await.unwrap_or_else(|_| Answer::Unknown("the log's writer ended before it answered".into()))
@@ -140,37 +160,42 @@ impl Drop for Writer {
 struct Work {
     topics: Arc<Topics>,
     options: Options,
-    buffers: Arc<Buffers>,
-    /// By the partition's id; opened when a partition is first written to.
-    appenders: HashMap<u64, Appender>,
+    store: Store,
+    unsynced: Unsynced,
     failure: Arc<OnceLock<String>>,
+    /// What the thread waits with when it must not wait for ever.
+    clock: Runtime,
     _lock: Arc<Option<FolderLock>>,
+}
+
+/// What was written and waits to be synced.
+#[derive(Default)]
+struct Unsynced {
+    messages: u64,
+    /// When the first of it was written.
+    since: Option<Instant>,
+    /// Whoever is to be told only then.
+    waiting: Vec<Append>,
 }
 
 impl Work {
     fn run(mut self, mut commands: mpsc::Receiver<Command>) {
-        let mut group = Vec::new();
-        while let Some(command) = commands.blocking_recv() {
-            let (mut bytes, mut next, mut open) = (0, Some(command), true);
-            while let Some(command) = next {
-                match command {
-                    Command::Append(append) => {
-                        bytes += append.parts.iter().map(|part| part.records.len()).sum::<usize>();
-                        group.push(append);
-                    }
-                    // A reply that nobody waits for any more is no error, here and below.
-                    Command::Create(name, reply) => drop(reply.send(self.create(&name))),
-                    Command::Close => {
-                        open = false;
+        loop {
+            match self.next(&mut commands) {
+                Next::Commands(first) => {
+                    if !self.work_on(first, &mut commands) {
                         break;
                     }
                 }
-                next = if bytes < GROUP_BYTES { commands.try_recv().ok() } else { None };
+                Next::Time => self.flush(),
+                Next::End => break,
             }
-            self.commit(&mut group);
-            if !open {
-                break;
-            }
+        }
+        self.flush();
+        if self.failure.get().is_none()
+            && let Err(error) = self.store.close()
+        {
+            error!(%error, "the log's files could not be cut to their ends; the next start does it");
         }
         // Whoever came while it was being closed learns that nothing was written.
         commands.close();
@@ -179,6 +204,44 @@ impl Work {
                 let _ = append.reply.send(Answer::Refused(CLOSED.into()));
             }
         }
+    }
+
+    /// Waits for something to do.
+    fn next(&self, commands: &mut mpsc::Receiver<Command>) -> Next {
+        let received = match self.unsynced.since {
+            None => Ok(commands.blocking_recv()),
+            Some(since) => {
+                let deadline = since + self.options.flush.patience();
+                self.clock.block_on(async { tokio::time::timeout_at(deadline, commands.recv()).await })
+            }
+        };
+        match received {
+            Ok(Some(command)) => Next::Commands(command),
+            Ok(None) => Next::End,
+            Err(_) => Next::Time,
+        }
+    }
+
+    /// Works on `first` and what has queued up behind it, as one group. `false` if it was told to end.
+    fn work_on(&mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> bool {
+        let (mut group, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+        let mut goes_on = true;
+        while let Some(command) = next {
+            match command {
+                Command::Append(append) => {
+                    bytes += append.parts.iter().map(|part| part.records().len()).sum::<usize>();
+                    group.extend(self.take(append));
+                }
+                Command::Create(name, reply) => drop(reply.send(self.create(&name))),
+                Command::Close => {
+                    goes_on = false;
+                    break;
+                }
+            }
+            next = if bytes < GROUP_BYTES { commands.try_recv().ok() } else { None };
+        }
+        self.commit(group);
+        goes_on
     }
 
     fn create(&self, name: &TopicName) -> Result<Arc<Topic>> {
@@ -196,58 +259,89 @@ impl Work {
             self.failure.set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
     }
 
-    /// Writes and syncs `group` and answers everybody in it.
-    fn commit(&mut self, group: &mut Vec<Append>) {
+    /// Gives the records of `append` their places; `None` if it was answered.
+    fn take(&mut self, mut append: Append) -> Option<Append> {
         if let Some(failure) = self.failure.get() {
-            for append in group.drain(..) {
-                let _ = append.reply.send(Answer::Refused(failure.clone()));
+            let _ = append.reply.send(Answer::Refused(failure.clone()));
+            return None;
+        }
+        for part in &mut append.parts {
+            match self.store.take(part) {
+                Ok(placed) => append.placed.push(placed),
+                Err(error) => {
+                    self.stop(&error);
+                    let _ = append.reply.send(unknown(&error));
+                    return None;
+                }
             }
+        }
+        Some(append)
+    }
+
+    /// Writes `group` and answers whoever need not wait for a sync; syncs if that is due.
+    fn commit(&mut self, mut group: Vec<Append>) {
+        if group.is_empty() {
             return;
         }
-        let written = self.write(group);
+        let messages: u64 = group.iter().flat_map(|append| &append.parts).map(|part| u64::from(part.count())).sum();
+        if self.options.acknowledge == Acknowledge::None {
+            group.drain(..).for_each(Append::answer_placed);
+        }
+        let written = match self.failure.get() {
+            Some(failure) => Err(Error::new(ErrorKind::Unavailable, failure.clone())),
+            None => self.store.write().inspect_err(|error| self.stop(error)),
+        };
         if let Err(error) = &written {
-            self.stop(error);
+            self.unsynced.waiting.append(&mut group);
+            return self.answer_waiting(Some(error));
         }
-        for Append { parts, reply } in group.drain(..) {
-            let answer = match &written {
-                Ok(()) => Answer::Synced(parts.iter().map(|part| part.base_offset).collect()),
-                Err(error) => Answer::Unknown(format!("the log could not finish the write: {error}")),
-            };
-            let _ = reply.send(answer);
-            parts.into_iter().for_each(|part| self.buffers.give_back(part.records));
+        match self.options.acknowledge {
+            Acknowledge::Synced => self.unsynced.waiting.append(&mut group),
+            _ => group.into_iter().for_each(Append::answer_placed),
+        }
+        self.unsynced.messages += messages;
+        self.unsynced.since.get_or_insert_with(Instant::now);
+        if self.is_flush_due() {
+            self.flush();
         }
     }
 
-    fn write(&mut self, group: &mut [Append]) -> Result<()> {
-        let mut by_partition: BTreeMap<u64, Vec<&mut Part>> = BTreeMap::new();
-        for part in group.iter_mut().flat_map(|append| &mut append.parts) {
-            by_partition.entry(part.partition.id()).or_default().push(part);
+    fn is_flush_due(&self) -> bool {
+        let waited = self.unsynced.since.map_or(Duration::ZERO, |since| since.elapsed());
+        match self.options.flush {
+            Flush::EveryBatch => true,
+            Flush::EveryMessages(count) if self.unsynced.messages >= u64::from(count) => true,
+            Flush::EveryMessages(_) | Flush::Every(_) => waited >= self.options.flush.patience(),
         }
-        for parts in by_partition.values_mut() {
-            if let Some(part) = parts.first() {
-                let partition = Arc::clone(&part.partition);
-                self.appender(partition)?.append(parts)?;
-            }
-        }
-        let touched = || by_partition.keys();
-        for id in touched() {
-            if let Some(appender) = self.appenders.get_mut(id) {
-                appender.sync()?;
-            }
-        }
-        // Only now, so that after an error nothing of the group is seen.
-        for id in touched() {
-            if let Some(appender) = self.appenders.get_mut(id) {
-                appender.publish();
-            }
-        }
-        Ok(())
     }
 
-    fn appender(&mut self, partition: Arc<Partition>) -> Result<&mut Appender> {
-        match self.appenders.entry(partition.id()) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => Ok(entry.insert(Appender::open(partition, self.options)?)),
+    /// Syncs what was written, and answers whoever waits for it.
+    fn flush(&mut self) {
+        if self.unsynced.since.take().is_none() || self.failure.get().is_some() {
+            return;
+        }
+        self.unsynced.messages = 0;
+        let synced = self.store.sync().inspect_err(|error| self.stop(error));
+        self.answer_waiting(synced.as_ref().err());
+    }
+
+    fn answer_waiting(&mut self, error: Option<&Error>) {
+        for append in self.unsynced.waiting.drain(..) {
+            match error {
+                None => append.answer_placed(),
+                Some(error) => drop(append.reply.send(unknown(error))),
+            }
         }
     }
+}
+
+enum Next {
+    Commands(Command),
+    /// Something that was put off is due.
+    Time,
+    End,
+}
+
+fn unknown(error: &Error) -> Answer {
+    Answer::Unknown(format!("the log could not finish the write: {error}"))
 }

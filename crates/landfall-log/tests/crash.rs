@@ -21,7 +21,7 @@ const FINISHED: &str = "finished";
 
 /// Small segments, so that kills also hit the moments in which one is begun.
 fn options() -> Options {
-    Options { segment_bytes: 16 * 1024, partitions: 2, ..Options::default() }
+    Options { segment_bytes: 16 * 1024, preallocate_bytes: 4096, partitions: 2, ..Options::default() }
 }
 
 /// One line at a time, at once: what the parent has read, the child was told.
@@ -65,7 +65,7 @@ struct Said {
     finished: HashSet<MessageId>,
 }
 
-/// Starts the child, lets it say at least `lines` lines and live for `linger` more, and kills it.
+/// Starts the child, lets it publish at least `lines` messages and live for `linger` more, and kills it.
 fn run_and_kill(folder: &Path, lines: usize, linger: Duration, said: &mut Said) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "publishes_and_consumes_until_it_is_killed"])
@@ -81,8 +81,8 @@ fn run_and_kill(folder: &Path, lines: usize, linger: Duration, said: &mut Said) 
             && (word == ACCEPTED || word == FINISHED)
             && let (Ok(id), Ok(partition), Ok(offset)) = (id.parse(), partition.parse(), offset.parse())
         {
-            heard += 1;
             if word == ACCEPTED {
+                heard += 1;
                 said.accepted.insert(id, Position { partition, offset });
             } else {
                 said.finished.insert(id);

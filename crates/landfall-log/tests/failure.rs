@@ -82,7 +82,7 @@ async fn a_segment_that_cannot_be_created_stops_the_log() {
     let log = Log::open(folder.path(), Options { segment_bytes: 1024, ..one_partition() }).unwrap();
     publish_each(&log, 0..1).await;
     fs::remove_dir_all(folder.path().join("topics")).unwrap();
-    let large: Vec<_> = (0..10).map(|n| message("k", n)).collect();
+    let large: Vec<_> = (0..40).map(|n| message("k", n)).collect();
     let outcomes = log.publish(&large).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{outcomes:?}");
     assert_stopped(&log.publish(&[message("k", 11)]).await);

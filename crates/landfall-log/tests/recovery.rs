@@ -46,51 +46,65 @@ impl Stored {
     }
 }
 
+/// What a crash leaves of a write: everything up to some byte, and the zeros that were there before.
 #[tokio::test]
-async fn a_tail_cut_at_any_byte_loses_only_what_was_cut() {
+async fn a_tail_that_was_written_up_to_any_byte_loses_only_what_was_not() {
     let stored = stored(6).await;
     let bounds = batch_bounds(&stored.bytes);
     let [.., before, middle, end] = bounds[..] else { panic!("there are six batches") };
-    for cut in before..end {
-        fs::write(&stored.segment, &stored.bytes[..cut]).unwrap();
-        let left = if cut < middle { 4 } else { 5 };
-        stored.holds(left, &format!("cut at byte {cut}")).await;
+    for written in before..end {
+        let mut bytes = stored.bytes.clone();
+        bytes[written..].fill(0);
+        fs::write(&stored.segment, [&bytes[..], &[0; 100]].concat()).unwrap();
+        // The last byte of a batch is never zero.
+        let left = if written < middle { 4 } else { 5 };
+        stored.holds(left, &format!("written up to byte {written}")).await;
     }
 }
 
+/// Nothing that a crash can do changes a byte into another, or takes away room that was made before.
 #[tokio::test]
-async fn a_tail_overwritten_from_any_byte_on_loses_only_what_was_overwritten() {
+async fn a_last_batch_that_was_changed_or_cut_keeps_the_log_closed() {
     let stored = stored(4).await;
     let bounds = batch_bounds(&stored.bytes);
     let [.., before, end] = bounds[..] else { panic!("there are four batches") };
-    for from in (before..end).step_by(7) {
-        for filler in [0_u8, 0xff] {
-            let mut bytes = stored.bytes.clone();
-            bytes[from..].fill(filler);
-            if bytes == stored.bytes {
-                continue;
-            }
-            fs::write(&stored.segment, &bytes).unwrap();
-            stored.holds(3, &format!("filled with {filler} from byte {from}")).await;
+    let refused = |bytes: &[u8], what: &str| {
+        fs::write(&stored.segment, bytes).unwrap();
+        assert_refused_as_corrupt(stored.folder.path(), &stored.segment, what);
+        assert_eq!(fs::read(&stored.segment).unwrap(), bytes, "a refusal changes nothing");
+    };
+    for at in before..end {
+        let mut bytes = stored.bytes.clone();
+        bytes[at] ^= 0x10;
+        refused(&bytes, &format!("byte {at} flipped"));
+        if at > before {
+            refused(&stored.bytes[..at], &format!("cut at byte {at}"));
         }
+        let mut bytes = stored.bytes.clone();
+        bytes[at..].fill(0xff);
+        refused(&bytes, &format!("filled from byte {at} on"));
     }
+    fs::write(&stored.segment, &stored.bytes).unwrap();
+    stored.holds(4, "as it was").await;
 }
 
 #[tokio::test]
-async fn rubbish_behind_the_last_batch_is_cut() {
+async fn zeros_behind_the_last_batch_are_room_and_rubbish_is_damage() {
     let stored = stored(3).await;
     let bounds = batch_bounds(&stored.bytes);
     let first_batch = &stored.bytes[bounds[0]..bounds[1]];
-    let tails: [(&str, Vec<u8>); 5] = [
-        ("one zero", vec![0]),
-        ("a page of zeros", vec![0; 4096]),
+    for (what, tail) in [("one zero", vec![0]), ("a page of zeros", vec![0; 4096])] {
+        fs::write(&stored.segment, [&stored.bytes[..], &tail].concat()).unwrap();
+        stored.holds(3, what).await;
+    }
+    let tails: [(&str, Vec<u8>); 3] = [
         ("as many bytes as a header", vec![0xa5; HEADER]),
         ("a batch that stands earlier in the same file", first_batch.to_vec()),
         ("the magic of a batch over and over", b"LFB\x01".repeat(100)),
     ];
     for (what, tail) in tails {
         fs::write(&stored.segment, [&stored.bytes[..], &tail].concat()).unwrap();
-        stored.holds(3, what).await;
+        assert_refused_as_corrupt(stored.folder.path(), &stored.segment, what);
     }
 }
 
@@ -103,10 +117,12 @@ async fn a_payload_that_is_itself_a_segment_is_not_taken_for_one() {
     let nested = Message::new(topic(), other.bytes.clone());
     publish(&log, std::slice::from_ref(&nested)).await;
     log.close().await.unwrap();
-    // The tail is cut inside the payload, behind batches of the other log with later offsets.
+    // The write stopped inside the payload, behind batches of the other log with later offsets.
     let segment = segments(folder.path(), 0).pop().unwrap();
-    let bytes = fs::read(&segment).unwrap();
-    fs::write(&segment, &bytes[..bytes.len() - 1]).unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] = 0;
+    fs::write(&segment, &bytes).unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     assert_eq!(read_all(&log).await, messages);
 }
@@ -172,7 +188,9 @@ async fn damage_that_happens_while_the_log_is_open_is_never_served() {
 #[tokio::test]
 async fn batches_of_one_sync_are_cut_together_where_the_first_did_not_arrive() {
     let folder = quick_folder();
-    let log = Log::open(folder.path(), one_partition()).unwrap();
+    // Room for everything is made at once, so that nothing is synced in between.
+    let options = Options { preallocate_bytes: 4 * 1024 * 1024, ..one_partition() };
+    let log = Log::open(folder.path(), options).unwrap();
     let before = publish_each(&log, 0..2).await;
     // Two records that are too large for one batch, in one publish call: one write each, one sync.
     let large: Vec<_> = (0..2).map(|_| Message::new(topic(), vec![7; 700_000])).collect();
@@ -194,7 +212,7 @@ async fn rolled() -> (tempfile::TempDir, Vec<Message>, Options) {
     let folder = quick_folder();
     let options = Options { segment_bytes: 1024, ..one_partition() };
     let log = Log::open(folder.path(), options).unwrap();
-    let messages = publish_each(&log, 0..12).await;
+    let messages = publish_each(&log, 0..24).await;
     log.close().await.unwrap();
     assert!(segments(folder.path(), 0).len() >= 4);
     (folder, messages, options)
@@ -205,9 +223,9 @@ async fn a_log_of_many_segments_is_read_across_them_and_goes_on() {
     let (folder, mut messages, options) = rolled().await;
     let log = Log::open(folder.path(), options).unwrap();
     assert_eq!(read_all(&log).await, messages);
-    messages.extend(publish_each(&log, 12..20).await);
+    messages.extend(publish_each(&log, 24..32).await);
     assert_eq!(read_all(&log).await, messages);
-    for from in 0..20 {
+    for from in 0..32 {
         let mut reader = log.read(&topic(), StartAt::Offset(from as u64)).await.unwrap();
         let (stored, outcome) = drain(&mut *reader).await;
         outcome.unwrap();

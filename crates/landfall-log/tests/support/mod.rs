@@ -91,8 +91,10 @@ pub(crate) fn segments(folder: &Path, partition: u32) -> Vec<PathBuf> {
     paths
 }
 
-/// The bytes of the header that a segment and a batch begin with.
+/// The bytes of the header that a segment begins with.
 pub(crate) const HEADER: usize = 64;
+/// What a batch takes apart from its records: its header and one byte at the end.
+const FRAME: usize = 72 + 1;
 
 /// Where each batch of a segment begins, and where the last one ends.
 pub(crate) fn batch_bounds(segment: &[u8]) -> Vec<usize> {
@@ -101,7 +103,7 @@ pub(crate) fn batch_bounds(segment: &[u8]) -> Vec<usize> {
     while at < segment.len() {
         assert_eq!(&segment[at..at + 4], b"LFB\x01");
         let length = u32::from_le_bytes(segment[at + 8..at + 12].try_into().unwrap()) as usize;
-        at += HEADER + length;
+        at += FRAME + length;
         bounds.push(at);
     }
     bounds
