@@ -32,6 +32,15 @@ impl MessageId {
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }
+
+    /// The sixteen bytes, in the order in which they are written as text.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
 }
 
 impl From<Uuid> for MessageId {
