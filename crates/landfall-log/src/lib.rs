@@ -39,12 +39,16 @@ mod durable;
 mod flusher;
 mod format;
 mod group;
+#[allow(dead_code, unused_imports)]
+mod index;
 mod lanes;
 mod lock;
 mod log;
 mod members;
 mod options;
 mod partition;
+#[allow(dead_code, unused_imports)]
+mod producers;
 mod publish;
 mod read_only;
 mod reader;
