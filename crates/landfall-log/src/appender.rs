@@ -16,8 +16,11 @@ use crate::buffers::Buffers;
 use crate::cursor::Extents;
 use crate::disk::{Access, File};
 use crate::durable::{failed, is_full};
+use crate::index::{Builder, Described, IndexFile};
 use crate::options::Options;
-use crate::partition::{Partition, Synced};
+use crate::partition::{Partition, Segment};
+use crate::producers::Producers;
+use crate::recovery::range_of;
 use crate::segment::{self, Extent, SegmentHeader};
 
 /// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
@@ -31,6 +34,8 @@ pub(crate) struct Part {
     pub(crate) buffer: Vec<u8>,
     /// One for each record.
     pub(crate) ids: Vec<MessageId>,
+    /// Whether a message that the topic holds already is not stored again.
+    pub(crate) deduplicate: bool,
     /// When the log took it.
     pub(crate) taken: i64,
     pub(crate) sequenced: Option<Sequenced>,
@@ -62,14 +67,18 @@ pub(crate) struct Appender {
     synced_before: u64,
     /// Whether anything was written to the current segment since it was last synced.
     is_unsynced: bool,
+    /// How far producers have come, with what is pending.
+    producers: Producers,
     /// Segments that were finished since readers were last told.
-    finished: Vec<Extent>,
+    finished: Vec<Segment>,
 }
 
 /// A batch that is being filled; its room is reserved.
 #[derive(Debug)]
 struct Pending {
     buffer: Vec<u8>,
+    /// The ids that are to be known again, with their offsets.
+    ids: Vec<(MessageId, u64)>,
     count: u32,
     base_offset: u64,
     taken: i64,
@@ -80,7 +89,7 @@ struct Pending {
 struct OpenSegment {
     file: Arc<dyn File>,
     path: PathBuf,
-    salt: u32,
+    header: SegmentHeader,
     extent: Extent,
     /// Up to here the file is made of what was written and of zeros, and that is synced.
     allocated: u64,
@@ -88,10 +97,12 @@ struct OpenSegment {
 
 impl Appender {
     pub(crate) fn open(partition: Arc<Partition>, options: Options, buffers: Arc<Buffers>) -> Result<Self> {
-        let segment = match partition.last_segment() {
+        let last = partition.segments().last().map(|segment| segment.extent);
+        let segment = match last {
             Some(extent) => Some(OpenSegment::open(&partition, extent)?),
             None => None,
         };
+        let producers = Producers::from_snapshot(partition.recovered_producers());
         let next_offset = partition.next_offset();
         Ok(Self {
             partition,
@@ -102,6 +113,7 @@ impl Appender {
             next_offset,
             synced_before: next_offset,
             is_unsynced: false,
+            producers,
             finished: Vec::new(),
         })
     }
@@ -116,16 +128,23 @@ impl Appender {
         let pending = self.pending.as_ref().map_or(batch::FRAME_BYTES, |pending| 1 + pending.buffer.len());
         self.reserve(pending + part.records().len(), part.count())?;
         let (base_offset, count) = (self.next_offset, part.count());
-        match &mut self.pending {
+        let pending = match &mut self.pending {
             Some(pending) => {
                 pending.buffer.extend_from_slice(part.records());
                 pending.count += count;
                 pending.taken = pending.taken.max(part.taken);
+                pending
             }
             None => {
-                let (buffer, taken) = (std::mem::take(&mut part.buffer), part.taken);
-                self.pending = Some(Pending { buffer, count, base_offset, taken, sequenced: part.sequenced });
+                let (buffer, taken, ids) = (std::mem::take(&mut part.buffer), part.taken, Vec::new());
+                self.pending.insert(Pending { buffer, ids, count, base_offset, taken, sequenced: part.sequenced })
             }
+        };
+        if part.deduplicate {
+            pending.ids.extend(part.ids.iter().copied().zip(base_offset..));
+        }
+        if let Some(Sequenced { producer, epoch, first }) = part.sequenced {
+            self.producers.record(producer, epoch, first, u64::from(count));
         }
         self.next_offset += u64::from(count);
         Ok(base_offset)
@@ -153,9 +172,17 @@ impl Appender {
             flags: 0,
             blank_sectors: 0,
         };
-        header.seal(&mut pending.buffer, segment.salt, segment.extent.bytes);
+        let position = segment.extent.bytes;
+        header.seal(&mut pending.buffer, segment.header.salt, position);
         segment.write(&pending.buffer)?;
         self.is_unsynced = true;
+        let mut unfinished = self.partition.unfinished();
+        unfinished.add_batch(header.base_offset, position, header.taken);
+        pending.ids.iter().for_each(|(id, offset)| unfinished.add_id(*id, *offset));
+        if let Some(sequenced) = header.sequenced {
+            unfinished.add_range(range_of(&header, sequenced));
+        }
+        drop(unfinished);
         self.buffers.give_back(pending.buffer);
         Ok(())
     }
@@ -180,8 +207,27 @@ impl Appender {
     /// Lets readers see everything that was synced.
     pub(crate) fn publish(&mut self) {
         let mut segments = std::mem::take(&mut self.finished);
-        segments.extend(self.segment.as_ref().map(|segment| segment.extent));
-        self.partition.extend(&Synced { segments, next_offset: self.synced_before });
+        segments.extend(self.segment.as_ref().map(|segment| segment.described(None)));
+        self.partition.extend(segments, self.synced_before);
+    }
+
+    /// The offset that the next record gets.
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.next_offset
+    }
+
+    pub(crate) fn partition(&self) -> &Arc<Partition> {
+        &self.partition
+    }
+
+    /// How far producers have come, with what is pending.
+    pub(crate) fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
+    /// The segments that were finished since [`Self::publish`].
+    pub(crate) fn finished(&self) -> &[Segment] {
+        &self.finished
     }
 
     /// Sees to it that the batch with `bytes` and `more` records beyond the pending ones has room.
@@ -210,15 +256,25 @@ impl Appender {
         self.sync()?;
         let Some(segment) = &mut self.segment else { return Ok(()) };
         segment.finish()?;
-        let extent = segment.extent;
-        self.begin_segment(Some(extent))?;
-        self.finished.push(extent);
+        let described = Described {
+            salt: segment.header.salt,
+            partition: segment.header.partition,
+            end_offset: self.next_offset,
+            segment_bytes: segment.extent.bytes,
+        };
+        let (disk, directory) = (self.partition.shared_disk(), self.partition.directory());
+        let producers = self.producers.snapshot();
+        let index = self.partition.unfinished().finish(disk, directory, described, &producers)?;
+        let finished = segment.described(Some(Arc::new(index)));
+        self.begin_segment(Some(finished.extent))?;
+        self.finished.push(finished);
         Ok(())
     }
 
     fn begin_segment(&mut self, previous: Option<Extent>) -> Result<()> {
         let header = SegmentHeader::new(self.partition.partition(), self.next_offset, previous);
         self.segment = Some(OpenSegment::create(&self.partition, &header)?);
+        *self.partition.unfinished() = Builder::new(self.next_offset);
         Ok(())
     }
 
@@ -245,7 +301,7 @@ impl OpenSegment {
         let file = header.create(partition.disk(), partition.directory())?;
         let path = segment::path(partition.directory(), header.base_offset);
         let extent = Extent { base_offset: header.base_offset, bytes: segment::HEADER_BYTES as u64 };
-        Ok(Self { file, path, salt: header.salt, extent, allocated: extent.bytes })
+        Ok(Self { file, path, header: *header, extent, allocated: extent.bytes })
     }
 
     fn open(partition: &Partition, extent: Extent) -> Result<Self> {
@@ -253,7 +309,11 @@ impl OpenSegment {
         let file = partition.disk().open(&path, Access::Write).map_err(failed("open", &path))?;
         let header = SegmentHeader::read(&*file, &path, partition.partition(), extent.base_offset)?;
         let allocated = file.length().map_err(failed("look at", &path))?;
-        Ok(Self { file, path, salt: header.salt, extent, allocated })
+        Ok(Self { file, path, header, extent, allocated })
+    }
+
+    fn described(&self, index: Option<Arc<IndexFile>>) -> Segment {
+        Segment { extent: self.extent, created: self.header.created, index }
     }
 
     /// Fills the file with zeros up to `end`.

@@ -8,6 +8,7 @@ use landfall_core::Result;
 
 use crate::batch::Batch;
 use crate::disk::Disk;
+use crate::index::Place;
 use crate::reader::{CHUNK_BYTES, Found, SegmentReader};
 use crate::record::Record;
 use crate::segment::Extent;
@@ -23,6 +24,9 @@ pub(crate) trait Extents: fmt::Debug + Send + Sync {
     /// The segment that holds `offset`, or will: the last that begins at or before it (the first, if all begin
     /// later). `None` while there is no segment.
     fn segment_for(&self, offset: u64) -> Result<Option<Readable>>;
+
+    /// Where to begin reading for `offset` in the segment that begins with `base_offset`, if that is known.
+    fn place_for(&self, base_offset: u64, offset: u64) -> Option<Place>;
 
     /// The offset behind the last readable record; `None` if only reading can tell.
     fn end(&self) -> Option<u64>;
@@ -128,8 +132,11 @@ impl Cursor {
         if is_current && let Some(segment) = self.segment.take() {
             return Ok(self.segment.insert(segment));
         }
-        let segment =
+        let mut segment =
             SegmentReader::open(self.extents.disk(), self.extents.directory(), self.extents.partition(), base_offset)?;
+        if let Some(place) = self.extents.place_for(base_offset, self.from) {
+            segment.skip_to(place.position, place.offset);
+        }
         Ok(self.segment.insert(segment))
     }
 }

@@ -38,6 +38,10 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
+pub(crate) fn file_bytes(disk: &dyn Disk, path: &Path) -> Result<u64> {
+    disk.open(path, Access::Read).and_then(|file| file.length()).map_err(failed("look at", path))
+}
+
 /// The names in the folder at `path`, in order; none if it is no folder.
 pub(crate) fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
     match disk.list(path) {

@@ -39,7 +39,6 @@ mod durable;
 mod flusher;
 mod format;
 mod group;
-#[allow(dead_code, unused_imports)]
 mod index;
 mod lanes;
 mod lock;
@@ -47,7 +46,6 @@ mod log;
 mod members;
 mod options;
 mod partition;
-#[allow(dead_code, unused_imports)]
 mod producers;
 mod publish;
 mod read_only;
@@ -55,6 +53,7 @@ mod reader;
 mod record;
 mod recovery;
 mod segment;
+mod start;
 mod store;
 mod subscriber;
 mod topic;

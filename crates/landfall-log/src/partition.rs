@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use landfall_core::Result;
+use landfall_core::{Result, Timestamp, TopicName};
 use tokio::sync::watch;
 
 use crate::cursor::{Extents, Readable, Tail};
 use crate::disk::Disk;
+use crate::index::{Builder, IndexFile, Place};
+use crate::producers::ProducerState;
 use crate::segment::Extent;
 
 /// What of a partition was synced. The writer extends it after each sync; readers see nothing beyond it.
@@ -16,33 +18,70 @@ use crate::segment::Extent;
 pub(crate) struct Partition {
     disk: Arc<dyn Disk>,
     id: u64,
+    topic: TopicName,
     number: u32,
     directory: PathBuf,
-    segments: RwLock<Vec<Extent>>,
+    segments: RwLock<Vec<Segment>>,
+    /// The index of the last segment, which is ahead of the readers: it knows what is being written.
+    unfinished: Mutex<Builder>,
+    /// How far producers had come when it was opened.
+    producers: Vec<ProducerState>,
     next_offset: AtomicU64,
     /// Told after each extension; shared by the partitions of a topic.
     progress: Arc<watch::Sender<()>>,
 }
 
-/// What recovery, or the writer, knows to be synced.
-#[derive(Debug, Default)]
-pub(crate) struct Synced {
-    pub(crate) segments: Vec<Extent>,
+/// A segment, as far as it was synced.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub(crate) extent: Extent,
+    pub(crate) created: Timestamp,
+    /// `None` while it is the last.
+    pub(crate) index: Option<Arc<IndexFile>>,
+}
+
+/// What was found in a partition's files.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segments: Vec<Segment>,
     pub(crate) next_offset: u64,
+    pub(crate) unfinished: Builder,
+    pub(crate) producers: Vec<ProducerState>,
+}
+
+impl Recovered {
+    /// A partition in which nothing was ever stored.
+    pub(crate) fn empty() -> Self {
+        Self { segments: Vec::new(), next_offset: 0, unfinished: Builder::new(0), producers: Vec::new() }
+    }
+}
+
+/// Where a partition is, and whom to tell when it has more.
+#[derive(Debug)]
+pub(crate) struct Location {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) topic: TopicName,
+    pub(crate) number: u32,
+    pub(crate) directory: PathBuf,
+    pub(crate) progress: Arc<watch::Sender<()>>,
 }
 
 impl Partition {
-    pub(crate) fn new(
-        disk: Arc<dyn Disk>,
-        number: u32,
-        directory: PathBuf,
-        synced: Synced,
-        progress: Arc<watch::Sender<()>>,
-    ) -> Self {
+    pub(crate) fn new(location: Location, recovered: Recovered) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let next_offset = AtomicU64::new(synced.next_offset);
-        Self { disk, id, number, directory, segments: RwLock::new(synced.segments), next_offset, progress }
+        let Location { disk, topic, number, directory, progress } = location;
+        Self {
+            disk,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            topic,
+            number,
+            directory,
+            segments: RwLock::new(recovered.segments),
+            unfinished: Mutex::new(recovered.unfinished),
+            producers: recovered.producers,
+            next_offset: AtomicU64::new(recovered.next_offset),
+            progress,
+        }
     }
 
     /// Tells it from every other partition in this process.
@@ -50,34 +89,62 @@ impl Partition {
         self.id
     }
 
+    pub(crate) fn topic(&self) -> &TopicName {
+        &self.topic
+    }
+
+    /// Where its messages begin: what was before is gone by now.
+    pub(crate) fn start_offset(&self) -> u64 {
+        self.segments().first().map_or(0, |segment| segment.extent.base_offset)
+    }
+
     pub(crate) fn next_offset(&self) -> u64 {
         self.next_offset.load(Ordering::Acquire)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.segments().iter().map(|segment| segment.bytes).sum()
+        self.segments().iter().map(|segment| segment.extent.bytes).sum()
     }
 
-    pub(crate) fn last_segment(&self) -> Option<Extent> {
-        self.segments().last().copied()
+    pub(crate) fn shared_disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// How far producers had come when it was opened.
+    pub(crate) fn recovered_producers(&self) -> &[ProducerState] {
+        &self.producers
+    }
+
+    /// The index of the last segment. Only the writer adds to it.
+    pub(crate) fn unfinished(&self) -> MutexGuard<'_, Builder> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets readers see what was just synced: the last segment has grown, or has successors.
-    pub(crate) fn extend(&self, synced: &Synced) {
+    pub(crate) fn extend(&self, synced: Vec<Segment>, next_offset: u64) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        for extent in &synced.segments {
+        for segment in synced {
             match segments.last_mut() {
-                Some(last) if last.base_offset == extent.base_offset => *last = *extent,
-                _ => segments.push(*extent),
+                Some(last) if last.extent.base_offset == segment.extent.base_offset => *last = segment,
+                _ => segments.push(segment),
             }
         }
         drop(segments);
-        self.next_offset.store(synced.next_offset, Ordering::Release);
+        self.next_offset.store(next_offset, Ordering::Release);
         self.progress.send_replace(());
     }
 
-    fn segments(&self) -> RwLockReadGuard<'_, Vec<Extent>> {
+    pub(crate) fn segments(&self) -> RwLockReadGuard<'_, Vec<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The offset of the first message that the log took at or after `time`, or of a message shortly before it.
+    pub(crate) fn near_time(&self, time: i64) -> u64 {
+        let place = |segment: &Segment| match &segment.index {
+            Some(index) => index.position_at_time(time),
+            None => self.unfinished().position_at_time(time),
+        };
+        self.segments().iter().find_map(place).map_or_else(|| self.next_offset(), |place| place.offset)
     }
 }
 
@@ -96,9 +163,21 @@ impl Extents for Partition {
 
     fn segment_for(&self, offset: u64) -> Result<Option<Readable>> {
         let segments = self.segments();
-        let index = segments.partition_point(|segment| segment.base_offset <= offset).saturating_sub(1);
+        let index = segments.partition_point(|segment| segment.extent.base_offset <= offset).saturating_sub(1);
         let tail = if index + 1 == segments.len() { Tail::Synced } else { Tail::Final };
-        Ok(segments.get(index).map(|&extent| Readable { extent, tail }))
+        Ok(segments.get(index).map(|segment| Readable { extent: segment.extent, tail }))
+    }
+
+    fn place_for(&self, base_offset: u64, offset: u64) -> Option<Place> {
+        let segments = self.segments();
+        let segment = segments.iter().rfind(|segment| segment.extent.base_offset == base_offset)?;
+        match &segment.index {
+            Some(index) => index.position_for(offset),
+            None => {
+                let unfinished = self.unfinished();
+                if unfinished.base_offset() == base_offset { unfinished.position_for(offset) } else { None }
+            }
+        }
     }
 
     fn end(&self) -> Option<u64> {

@@ -115,6 +115,7 @@ impl<'a> Plan<'a> {
             partition: Arc::clone(partition),
             buffer: self.buffers.take(),
             ids: Vec::new(),
+            deduplicate: true,
             taken: self.taken,
             sequenced: None,
         });

@@ -11,12 +11,12 @@ use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
-use crate::disk::{Access, Disk, SystemDisk};
-use crate::durable::failed;
+use crate::disk::{Disk, SystemDisk};
+use crate::index::Place;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
 use crate::topic_reader::{collect, no_such_topic};
-use crate::{format, group, topic};
+use crate::{durable, format, group, topic};
 
 /// A log's folder, for reading only.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
         let extents = FileExtents::of(folder, number);
         let segments = segment::list(&SystemDisk, extents.directory())?;
         for base_offset in segments.iter().rev().skip(1) {
-            bytes += file_bytes(&segment::path(extents.directory(), *base_offset))?;
+            bytes += durable::file_bytes(&SystemDisk, &segment::path(extents.directory(), *base_offset))?;
         }
         let (end, last_bytes) = Cursor::new(Arc::clone(&extents), 0).seek_end()?;
         messages += end;
@@ -148,17 +148,17 @@ impl Extents for FileExtents {
         let index = bases.partition_point(|base| *base <= offset).saturating_sub(1);
         let Some(&base_offset) = bases.get(index) else { return Ok(None) };
         let tail = if index + 1 == bases.len() { Tail::Growing } else { Tail::Final };
-        let bytes = file_bytes(&segment::path(&self.directory, base_offset))?;
+        let bytes = durable::file_bytes(&SystemDisk, &segment::path(&self.directory, base_offset))?;
         Ok(Some(Readable { extent: Extent { base_offset, bytes }, tail }))
+    }
+
+    fn place_for(&self, _base_offset: u64, _offset: u64) -> Option<Place> {
+        None
     }
 
     fn end(&self) -> Option<u64> {
         None
     }
-}
-
-fn file_bytes(path: &Path) -> Result<u64> {
-    SystemDisk.open(path, Access::Read).and_then(|file| file.length()).map_err(failed("look at", path))
 }
 
 /// Runs `work` where it may block.

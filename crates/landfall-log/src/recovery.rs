@@ -10,58 +10,95 @@
 //! damage all the same if a later one testifies to it. Damage is also
 //!
 //! * a bad batch in any segment but the last, since a segment is begun only after the one before was synced,
-//! * a segment whose size is not the one its successor recorded, or that is missing between others,
+//! * a segment whose size is not the one its successor recorded, or that is missing between others or in front,
 //! * a group that has finished more than is there ([`crate::group`]).
 //!
 //! What nobody can tell: that the last batches before a crash, of which not a byte is left, had been synced. A disk
 //! that says so and forgets them is not one that anything can be built on.
 //!
-//! The batches of earlier segments are not read here. A reader that comes to a bad one reports it.
+//! The batches of earlier segments are not read here, unless their index must be made again. A reader that comes to a
+//! bad one reports it.
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use landfall_core::Result;
 use tracing::warn;
 
+use crate::batch::{Batch, BatchHeader, Sequenced};
 use crate::disk::{Access, Disk};
 use crate::durable::{self, UNFINISHED, damaged, failed};
-use crate::partition::Synced;
+use crate::index::{self, Builder, Described, Expected, IndexFile, ProducerRange};
+use crate::partition::{Recovered, Segment};
+use crate::producers::Producers;
 use crate::reader::{Found, SegmentReader};
 use crate::segment::{self, Extent, SegmentHeader};
+use crate::start;
 
-/// Checks the partition in `directory`, cuts off an unfinished tail and answers with what is left.
-pub(crate) fn recover(disk: &dyn Disk, directory: &Path, partition: u32) -> Result<Synced> {
-    durable::remove(disk, &directory.join(UNFINISHED))?;
-    let bases = segment::list(disk, directory)?;
-    let Some(&last) = bases.last() else { return Ok(Synced::default()) };
-    let mut segments = chain(disk, directory, partition, &bases)?;
-    let mut reader = SegmentReader::open(disk, directory, partition, last)?;
-    let bytes = recover_last(disk, &mut reader)?;
-    segments.push(Extent { base_offset: last, bytes });
-    Ok(Synced { segments, next_offset: reader.next_offset() })
+/// Checks the partition in `directory`, finishes what was begun and cuts off an unfinished tail; what is left.
+pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) -> Result<Recovered> {
+    durable::remove(&**disk, &directory.join(UNFINISHED))?;
+    let start = start::read(&**disk, directory)?;
+    let bases = remaining(&**disk, directory, start)?;
+    let Some((&last, finished)) = bases.split_last() else {
+        if start > 0 {
+            let sentence = format!("the partition begins with offset {start}, but no segment is there");
+            return Err(damaged(&segment::path(directory, start), 0, sentence));
+        }
+        return Ok(Recovered::empty());
+    };
+    let headers = chain(&**disk, directory, partition, &bases, start)?;
+    let (mut segments, mut producers) = (Vec::with_capacity(bases.len()), Producers::default());
+    for (index, &base_offset) in finished.iter().enumerate() {
+        let place = Finished { disk, directory, header: headers[index], end_offset: bases[index + 1] };
+        let index = place.index(&producers)?;
+        let bytes = durable::file_bytes(&**disk, &segment::path(directory, base_offset))?;
+        producers = Producers::from_snapshot(&index.producers()?);
+        let created = headers[segments.len()].created;
+        segments.push(Segment { extent: Extent { base_offset, bytes }, created, index: Some(Arc::new(index)) });
+    }
+    let mut reader = SegmentReader::open(&**disk, directory, partition, last)?;
+    let mut unfinished = Builder::new(last);
+    let bytes = recover_last(&**disk, &mut reader, |batch| add(batch, &mut unfinished, &mut producers))?;
+    let created = reader.header().created;
+    segments.push(Segment { extent: Extent { base_offset: last, bytes }, created, index: None });
+    let next_offset = reader.next_offset();
+    Ok(Recovered { segments, next_offset, unfinished, producers: producers.snapshot() })
 }
 
-/// The extents of all segments but the last, each with the size that its successor recorded.
-fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>> {
-    let mut segments = Vec::with_capacity(bases.len());
+/// The first offsets of the segments from `start` on. What is before it was about to be removed, and is now.
+fn remaining(disk: &dyn Disk, directory: &Path, start: u64) -> Result<Vec<u64>> {
+    let mut bases = segment::list(disk, directory)?;
+    for base_offset in bases.extract_if(.., |base_offset| *base_offset < start) {
+        durable::remove(disk, &segment::path(directory, base_offset))?;
+        durable::remove(disk, &index::path(directory, base_offset))?;
+    }
+    Ok(bases)
+}
+
+/// The headers of all segments, each of which goes on where the one before ends.
+fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64], start: u64) -> Result<Vec<SegmentHeader>> {
+    let mut headers = Vec::with_capacity(bases.len());
     let mut previous: Option<Extent> = None;
     for &base_offset in bases {
         let path = segment::path(directory, base_offset);
         let file = disk.open(&path, Access::Read).map_err(failed("open", &path))?;
         let header = SegmentHeader::read(&*file, &path, partition, base_offset)?;
-        if header.previous != previous {
+        // Of the one before the first nothing is left.
+        let is_start = headers.is_empty() && start > 0 && base_offset == start;
+        if header.previous != previous && !is_start {
             return Err(damaged(
                 &path,
                 0,
                 format!("it continues {}, but before it there is {}", described(header.previous), described(previous)),
             ));
         }
-        segments.extend(previous);
         let bytes = header.original_bytes.map_or_else(|| file.length(), Ok).map_err(failed("look at", &path))?;
         previous = Some(Extent { base_offset, bytes });
+        headers.push(header);
     }
-    Ok(segments)
+    Ok(headers)
 }
 
 fn described(extent: Option<Extent>) -> String {
@@ -70,12 +107,72 @@ fn described(extent: Option<Extent>) -> String {
     })
 }
 
+/// A segment that has a successor.
+struct Finished<'a> {
+    disk: &'a Arc<dyn Disk>,
+    directory: &'a Path,
+    header: SegmentHeader,
+    /// Where its successor begins.
+    end_offset: u64,
+}
+
+impl Finished<'_> {
+    /// Its index, made again if need be; `before` is how far producers had come in front of it.
+    fn index(&self, before: &Producers) -> Result<IndexFile> {
+        let SegmentHeader { salt, partition, base_offset, .. } = self.header;
+        let path = segment::path(self.directory, base_offset);
+        let segment_bytes = durable::file_bytes(&**self.disk, &path)?;
+        let expected = Expected { salt, partition, end_offset: Some(self.end_offset), segment_bytes };
+        if let Some(index) = IndexFile::open(self.disk, self.directory, base_offset, expected)? {
+            return Ok(index);
+        }
+        let mut reader = SegmentReader::open(&**self.disk, self.directory, partition, base_offset)?;
+        let (mut builder, mut producers) = (Builder::new(base_offset), Producers::from_snapshot(&before.snapshot()));
+        loop {
+            match reader.next(segment_bytes)? {
+                Found::Batch(batch) => add(&batch, &mut builder, &mut producers),
+                Found::End if reader.next_offset() == self.end_offset => break,
+                Found::End => return Err(reader.damaged("the segment ends before the next one begins")),
+                Found::Bad(defect) => return Err(reader.damaged(defect)),
+            }
+        }
+        let described = Described { salt, partition, end_offset: self.end_offset, segment_bytes };
+        builder.finish(self.disk, self.directory, described, &producers.snapshot())
+    }
+}
+
+/// Notes `batch` in the index of its segment, and how far it brought its producer.
+pub(crate) fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producers) {
+    let header = &batch.header;
+    builder.add_batch(header.base_offset, batch.position, header.taken);
+    for record in &batch.records {
+        if let Some(id) = record.id() {
+            builder.add_id(id, record.offset);
+        }
+    }
+    if let Some(sequenced) = header.sequenced {
+        builder.add_range(range_of(header, sequenced));
+        producers.record(sequenced.producer, sequenced.epoch, sequenced.first, u64::from(header.count));
+    }
+}
+
+/// What a batch of an idempotent producer holds, for the index.
+pub(crate) fn range_of(header: &BatchHeader, sequenced: Sequenced) -> ProducerRange {
+    ProducerRange {
+        producer: sequenced.producer,
+        epoch: sequenced.epoch,
+        first_sequence: sequenced.first,
+        first_offset: header.base_offset,
+        count: header.count,
+    }
+}
+
 /// Reads every batch of the last segment and cuts what is unfinished behind them; answers with where they end.
-fn recover_last(disk: &dyn Disk, reader: &mut SegmentReader) -> Result<u64> {
+fn recover_last(disk: &dyn Disk, reader: &mut SegmentReader, mut each: impl FnMut(&Batch)) -> Result<u64> {
     let bytes = reader.file_bytes()?;
     let defect = loop {
         match reader.next(bytes)? {
-            Found::Batch(_) => {}
+            Found::Batch(batch) => each(&batch),
             Found::End => return Ok(bytes),
             Found::Bad(defect) => break defect,
         }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::disk::Disk;
 use crate::durable::{self, create_directory, damaged};
-use crate::partition::{Partition, Synced};
+use crate::partition::{Location, Partition, Recovered};
 use crate::recovery::recover;
 
 /// What `topic.json` holds. It is written last when a topic is created: without it there is no topic.
@@ -73,13 +73,14 @@ impl Topic {
         folder: &Path,
         name: TopicName,
         partitions: u32,
-        open: impl Fn(&Path, u32) -> Result<Synced>,
+        open: impl Fn(&Path, u32) -> Result<Recovered>,
     ) -> Result<Self> {
         let progress = Arc::new(watch::Sender::new(()));
         let partition = |number| {
             let directory = partition_folder(folder, number);
-            let synced = open(&directory, number)?;
-            Ok(Arc::new(Partition::new(Arc::clone(disk), number, directory, synced, Arc::clone(&progress))))
+            let recovered = open(&directory, number)?;
+            let (disk, topic, progress) = (Arc::clone(disk), name.clone(), Arc::clone(&progress));
+            Ok(Arc::new(Partition::new(Location { disk, topic, number, directory, progress }, recovered)))
         };
         let partitions = (0..partitions).map(partition).collect::<Result<_>>()?;
         Ok(Self { name, partitions, progress, turn: AtomicU32::new(0) })
@@ -103,7 +104,7 @@ impl Topic {
         TopicInfo {
             topic: self.name.clone(),
             partitions: self.partitions.len() as u32,
-            messages: self.partitions.iter().map(|partition| partition.next_offset()).sum(),
+            messages: self.partitions.iter().map(|partition| partition.next_offset() - partition.start_offset()).sum(),
             bytes: self.partitions.iter().map(|partition| partition.bytes()).sum(),
         }
     }
@@ -129,7 +130,7 @@ impl Topics {
                     let missing = format!("the folder of partition {number} is missing");
                     return Err(damaged(&topic_folder.join("topic.json"), 0, missing));
                 }
-                recover(&*disk, directory, number)
+                recover(&disk, directory, number)
             })?;
             by_name.insert(name, Arc::new(topic));
         }
@@ -162,7 +163,8 @@ impl Topics {
         let description = Description { partitions, checksum: checksum(partitions) };
         let description = serde_json::json!(description).to_string();
         durable::replace(&*self.disk, &folder.join("topic.json"), description.as_bytes())?;
-        let topic = Arc::new(Topic::open(&self.disk, &folder, name.clone(), partitions, |_, _| Ok(Synced::default()))?);
+        let topic =
+            Arc::new(Topic::open(&self.disk, &folder, name.clone(), partitions, |_, _| Ok(Recovered::empty()))?);
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), Arc::clone(&topic));
         self.created.send_replace(());
         Ok(topic)

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use crate::appender::Part;
+use crate::durable::is_full;
 use crate::lock::FolderLock;
 use crate::options::{Acknowledge, Flush, Options};
 use crate::store::{Placed, Store};
@@ -248,7 +249,11 @@ impl Work {
         if let Some(failure) = self.failure.get() {
             return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
         }
-        self.topics.create(name, self.options.partitions).inspect_err(|error| self.stop(error))
+        self.topics.create(name, self.options.partitions).inspect_err(|error| {
+            if !is_full(error) {
+                self.stop(error);
+            }
+        })
     }
 
     /// Takes nothing more, because of `error`.

@@ -14,3 +14,24 @@ pub(crate) struct ProducerState {
     pub(crate) epoch: Epoch,
     pub(crate) next_sequence: u64,
 }
+
+/// How far every producer has come in one partition.
+#[derive(Debug, Default)]
+pub(crate) struct Producers {
+    states: std::collections::BTreeMap<ProducerId, ProducerState>,
+}
+
+impl Producers {
+    pub(crate) fn from_snapshot(states: &[ProducerState]) -> Self {
+        Self { states: states.iter().map(|state| (state.producer, *state)).collect() }
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<ProducerState> {
+        self.states.values().copied().collect()
+    }
+
+    pub(crate) fn record(&mut self, producer: ProducerId, epoch: Epoch, first_sequence: u64, count: u64) {
+        let next_sequence = first_sequence + count;
+        self.states.insert(producer, ProducerState { producer, epoch, next_sequence });
+    }
+}

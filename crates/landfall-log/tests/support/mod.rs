@@ -87,6 +87,7 @@ pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
 pub(crate) fn segments(folder: &Path, partition: u32) -> Vec<PathBuf> {
     let directory = folder.join("topics/orders").join(partition.to_string());
     let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
     paths.sort();
     paths
 }

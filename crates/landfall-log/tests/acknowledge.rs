@@ -1,0 +1,208 @@
+//! When publishers are told, when files are synced, and what a full disk does.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use landfall_core::{Broker, ErrorCode, Outcome, Publisher, StartAt};
+use landfall_log::disk::{Access, Disk, File, SystemDisk};
+use landfall_log::{Acknowledge, Flush, Log, Options};
+use support::*;
+
+/// The system's disk, counted and with a limit.
+#[derive(Debug, Clone, Default)]
+struct WatchedDisk(Arc<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    syncs: AtomicU64,
+    is_full: AtomicBool,
+}
+
+impl WatchedDisk {
+    fn syncs(&self) -> u64 {
+        self.0.syncs.load(Ordering::SeqCst)
+    }
+
+    fn set_full(&self, is_full: bool) {
+        self.0.is_full.store(is_full, Ordering::SeqCst);
+    }
+}
+
+impl Disk for WatchedDisk {
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        SystemDisk.list(folder)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.create_directory(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_directory(path)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(WatchedFile { file: SystemDisk.open(path, access)?, watched: Arc::clone(&self.0) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    file: Arc<dyn File>,
+    watched: Arc<Watched>,
+}
+
+impl File for WatchedFile {
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, position)
+    }
+
+    /// Whatever would make the file longer needs room that a full disk does not have; a part of it may still fit.
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let length = self.file.length()?;
+        if self.watched.is_full.load(Ordering::SeqCst) && position + bytes.len() as u64 > length {
+            self.file.write_at(&bytes[..bytes.len() / 2], position)?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.write_at(bytes, position)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_length(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.watched.syncs.fetch_add(1, Ordering::SeqCst);
+        self.file.sync()
+    }
+}
+
+async fn open(disk: &WatchedDisk, folder: &Path, acknowledge: Acknowledge, flush: Flush) -> Log {
+    let options = Options { acknowledge, flush, ..one_partition() };
+    let log = Log::open_on(Arc::new(disk.clone()), folder, options).unwrap();
+    // The topic, its segment and the room in it: what comes after this needs no sync but its own.
+    publish(&log, &[message("k", 0)]).await;
+    log
+}
+
+#[tokio::test]
+async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_otherwise() {
+    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let log = open(&disk, folder.path(), Acknowledge::default(), Flush::default()).await;
+    for n in 1..5 {
+        let before = disk.syncs();
+        publish(&log, &[message("k", n)]).await;
+        assert_eq!(disk.syncs(), before + 1);
+        assert_eq!(read_all(&log).await.len(), n as usize + 1);
+    }
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_when_written_is_synced_after_so_many_messages() {
+    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let started = Instant::now();
+    let log = open(&disk, folder.path(), Acknowledge::Written, Flush::EveryMessages(10)).await;
+    let before = disk.syncs();
+    for n in 1..9 {
+        publish(&log, &[message("k", n)]).await;
+    }
+    // On a machine that took longer than this the rest was synced because of its age.
+    if started.elapsed() < Duration::from_millis(90) {
+        assert_eq!(disk.syncs(), before, "nine messages are too few");
+        assert!(read_all(&log).await.is_empty(), "readers see only what was synced");
+    }
+    publish(&log, &[message("k", 9)]).await;
+    landfall_testkit::eventually(SOON, "the tenth is seen", async || read_all(&log).await.len() == 10).await;
+    assert!(disk.syncs() > before);
+}
+
+#[tokio::test]
+async fn a_lone_message_is_synced_when_its_time_has_come() {
+    for acknowledge in [Acknowledge::None, Acknowledge::Written, Acknowledge::Synced] {
+        for flush in [Flush::EveryMessages(1_000_000), Flush::Every(Duration::from_millis(30))] {
+            let (folder, disk) = (quick_folder(), WatchedDisk::default());
+            let log = open(&disk, folder.path(), acknowledge, flush).await;
+            publish(&log, &[message("k", 1)]).await;
+            if acknowledge == Acknowledge::Synced {
+                assert_eq!(read_all(&log).await.len(), 2, "it was acknowledged, so it was synced");
+            }
+            let what = format!("{acknowledge:?} {flush:?}");
+            landfall_testkit::eventually(SOON, &what, async || read_all(&log).await.len() == 2).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn closing_syncs_what_is_left() {
+    for acknowledge in [Acknowledge::None, Acknowledge::Written] {
+        let (folder, disk) = (quick_folder(), WatchedDisk::default());
+        let log = open(&disk, folder.path(), acknowledge, Flush::Every(Duration::from_secs(60))).await;
+        let before = disk.syncs();
+        publish(&log, &(1..20).map(|n| message("k", n)).collect::<Vec<_>>()).await;
+        log.close().await.unwrap();
+        assert!(disk.syncs() > before);
+        let log = Log::open(folder.path(), one_partition()).unwrap();
+        assert_eq!(read_all(&log).await.len(), 20);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_messages_serves_readers_and_recovers_when_there_is_room() {
+    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let options = Options { preallocate_bytes: 4096, segment_bytes: 16 * 1024, ..one_partition() };
+    let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
+    let mut stored = Vec::new();
+    for round in 0..12 {
+        disk.set_full(true);
+        // Something may still fit into the room that was made before; then nothing does.
+        let mut refused = 0;
+        for n in 0..40 {
+            let batch = [message("k", n), message("k", n + 1)];
+            let outcomes = log.publish(&batch).await;
+            assert_eq!(outcomes[0].is_accepted(), outcomes[1].is_accepted());
+            match &outcomes[0] {
+                Outcome::Accepted(_) => stored.extend(batch),
+                Outcome::Refused(refusal) => {
+                    let is_topic = stored.is_empty() && refusal.code == ErrorCode::UNAVAILABLE;
+                    assert!(refusal.code == ErrorCode::STORAGE_FULL || is_topic, "{refusal:?}");
+                    assert!(refusal.retriable);
+                    refused += 1;
+                }
+                Outcome::Unknown(why) => panic!("nobody knows: {why}"),
+            }
+        }
+        assert!(refused > 0, "in round {round} the disk was never full");
+        if !stored.is_empty() {
+            assert_eq!(read_all(&log).await, stored);
+        }
+        log.health().unwrap();
+        disk.set_full(false);
+        let batch: Vec<_> = (0..20).map(|n| message("k", 1000 + n)).collect();
+        publish(&log, &batch).await;
+        stored.extend(batch);
+    }
+    assert!(segments(folder.path(), 0).len() > 1, "segments were begun on a full disk, too");
+    log.close().await.unwrap();
+    let log = Log::open(folder.path(), options).unwrap();
+    assert_eq!(read_all(&log).await, stored);
+    let mut reader = log.read(&topic(), StartAt::End).await.unwrap();
+    assert!(reader.read(1).await.unwrap().is_empty());
+}
