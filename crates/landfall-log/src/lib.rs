@@ -52,6 +52,8 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
+#[allow(dead_code, unused_imports)]
+mod seen;
 mod segment;
 mod start;
 mod store;

@@ -38,10 +38,10 @@
 //!
 //! Numbers are little-endian unless said otherwise. The file is called like its segment, with `index` for `segment`.
 //!
-//! Invariants: an index can always be made again from its segment, so it is never trusted: one that is missing,
-//! damaged or about another file is replaced. It is written as a whole, after its segment is final. What it
-//! keeps in memory grows with the size of the segment and not with the number of its messages, apart from one
-//! id for every 204: ids, ranges and producers are read from their pages when somebody asks.
+//! Invariants: an index can be made again from its segment (and the table of producers from the index before it), so
+//! it is never trusted: one that is missing, damaged or about another file is replaced. It is written as a
+//! whole, after its segment is final. What it keeps in memory grows with the size of the segment and not with the
+//! number of its messages, apart from one key for each page: the entries are read when somebody asks.
 
 mod build;
 mod entry;
