@@ -87,7 +87,8 @@ impl Cursor {
         Ok(self.from)
     }
 
-    fn next_batch(&mut self) -> Result<Option<Batch>> {
+    /// The next batch; `None` at the end. Blocks on the file.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>> {
         loop {
             let known = self.known.take();
             let is_fresh = known.is_none();

@@ -30,6 +30,7 @@
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
 mod appender;
+mod assignment;
 mod batch;
 mod broker;
 mod buffers;
@@ -39,9 +40,13 @@ mod durable;
 mod flusher;
 mod format;
 mod group;
+mod group_file;
+mod groups;
+mod lag;
 mod lanes;
 mod lock;
 mod log;
+mod member;
 mod members;
 mod options;
 mod partition;
@@ -50,6 +55,7 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
+mod seek;
 mod segment;
 mod subscriber;
 mod topic;
@@ -57,6 +63,7 @@ mod topic_reader;
 mod tracker;
 mod writer;
 
+pub use lag::{GroupDescription, PartitionLag};
 pub use log::Log;
 pub use options::Options;
 pub use read_only::ReadOnlyLog;

@@ -1,5 +1,7 @@
 //! What can be chosen when a log is opened.
 
+use std::time::Duration;
+
 use landfall_core::{Error, Result};
 
 use crate::{batch, segment};
@@ -13,6 +15,9 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Unacknowledged deliveries a subscriber may have at a time.
     pub max_in_flight: usize,
+    /// A subscriber that neither waits for a delivery nor acknowledges or gives one back for this long loses its
+    /// partitions to the other members of its group, if there are any, until it asks for the next delivery.
+    pub session_timeout: Duration,
 }
 
 /// What is left for one record in a segment must be worth having.
@@ -24,7 +29,12 @@ const MOST_PARTITIONS: u32 = 1024;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { partitions: 4, segment_bytes: 64 * 1024 * 1024, max_in_flight: 1024 }
+        Self {
+            partitions: 4,
+            segment_bytes: 64 * 1024 * 1024,
+            max_in_flight: 1024,
+            session_timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -44,6 +54,9 @@ impl Options {
         }
         if self.max_in_flight == 0 {
             return Err(Error::invalid("max_in_flight is 0, so that nothing could ever be delivered; 1 is the least"));
+        }
+        if self.session_timeout.is_zero() {
+            return Err(Error::invalid("session_timeout is 0, so that no subscriber could keep its partitions"));
         }
         Ok(())
     }
