@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use crate::{GroupName, Message, Outcome, Position, Result, TopicName};
+use crate::{GroupName, Message, Outcome, Position, Result, Timestamp, TopicName};
 
 /// Hands messages to a broker.
 #[async_trait]
@@ -119,6 +119,9 @@ pub enum StartAt {
     End,
     /// At this offset in every partition.
     Offset(u64),
+    /// At the first message that the broker took at this time or later, in every partition; at the end if there is
+    /// none. A broker without an index of times may have to read everything before it.
+    Time(Timestamp),
 }
 
 #[async_trait]

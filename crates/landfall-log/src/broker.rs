@@ -60,8 +60,10 @@ impl Broker for Log {
         Arc::new(self.clone())
     }
 
-    /// The members of a group share the partitions of the topic; when one joins or leaves, partitions move at once,
-    /// and what was not finished in them is delivered again. A topic that does not exist yet is waited for.
+    /// The members of a group share the partitions of the topic; when one joins, leaves or is silent for
+    /// [`Options::session_timeout`](crate::Options::session_timeout), partitions move at once, and what was not finished
+    /// in them is delivered again; acknowledging it where it was delivered before is a `Conflict`. A topic that does
+    /// not exist yet is waited for.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(LogSubscriber::join(self, topic, group)))
     }
@@ -73,6 +75,6 @@ impl Broker for Log {
     /// `NotFound` if there is no such topic.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
-        Ok(Box::new(LogReader::new(topic.clone(), &found, from)))
+        Ok(Box::new(LogReader::open(topic.clone(), &found, from).await?))
     }
 }

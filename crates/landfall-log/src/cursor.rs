@@ -28,6 +28,9 @@ pub(crate) trait Extents: fmt::Debug + Send + Sync {
     /// Where to begin reading for `offset` in the segment that begins with `base_offset`, if that is known.
     fn place_for(&self, base_offset: u64, offset: u64) -> Option<Place>;
 
+    /// An offset before which there is no batch that the log took at or after `time`.
+    fn near_time(&self, time: i64) -> u64;
+
     /// The offset behind the last readable record; `None` if only reading can tell.
     fn end(&self) -> Option<u64>;
 }
@@ -93,7 +96,8 @@ impl Cursor {
         Ok(end)
     }
 
-    fn next_batch(&mut self) -> Result<Option<Batch>> {
+    /// The next batch; `None` at the end. Blocks on the file.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>> {
         loop {
             let known = self.known.take();
             let is_fresh = known.is_none();

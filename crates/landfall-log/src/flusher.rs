@@ -13,7 +13,7 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::group::Offsets;
+use crate::group::Group;
 use crate::lock::FolderLock;
 
 /// How long progress may wait to be saved.
@@ -22,7 +22,8 @@ const DELAY: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
 enum Command {
-    Save(Arc<Offsets>),
+    Save(Arc<Group>),
+    SaveNow(Arc<Group>, oneshot::Sender<Result<()>>),
     Flush(oneshot::Sender<Result<()>>),
     Close,
 }
@@ -49,9 +50,16 @@ impl Flusher {
         Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Sees to it that `offsets` are saved soon.
-    pub(crate) fn save(&self, offsets: Arc<Offsets>) -> Result<()> {
-        self.send(Command::Save(offsets))
+    /// Sees to it that `group` is saved soon.
+    pub(crate) fn save(&self, group: Arc<Group>) -> Result<()> {
+        self.send(Command::Save(group))
+    }
+
+    /// Saves `group` now. If that fails, it is tried again later.
+    pub(crate) async fn save_now(&self, group: Arc<Group>) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::SaveNow(group, reply))?;
+        answer.await.map_err(|_| closed())?
     }
 
     /// Saves everything that is not saved yet, now.
@@ -100,7 +108,7 @@ fn closed() -> Error {
 }
 
 fn run(commands: &mpsc::Receiver<Command>) {
-    let mut unsaved: Vec<Arc<Offsets>> = Vec::new();
+    let mut unsaved: Vec<Arc<Group>> = Vec::new();
     let mut due: Option<Instant> = None;
     loop {
         let command = match due {
@@ -108,9 +116,18 @@ fn run(commands: &mpsc::Receiver<Command>) {
             Some(due) => commands.recv_timeout(due.saturating_duration_since(Instant::now())),
         };
         match command {
-            Ok(Command::Save(offsets)) => {
-                unsaved.push(offsets);
+            Ok(Command::Save(group)) => {
+                unsaved.push(group);
                 due.get_or_insert_with(|| Instant::now() + DELAY);
+            }
+            Ok(Command::SaveNow(group, reply)) => {
+                let saved = group.save();
+                if saved.is_err() {
+                    unsaved.push(group);
+                    due.get_or_insert_with(|| Instant::now() + RETRY);
+                }
+                // Nobody waits any more if this fails.
+                let _ = reply.send(saved);
             }
             Ok(Command::Flush(reply)) => {
                 let saved = save(&mut unsaved);
@@ -134,9 +151,9 @@ fn run(commands: &mpsc::Receiver<Command>) {
 }
 
 /// Saves each and keeps those that could not be saved; the first error.
-fn save(unsaved: &mut Vec<Arc<Offsets>>) -> Result<()> {
+fn save(unsaved: &mut Vec<Arc<Group>>) -> Result<()> {
     let mut outcome = Ok(());
-    unsaved.retain(|offsets| match offsets.save() {
+    unsaved.retain(|group| match group.save() {
         Ok(()) => false,
         Err(error) => {
             if outcome.is_ok() {

@@ -1,196 +1,271 @@
-//! How far each group has come in each topic: the offset below which everything is finished, per partition.
+//! One group on one topic: who its members are, which of them has which partition, and how far it has come in each.
 //!
-//! One small JSON file per group and topic, replaced as a whole. It carries a checksum, because a wrong number that
-//! is too high would skip messages.
+//! Each partition belongs to one member, so that a key stays in order. When somebody joins, leaves or falls silent,
+//! partitions move at once: what a member had not finished of a partition it lost is delivered again to the new
+//! owner. A member beyond the number of partitions gets nothing and stands by.
+//!
+//! Every time that a partition changes hands or is sought it gets a new **generation**. An acknowledgement names the
+//! generation in which its message was delivered and counts in no other: whoever lost a partition cannot move it.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
-use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::assignment::balance;
 use crate::disk::Disk;
-use crate::durable::{self, create_directory, damaged};
+use crate::durable;
+use crate::group_file::GroupFile;
 use crate::members::Members;
-use crate::topic::Topics;
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    group: GroupName,
-    topic: TopicName,
-    finished: Vec<u64>,
-    checksum: u32,
-}
-
-impl Document {
-    fn new(group: &GroupName, topic: &TopicName, finished: Vec<u64>) -> Self {
-        let mut document = Self { group: group.clone(), topic: topic.clone(), finished, checksum: 0 };
-        document.checksum = document.computed_checksum();
-        document
-    }
-
-    fn computed_checksum(&self) -> u32 {
-        let names = crc32c::crc32c(format!("{}/{}", self.group, self.topic).as_bytes());
-        self.finished.iter().fold(names, |sum, offset| crc32c::crc32c_append(sum, &offset.to_le_bytes()))
-    }
-
-    /// What stands in the file at `path`; `None` if there is none.
-    fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Self>> {
-        let Some(text) = durable::read(disk, path)? else { return Ok(None) };
-        let document: Self = serde_json::from_slice(&text)
-            .map_err(|error| damaged(path, 0, "it does not hold a group's offsets").with_source(error))?;
-        if document.checksum != document.computed_checksum() {
-            return Err(damaged(path, 0, "its checksum is wrong"));
-        }
-        Ok(Some(document))
-    }
-}
-
-/// Every group of an open log.
 #[derive(Debug)]
-pub(crate) struct Groups {
+pub(crate) struct Group {
     disk: Arc<dyn Disk>,
-    folder: PathBuf,
-    offsets: Mutex<HashMap<(GroupName, TopicName), Arc<Offsets>>>,
-}
-
-impl Groups {
-    /// Reads every group under `folder`, and refuses one that has finished more than `topics` hold: messages that
-    /// were acknowledged are missing, and going on would skip as many new ones.
-    pub(crate) fn recover(disk: Arc<dyn Disk>, folder: PathBuf, topics: &Topics) -> Result<Self> {
-        let mut offsets = HashMap::new();
-        for group in durable::list(&*disk, &folder)? {
-            for file in durable::list(&*disk, &folder.join(&group))? {
-                let path = folder.join(&group).join(&file);
-                if !file.ends_with(".json") {
-                    continue;
-                }
-                let Some(document) = Document::read(&*disk, &path)? else { continue };
-                check_against(topics, &document, &path)?;
-                let Document { group, topic, finished, .. } = document;
-                let progress = Offsets::new(Arc::clone(&disk), group.clone(), topic.clone(), path, finished);
-                offsets.insert((group, topic), Arc::new(progress));
-            }
-        }
-        Ok(Self { disk, folder, offsets: Mutex::new(offsets) })
-    }
-
-    /// The offsets of `group` in `topic`; a group that was never seen has finished nothing.
-    pub(crate) fn offsets(&self, group: &GroupName, topic: &TopicName) -> Arc<Offsets> {
-        let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = offsets.entry((group.clone(), topic.clone())).or_insert_with(|| {
-            let path = path(&self.folder, group, topic);
-            Arc::new(Offsets::new(Arc::clone(&self.disk), group.clone(), topic.clone(), path, Vec::new()))
-        });
-        Arc::clone(found)
-    }
-}
-
-/// How far `group` has come in `topic`, as it is written down under `folder`; empty if it never finished anything.
-pub(crate) fn saved(disk: &dyn Disk, folder: &Path, group: &GroupName, topic: &TopicName) -> Result<Vec<u64>> {
-    let document = Document::read(disk, &path(folder, group, topic))?;
-    Ok(document.map(|document| document.finished).unwrap_or_default())
-}
-
-fn path(folder: &Path, group: &GroupName, topic: &TopicName) -> PathBuf {
-    folder.join(group.as_str()).join(format!("{topic}.json"))
-}
-
-fn check_against(topics: &Topics, document: &Document, path: &Path) -> Result<()> {
-    let topic = topics.get(&document.topic);
-    for (partition, &finished) in document.finished.iter().enumerate() {
-        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition));
-        let end = found.map_or(0, |found| found.next_offset());
-        if finished > end {
-            let Document { group, topic, .. } = document;
-            return Err(Error::new(
-                ErrorKind::Corrupt,
-                format!(
-                    "partition {partition} of topic {topic} ends at offset {end}, but {} says that group {group} has \
-                     finished everything before {finished}: stored messages are missing",
-                    path.display()
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The progress of one group in one topic.
-#[derive(Debug)]
-pub(crate) struct Offsets {
-    disk: Arc<dyn Disk>,
-    group: GroupName,
-    topic: TopicName,
     path: PathBuf,
-    members: Arc<Members>,
+    name: GroupName,
+    topic: TopicName,
     state: Mutex<State>,
+    /// Changes whenever partitions have moved.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// By partition; a partition that is not in the list has finished nothing.
-    finished: Vec<u64>,
+    members: Members,
+    /// As many as anybody has asked for or finished something in.
+    partitions: Vec<Place>,
+    /// The last one that was given out.
+    generation: u64,
+    /// It has finished or sought something, and so has a file.
+    is_known: bool,
     is_unsaved: bool,
 }
 
-impl Offsets {
-    fn new(disk: Arc<dyn Disk>, group: GroupName, topic: TopicName, path: PathBuf, finished: Vec<u64>) -> Self {
-        let state = Mutex::new(State { finished, is_unsaved: false });
-        Self { disk, group, topic, path, members: Arc::default(), state }
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// Everything below is finished.
+    finished: u64,
+    owner: Option<u64>,
+    generation: u64,
+}
+
+/// A partition that belongs to a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Assigned {
+    pub(crate) partition: u32,
+    pub(crate) generation: u64,
+    /// Everything below is finished.
+    pub(crate) finished: u64,
+}
+
+/// What came of progress that somebody reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// It counts nothing: the partition is in another generation.
+    Fenced,
+    Noted,
+    /// Noted, and somebody must now see to it that it is saved.
+    Unsaved,
+}
+
+impl Group {
+    /// The group as `file` describes it.
+    pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, file: GroupFile, session_timeout: Duration) -> Self {
+        let GroupFile { group: name, topic, finished, .. } = file;
+        let place = |finished| Place { finished, ..Place::default() };
+        let state = State {
+            members: Members::new(session_timeout),
+            is_known: !finished.is_empty(),
+            partitions: finished.into_iter().map(place).collect(),
+            generation: 0,
+            is_unsaved: false,
+        };
+        let path = GroupFile::path(folder, &name, &topic);
+        Self { disk, path, name, topic, state: Mutex::new(state), changes: watch::Sender::new(()) }
     }
 
-    pub(crate) fn members(&self) -> &Arc<Members> {
-        &self.members
+    pub(crate) fn name(&self) -> &GroupName {
+        &self.name
     }
 
-    /// Everything in `partition` below this is finished.
-    pub(crate) fn finished(&self, partition: u32) -> u64 {
-        self.state().finished.get(partition as usize).copied().unwrap_or_default()
+    pub(crate) fn topic(&self) -> &TopicName {
+        &self.topic
     }
 
-    /// Everything in `partition` below `offset` is finished. Whether somebody must now see to it that it is saved.
-    pub(crate) fn advance(&self, partition: u32, offset: u64) -> bool {
-        let (mut state, partition) = (self.state(), partition as usize);
-        if state.finished.len() <= partition {
-            state.finished.resize(partition + 1, 0);
+    /// By partition, below which offset everything is finished; of a partition that is not in the list nothing is.
+    pub(crate) fn finished(&self) -> Vec<u64> {
+        self.state().partitions.iter().map(|place| place.finished).collect()
+    }
+
+    pub(crate) fn member_count(&self) -> usize {
+        self.state().members.count()
+    }
+
+    /// Whether there is anything to tell of it: somebody is there, or was and has left something behind.
+    pub(crate) fn exists(&self) -> bool {
+        let state = self.state();
+        state.is_known || state.members.count() > 0
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn join(&self) -> u64 {
+        let mut state = self.state();
+        let id = state.members.join();
+        state.members.pass_over_silent(id);
+        self.rebalance(state);
+        id
+    }
+
+    pub(crate) fn leave(&self, member: u64) {
+        let mut state = self.state();
+        state.members.leave(member);
+        self.rebalance(state);
+    }
+
+    pub(crate) fn begin_waiting(&self, member: u64) {
+        let mut state = self.state();
+        if state.members.set_waiting(member, true) {
+            self.rebalance(state);
         }
-        if offset <= state.finished[partition] {
-            return false;
-        }
-        state.finished[partition] = offset;
-        !std::mem::replace(&mut state.is_unsaved, true)
     }
 
-    /// Makes the progress durable, if there was any. Blocks.
+    pub(crate) fn end_waiting(&self, member: u64) {
+        self.state().members.set_waiting(member, false);
+    }
+
+    pub(crate) fn pass_over_silent(&self, asking: u64) {
+        let mut state = self.state();
+        if state.members.pass_over_silent(asking) {
+            self.rebalance(state);
+        }
+    }
+
+    pub(crate) fn deadline(&self, asking: u64) -> Option<Instant> {
+        self.state().members.deadline(asking)
+    }
+
+    /// `member` has given a sign of life.
+    pub(crate) fn seen(&self, member: u64) {
+        self.state().members.seen(member);
+    }
+
+    /// Those of the topic's `count` partitions that belong to `member`. Partitions that are new get an owner.
+    pub(crate) fn partitions_of(&self, member: u64, count: usize) -> Vec<Assigned> {
+        let mut state = self.state();
+        if state.partitions.len() < count {
+            state.partitions.resize(count, Place::default());
+            self.rebalance(state);
+            state = self.state();
+        }
+        let owned = |(partition, place): (usize, &Place)| {
+            let Place { finished, owner, generation } = *place;
+            (owner == Some(member)).then_some(Assigned { partition: partition as u32, generation, finished })
+        };
+        state.partitions.iter().take(count).enumerate().filter_map(owned).collect()
+    }
+
+    /// Whether `partition` is still in the hands that it was in at `generation`.
+    pub(crate) fn is_current(&self, partition: u32, generation: u64) -> bool {
+        self.state().partitions.get(partition as usize).is_some_and(|place| place.generation == generation)
+    }
+
+    /// `member`, to whom `partition` was given in `generation`, has finished everything in it below `offset`.
+    pub(crate) fn advance(&self, member: u64, partition: u32, generation: u64, offset: u64) -> Advance {
+        let mut state = self.state();
+        state.members.seen(member);
+        let place = state.partitions.get_mut(partition as usize);
+        let Some(place) = place.filter(|place| place.generation == generation) else { return Advance::Fenced };
+        if offset <= place.finished {
+            return Advance::Noted;
+        }
+        place.finished = offset;
+        state.is_known = true;
+        if std::mem::replace(&mut state.is_unsaved, true) { Advance::Noted } else { Advance::Unsaved }
+    }
+
+    /// Goes to `offsets`, one per partition; whatever is in flight counts nothing any more. Not yet saved.
+    pub(crate) fn seek(&self, offsets: &[u64]) {
+        let mut state = self.state();
+        if state.partitions.len() < offsets.len() {
+            state.partitions.resize(offsets.len(), Place::default());
+        }
+        state.is_known = true;
+        state.restart(offsets);
+        self.rebalance(state);
+        self.changes.send_replace(());
+    }
+
+    /// Forgets everything that it has finished. Refused while there are members. Not yet saved.
+    pub(crate) fn delete(&self) -> Result<()> {
+        let mut state = self.state();
+        let count = state.members.count();
+        if count > 0 {
+            let Self { name, topic, .. } = self;
+            let sentence = format!("group {name} has members on topic {topic} ({count}); close them first");
+            return Err(Error::new(ErrorKind::Conflict, sentence));
+        }
+        if state.is_known {
+            state.is_known = false;
+            state.restart(&[]);
+        }
+        Ok(())
+    }
+
+    /// Makes what has changed durable, if anything has. Only the flusher's thread may call this. Blocks.
     pub(crate) fn save(&self) -> Result<()> {
         let finished = {
             let mut state = self.state();
             if !std::mem::take(&mut state.is_unsaved) {
                 return Ok(());
             }
-            state.finished.clone()
+            state.is_known.then(|| state.partitions.iter().map(|place| place.finished).collect())
         };
-        let document = Document::new(&self.group, &self.topic, finished);
-        let saved = self.write(&document);
+        let saved = match finished {
+            Some(finished) => GroupFile::new(&self.name, &self.topic, finished).write(&*self.disk, &self.path),
+            None => durable::remove(&*self.disk, &self.path),
+        };
         if saved.is_err() {
             self.state().is_unsaved = true;
         }
         saved
     }
 
-    fn write(&self, document: &Document) -> Result<()> {
-        if let Some(folder) = self.path.parent()
-            && !durable::is_directory(&*self.disk, folder)
-        {
-            create_directory(&*self.disk, folder)?;
+    /// Shares out the partitions anew among those who are there, and tells them if anything moved.
+    fn rebalance(&self, mut state: MutexGuard<'_, State>) {
+        let mut owners: Vec<Option<u64>> = state.partitions.iter().map(|place| place.owner).collect();
+        balance(&mut owners, &state.members.active());
+        let State { partitions, generation, .. } = &mut *state;
+        let mut has_moved = false;
+        for (place, owner) in partitions.iter_mut().zip(owners).filter(|(place, owner)| place.owner != *owner) {
+            *generation += 1;
+            (place.owner, place.generation) = (owner, *generation);
+            has_moved = true;
         }
-        durable::replace(&*self.disk, &self.path, serde_json::json!(document).to_string().as_bytes())
+        drop(state);
+        if has_moved {
+            self.changes.send_replace(());
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Begins every partition anew at its offset in `offsets`, or at 0, in a new generation.
+    fn restart(&mut self, offsets: &[u64]) {
+        self.generation += 1;
+        for (partition, place) in self.partitions.iter_mut().enumerate() {
+            place.finished = offsets.get(partition).copied().unwrap_or_default();
+            place.generation = self.generation;
+        }
+        self.is_unsaved = true;
     }
 }

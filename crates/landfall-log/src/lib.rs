@@ -30,6 +30,7 @@
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
 mod appender;
+mod assignment;
 mod batch;
 mod broker;
 mod buffers;
@@ -39,10 +40,14 @@ mod durable;
 mod flusher;
 mod format;
 mod group;
+mod group_file;
+mod groups;
 mod index;
+mod lag;
 mod lanes;
 mod lock;
 mod log;
+mod member;
 mod members;
 mod options;
 mod partition;
@@ -52,7 +57,7 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
-#[allow(dead_code, unused_imports)]
+mod seek;
 mod seen;
 mod segment;
 mod start;
@@ -63,6 +68,7 @@ mod topic_reader;
 mod tracker;
 mod writer;
 
+pub use lag::{GroupDescription, PartitionLag};
 pub use log::Log;
 pub use options::{Acknowledge, Flush, Options};
 pub use read_only::ReadOnlyLog;

@@ -11,7 +11,7 @@ use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory};
 use crate::flusher::Flusher;
 use crate::format;
-use crate::group::Groups;
+use crate::groups::Groups;
 use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::read_only::ReadOnlyLog;
@@ -68,7 +68,7 @@ impl Log {
         create_directory(&*disk, &topics)?;
         create_directory(&*disk, &groups)?;
         let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
-        let groups = Groups::recover(disk, groups, &topics)?;
+        let groups = Groups::recover(disk, groups, &topics, options.session_timeout)?;
         let buffers = Arc::new(Buffers::default());
         let store = Store::new(options, Arc::clone(&buffers));
         let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
@@ -109,7 +109,7 @@ impl Log {
         &self.inner.topics
     }
 
-    pub(crate) fn groups(&self) -> &Groups {
+    pub(crate) fn every_group(&self) -> &Groups {
         &self.inner.groups
     }
 

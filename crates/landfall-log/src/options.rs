@@ -21,6 +21,9 @@ pub struct Options {
     pub flush: Flush,
     /// Unacknowledged deliveries a subscriber may have at a time.
     pub max_in_flight: usize,
+    /// A subscriber that neither waits for a delivery nor acknowledges or gives one back for this long loses its
+    /// partitions to the other members of its group, if there are any, until it asks for the next delivery.
+    pub session_timeout: Duration,
 }
 
 /// What has happened to a message when its publisher is told that it is accepted.
@@ -78,6 +81,7 @@ impl Default for Options {
             acknowledge: Acknowledge::default(),
             flush: Flush::default(),
             max_in_flight: 1024,
+            session_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -111,6 +115,9 @@ impl Options {
         }
         if self.max_in_flight == 0 {
             return Err(Error::invalid("max_in_flight is 0, so that nothing could ever be delivered; 1 is the least"));
+        }
+        if self.session_timeout.is_zero() {
+            return Err(Error::invalid("session_timeout is 0, so that no subscriber could keep its partitions"));
         }
         Ok(())
     }

@@ -137,15 +137,6 @@ impl Partition {
     pub(crate) fn segments(&self) -> RwLockReadGuard<'_, Vec<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The offset of the first message that the log took at or after `time`, or of a message shortly before it.
-    pub(crate) fn near_time(&self, time: i64) -> u64 {
-        let place = |segment: &Segment| match &segment.index {
-            Some(index) => index.position_at_time(time),
-            None => self.unfinished().position_at_time(time),
-        };
-        self.segments().iter().find_map(place).map_or_else(|| self.next_offset(), |place| place.offset)
-    }
 }
 
 impl Extents for Partition {
@@ -178,6 +169,14 @@ impl Extents for Partition {
                 if unfinished.base_offset() == base_offset { unfinished.position_for(offset) } else { None }
             }
         }
+    }
+
+    fn near_time(&self, time: i64) -> u64 {
+        let place = |segment: &Segment| match &segment.index {
+            Some(index) => index.position_at_time(time),
+            None => self.unfinished().position_at_time(time),
+        };
+        self.segments().iter().find_map(place).map_or_else(|| self.next_offset(), |place| place.offset)
     }
 
     fn end(&self) -> Option<u64> {

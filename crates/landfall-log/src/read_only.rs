@@ -12,11 +12,13 @@ use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage,
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
 use crate::disk::{Disk, SystemDisk};
+use crate::group_file::GroupFile;
 use crate::index::Place;
+use crate::lag::GroupDescription;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
 use crate::topic_reader::{collect, no_such_topic};
-use crate::{durable, format, group, topic};
+use crate::{durable, format, lag, seek, topic};
 
 /// A log's folder, for reading only.
 #[derive(Debug, Clone)]
@@ -43,14 +45,27 @@ impl ReadOnlyLog {
         .await
     }
 
+    /// Every group on `topic` that has finished something, by name, as far as its progress is saved.
+    pub async fn groups(&self, topic: &TopicName) -> Result<Vec<GroupDescription>> {
+        let (folder, groups, topic) = (self.topics.join(topic.as_str()), self.groups.clone(), topic.clone());
+        blocking(move || {
+            // Progress before the ends, so that nobody seems to have finished what is not there.
+            let saved = lag::saved(&SystemDisk, &groups, &topic)?;
+            let partitions = partitions(&folder)?.unwrap_or_default();
+            let described = |file: GroupFile| GroupDescription::new(file.group, None, &file.finished, &partitions);
+            saved.into_iter().map(described).collect()
+        })
+        .await
+    }
+
     /// How many messages of `topic` the group has not finished, as far as its progress is saved.
     pub async fn unfinished(&self, topic: &TopicName, group: &GroupName) -> Result<u64> {
-        let (folder, groups) = (self.topics.join(topic.as_str()), self.groups.clone());
-        let (topic, group) = (topic.clone(), group.clone());
+        let (folder, group) = (self.topics.join(topic.as_str()), group.clone());
+        let file = GroupFile::path(&self.groups, &group, topic);
         blocking(move || {
-            let finished: u64 = group::saved(&SystemDisk, &groups, &group, &topic)?.iter().sum();
-            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else { return Ok(0) };
-            Ok(info(&folder, topic, partitions)?.messages.saturating_sub(finished))
+            let finished = GroupFile::read(&SystemDisk, &file)?.map(|file| file.finished).unwrap_or_default();
+            let partitions = partitions(&folder)?.unwrap_or_default();
+            Ok(GroupDescription::new(group, None, &finished, &partitions)?.lag)
         })
         .await
     }
@@ -60,16 +75,9 @@ impl ReadOnlyLog {
         let folder = self.topics.join(topic.as_str());
         let name = topic.clone();
         blocking(move || {
-            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else {
-                return Err(no_such_topic(&name));
-            };
             let mut lanes = Lanes::default();
-            for extents in (0..partitions).map(|number| FileExtents::of(&folder, number)) {
-                let offset = match from {
-                    StartAt::Beginning => 0,
-                    StartAt::Offset(offset) => offset,
-                    StartAt::End => Cursor::new(Arc::clone(&extents), 0).seek_end()?.0,
-                };
+            for extents in partitions(&folder)?.ok_or_else(|| no_such_topic(&name))? {
+                let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
             // What is in a partition that is added later was all published later.
@@ -78,6 +86,12 @@ impl ReadOnlyLog {
         })
         .await
     }
+}
+
+/// The partitions of the topic in `folder`; `None` if there is no such topic.
+fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
+    let count = topic::partition_count(&SystemDisk, folder)?;
+    Ok(count.map(|count| (0..count).map(|number| FileExtents::of(folder, number)).collect()))
 }
 
 fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
@@ -152,6 +166,10 @@ impl Extents for FileExtents {
         Ok(Some(Readable { extent: Extent { base_offset, bytes }, tail }))
     }
 
+    fn near_time(&self, _time: i64) -> u64 {
+        0
+    }
+
     fn place_for(&self, _base_offset: u64, _offset: u64) -> Option<Place> {
         None
     }
@@ -162,7 +180,7 @@ impl Extents for FileExtents {
 }
 
 /// Runs `work` where it may block.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|error| Error::new(ErrorKind::Internal, "reading the log failed").with_source(error))?
 }

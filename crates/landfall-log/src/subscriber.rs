@@ -8,8 +8,9 @@ use tokio::sync::watch;
 
 use crate::lanes::Lanes;
 use crate::log::Log;
-use crate::members::Member;
+use crate::member::Member;
 use crate::record::Record;
+use crate::seek;
 use crate::topic::Topic;
 use crate::tracker::{Receipt, Tracker};
 
@@ -27,43 +28,65 @@ pub(crate) struct LogSubscriber {
 
 struct Source {
     topic: Arc<Topic>,
+    /// How many the topic had when they were last shared out.
+    partition_count: usize,
+    /// The partitions that are read, each with its generation.
+    assigned: Vec<(u32, u64)>,
     lanes: Lanes,
     progress: watch::Receiver<()>,
 }
 
 impl LogSubscriber {
     pub(crate) fn join(log: &Log, topic: &TopicName, group: &GroupName) -> Self {
-        let offsets = log.groups().offsets(group, topic);
-        let member = offsets.members().join();
+        let group = log.every_group().get(group, topic);
+        let member = Member::join(Arc::clone(&group));
         Self {
             log: log.clone(),
             name: topic.clone(),
             closed: log.closed(),
             source: None,
             created: log.topics().created(),
-            tracker: Arc::new(Tracker::new(offsets, Arc::downgrade(log.flusher()))),
+            tracker: Arc::new(Tracker::new(group, member.id(), Arc::downgrade(log.flusher()))),
             member,
         }
     }
 
     /// Finds the topic, if it has come into being, and the partitions of it that are this member's now.
-    fn find_source(&mut self) {
-        let topic = match &self.source {
-            Some(_) if !self.member.has_changed() => return,
-            Some(source) => Arc::clone(&source.topic),
-            None => {
-                // Marked as seen before looking, so that a topic created in between is not missed.
-                self.created.mark_unchanged();
-                let Some(topic) = self.log.topics().get(&self.name) else { return };
-                topic
-            }
+    fn find_source(&mut self) -> Result<()> {
+        // Marked as seen before looking, so that a topic created in between is not missed.
+        self.created.mark_unchanged();
+        let Some(topic) = self.log.topics().get(&self.name) else {
+            self.source = None;
+            self.tracker.assign(&self.member.partitions(0));
+            return Ok(());
         };
-        let assigned = self.member.partitions(topic.partitions().len() as u32);
-        let mut lanes = Lanes::default();
-        for (number, from) in assigned.iter().zip(self.tracker.assign(&assigned)) {
-            lanes.add(topic.partitions()[*number as usize].clone(), from);
+        let partition_count = topic.partitions().len();
+        let same = self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic)).is_none();
+        let is_known = self.source.as_ref().is_some_and(|source| source.partition_count == partition_count);
+        if same && is_known && !self.member.has_changed() {
+            return Ok(());
         }
-        self.source = Some(Source { progress: topic.progress(), topic, lanes });
+        let partitions = topic.partitions();
+        let mut assigned = self.member.partitions(partition_count);
+        for assigned in &mut assigned {
+            // Retention may have removed what the group had not finished.
+            let start = seek::start(&*partitions[assigned.partition as usize])?;
+            assigned.finished = assigned.finished.max(start);
+        }
+        let from = self.tracker.assign(&assigned);
+        let numbers: Vec<_> = assigned.iter().map(|assigned| (assigned.partition, assigned.generation)).collect();
+        if let Some(source) = self.source.as_mut().filter(|source| source.assigned == numbers) {
+            // Others have come or gone, and what is read ahead here is still good.
+            source.partition_count = partition_count;
+            return Ok(());
+        }
+        let mut lanes = Lanes::default();
+        for ((number, _), from) in numbers.iter().zip(from) {
+            lanes.add(partitions[*number as usize].clone(), from);
+        }
+        let progress = topic.progress();
+        self.source = Some(Source { topic, partition_count, assigned: numbers, lanes, progress });
+        Ok(())
     }
 
     /// A record that is in memory or can be read now; `None` if there is none yet or too much is in flight.
@@ -87,19 +110,26 @@ impl LogSubscriber {
     /// Waits until there may be something to do.
     async fn wait(&mut self) {
         let has_room = self.tracker.count() < self.log.options().max_in_flight;
+        let silence = self.member.deadline();
         // The senders of what is awaited here live as long as the log, and so as long as this subscriber.
-        let more = async {
+        let progress = async {
             match &mut self.source {
-                None => drop(self.created.changed().await),
-                Some(source) => tokio::select! {
-                    _ = source.progress.changed(), if has_room => {}
-                    () = self.member.changed() => {}
-                },
+                Some(source) if has_room => drop(source.progress.changed().await),
+                _ => std::future::pending().await,
+            }
+        };
+        let silence = async {
+            match silence {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = more => {}
+            () = progress => {}
+            _ = self.created.changed() => {}
+            () = self.member.changed() => {}
             () = self.tracker.changed() => {}
+            () = silence => {}
             _ = self.closed.changed() => {}
         }
     }
@@ -112,19 +142,28 @@ impl LogSubscriber {
 #[async_trait]
 impl Subscriber for LogSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
+        let _waiting = self.member.wait();
         loop {
             if *self.closed.borrow_and_update() {
                 return Ok(None);
             }
-            self.find_source();
+            self.member.pass_over_silent();
+            self.find_source()?;
             if let Some((record, receipt)) = self.tracker.redeliver() {
                 return Ok(Some(self.delivery(&record, receipt)));
             }
-            if let Some((partition, record)) = self.next_record().await? {
-                let receipt = self.tracker.deliver(partition, &record);
-                return Ok(Some(self.delivery(&record, receipt)));
+            match self.next_record().await? {
+                Some((partition, record)) if is_for_nobody(&record) => {
+                    self.tracker.pass_over(partition, record.offset)?;
+                }
+                // If its partition has moved while it was read, the next round finds out.
+                Some((partition, record)) => {
+                    if let Some(receipt) = self.tracker.deliver(partition, &record) {
+                        return Ok(Some(self.delivery(&record, receipt)));
+                    }
+                }
+                None => self.wait().await,
             }
-            self.wait().await;
         }
     }
 
@@ -136,6 +175,11 @@ impl Subscriber for LogSubscriber {
         }
         self.log.flusher().flush().await
     }
+}
+
+/// Whether `record` only keeps its offset and is never delivered. No record is like that yet.
+fn is_for_nobody(_record: &Record) -> bool {
+    false
 }
 
 impl Drop for LogSubscriber {

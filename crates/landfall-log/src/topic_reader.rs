@@ -1,9 +1,14 @@
 //! Reads a topic without joining a group.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, TopicName, TopicReader};
 
+use crate::cursor::Extents;
 use crate::lanes::Lanes;
+use crate::read_only::blocking;
+use crate::seek;
 use crate::topic::Topic;
 
 /// A reader of a topic in an open log: it sees what was synced.
@@ -14,17 +19,18 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    pub(crate) fn new(name: TopicName, topic: &Topic, from: StartAt) -> Self {
-        let mut lanes = Lanes::default();
-        for partition in topic.partitions() {
-            let from = match from {
-                StartAt::Beginning => 0,
-                StartAt::Offset(offset) => offset,
-                StartAt::End => partition.next_offset(),
-            };
-            lanes.add(partition.clone(), from);
-        }
-        Self { topic: name, lanes, collected: Vec::new() }
+    pub(crate) async fn open(name: TopicName, topic: &Topic, from: StartAt) -> Result<Self> {
+        let partitions = topic.partitions().to_vec();
+        blocking(move || {
+            let mut lanes = Lanes::default();
+            for partition in partitions {
+                let extents: Arc<dyn Extents> = partition;
+                let offset = seek::offset(&extents, from)?;
+                lanes.add(extents, offset);
+            }
+            Ok(Self { topic: name, lanes, collected: Vec::new() })
+        })
+        .await
     }
 }
 

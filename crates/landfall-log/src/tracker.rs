@@ -3,6 +3,9 @@
 //! A message is in flight from its delivery until it is acknowledged, also while it waits to be delivered again.
 //! Everything below the oldest in flight of a partition is finished, which is all that a group's offset can say: no
 //! list of finished messages is needed, and memory is bounded by the number in flight.
+//!
+//! All of it holds for one generation of a partition ([`crate::group`]). When the partition moves or is sought, what was
+//! in flight is forgotten, and the deliveries that stand for it settle nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::flusher::Flusher;
-use crate::group::Offsets;
+use crate::group::{Advance, Assigned, Group};
 use crate::record::Record;
 
 /// What any clock can still count.
@@ -24,7 +27,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// Shared by a subscriber and the deliveries it gave out.
 #[derive(Debug)]
 pub(crate) struct Tracker {
-    offsets: Arc<Offsets>,
+    group: Arc<Group>,
+    member: u64,
     /// Weak, so that a delivery which somebody forgot about does not keep the log open.
     flusher: Weak<Flusher>,
     state: Mutex<State>,
@@ -43,31 +47,49 @@ struct State {
     delayed: BinaryHeap<Reverse<(Instant, Position)>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct InFlight {
+    generation: u64,
     records: BTreeMap<u64, Record>,
     /// The offset after the last one that was delivered.
     delivered: u64,
 }
 
-impl Tracker {
-    pub(crate) fn new(offsets: Arc<Offsets>, flusher: Weak<Flusher>) -> Self {
-        Self { offsets, flusher, state: Mutex::default(), changed: Notify::new() }
+impl InFlight {
+    fn new(assigned: &Assigned) -> Self {
+        Self { generation: assigned.generation, records: BTreeMap::new(), delivered: assigned.finished }
     }
 
-    /// From now on the subscriber has `partitions` and no others; answers with the offset from which on each is to
-    /// be delivered. Of those it had before nothing is in flight any more: their new owner is given it again.
-    pub(crate) fn assign(&self, partitions: &[u32]) -> Vec<u64> {
+    /// Everything below is finished.
+    fn finished(&self) -> u64 {
+        self.records.first_key_value().map_or(self.delivered, |(oldest, _)| *oldest)
+    }
+}
+
+impl Tracker {
+    pub(crate) fn new(group: Arc<Group>, member: u64, flusher: Weak<Flusher>) -> Self {
+        Self { group, member, flusher, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// From now on the subscriber has the partitions of `assigned` and no others; answers with the offset from which
+    /// on each is to be delivered. Of those that it had before, or had in another generation, nothing is in flight any
+    /// more: whoever has them now is given it again.
+    pub(crate) fn assign(&self, assigned: &[Assigned]) -> Vec<u64> {
         let mut state = self.state();
-        state.partitions.retain(|partition, _| partitions.contains(partition));
-        state.ready.retain(|position| partitions.contains(&position.partition));
-        state.delayed.retain(|Reverse((_, position))| partitions.contains(&position.partition));
-        state.count = state.partitions.values().map(|in_flight| in_flight.records.len()).sum();
-        let from = |partition: &u32| match state.partitions.get(partition) {
-            Some(in_flight) => in_flight.delivered,
-            None => self.offsets.finished(*partition),
+        let mut before = std::mem::take(&mut state.partitions);
+        for assigned in assigned {
+            let kept = before.remove(&assigned.partition).filter(|kept| kept.generation == assigned.generation);
+            state.partitions.insert(assigned.partition, kept.unwrap_or_else(|| InFlight::new(assigned)));
+        }
+        let State { partitions, ready, delayed, count, .. } = &mut *state;
+        let is_in_flight = |position: &Position| {
+            let in_flight = partitions.get(&position.partition);
+            in_flight.is_some_and(|in_flight| in_flight.records.contains_key(&position.offset))
         };
-        partitions.iter().map(from).collect()
+        ready.retain(is_in_flight);
+        delayed.retain(|Reverse((_, position))| is_in_flight(position));
+        *count = partitions.values().map(|in_flight| in_flight.records.len()).sum();
+        assigned.iter().map(|assigned| partitions[&assigned.partition].delivered).collect()
     }
 
     /// Messages in flight.
@@ -75,14 +97,25 @@ impl Tracker {
         self.state().count
     }
 
-    /// `record` is being delivered for the first time. Per partition this happens in the order of the offsets.
-    pub(crate) fn deliver(self: &Arc<Self>, partition: u32, record: &Record) -> Receipt {
+    /// `record` is being delivered for the first time. Per partition this happens in the order of the offsets. `None`
+    /// if the partition has moved away or was sought in the meantime, and so must not be delivered here.
+    pub(crate) fn deliver(self: &Arc<Self>, partition: u32, record: &Record) -> Option<Receipt> {
         let mut state = self.state();
-        let in_flight = state.partitions.entry(partition).or_default();
+        let in_flight = self.current(&mut state, partition)?;
         in_flight.delivered = record.offset + 1;
         in_flight.records.insert(record.offset, record.clone());
+        let generation = in_flight.generation;
         state.count += 1;
-        self.receipt(Position { partition, offset: record.offset })
+        Some(self.receipt(Position { partition, offset: record.offset }, generation))
+    }
+
+    /// The record at `offset` of `partition`, the next in order, is there for nobody: it counts as delivered and
+    /// finished.
+    pub(crate) fn pass_over(&self, partition: u32, offset: u64) -> Result<()> {
+        let mut state = self.state();
+        let Some(in_flight) = self.current(&mut state, partition) else { return Ok(()) };
+        in_flight.delivered = offset + 1;
+        self.advance(&mut state, partition).map(drop)
     }
 
     /// The next message that was given back and is due; of one partition the oldest first.
@@ -96,9 +129,10 @@ impl Tracker {
             state.ready.insert(position);
         }
         while let Some(position) = state.ready.pop_first() {
-            let in_flight = state.partitions.get(&position.partition);
-            if let Some(record) = in_flight.and_then(|in_flight| in_flight.records.get(&position.offset)) {
-                return Some((record.clone(), self.receipt(position)));
+            if let Some(in_flight) = state.partitions.get(&position.partition)
+                && let Some(record) = in_flight.records.get(&position.offset)
+            {
+                return Some((record.clone(), self.receipt(position, in_flight.generation)));
             }
         }
         None
@@ -123,32 +157,50 @@ impl Tracker {
         state.partitions.clear();
     }
 
-    fn finish(self: &Arc<Self>, position: Position) -> Result<()> {
+    fn finish(&self, position: Position, generation: u64) -> Result<()> {
         let mut state = self.state();
         if state.has_ended {
             return Err(ended());
         }
-        // A partition that has moved away, or a copy that was acknowledged before: there is nothing left to do.
-        let Some(in_flight) = state.partitions.get_mut(&position.partition) else { return Ok(()) };
+        let in_flight = state.partitions.get_mut(&position.partition);
+        let Some(in_flight) = in_flight.filter(|in_flight| in_flight.generation == generation) else {
+            drop(state);
+            self.group.seen(self.member);
+            return Err(moved());
+        };
+        // A copy that was acknowledged before: there is nothing left to do.
         if in_flight.records.remove(&position.offset).is_none() {
             return Ok(());
         }
-        let finished = in_flight.records.first_key_value().map_or(in_flight.delivered, |(oldest, _)| *oldest);
         state.count -= 1;
-        if self.offsets.advance(position.partition, finished) {
-            let flusher = self.flusher.upgrade().ok_or_else(ended);
-            if let Err(error) = flusher.and_then(|flusher| flusher.save(Arc::clone(&self.offsets))) {
-                state.has_ended = true;
-                return Err(error);
-            }
-        }
+        let counts = self.advance(&mut state, position.partition)?;
         drop(state);
         self.changed.notify_one();
-        Ok(())
+        if counts { Ok(()) } else { Err(moved()) }
     }
 
-    fn give_back(&self, position: Position, delay: Duration) {
+    /// Tells the group how far this subscriber has come in `partition`; `false` if that counts nothing any more.
+    fn advance(&self, state: &mut State, partition: u32) -> Result<bool> {
+        let Some(in_flight) = state.partitions.get(&partition) else { return Ok(false) };
+        match self.group.advance(self.member, partition, in_flight.generation, in_flight.finished()) {
+            Advance::Fenced => Ok(false),
+            Advance::Noted => Ok(true),
+            Advance::Unsaved => {
+                let flusher = self.flusher.upgrade().ok_or_else(ended);
+                let saved = flusher.and_then(|flusher| flusher.save(Arc::clone(&self.group)));
+                state.has_ended |= saved.is_err();
+                saved.map(|()| true)
+            }
+        }
+    }
+
+    fn give_back(&self, position: Position, generation: u64, delay: Duration) {
+        self.group.seen(self.member);
         let mut state = self.state();
+        let in_flight = state.partitions.get(&position.partition);
+        if in_flight.is_none_or(|in_flight| in_flight.generation != generation) {
+            return;
+        }
         if delay.is_zero() {
             state.ready.insert(position);
         } else {
@@ -158,8 +210,14 @@ impl Tracker {
         self.changed.notify_one();
     }
 
-    fn receipt(self: &Arc<Self>, position: Position) -> Receipt {
-        Receipt { tracker: Arc::clone(self), position, is_open: true }
+    /// What is in flight of `partition`, if it is still this subscriber's.
+    fn current<'a>(&self, state: &'a mut State, partition: u32) -> Option<&'a mut InFlight> {
+        let in_flight = state.partitions.get_mut(&partition)?;
+        self.group.is_current(partition, in_flight.generation).then_some(in_flight)
+    }
+
+    fn receipt(self: &Arc<Self>, position: Position, generation: u64) -> Receipt {
+        Receipt { tracker: Arc::clone(self), position, generation, is_open: true }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -172,11 +230,19 @@ fn ended() -> Error {
     Error::new(ErrorKind::Conflict, sentence)
 }
 
+fn moved() -> Error {
+    let sentence = "the partition was given to another member, or its group was sent elsewhere, since the message was \
+                    delivered; the acknowledgement counts nothing";
+    Error::new(ErrorKind::Conflict, sentence)
+}
+
 /// What stands behind a delivery.
 #[derive(Debug)]
 pub(crate) struct Receipt {
     tracker: Arc<Tracker>,
     position: Position,
+    /// Of the partition, when it was delivered.
+    generation: u64,
     /// Neither acknowledged nor given back.
     is_open: bool,
 }
@@ -191,12 +257,12 @@ impl Receipt {
 impl Acknowledge for Receipt {
     async fn ack(mut self: Box<Self>) -> Result<()> {
         self.is_open = false;
-        self.tracker.finish(self.position)
+        self.tracker.finish(self.position, self.generation)
     }
 
     async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
         self.is_open = false;
-        self.tracker.give_back(self.position, delay);
+        self.tracker.give_back(self.position, self.generation, delay);
         Ok(())
     }
 }
@@ -204,7 +270,7 @@ impl Acknowledge for Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if self.is_open {
-            self.tracker.give_back(self.position, Duration::ZERO);
+            self.tracker.give_back(self.position, self.generation, Duration::ZERO);
         }
     }
 }

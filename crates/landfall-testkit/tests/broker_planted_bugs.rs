@@ -67,6 +67,7 @@ caught! {
         deliver::a_delivery_knows_its_position;
     a_reader_at_the_wrong_place_is_caught: ReadsFromTheBeginning by
         read::a_reader_from_an_offset_sees_the_rest,
+        read::a_reader_from_a_time_sees_what_was_taken_since,
         read::a_reader_from_the_end_sees_only_what_comes;
     forgetting_everything_in_a_restart_is_caught: ForgetsEverything by
         durable::what_was_accepted_is_there_after_a_restart,

@@ -20,6 +20,7 @@ impl MemoryReader {
             StartAt::Beginning => 0,
             StartAt::End => inner.state().messages(topic).len(),
             StartAt::Offset(offset) => offset as usize,
+            StartAt::Time(time) => inner.state().offset_at(topic, time),
         };
         Self { inner, topic: topic.clone(), next }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_core::{GroupName, Message, Outcome, Position, TopicInfo, TopicName, wire};
+use landfall_core::{GroupName, Message, Outcome, Position, Timestamp, TopicInfo, TopicName, wire};
 
 use super::fault::Faults;
 use super::group::Group;
@@ -10,11 +10,18 @@ use super::group::Group;
 #[derive(Debug, Default)]
 pub(super) struct State {
     topics: BTreeMap<TopicName, Vec<Message>>,
-    /// Every stored message as its topic and offset, in the order of arrival over all topics.
-    arrivals: Vec<(TopicName, u64)>,
+    /// Every stored message, in the order of arrival over all topics.
+    arrivals: Vec<Arrival>,
     groups: BTreeMap<(TopicName, GroupName), Group>,
     pub(super) faults: Faults,
     pub(super) closed: bool,
+}
+
+#[derive(Debug)]
+struct Arrival {
+    topic: TopicName,
+    offset: u64,
+    time: Timestamp,
 }
 
 impl State {
@@ -55,12 +62,12 @@ impl State {
         let topic = self.topics.entry(message.topic.clone()).or_default();
         let offset = topic.len() as u64;
         topic.push(message.clone());
-        self.arrivals.push((message.topic.clone(), offset));
+        self.arrivals.push(Arrival { topic: message.topic.clone(), offset, time: Timestamp::now() });
         Position { partition: 0, offset }
     }
 
     pub(super) fn published(&self) -> Vec<(Position, Message)> {
-        let stored = self.arrivals.iter().filter_map(|(topic, offset)| {
+        let stored = self.arrivals.iter().filter_map(|Arrival { topic, offset, .. }| {
             let message = self.topics.get(topic)?.get(*offset as usize)?;
             Some((Position { partition: 0, offset: *offset }, message.clone()))
         });
@@ -75,6 +82,12 @@ impl State {
             bytes: messages.iter().map(size).sum(),
         });
         topics.collect()
+    }
+
+    /// The offset of the first message that arrived in `topic` at `time` or later, or the end if there is none.
+    pub(super) fn offset_at(&self, topic: &TopicName, time: Timestamp) -> usize {
+        let found = self.arrivals.iter().find(|arrival| arrival.topic == *topic && arrival.time >= time);
+        found.map_or(self.messages(topic).len(), |arrival| arrival.offset as usize)
     }
 
     pub(super) fn messages(&self, topic: &TopicName) -> &[Message] {

@@ -17,10 +17,12 @@ use crate::stores::broker;
 #[command(after_help = "Examples:
   landfall topic tail orders
   landfall topic tail orders --from end --follow
+  landfall topic tail orders --from 2026-11-15T08:00:00Z
   landfall topic tail orders --json | jq 'select(.key == \"customer-42\") | .payload'")]
 pub(super) struct Tail {
     topic: TopicName,
-    /// Where to begin: beginning, end, or an offset in every partition.
+    /// Where to begin: beginning, end, an offset in every partition, or a time (RFC 3339, UTC): then with the first
+    /// message that the broker took at that time or later.
     #[arg(long, default_value = "beginning", value_parser = start_at)]
     from: StartAt,
     /// Go on when the end is reached, until Ctrl-C.
@@ -41,7 +43,9 @@ fn start_at(text: &str) -> Result<StartAt> {
     match text {
         "beginning" => Ok(StartAt::Beginning),
         "end" => Ok(StartAt::End),
-        _ => text.parse().map(StartAt::Offset).map_err(|_| Error::wrong_use("must be beginning, end or an offset")),
+        _ => text.parse().map(StartAt::Offset).or_else(|_| text.parse().map(StartAt::Time)).map_err(|_| {
+            Error::wrong_use("must be beginning, end, an offset, or a time in UTC such as 2026-11-15T08:00:00Z")
+        }),
     }
 }
 
@@ -135,6 +139,18 @@ struct Unreadable<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_to_begin_is_a_word_an_offset_or_a_time() {
+        assert_eq!(start_at("beginning").unwrap(), StartAt::Beginning);
+        assert_eq!(start_at("end").unwrap(), StartAt::End);
+        assert_eq!(start_at("17").unwrap(), StartAt::Offset(17));
+        let time = StartAt::Time(Timestamp::from_millis(1_794_732_000_123));
+        assert_eq!(start_at("2026-11-15T08:40:00.123Z").unwrap(), time);
+        for wrong in ["", "-1", "yesterday", "2026-13-01T00:00:00Z", "99999999999999999999"] {
+            assert!(start_at(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_line_has_the_fields_of_the_contract_in_their_order() {

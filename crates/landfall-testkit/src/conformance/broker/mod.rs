@@ -73,6 +73,7 @@ macro_rules! broker_conformance {
                 a_reader_from_the_beginning_sees_everything_in_order,
                 a_reader_from_the_end_sees_only_what_comes,
                 a_reader_from_an_offset_sees_the_rest,
+                a_reader_from_a_time_sees_what_was_taken_since,
                 reading_takes_nothing_from_a_group;
         }
     };

@@ -1,8 +1,9 @@
 //! What people see: topics and their sizes, and what stands in them, without taking part.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use landfall_core::{Message, StartAt, StoredMessage};
+use landfall_core::{Message, StartAt, StoredMessage, Timestamp};
 
 use super::stage::{read_all, take_many};
 use super::{BrokerFixture, Stage};
@@ -70,6 +71,36 @@ pub async fn a_reader_from_an_offset_sees_the_rest<F: BrokerFixture>(stage: Stag
 
     let mut beyond = stage.reader(StartAt::Offset(positions[5].offset + 1)).await;
     assert!(beyond.read(10).await.unwrap().is_empty());
+}
+
+pub async fn a_reader_from_a_time_sees_what_was_taken_since<F: BrokerFixture>(stage: Stage<F>) {
+    let (earlier, later) = (series("a", 4), series("b", 3));
+    let before = Timestamp::now();
+    stage.publish(&earlier).await;
+    let moment = next_moment().await;
+    stage.publish(&later).await;
+    let ahead = Timestamp::from_millis(Timestamp::now().as_millis() + 60_000);
+
+    let everything = read_all(&mut stage.reader(StartAt::Time(before)).await).await;
+    assert_eq!(sorted(messages_of(&everything)), sorted(ids(&[earlier, later.clone()].concat())));
+    assert_eq!(messages_of(&read_all(&mut stage.reader(StartAt::Time(moment)).await).await), ids(&later));
+    let mut from_ahead = stage.reader(StartAt::Time(ahead)).await;
+    assert!(from_ahead.read(10).await.unwrap().is_empty(), "nothing was taken after that, so it begins at the end");
+    stage.publish(&series("c", 1)).await;
+    assert_eq!(from_ahead.read(10).await.unwrap().len(), 1);
+}
+
+/// A time that is later than everything before this call and not later than anything after it.
+async fn next_moment() -> Timestamp {
+    let before = Timestamp::now();
+    loop {
+        // The wall clock decides and not the runtime's, which may be standing still.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let now = Timestamp::now();
+        if now > before {
+            return now;
+        }
+    }
 }
 
 pub async fn reading_takes_nothing_from_a_group<F: BrokerFixture>(stage: Stage<F>) {
