@@ -57,6 +57,10 @@ impl Appender {
         Ok(Self { partition, options, segment, next_offset, synced_before: next_offset, finished })
     }
 
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
     /// Writes `parts` in this order and gives each its base offset. Nothing is synced, except what a new segment
     /// requires to be.
     pub(crate) fn append(&mut self, parts: &mut [&mut Part]) -> Result<()> {

@@ -59,6 +59,24 @@ pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
+/// Removes everything in the folder at `path`, durably; nothing happens if there is no such folder.
+pub(crate) fn empty(disk: &dyn Disk, path: &Path) -> Result<()> {
+    for name in list(disk, path)? {
+        let child = path.join(name);
+        if is_directory(disk, &child) {
+            empty(disk, &child)?;
+        }
+        disk.remove(&child).map_err(failed("remove", &child))?;
+    }
+    if is_directory(disk, path) { sync_directory(disk, path) } else { Ok(()) }
+}
+
+/// Removes the folder at `path` with everything in it, durably.
+pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> Result<()> {
+    empty(disk, path)?;
+    remove(disk, path)
+}
+
 /// Creates `path` and makes its name durable; nothing happens if it is there already. Its parent must exist.
 pub(crate) fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.create_directory(path) {
@@ -91,6 +109,12 @@ pub(crate) fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
 pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let sentence = format!("cannot {action} {}", path.display());
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
+}
+
+/// Whether `error` says that there is no room on the disk, so that the same may succeed when there is.
+pub(crate) fn is_full(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 /// The error for stored bytes that are not what was written.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 use serde::{Deserialize, Serialize};
 
+use crate::deletion;
 use crate::disk::Disk;
 use crate::durable::{self, create_directory, damaged};
 use crate::members::Members;
@@ -86,6 +87,16 @@ impl Groups {
         });
         Arc::clone(found)
     }
+
+    /// Forgets how far every group has come in `topic`, because it was deleted. Members find that out at once. Blocks.
+    pub(crate) fn forget(&self, topic: &TopicName) -> Result<()> {
+        let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten: Vec<_> = offsets.extract_if(|(_, of), _| of == topic).map(|(_, offsets)| offsets).collect();
+        drop(offsets);
+        // Before their files are removed, so that nobody writes them again.
+        forgotten.iter().for_each(|offsets| offsets.discard());
+        deletion::forget_groups(&*self.disk, &self.folder, topic)
+    }
 }
 
 /// How far `group` has come in `topic`, as it is written down under `folder`; empty if it never finished anything.
@@ -101,7 +112,7 @@ fn path(folder: &Path, group: &GroupName, topic: &TopicName) -> PathBuf {
 fn check_against(topics: &Topics, document: &Document, path: &Path) -> Result<()> {
     let topic = topics.get(&document.topic);
     for (partition, &finished) in document.finished.iter().enumerate() {
-        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition));
+        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition).cloned());
         let end = found.map_or(0, |found| found.next_offset());
         if finished > end {
             let Document { group, topic, .. } = document;
@@ -127,6 +138,8 @@ pub(crate) struct Offsets {
     path: PathBuf,
     members: Arc<Members>,
     state: Mutex<State>,
+    /// Held while the file is being written.
+    saving: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -134,12 +147,14 @@ struct State {
     /// By partition; a partition that is not in the list has finished nothing.
     finished: Vec<u64>,
     is_unsaved: bool,
+    /// The topic was deleted: nothing counts any more, and nothing may be written.
+    is_discarded: bool,
 }
 
 impl Offsets {
     fn new(disk: Arc<dyn Disk>, group: GroupName, topic: TopicName, path: PathBuf, finished: Vec<u64>) -> Self {
-        let state = Mutex::new(State { finished, is_unsaved: false });
-        Self { disk, group, topic, path, members: Arc::default(), state }
+        let state = Mutex::new(State { finished, is_unsaved: false, is_discarded: false });
+        Self { disk, group, topic, path, members: Arc::default(), state, saving: Mutex::default() }
     }
 
     pub(crate) fn members(&self) -> &Arc<Members> {
@@ -157,7 +172,7 @@ impl Offsets {
         if state.finished.len() <= partition {
             state.finished.resize(partition + 1, 0);
         }
-        if offset <= state.finished[partition] {
+        if offset <= state.finished[partition] || state.is_discarded {
             return false;
         }
         state.finished[partition] = offset;
@@ -166,9 +181,10 @@ impl Offsets {
 
     /// Makes the progress durable, if there was any. Blocks.
     pub(crate) fn save(&self) -> Result<()> {
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = {
             let mut state = self.state();
-            if !std::mem::take(&mut state.is_unsaved) {
+            if !std::mem::take(&mut state.is_unsaved) || state.is_discarded {
                 return Ok(());
             }
             state.finished.clone()
@@ -179,6 +195,19 @@ impl Offsets {
             self.state().is_unsaved = true;
         }
         saved
+    }
+
+    /// Whether the topic was deleted.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.state().is_discarded
+    }
+
+    /// The topic was deleted. Once this returns nothing is written any more.
+    fn discard(&self) {
+        self.state().is_discarded = true;
+        // Whoever is writing finishes first.
+        drop(self.saving.lock().unwrap_or_else(PoisonError::into_inner));
+        self.members.wake();
     }
 
     fn write(&self, document: &Document) -> Result<()> {

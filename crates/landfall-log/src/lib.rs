@@ -15,9 +15,10 @@
 //! ```text
 //! format                              the version of everything below
 //! lock                                held, and naming its process, while a Log is open
-//! topics/<topic>/topic.json           how many partitions
+//! topics/<topic>/topic.json           how many partitions, and the topic's settings
 //! topics/<topic>/<partition>/<first offset>.segment
 //! groups/<group>/<topic>.json         how far a group has come
+//! topics/~deleted-<number>            a deleted topic, about to be removed
 //! ```
 //!
 //! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
@@ -29,11 +30,14 @@
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
+mod admin;
 mod appender;
 mod batch;
 mod broker;
 mod buffers;
 mod cursor;
+mod deletion;
+mod describe;
 pub mod disk;
 mod durable;
 mod flusher;
@@ -51,12 +55,17 @@ mod reader;
 mod record;
 mod recovery;
 mod segment;
+mod settings;
 mod subscriber;
 mod topic;
+mod topic_file;
 mod topic_reader;
 mod tracker;
 mod writer;
 
+pub use admin::Growth;
+pub use describe::{PartitionDescription, TopicDescription};
 pub use log::Log;
-pub use options::Options;
+pub use options::{Acknowledge, Flush, Options};
 pub use read_only::ReadOnlyLog;
+pub use settings::TopicSettings;

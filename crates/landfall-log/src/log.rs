@@ -7,6 +7,7 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::buffers::Buffers;
+use crate::deletion;
 use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory};
 use crate::flusher::Flusher;
@@ -31,7 +32,7 @@ pub struct Log {
 struct Inner {
     options: Options,
     topics: Arc<Topics>,
-    groups: Groups,
+    groups: Arc<Groups>,
     buffers: Arc<Buffers>,
     writer: Writer,
     flusher: Arc<Flusher>,
@@ -66,8 +67,9 @@ impl Log {
         let (topics, groups) = (folder.join("topics"), folder.join("groups"));
         create_directory(&*disk, &topics)?;
         create_directory(&*disk, &groups)?;
+        deletion::resume(&*disk, &topics, &groups)?;
         let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
-        let groups = Groups::recover(disk, groups, &topics)?;
+        let groups = Arc::new(Groups::recover(disk, groups, &topics)?);
         let buffers = Arc::new(Buffers::default());
         let writer = Writer::start(Arc::clone(&topics), options, Arc::clone(&buffers), Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);
@@ -103,11 +105,11 @@ impl Log {
         &self.inner.options
     }
 
-    pub(crate) fn topics(&self) -> &Topics {
+    pub(crate) fn topics(&self) -> &Arc<Topics> {
         &self.inner.topics
     }
 
-    pub(crate) fn groups(&self) -> &Groups {
+    pub(crate) fn groups(&self) -> &Arc<Groups> {
         &self.inner.groups
     }
 

@@ -25,6 +25,11 @@ impl Members {
         seen.mark_changed();
         Member { id, members: Arc::clone(self), seen }
     }
+
+    /// Lets every member look again.
+    pub(crate) fn wake(&self) {
+        self.present.send_modify(|_| {});
+    }
 }
 
 /// A place in a group, given up when it is dropped.

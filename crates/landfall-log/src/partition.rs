@@ -1,7 +1,7 @@
 //! One partition of an open log, as its writer and its readers share it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use landfall_core::Result;
@@ -20,6 +20,7 @@ pub(crate) struct Partition {
     directory: PathBuf,
     segments: RwLock<Vec<Extent>>,
     next_offset: AtomicU64,
+    is_deleted: AtomicBool,
     /// Told after each extension; shared by the partitions of a topic.
     progress: Arc<watch::Sender<()>>,
 }
@@ -42,7 +43,8 @@ impl Partition {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let next_offset = AtomicU64::new(synced.next_offset);
-        Self { disk, id, number, directory, segments: RwLock::new(synced.segments), next_offset, progress }
+        let (segments, is_deleted) = (RwLock::new(synced.segments), AtomicBool::new(false));
+        Self { disk, id, number, directory, segments, next_offset, is_deleted, progress }
     }
 
     /// Tells it from every other partition in this process.
@@ -52,6 +54,24 @@ impl Partition {
 
     pub(crate) fn next_offset(&self) -> u64 {
         self.next_offset.load(Ordering::Acquire)
+    }
+
+    /// The offset of the oldest record that is kept.
+    pub(crate) fn start_offset(&self) -> u64 {
+        self.segments().first().map_or(0, |segment| segment.base_offset)
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments().len()
+    }
+
+    /// Whether its topic was deleted: its files are gone, or somebody else's.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_deleted(&self, is_deleted: bool) {
+        self.is_deleted.store(is_deleted, Ordering::Release);
     }
 
     pub(crate) fn bytes(&self) -> u64 {

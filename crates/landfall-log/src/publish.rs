@@ -10,11 +10,11 @@ use crate::buffers::Buffers;
 use crate::options::Options;
 use crate::partition::Partition;
 use crate::record::Encoding;
-use crate::topic::Topic;
+use crate::topic::Layout;
 use crate::writer::Answer;
 
 /// A topic of the batch: open, or the outcome for each of its messages.
-pub(crate) type Destination = Result<Arc<Topic>, Outcome>;
+pub(crate) type Destination = Result<Layout, Outcome>;
 
 /// A batch on its way to the writer.
 pub(crate) struct Plan<'a> {
@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
         self.places.into_iter().map(outcome).collect()
     }
 
-    fn encode(&mut self, message: &Message, topic: &Topic, number: u32) -> Result<Place, Outcome> {
+    fn encode(&mut self, message: &Message, topic: &Layout, number: u32) -> Result<Place, Outcome> {
         let encoding = Encoding::new(message);
         let (bytes, limit) = (encoding.total_bytes(), self.options.record_limit());
         if bytes > limit {

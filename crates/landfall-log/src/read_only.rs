@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
+use landfall_core::{
+    Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, Timestamp, TopicInfo, TopicName, TopicReader,
+};
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
+use crate::describe::{PartitionDescription, TopicDescription};
 use crate::disk::{Access, Disk, SystemDisk};
 use crate::durable::failed;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
+use crate::topic_file::TopicFile;
 use crate::topic_reader::{collect, no_such_topic};
 use crate::{format, group, topic};
 
@@ -38,19 +42,30 @@ impl ReadOnlyLog {
         let folder = self.topics.clone();
         blocking(move || {
             let topics = topic::list(&SystemDisk, &folder)?;
-            topics.into_iter().map(|(name, partitions)| info(&folder.join(name.as_str()), name, partitions)).collect()
+            topics.into_iter().map(|file| describe(&folder, file).map(info)).collect()
+        })
+        .await
+    }
+
+    /// Describes `topic`. `NotFound` if there is none.
+    pub async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
+        let (folder, topic) = (self.topics.clone(), topic.clone());
+        blocking(move || {
+            let file = TopicFile::read(&SystemDisk, &folder.join(topic.as_str()))?;
+            describe(&folder, file.ok_or_else(|| no_such_topic(&topic))?)
         })
         .await
     }
 
     /// How many messages of `topic` the group has not finished, as far as its progress is saved.
     pub async fn unfinished(&self, topic: &TopicName, group: &GroupName) -> Result<u64> {
-        let (folder, groups) = (self.topics.join(topic.as_str()), self.groups.clone());
+        let (folder, groups) = (self.topics.clone(), self.groups.clone());
         let (topic, group) = (topic.clone(), group.clone());
         blocking(move || {
             let finished: u64 = group::saved(&SystemDisk, &groups, &group, &topic)?.iter().sum();
-            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else { return Ok(0) };
-            Ok(info(&folder, topic, partitions)?.messages.saturating_sub(finished))
+            let Some(file) = TopicFile::read(&SystemDisk, &folder.join(topic.as_str()))? else { return Ok(0) };
+            let ends: u64 = describe(&folder, file)?.partitions.iter().map(|partition| partition.end).sum();
+            Ok(ends.saturating_sub(finished))
         })
         .await
     }
@@ -60,11 +75,9 @@ impl ReadOnlyLog {
         let folder = self.topics.join(topic.as_str());
         let name = topic.clone();
         blocking(move || {
-            let Some(partitions) = topic::partition_count(&SystemDisk, &folder)? else {
-                return Err(no_such_topic(&name));
-            };
+            let file = TopicFile::read(&SystemDisk, &folder)?.ok_or_else(|| no_such_topic(&name))?;
             let mut lanes = Lanes::default();
-            for extents in (0..partitions).map(|number| FileExtents::of(&folder, number)) {
+            for extents in (0..file.partitions).map(|number| FileExtents::of(&folder, number)) {
                 let offset = match from {
                     StartAt::Beginning => 0,
                     StartAt::Offset(offset) => offset,
@@ -74,27 +87,38 @@ impl ReadOnlyLog {
             }
             // What is in a partition that is added later was all published later.
             let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
-            Ok(Box::new(FileReader { topic: name, folder, lanes, later, collected: Vec::new() }) as _)
+            let created = file.created;
+            Ok(Box::new(FileReader { topic: name, folder, created, lanes, later, collected: Vec::new() }) as _)
         })
         .await
     }
 }
 
-fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
-    let (mut messages, mut bytes) = (0, 0);
-    for number in 0..partitions {
-        let extents = FileExtents::of(folder, number);
-        messages += Cursor::new(Arc::clone(&extents), 0).seek_end()?;
-        for base_offset in segment::list(&SystemDisk, extents.directory())? {
-            bytes += file_bytes(&segment::path(extents.directory(), base_offset))?;
-        }
-    }
-    Ok(TopicInfo { topic, partitions, messages, bytes })
+fn info(description: TopicDescription) -> TopicInfo {
+    let TopicDescription { topic, messages, bytes, partitions, .. } = description;
+    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes }
+}
+
+fn describe(topics: &Path, file: TopicFile) -> Result<TopicDescription> {
+    let folder = topics.join(file.topic.as_str());
+    let partition = |number| {
+        let extents = FileExtents::of(&folder, number);
+        let bases = segment::list(&SystemDisk, extents.directory())?;
+        let bytes = bases.iter().map(|base| file_bytes(&segment::path(extents.directory(), *base)));
+        let bytes = bytes.sum::<Result<u64>>()?;
+        let end = Cursor::new(extents, 0).seek_end()?;
+        let start = bases.first().copied().unwrap_or_default();
+        Ok(PartitionDescription::new(number, start, end, bytes, bases.len()))
+    };
+    let partitions = (0..file.partitions).map(partition).collect::<Result<_>>()?;
+    Ok(TopicDescription::new(file.topic, file.settings, partitions))
 }
 
 struct FileReader {
     topic: TopicName,
     folder: PathBuf,
+    /// When the topic was: another one of the same name is another one.
+    created: Timestamp,
     lanes: Lanes,
     /// Where partitions that are added later are read from.
     later: u64,
@@ -104,12 +128,26 @@ struct FileReader {
 #[async_trait]
 impl TopicReader for FileReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        let folder = self.folder.clone();
-        let partitions = blocking(move || topic::partition_count(&SystemDisk, &folder)).await?;
-        for number in self.lanes.len() as u32..partitions.unwrap_or_default() {
+        let partitions = self.partitions().await?;
+        for number in self.lanes.len() as u32..partitions {
             self.lanes.add(FileExtents::of(&self.folder, number), self.later);
         }
-        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+        let collected = collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await;
+        if collected.is_err() {
+            // A file that is gone because the topic was deleted is told as what it is.
+            self.partitions().await?;
+        }
+        collected
+    }
+}
+
+impl FileReader {
+    /// How many partitions the topic has now; an error if it was deleted.
+    async fn partitions(&self) -> Result<u32> {
+        let folder = self.folder.clone();
+        let file = blocking(move || TopicFile::read(&SystemDisk, &folder)).await?;
+        let file = file.filter(|file| file.created == self.created).ok_or_else(|| topic::deleted(&self.topic))?;
+        Ok(file.partitions)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::lanes::Lanes;
 use crate::log::Log;
 use crate::members::Member;
 use crate::record::Record;
-use crate::topic::Topic;
+use crate::topic::{self, Topic};
 use crate::tracker::{Receipt, Tracker};
 
 /// Delivers the partitions that belong to this member, each from where its group has come to.
@@ -27,8 +27,16 @@ pub(crate) struct LogSubscriber {
 
 struct Source {
     topic: Arc<Topic>,
+    /// How many partitions the topic had when the lanes were made.
+    partitions: usize,
     lanes: Lanes,
     progress: watch::Receiver<()>,
+}
+
+impl Source {
+    fn has_grown(&self) -> bool {
+        self.topic.partitions().len() > self.partitions
+    }
 }
 
 impl LogSubscriber {
@@ -49,7 +57,7 @@ impl LogSubscriber {
     /// Finds the topic, if it has come into being, and the partitions of it that are this member's now.
     fn find_source(&mut self) {
         let topic = match &self.source {
-            Some(_) if !self.member.has_changed() => return,
+            Some(source) if !self.member.has_changed() && !source.has_grown() => return,
             Some(source) => Arc::clone(&source.topic),
             None => {
                 // Marked as seen before looking, so that a topic created in between is not missed.
@@ -58,12 +66,14 @@ impl LogSubscriber {
                 topic
             }
         };
-        let assigned = self.member.partitions(topic.partitions().len() as u32);
+        let partitions = topic.partitions();
+        let assigned = self.member.partitions(partitions.len() as u32);
         let mut lanes = Lanes::default();
         for (number, from) in assigned.iter().zip(self.tracker.assign(&assigned)) {
-            lanes.add(topic.partitions()[*number as usize].clone(), from);
+            lanes.add(partitions[*number as usize].clone(), from);
         }
-        self.source = Some(Source { progress: topic.progress(), topic, lanes });
+        let (progress, partitions) = (topic.progress(), partitions.len());
+        self.source = Some(Source { topic, partitions, lanes, progress });
     }
 
     /// A record that is in memory or can be read now; `None` if there is none yet or too much is in flight.
@@ -116,11 +126,19 @@ impl Subscriber for LogSubscriber {
             if *self.closed.borrow_and_update() {
                 return Ok(None);
             }
+            if self.tracker.is_discarded() {
+                return Err(topic::deleted(&self.name));
+            }
             self.find_source();
             if let Some((record, receipt)) = self.tracker.redeliver() {
                 return Ok(Some(self.delivery(&record, receipt)));
             }
-            if let Some((partition, record)) = self.next_record().await? {
+            let record = self.next_record().await;
+            // A file that is gone because the topic was deleted is told as what it is.
+            if record.is_err() && self.source.as_ref().is_some_and(|source| source.topic.is_deleted()) {
+                return Err(topic::deleted(&self.name));
+            }
+            if let Some((partition, record)) = record? {
                 let receipt = self.tracker.deliver(partition, &record);
                 return Ok(Some(self.delivery(&record, receipt)));
             }

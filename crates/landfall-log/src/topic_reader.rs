@@ -1,22 +1,27 @@
 //! Reads a topic without joining a group.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, TopicName, TopicReader};
 
 use crate::lanes::Lanes;
-use crate::topic::Topic;
+use crate::topic::{self, Topic};
 
 /// A reader of a topic in an open log: it sees what was synced.
 pub(crate) struct LogReader {
-    topic: TopicName,
+    name: TopicName,
+    topic: Arc<Topic>,
     lanes: Lanes,
+    /// Where partitions that are added later are read from: what is in them was all published later.
+    later: u64,
     collected: Vec<StoredMessage>,
 }
 
 impl LogReader {
-    pub(crate) fn new(name: TopicName, topic: &Topic, from: StartAt) -> Self {
+    pub(crate) fn new(name: TopicName, topic: Arc<Topic>, from: StartAt) -> Self {
         let mut lanes = Lanes::default();
-        for partition in topic.partitions() {
+        for partition in topic.partitions().iter() {
             let from = match from {
                 StartAt::Beginning => 0,
                 StartAt::Offset(offset) => offset,
@@ -24,14 +29,20 @@ impl LogReader {
             };
             lanes.add(partition.clone(), from);
         }
-        Self { topic: name, lanes, collected: Vec::new() }
+        let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
+        Self { name, topic, lanes, later, collected: Vec::new() }
     }
 }
 
 #[async_trait]
 impl TopicReader for LogReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+        for partition in self.topic.partitions().iter().skip(self.lanes.len()) {
+            self.lanes.add(partition.clone(), self.later);
+        }
+        let collected = collect(&self.name, &mut self.lanes, &mut self.collected, limit).await;
+        // After it was read, so that a file which is gone is told as what it is.
+        if self.topic.is_deleted() { Err(topic::deleted(&self.name)) } else { collected }
     }
 }
 

@@ -70,6 +70,11 @@ impl Tracker {
         partitions.iter().map(from).collect()
     }
 
+    /// Whether the topic was deleted, so that nothing more comes of it.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.offsets.is_discarded()
+    }
+
     /// Messages in flight.
     pub(crate) fn count(&self) -> usize {
         self.state().count

@@ -18,8 +18,10 @@ use landfall_core::{Error, ErrorKind, Result, TopicName};
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
+use crate::admin;
 use crate::appender::{Appender, Part};
 use crate::buffers::Buffers;
+use crate::durable::is_full;
 use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::partition::Partition;
@@ -33,8 +35,12 @@ const GROUP_BYTES: usize = 8 * 1024 * 1024;
 enum Command {
     Append(Append),
     Create(TopicName, oneshot::Sender<Result<Arc<Topic>>>),
+    /// A change to topics, after everything that was queued before it.
+    Change(Change),
     Close,
 }
+
+type Change = Box<dyn FnOnce(&mut Work) + Send>;
 
 struct Append {
     parts: Vec<Part>,
@@ -100,6 +106,18 @@ impl Writer {
         answer.await.map_err(|_| closed())?
     }
 
+    /// Runs `change` in the writer's thread, where nobody else changes files of topics.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || Error::new(ErrorKind::Unavailable, CLOSED);
+        let change: Change = Box::new(|work| drop(reply.send(work.change(change))));
+        self.send(Command::Change(change)).await.map_err(|()| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
     /// Ends the thread after everything that was queued before. Does nothing the second time.
     pub(crate) async fn close(&self) {
         // An error says that the thread has ended already.
@@ -160,6 +178,11 @@ impl Work {
                     }
                     // A reply that nobody waits for any more is no error, here and below.
                     Command::Create(name, reply) => drop(reply.send(self.create(&name))),
+                    Command::Change(change) => {
+                        self.commit(&mut group);
+                        bytes = 0;
+                        change(&mut self);
+                    }
                     Command::Close => {
                         open = false;
                         break;
@@ -185,7 +208,29 @@ impl Work {
         if let Some(failure) = self.failure.get() {
             return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
         }
-        self.topics.create(name, self.options.partitions).inspect_err(|error| self.stop(error))
+        let created = admin::create(&self.topics, name, self.options.partitions, self.options.topic);
+        created.inspect_err(|error| self.stop_unless_full(error))
+    }
+
+    fn change<T>(&mut self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(failure) = self.failure.get() {
+            return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
+        }
+        let changed = change();
+        if let Err(error) = &changed
+            && !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Conflict)
+        {
+            self.stop_unless_full(error);
+        }
+        self.appenders.retain(|_, appender| !appender.partition().is_deleted());
+        changed
+    }
+
+    /// For changes that can be begun anew whatever was done of them: without room nothing was, and there may be later.
+    fn stop_unless_full(&self, error: &Error) {
+        if !is_full(error) {
+            self.stop(error);
+        }
     }
 
     /// Takes nothing more, because of `error`.
@@ -203,6 +248,10 @@ impl Work {
                 let _ = append.reply.send(Answer::Refused(failure.clone()));
             }
             return;
+        }
+        let is_gone = |append: &mut Append| append.parts.iter().any(|part| part.partition.is_deleted());
+        for append in group.extract_if(.., is_gone) {
+            let _ = append.reply.send(Answer::Refused("a topic of the batch was deleted a moment ago".into()));
         }
         let written = self.write(group);
         if let Err(error) = &written {
