@@ -40,11 +40,11 @@ impl Publisher for Log {
 impl Log {
     async fn destination(&self, name: &TopicName) -> Destination {
         if let Some(topic) = self.topics().get(name) {
-            return Ok(topic);
+            return Ok(topic.layout());
         }
         // Nothing was written of the message itself, whatever became of the topic.
         let created = self.writer().create_topic(name.clone()).await;
-        created.map_err(|error| {
+        created.map(|topic| topic.layout()).map_err(|error| {
             Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("topic {name} could not be created: {error}"))
         })
     }
@@ -75,6 +75,6 @@ impl Broker for Log {
     /// `NotFound` if there is no such topic.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
-        Ok(Box::new(LogReader::open(topic.clone(), &found, from).await?))
+        Ok(Box::new(LogReader::open(topic.clone(), found, from).await?))
     }
 }

@@ -63,6 +63,24 @@ pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
+/// Removes everything in the folder at `path`, durably; nothing happens if there is no such folder.
+pub(crate) fn empty(disk: &dyn Disk, path: &Path) -> Result<()> {
+    for name in list(disk, path)? {
+        let child = path.join(name);
+        if is_directory(disk, &child) {
+            empty(disk, &child)?;
+        }
+        disk.remove(&child).map_err(failed("remove", &child))?;
+    }
+    if is_directory(disk, path) { sync_directory(disk, path) } else { Ok(()) }
+}
+
+/// Removes the folder at `path` with everything in it, durably.
+pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> Result<()> {
+    empty(disk, path)?;
+    remove(disk, path)
+}
+
 /// Creates `path` and makes its name durable; nothing happens if it is there already. Its parent must exist.
 pub(crate) fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.create_directory(path) {

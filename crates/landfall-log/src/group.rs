@@ -28,6 +28,8 @@ pub(crate) struct Group {
     name: GroupName,
     topic: TopicName,
     state: Mutex<State>,
+    /// Held while the file is being written.
+    saving: Mutex<()>,
     /// Changes whenever partitions have moved.
     changes: watch::Sender<()>,
 }
@@ -42,6 +44,8 @@ struct State {
     /// It has finished or sought something, and so has a file.
     is_known: bool,
     is_unsaved: bool,
+    /// The topic was deleted: nothing counts any more, and nothing may be written.
+    is_discarded: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,9 +86,18 @@ impl Group {
             partitions: finished.into_iter().map(place).collect(),
             generation: 0,
             is_unsaved: false,
+            is_discarded: false,
         };
         let path = GroupFile::path(folder, &name, &topic);
-        Self { disk, path, name, topic, state: Mutex::new(state), changes: watch::Sender::new(()) }
+        Self {
+            disk,
+            path,
+            name,
+            topic,
+            state: Mutex::new(state),
+            saving: Mutex::default(),
+            changes: watch::Sender::new(()),
+        }
     }
 
     pub(crate) fn name(&self) -> &GroupName {
@@ -219,9 +232,10 @@ impl Group {
 
     /// Makes what has changed durable, if anything has. Only the flusher's thread may call this. Blocks.
     pub(crate) fn save(&self) -> Result<()> {
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = {
             let mut state = self.state();
-            if !std::mem::take(&mut state.is_unsaved) {
+            if !std::mem::take(&mut state.is_unsaved) || state.is_discarded {
                 return Ok(());
             }
             state.is_known.then(|| state.partitions.iter().map(|place| place.finished).collect())
@@ -234,6 +248,19 @@ impl Group {
             self.state().is_unsaved = true;
         }
         saved
+    }
+
+    /// Whether the topic was deleted.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.state().is_discarded
+    }
+
+    /// The topic was deleted. Once this returns nothing is written any more.
+    pub(crate) fn discard(&self) {
+        self.state().is_discarded = true;
+        // Whoever is writing finishes first.
+        drop(self.saving.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changes.send_replace(());
     }
 
     /// Shares out the partitions anew among those who are there, and tells them if anything moved.

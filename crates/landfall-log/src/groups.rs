@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 
+use crate::deletion;
 use crate::disk::Disk;
 use crate::durable;
 use crate::group::Group;
@@ -65,6 +66,14 @@ impl Groups {
         found
     }
 
+    /// Forgets how far every group has come in `topic`, because it was deleted. Members find that out at once. Blocks.
+    pub(crate) fn forget(&self, topic: &TopicName) -> Result<()> {
+        let forgotten: Vec<_> = self.groups().extract_if(|(_, of), _| of == topic).map(|(_, group)| group).collect();
+        // Before their files are removed, so that nobody writes them again.
+        forgotten.iter().for_each(|group| group.discard());
+        deletion::forget_groups(&*self.disk, &self.folder, topic)
+    }
+
     fn groups(&self) -> MutexGuard<'_, HashMap<(GroupName, TopicName), Arc<Group>>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +82,7 @@ impl Groups {
 fn check_against(topics: &Topics, file: &GroupFile, path: &Path) -> Result<()> {
     let topic = topics.get(&file.topic);
     for (partition, &finished) in file.finished.iter().enumerate() {
-        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition));
+        let found = topic.as_ref().and_then(|topic| topic.partitions().get(partition).cloned());
         let end = found.map_or(0, |found| found.next_offset());
         if finished > end {
             let GroupFile { group, topic, .. } = file;

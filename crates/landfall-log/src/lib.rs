@@ -15,8 +15,11 @@
 //! ```text
 //! format                              the version of everything below
 //! lock                                held, and naming its process, while a Log is open
-//! topics/<topic>/topic.json           how many partitions
+//! topics/<topic>/topic.json           how many partitions, and the topic's settings
 //! topics/<topic>/<partition>/<first offset>.segment
+//! topics/<topic>/<partition>/<first offset>.index       of a finished segment; can be made again from it
+//! topics/<topic>/<partition>/start.json                 where the partition begins, once something was removed
+//! topics/~deleted-<number>            a deleted topic, about to be removed
 //! groups/<group>/<topic>.json         how far a group has come
 //! ```
 //!
@@ -29,12 +32,15 @@
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
+mod admin;
 mod appender;
 mod assignment;
 mod batch;
 mod broker;
 mod buffers;
 mod cursor;
+mod deletion;
+mod describe;
 pub mod disk;
 mod durable;
 mod flusher;
@@ -60,15 +66,20 @@ mod recovery;
 mod seek;
 mod seen;
 mod segment;
+mod settings;
 mod start;
 mod store;
 mod subscriber;
 mod topic;
+mod topic_file;
 mod topic_reader;
 mod tracker;
 mod writer;
 
+pub use admin::Growth;
+pub use describe::{PartitionDescription, TopicDescription};
 pub use lag::{GroupDescription, PartitionLag};
 pub use log::Log;
 pub use options::{Acknowledge, Flush, Options};
 pub use read_only::ReadOnlyLog;
+pub use settings::TopicSettings;

@@ -7,6 +7,7 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::buffers::Buffers;
+use crate::deletion;
 use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory};
 use crate::flusher::Flusher;
@@ -32,7 +33,7 @@ pub struct Log {
 struct Inner {
     options: Options,
     topics: Arc<Topics>,
-    groups: Groups,
+    groups: Arc<Groups>,
     buffers: Arc<Buffers>,
     writer: Writer,
     flusher: Arc<Flusher>,
@@ -67,8 +68,9 @@ impl Log {
         let (topics, groups) = (folder.join("topics"), folder.join("groups"));
         create_directory(&*disk, &topics)?;
         create_directory(&*disk, &groups)?;
+        deletion::resume(&*disk, &topics, &groups)?;
         let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
-        let groups = Groups::recover(disk, groups, &topics, options.session_timeout)?;
+        let groups = Arc::new(Groups::recover(disk, groups, &topics, options.session_timeout)?);
         let buffers = Arc::new(Buffers::default());
         let store = Store::new(options, Arc::clone(&buffers));
         let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
@@ -105,11 +107,11 @@ impl Log {
         &self.inner.options
     }
 
-    pub(crate) fn topics(&self) -> &Topics {
+    pub(crate) fn topics(&self) -> &Arc<Topics> {
         &self.inner.topics
     }
 
-    pub(crate) fn every_group(&self) -> &Groups {
+    pub(crate) fn every_group(&self) -> &Arc<Groups> {
         &self.inner.groups
     }
 

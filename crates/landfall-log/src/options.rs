@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use landfall_core::{Error, Result};
 
+use crate::settings::TopicSettings;
 use crate::{batch, segment};
 
 /// How a log is laid out and how much it lets through. None of it changes what is already stored.
@@ -19,6 +20,8 @@ pub struct Options {
     pub acknowledge: Acknowledge,
     /// When what was written is synced.
     pub flush: Flush,
+    /// Settings of a topic that comes into being with its first message.
+    pub topic: TopicSettings,
     /// Unacknowledged deliveries a subscriber may have at a time.
     pub max_in_flight: usize,
     /// A subscriber that neither waits for a delivery nor acknowledges or gives one back for this long loses its
@@ -80,6 +83,7 @@ impl Default for Options {
             preallocate_bytes: 1024 * 1024,
             acknowledge: Acknowledge::default(),
             flush: Flush::default(),
+            topic: TopicSettings::default(),
             max_in_flight: 1024,
             session_timeout: Duration::from_secs(60),
         }
@@ -88,12 +92,7 @@ impl Default for Options {
 
 impl Options {
     pub(crate) fn check(&self) -> Result<()> {
-        if !(1..=MOST_PARTITIONS).contains(&self.partitions) {
-            return Err(Error::invalid(format!(
-                "a topic needs 1 to {MOST_PARTITIONS} partitions; {} were asked for",
-                self.partitions
-            )));
-        }
+        check_partitions(self.partitions)?;
         if !(SMALLEST_SEGMENT..=LARGEST_SEGMENT).contains(&self.segment_bytes) {
             return Err(Error::invalid(format!(
                 "a segment must have {SMALLEST_SEGMENT} to {LARGEST_SEGMENT} bytes; {} were asked for",
@@ -119,7 +118,7 @@ impl Options {
         if self.session_timeout.is_zero() {
             return Err(Error::invalid("session_timeout is 0, so that no subscriber could keep its partitions"));
         }
-        Ok(())
+        self.topic.check()
     }
 
     /// The most bytes one encoded record may have: it must fit into a segment of its own.
@@ -131,4 +130,11 @@ impl Options {
     pub(crate) fn batch_limit(&self) -> usize {
         self.record_limit().min(batch::MERGE_BYTES)
     }
+}
+
+pub(crate) fn check_partitions(partitions: u32) -> Result<()> {
+    if (1..=MOST_PARTITIONS).contains(&partitions) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("a topic needs 1 to {MOST_PARTITIONS} partitions; {partitions} were asked for")))
 }

@@ -1,7 +1,7 @@
 //! One partition of an open log, as its writer and its readers share it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use landfall_core::{Result, Timestamp, TopicName};
@@ -27,6 +27,7 @@ pub(crate) struct Partition {
     /// How far producers had come when it was opened.
     producers: Vec<ProducerState>,
     next_offset: AtomicU64,
+    is_deleted: AtomicBool,
     /// Told after each extension; shared by the partitions of a topic.
     progress: Arc<watch::Sender<()>>,
 }
@@ -80,6 +81,7 @@ impl Partition {
             unfinished: Mutex::new(recovered.unfinished),
             producers: recovered.producers,
             next_offset: AtomicU64::new(recovered.next_offset),
+            is_deleted: AtomicBool::new(false),
             progress,
         }
     }
@@ -100,6 +102,19 @@ impl Partition {
 
     pub(crate) fn next_offset(&self) -> u64 {
         self.next_offset.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments().len()
+    }
+
+    /// Whether its topic was deleted: its files are gone, or somebody else's.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_deleted(&self, is_deleted: bool) {
+        self.is_deleted.store(is_deleted, Ordering::Release);
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -8,14 +8,13 @@ use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, Topic
 use crate::appender::Part;
 use crate::buffers::Buffers;
 use crate::options::Options;
-use crate::partition::Partition;
 use crate::record;
 use crate::store::Placed;
-use crate::topic::Topic;
+use crate::topic::Layout;
 use crate::writer::Answer;
 
 /// A topic of the batch: open, or the outcome for each of its messages.
-pub(crate) type Destination = Result<Arc<Topic>, Outcome>;
+pub(crate) type Destination = Result<Layout, Outcome>;
 
 /// A batch on its way to the writer.
 pub(crate) struct Plan<'a> {
@@ -89,13 +88,13 @@ impl<'a> Plan<'a> {
         self.places.into_iter().map(outcome).collect()
     }
 
-    fn encode(&mut self, message: &Message, topic: &Topic, number: u32) -> Result<Place, Outcome> {
+    fn encode(&mut self, message: &Message, topic: &Layout, number: u32) -> Result<Place, Outcome> {
         let (bytes, limit) = (record::encoded_bytes(message), self.options.record_limit());
         if bytes > limit {
             let sentence = format!("the message takes {bytes} bytes in the log and the limit is {limit}");
             return Err(Outcome::refuse(ErrorCode::TOO_LARGE, sentence));
         }
-        let part = self.part_with_room(&topic.partitions()[number as usize], bytes);
+        let part = self.part_with_room(topic, number, bytes);
         let filling = &mut self.parts[part];
         let index = filling.count();
         record::encode(message, &mut filling.buffer);
@@ -103,8 +102,9 @@ impl<'a> Plan<'a> {
         Ok(Place::Record { part, index, partition: number })
     }
 
-    /// The part of `partition` that is being filled, or a new one if `bytes` more would make it too large.
-    fn part_with_room(&mut self, partition: &Arc<Partition>, bytes: usize) -> usize {
+    /// The part of partition `number` that is being filled, or a new one if `bytes` more would make it too large.
+    fn part_with_room(&mut self, topic: &Layout, number: u32, bytes: usize) -> usize {
+        let partition = &topic.partitions()[number as usize];
         if let Some(&part) = self.filling.get(&partition.id())
             && self.parts[part].buffer.len() + bytes <= self.options.batch_limit()
         {
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
             partition: Arc::clone(partition),
             buffer: self.buffers.take(),
             ids: Vec::new(),
-            deduplicate: true,
+            deduplicate: topic.deduplicates(),
             taken: self.taken,
             sequenced: None,
         });

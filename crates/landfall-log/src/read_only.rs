@@ -8,15 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, TopicInfo, TopicName, TopicReader};
+use landfall_core::{
+    Error, ErrorKind, GroupName, Result, StartAt, StoredMessage, Timestamp, TopicInfo, TopicName, TopicReader,
+};
 
 use crate::cursor::{Cursor, Extents, Readable, Tail};
+use crate::describe::{PartitionDescription, TopicDescription};
 use crate::disk::{Disk, SystemDisk};
 use crate::group_file::GroupFile;
 use crate::index::Place;
 use crate::lag::GroupDescription;
 use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
+use crate::topic_file::TopicFile;
 use crate::topic_reader::{collect, no_such_topic};
 use crate::{durable, format, lag, seek, topic};
 
@@ -40,7 +44,17 @@ impl ReadOnlyLog {
         let folder = self.topics.clone();
         blocking(move || {
             let topics = topic::list(&SystemDisk, &folder)?;
-            topics.into_iter().map(|(name, partitions)| info(&folder.join(name.as_str()), name, partitions)).collect()
+            topics.into_iter().map(|file| describe(&folder, file).map(info)).collect()
+        })
+        .await
+    }
+
+    /// Describes `topic`. `NotFound` if there is none.
+    pub async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
+        let (folder, topic) = (self.topics.clone(), topic.clone());
+        blocking(move || {
+            let file = TopicFile::read(&SystemDisk, &folder.join(topic.as_str()))?;
+            describe(&folder, file.ok_or_else(|| no_such_topic(&topic))?)
         })
         .await
     }
@@ -75,14 +89,16 @@ impl ReadOnlyLog {
         let folder = self.topics.join(topic.as_str());
         let name = topic.clone();
         blocking(move || {
+            let file = TopicFile::read(&SystemDisk, &folder)?.ok_or_else(|| no_such_topic(&name))?;
             let mut lanes = Lanes::default();
-            for extents in partitions(&folder)?.ok_or_else(|| no_such_topic(&name))? {
+            for extents in (0..file.partitions).map(|number| FileExtents::of(&folder, number)) {
                 let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
             // What is in a partition that is added later was all published later.
             let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
-            Ok(Box::new(FileReader { topic: name, folder, lanes, later, collected: Vec::new() }) as _)
+            let created = file.created;
+            Ok(Box::new(FileReader { topic: name, folder, created, lanes, later, collected: Vec::new() }) as _)
         })
         .await
     }
@@ -90,28 +106,37 @@ impl ReadOnlyLog {
 
 /// The partitions of the topic in `folder`; `None` if there is no such topic.
 fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
-    let count = topic::partition_count(&SystemDisk, folder)?;
-    Ok(count.map(|count| (0..count).map(|number| FileExtents::of(folder, number)).collect()))
+    let file = TopicFile::read(&SystemDisk, folder)?;
+    Ok(file.map(|file| (0..file.partitions).map(|number| FileExtents::of(folder, number)).collect()))
 }
 
-fn info(folder: &Path, topic: TopicName, partitions: u32) -> Result<TopicInfo> {
-    let (mut messages, mut bytes) = (0, 0);
-    for number in 0..partitions {
-        let extents = FileExtents::of(folder, number);
-        let segments = segment::list(&SystemDisk, extents.directory())?;
-        for base_offset in segments.iter().rev().skip(1) {
-            bytes += durable::file_bytes(&SystemDisk, &segment::path(extents.directory(), *base_offset))?;
-        }
+fn info(description: TopicDescription) -> TopicInfo {
+    let TopicDescription { topic, messages, bytes, partitions, .. } = description;
+    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes }
+}
+
+fn describe(topics: &Path, file: TopicFile) -> Result<TopicDescription> {
+    let folder = topics.join(file.topic.as_str());
+    let partition = |number| {
+        let extents = FileExtents::of(&folder, number);
+        let directory = extents.directory();
+        let bases = segment::list(&SystemDisk, directory)?;
+        let finished = bases.iter().rev().skip(1);
+        let bytes = finished.map(|base| durable::file_bytes(&SystemDisk, &segment::path(directory, *base)));
+        let bytes = bytes.sum::<Result<u64>>()?;
+        let start = bases.first().copied().unwrap_or_default();
         let (end, last_bytes) = Cursor::new(Arc::clone(&extents), 0).seek_end()?;
-        messages += end;
-        bytes += last_bytes;
-    }
-    Ok(TopicInfo { topic, partitions, messages, bytes })
+        Ok(PartitionDescription::new(number, start, end, bytes + last_bytes, bases.len()))
+    };
+    let partitions = (0..file.partitions).map(partition).collect::<Result<_>>()?;
+    Ok(TopicDescription::new(file.topic, file.settings, partitions))
 }
 
 struct FileReader {
     topic: TopicName,
     folder: PathBuf,
+    /// When the topic was: another one of the same name is another one.
+    created: Timestamp,
     lanes: Lanes,
     /// Where partitions that are added later are read from.
     later: u64,
@@ -121,12 +146,26 @@ struct FileReader {
 #[async_trait]
 impl TopicReader for FileReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        let folder = self.folder.clone();
-        let partitions = blocking(move || topic::partition_count(&SystemDisk, &folder)).await?;
-        for number in self.lanes.len() as u32..partitions.unwrap_or_default() {
+        let partitions = self.partitions().await?;
+        for number in self.lanes.len() as u32..partitions {
             self.lanes.add(FileExtents::of(&self.folder, number), self.later);
         }
-        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+        let collected = collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await;
+        if collected.is_err() {
+            // A file that is gone because the topic was deleted is told as what it is.
+            self.partitions().await?;
+        }
+        collected
+    }
+}
+
+impl FileReader {
+    /// How many partitions the topic has now; an error if it was deleted.
+    async fn partitions(&self) -> Result<u32> {
+        let folder = self.folder.clone();
+        let file = blocking(move || TopicFile::read(&SystemDisk, &folder)).await?;
+        let file = file.filter(|file| file.created == self.created).ok_or_else(|| topic::deleted(&self.topic))?;
+        Ok(file.partitions)
     }
 }
 

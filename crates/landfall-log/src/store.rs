@@ -11,6 +11,7 @@ use crate::buffers::Buffers;
 use crate::durable::is_full;
 use crate::options::Options;
 use crate::partition::Partition;
+use crate::topic::Topic;
 
 /// What became of one part.
 #[derive(Debug, Clone)]
@@ -78,6 +79,13 @@ impl Store {
     /// Gives back the room that was made and not used. Everything must be synced.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.appenders.values_mut().try_for_each(Appender::close)
+    }
+
+    /// The topic was deleted.
+    pub(crate) fn forget(&mut self, topic: &Topic) {
+        for partition in topic.partitions().iter() {
+            self.appenders.remove(&partition.id());
+        }
     }
 
     fn touched(&mut self) -> impl Iterator<Item = &mut Appender> {

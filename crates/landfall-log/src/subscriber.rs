@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::member::Member;
 use crate::record::Record;
 use crate::seek;
-use crate::topic::Topic;
+use crate::topic::{self, Topic};
 use crate::tracker::{Receipt, Tracker};
 
 /// Delivers the partitions that belong to this member, each from where its group has come to.
@@ -147,13 +147,21 @@ impl Subscriber for LogSubscriber {
             if *self.closed.borrow_and_update() {
                 return Ok(None);
             }
+            if self.tracker.is_discarded() {
+                return Err(topic::deleted(&self.name));
+            }
             self.member.pass_over_silent();
             self.find_source()?;
             if let Some((record, receipt)) = self.tracker.redeliver() {
                 return Ok(Some(self.delivery(&record, receipt)));
             }
-            match self.next_record().await? {
-                Some((partition, record)) if is_for_nobody(&record) => {
+            let record = self.next_record().await;
+            // A file that is gone because the topic was deleted is told as what it is.
+            if record.is_err() && self.source.as_ref().is_some_and(|source| source.topic.is_deleted()) {
+                return Err(topic::deleted(&self.name));
+            }
+            match record? {
+                Some((partition, record)) if record.is_removed() => {
                     self.tracker.pass_over(partition, record.offset)?;
                 }
                 // If its partition has moved while it was read, the next round finds out.
@@ -175,11 +183,6 @@ impl Subscriber for LogSubscriber {
         }
         self.log.flusher().flush().await
     }
-}
-
-/// Whether `record` only keeps its offset and is never delivered. No record is like that yet.
-fn is_for_nobody(_record: &Record) -> bool {
-    false
 }
 
 impl Drop for LogSubscriber {

@@ -1,50 +1,34 @@
-//! Topics: what stands in their folders, and the ones of an open log.
+//! Topics of an open log: what is known of each in memory. [`crate::admin`] has the steps that change them on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use landfall_core::{Result, TopicInfo, TopicName};
-use serde::{Deserialize, Serialize};
+use landfall_core::{Error, ErrorKind, Result, TopicInfo, TopicName};
 use tokio::sync::watch;
 
 use crate::disk::Disk;
-use crate::durable::{self, create_directory, damaged};
+use crate::durable::{self, damaged};
 use crate::partition::{Location, Partition, Recovered};
 use crate::recovery::recover;
+use crate::settings::TopicSettings;
+use crate::topic_file::{self, TopicFile};
 
-/// What `topic.json` holds. It is written last when a topic is created: without it there is no topic.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Description {
-    partitions: u32,
-    /// CRC32C of the number before: another number would send every key elsewhere.
-    checksum: u32,
-}
-
-/// The number of partitions of the topic in `folder`; `None` if there is no such topic.
-pub(crate) fn partition_count(disk: &dyn Disk, folder: &Path) -> Result<Option<u32>> {
-    let path = folder.join("topic.json");
-    let Some(text) = durable::read(disk, &path)? else { return Ok(None) };
-    let description: Description = serde_json::from_slice(&text)
-        .map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
-    if description.checksum != checksum(description.partitions) {
-        return Err(damaged(&path, 0, "its checksum is wrong"));
-    }
-    Ok(Some(description.partitions))
-}
-
-/// The topics under `folder`, by name, with their numbers of partitions.
-pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(TopicName, u32)>> {
+/// The topics under `folder`, by name. What is called like no topic is none; what holds no `topic.json` neither.
+pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<TopicFile>> {
     let mut topics = Vec::new();
     for name in durable::list(disk, folder)? {
         let Ok(name) = TopicName::new(name) else { continue };
-        if let Some(partitions) = partition_count(disk, &folder.join(name.as_str()))? {
-            topics.push((name, partitions));
+        let topic_folder = folder.join(name.as_str());
+        let Some(file) = TopicFile::read(disk, &topic_folder)? else { continue };
+        if file.topic != name {
+            let sentence = format!("it describes topic {}, not the one that its folder is named for", file.topic);
+            return Err(damaged(&topic_folder.join(topic_file::NAME), 0, sentence));
         }
+        topics.push(file);
     }
-    topics.sort_unstable();
+    topics.sort_unstable_by(|one, other| one.topic.cmp(&other.topic));
     Ok(topics)
 }
 
@@ -52,61 +36,142 @@ pub(crate) fn partition_folder(topic_folder: &Path, partition: u32) -> PathBuf {
     topic_folder.join(partition.to_string())
 }
 
-fn checksum(partitions: u32) -> u32 {
-    crc32c::crc32c(&partitions.to_le_bytes())
+/// The error for what was asked of a topic after somebody deleted it.
+pub(crate) fn deleted(topic: &TopicName) -> Error {
+    Error::new(ErrorKind::NotFound, format!("topic {topic} was deleted, with all its messages"))
 }
 
 /// One topic of an open log.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    name: TopicName,
-    partitions: Vec<Arc<Partition>>,
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    state: RwLock<State>,
     progress: Arc<watch::Sender<()>>,
     /// Where the next keyless batch goes.
     turn: AtomicU32,
 }
 
+#[derive(Debug)]
+struct State {
+    file: TopicFile,
+    partitions: Arc<[Arc<Partition>]>,
+    is_deleted: bool,
+}
+
 impl Topic {
-    /// Opens the topic in `folder`, with each partition as `open` finds it.
-    fn open(
+    /// Opens the topic that `file` describes, with each partition as `open` finds it.
+    pub(crate) fn open(
         disk: &Arc<dyn Disk>,
-        folder: &Path,
-        name: TopicName,
-        partitions: u32,
+        folder: PathBuf,
+        file: TopicFile,
         open: impl Fn(&Path, u32) -> Result<Recovered>,
     ) -> Result<Self> {
         let progress = Arc::new(watch::Sender::new(()));
         let partition = |number| {
-            let directory = partition_folder(folder, number);
+            let directory = partition_folder(&folder, number);
             let recovered = open(&directory, number)?;
-            let (disk, topic, progress) = (Arc::clone(disk), name.clone(), Arc::clone(&progress));
+            let (disk, topic, progress) = (Arc::clone(disk), file.topic.clone(), Arc::clone(&progress));
             Ok(Arc::new(Partition::new(Location { disk, topic, number, directory, progress }, recovered)))
         };
-        let partitions = (0..partitions).map(partition).collect::<Result<_>>()?;
-        Ok(Self { name, partitions, progress, turn: AtomicU32::new(0) })
+        let partitions = (0..file.partitions).map(partition).collect::<Result<_>>()?;
+        let state = RwLock::new(State { file, partitions, is_deleted: false });
+        Ok(Self { disk: Arc::clone(disk), folder, state, progress, turn: AtomicU32::new(0) })
     }
 
-    pub(crate) fn partitions(&self) -> &[Arc<Partition>] {
-        &self.partitions
+    /// The partitions as they are now; a topic can get more, and never has fewer.
+    pub(crate) fn partitions(&self) -> Arc<[Arc<Partition>]> {
+        Arc::clone(&self.state().partitions)
     }
 
-    /// The partition for the next batch of keyless messages: each in turn.
-    pub(crate) fn next_turn(&self) -> u32 {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.partitions.len() as u32
+    /// The topic with the partitions that it has now, for many messages at once.
+    pub(crate) fn layout(self: &Arc<Self>) -> Layout {
+        let state = self.state();
+        let (partitions, deduplicates) = (Arc::clone(&state.partitions), state.file.settings.deduplicate);
+        Layout { topic: Arc::clone(self), partitions, deduplicates }
     }
 
-    /// Changes whenever there is more to read.
+    pub(crate) fn settings(&self) -> TopicSettings {
+        self.state().file.settings
+    }
+
+    /// What `topic.json` holds.
+    pub(crate) fn file(&self) -> TopicFile {
+        self.state().file.clone()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.state().is_deleted
+    }
+
+    /// Changes whenever there is more to read, or other partitions to read from, or the topic is deleted.
     pub(crate) fn progress(&self) -> watch::Receiver<()> {
         self.progress.subscribe()
     }
 
+    /// Takes on what `topic.json` now holds, with new, empty partitions where there are more.
+    pub(crate) fn change(&self, file: TopicFile) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let added = (state.partitions.len() as u32..file.partitions).map(|number| {
+            let (disk, directory) = (Arc::clone(&self.disk), partition_folder(&self.folder, number));
+            let (topic, progress) = (file.topic.clone(), Arc::clone(&self.progress));
+            Arc::new(Partition::new(Location { disk, topic, number, directory, progress }, Recovered::empty()))
+        });
+        state.partitions = state.partitions.iter().cloned().chain(added).collect();
+        state.file = file;
+        drop(state);
+        self.progress.send_replace(());
+    }
+
+    /// From now on nothing more may be written to it, and whoever reads it is told why there is nothing.
+    pub(crate) fn set_deleted(&self, is_deleted: bool) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.is_deleted = is_deleted;
+        state.partitions.iter().for_each(|partition| partition.set_deleted(is_deleted));
+        drop(state);
+        self.progress.send_replace(());
+    }
+
     pub(crate) fn info(&self) -> TopicInfo {
+        let partitions = self.partitions();
         TopicInfo {
-            topic: self.name.clone(),
-            partitions: self.partitions.len() as u32,
-            messages: self.partitions.iter().map(|partition| partition.next_offset() - partition.start_offset()).sum(),
-            bytes: self.partitions.iter().map(|partition| partition.bytes()).sum(),
+            topic: self.state().file.topic.clone(),
+            partitions: partitions.len() as u32,
+            messages: partitions.iter().map(|partition| partition.next_offset() - partition.start_offset()).sum(),
+            bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
         }
+    }
+
+    fn state(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A topic and its partitions at one moment: what one batch is spread over, even if the topic grows meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    topic: Arc<Topic>,
+    partitions: Arc<[Arc<Partition>]>,
+    deduplicates: bool,
+}
+
+impl Layout {
+    pub(crate) fn partitions(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
+    /// Whether a message that the topic holds already is not stored again.
+    pub(crate) fn deduplicates(&self) -> bool {
+        self.deduplicates
+    }
+
+    /// The partition for the next batch of keyless messages: each in turn.
+    pub(crate) fn next_turn(&self) -> u32 {
+        self.topic.turn.fetch_add(1, Ordering::Relaxed) % self.partitions.len() as u32
     }
 }
 
@@ -123,18 +188,26 @@ impl Topics {
     /// Opens every topic under `folder`, after making sure of what stands in it.
     pub(crate) fn recover(disk: Arc<dyn Disk>, folder: PathBuf) -> Result<Self> {
         let mut by_name = BTreeMap::new();
-        for (name, partitions) in list(&*disk, &folder)? {
-            let topic_folder = folder.join(name.as_str());
-            let topic = Topic::open(&disk, &topic_folder, name.clone(), partitions, |directory, number| {
+        for file in list(&*disk, &folder)? {
+            let (name, topic_folder) = (file.topic.clone(), folder.join(file.topic.as_str()));
+            let topic = Topic::open(&disk, topic_folder.clone(), file, |directory, number| {
                 if !durable::is_directory(&*disk, directory) {
                     let missing = format!("the folder of partition {number} is missing");
-                    return Err(damaged(&topic_folder.join("topic.json"), 0, missing));
+                    return Err(damaged(&topic_folder.join(topic_file::NAME), 0, missing));
                 }
                 recover(&disk, directory, number)
             })?;
             by_name.insert(name, Arc::new(topic));
         }
         Ok(Self { disk, folder, by_name: RwLock::new(by_name), created: watch::Sender::new(()) })
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn get(&self, name: &TopicName) -> Option<Arc<Topic>> {
@@ -145,28 +218,18 @@ impl Topics {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Changes whenever there is a new topic.
+    /// Changes whenever a topic has come into being or is gone.
     pub(crate) fn created(&self) -> watch::Receiver<()> {
         self.created.subscribe()
     }
 
-    /// The topic `name`, created durably if it is not there. Only the writer's thread may call this. Blocks.
-    pub(crate) fn create(&self, name: &TopicName, partitions: u32) -> Result<Arc<Topic>> {
-        if let Some(topic) = self.get(name) {
-            return Ok(topic);
-        }
-        let folder = self.folder.join(name.as_str());
-        create_directory(&*self.disk, &folder)?;
-        for number in 0..partitions {
-            create_directory(&*self.disk, &partition_folder(&folder, number))?;
-        }
-        let description = Description { partitions, checksum: checksum(partitions) };
-        let description = serde_json::json!(description).to_string();
-        durable::replace(&*self.disk, &folder.join("topic.json"), description.as_bytes())?;
-        let topic =
-            Arc::new(Topic::open(&self.disk, &folder, name.clone(), partitions, |_, _| Ok(Recovered::empty()))?);
-        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), Arc::clone(&topic));
+    pub(crate) fn insert(&self, name: TopicName, topic: Arc<Topic>) {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, topic);
         self.created.send_replace(());
-        Ok(topic)
+    }
+
+    pub(crate) fn remove(&self, name: &TopicName) {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.created.send_replace(());
     }
 }

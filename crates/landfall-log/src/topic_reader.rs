@@ -9,26 +9,29 @@ use crate::cursor::Extents;
 use crate::lanes::Lanes;
 use crate::read_only::blocking;
 use crate::seek;
-use crate::topic::Topic;
+use crate::topic::{self, Topic};
 
 /// A reader of a topic in an open log: it sees what was synced.
 pub(crate) struct LogReader {
-    topic: TopicName,
+    name: TopicName,
+    topic: Arc<Topic>,
     lanes: Lanes,
+    /// Where partitions that are added later are read from: what is in them was all published later.
+    later: u64,
     collected: Vec<StoredMessage>,
 }
 
 impl LogReader {
-    pub(crate) async fn open(name: TopicName, topic: &Topic, from: StartAt) -> Result<Self> {
-        let partitions = topic.partitions().to_vec();
+    pub(crate) async fn open(name: TopicName, topic: Arc<Topic>, from: StartAt) -> Result<Self> {
+        let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
         blocking(move || {
             let mut lanes = Lanes::default();
-            for partition in partitions {
-                let extents: Arc<dyn Extents> = partition;
+            for partition in topic.partitions().iter() {
+                let extents: Arc<dyn Extents> = partition.clone();
                 let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
-            Ok(Self { topic: name, lanes, collected: Vec::new() })
+            Ok(Self { name, topic, lanes, later, collected: Vec::new() })
         })
         .await
     }
@@ -37,7 +40,12 @@ impl LogReader {
 #[async_trait]
 impl TopicReader for LogReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+        for partition in self.topic.partitions().iter().skip(self.lanes.len()) {
+            self.lanes.add(partition.clone(), self.later);
+        }
+        let collected = collect(&self.name, &mut self.lanes, &mut self.collected, limit).await;
+        // After it was read, so that a file which is gone is told as what it is.
+        if self.topic.is_deleted() { Err(topic::deleted(&self.name)) } else { collected }
     }
 }
 
@@ -51,6 +59,9 @@ pub(crate) async fn collect(
 ) -> Result<Vec<StoredMessage>> {
     while collected.len() < limit {
         if let Some((partition, record)) = lanes.pop() {
+            if record.is_removed() {
+                continue;
+            }
             let position = Position { partition, offset: record.offset };
             collected.push(StoredMessage { position, message: record.message(topic) });
             continue;

@@ -92,6 +92,11 @@ impl Tracker {
         assigned.iter().map(|assigned| partitions[&assigned.partition].delivered).collect()
     }
 
+    /// Whether the topic was deleted, so that nothing more comes of it.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.group.is_discarded()
+    }
+
     /// Messages in flight.
     pub(crate) fn count(&self) -> usize {
         self.state().count

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::error;
 
+use crate::admin;
 use crate::appender::Part;
 use crate::durable::is_full;
 use crate::lock::FolderLock;
@@ -35,8 +36,12 @@ const GROUP_BYTES: usize = 8 * 1024 * 1024;
 enum Command {
     Append(Append),
     Create(TopicName, oneshot::Sender<Result<Arc<Topic>>>),
+    /// A change to topics, after everything that was queued before it.
+    Change(Change),
     Close,
 }
+
+type Change = Box<dyn FnOnce(&mut Work) + Send>;
 
 struct Append {
     parts: Vec<Part>,
@@ -118,6 +123,18 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::new(ErrorKind::Unavailable, CLOSED);
         self.send(Command::Create(name, reply)).await.map_err(|()| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Runs `change` in the writer's thread, where nobody else changes files of topics.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || Error::new(ErrorKind::Unavailable, CLOSED);
+        let change: Change = Box::new(|work| drop(reply.send(work.change(change))));
+        self.send(Command::Change(change)).await.map_err(|()| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -234,6 +251,11 @@ impl Work {
                     group.extend(self.take(append));
                 }
                 Command::Create(name, reply) => drop(reply.send(self.create(&name))),
+                Command::Change(change) => {
+                    self.commit(std::mem::take(&mut group));
+                    self.flush();
+                    change(self);
+                }
                 Command::Close => {
                     goes_on = false;
                     break;
@@ -249,11 +271,29 @@ impl Work {
         if let Some(failure) = self.failure.get() {
             return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
         }
-        self.topics.create(name, self.options.partitions).inspect_err(|error| {
-            if !is_full(error) {
-                self.stop(error);
-            }
-        })
+        let created = admin::create(&self.topics, name, self.options.partitions, self.options.topic);
+        created.inspect_err(|error| self.stop_unless_full(error))
+    }
+
+    /// Everything that was taken before is synced.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        if let Some(failure) = self.failure.get() {
+            return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
+        }
+        let changed = change(&mut self.store);
+        if let Err(error) = &changed
+            && !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Conflict)
+        {
+            self.stop_unless_full(error);
+        }
+        changed
+    }
+
+    /// For changes that can be begun anew whatever was done of them: without room nothing was, and there may be later.
+    fn stop_unless_full(&self, error: &Error) {
+        if !is_full(error) {
+            self.stop(error);
+        }
     }
 
     /// Takes nothing more, because of `error`.
@@ -268,6 +308,10 @@ impl Work {
     fn take(&mut self, mut append: Append) -> Option<Append> {
         if let Some(failure) = self.failure.get() {
             let _ = append.reply.send(Answer::Refused(failure.clone()));
+            return None;
+        }
+        if append.parts.iter().any(|part| part.partition.is_deleted()) {
+            let _ = append.reply.send(Answer::Refused("a topic of the batch was deleted a moment ago".into()));
             return None;
         }
         for part in &mut append.parts {
