@@ -6,7 +6,11 @@
 //!
 //! Every time that a partition changes hands or is sought it gets a new **generation**. An acknowledgement names the
 //! generation in which its message was delivered and counts in no other: whoever lost a partition cannot move it.
+//!
+//! What is saved is one offset per partition. As long as the log is open more is known: what was finished beyond the
+//! first gap. So a partition that moves takes along what is unfinished, and nothing that was acknowledged comes again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,12 +52,34 @@ struct State {
     is_discarded: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// Where the group stands in a partition.
+#[derive(Debug, Clone, Default)]
 struct Place {
-    /// Everything below is finished.
-    finished: u64,
     owner: Option<u64>,
     generation: u64,
+    /// The offset behind the last one that was delivered to anybody.
+    delivered: u64,
+    /// What is not finished below it. Everything before the first of them is, and that is what is saved.
+    unfinished: BTreeSet<u64>,
+}
+
+impl Place {
+    fn at(offset: u64) -> Self {
+        Self { delivered: offset, ..Self::default() }
+    }
+
+    /// Everything below is finished.
+    fn finished(&self) -> u64 {
+        self.unfinished.first().copied().unwrap_or(self.delivered)
+    }
+
+    /// What was before `start` is no longer there.
+    fn begin_at(&mut self, start: u64) {
+        if start > self.finished() {
+            self.unfinished = self.unfinished.split_off(&start);
+            self.delivered = self.delivered.max(start);
+        }
+    }
 }
 
 /// A partition that belongs to a member.
@@ -65,9 +91,19 @@ pub(crate) struct Assigned {
     pub(crate) finished: u64,
 }
 
-/// What came of progress that somebody reported.
+/// What is to be done with a message that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Advance {
+pub(crate) enum Turn {
+    Deliver,
+    /// Nothing: it was finished by somebody who had the partition before.
+    Finished,
+    /// Nothing: the partition is in another generation.
+    Fenced,
+}
+
+/// What came of something that somebody says is finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finish {
     /// It counts nothing: the partition is in another generation.
     Fenced,
     Noted,
@@ -79,11 +115,10 @@ impl Group {
     /// The group as `file` describes it.
     pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, file: GroupFile, session_timeout: Duration) -> Self {
         let GroupFile { group: name, topic, finished, .. } = file;
-        let place = |finished| Place { finished, ..Place::default() };
         let state = State {
             members: Members::new(session_timeout),
             is_known: !finished.is_empty(),
-            partitions: finished.into_iter().map(place).collect(),
+            partitions: finished.into_iter().map(Place::at).collect(),
             generation: 0,
             is_unsaved: false,
             is_discarded: false,
@@ -110,7 +145,7 @@ impl Group {
 
     /// By partition, below which offset everything is finished; of a partition that is not in the list nothing is.
     pub(crate) fn finished(&self) -> Vec<u64> {
-        self.state().partitions.iter().map(|place| place.finished).collect()
+        self.state().finished()
     }
 
     pub(crate) fn member_count(&self) -> usize {
@@ -168,38 +203,50 @@ impl Group {
         self.state().members.seen(member);
     }
 
-    /// Those of the topic's `count` partitions that belong to `member`. Partitions that are new get an owner.
-    pub(crate) fn partitions_of(&self, member: u64, count: usize) -> Vec<Assigned> {
+    /// Those of the topic's partitions that belong to `member`. Each begins at its offset in `starts`, one per
+    /// partition; partitions that are new get an owner.
+    pub(crate) fn partitions_of(&self, member: u64, starts: &[u64]) -> Vec<Assigned> {
         let mut state = self.state();
-        if state.partitions.len() < count {
-            state.partitions.resize(count, Place::default());
+        if state.partitions.len() < starts.len() {
+            state.partitions.resize(starts.len(), Place::default());
             self.rebalance(state);
             state = self.state();
         }
-        let owned = |(partition, place): (usize, &Place)| {
-            let Place { finished, owner, generation } = *place;
-            (owner == Some(member)).then_some(Assigned { partition: partition as u32, generation, finished })
+        let owned = |(partition, (place, start)): (usize, (&mut Place, &u64))| {
+            place.begin_at(*start);
+            let (generation, finished) = (place.generation, place.finished());
+            (place.owner == Some(member)).then_some(Assigned { partition: partition as u32, generation, finished })
         };
-        state.partitions.iter().take(count).enumerate().filter_map(owned).collect()
+        state.partitions.iter_mut().zip(starts).enumerate().filter_map(owned).collect()
     }
 
-    /// Whether `partition` is still in the hands that it was in at `generation`.
-    pub(crate) fn is_current(&self, partition: u32, generation: u64) -> bool {
-        self.state().partitions.get(partition as usize).is_some_and(|place| place.generation == generation)
+    /// The message at `offset` of `partition` was read by whom the partition was given to in `generation`, for the
+    /// first time in it. Within a generation this happens in the order of the offsets.
+    pub(crate) fn deliver(&self, partition: u32, generation: u64, offset: u64) -> Turn {
+        let mut state = self.state();
+        let Some(place) = state.current(partition, generation) else { return Turn::Fenced };
+        if offset < place.delivered {
+            return if place.unfinished.contains(&offset) { Turn::Deliver } else { Turn::Finished };
+        }
+        place.unfinished.insert(offset);
+        place.delivered = offset + 1;
+        Turn::Deliver
     }
 
-    /// `member`, to whom `partition` was given in `generation`, has finished everything in it below `offset`.
-    pub(crate) fn advance(&self, member: u64, partition: u32, generation: u64, offset: u64) -> Advance {
+    /// `member`, to whom `partition` was given in `generation`, has finished what stands at `offset`. It need not have
+    /// been delivered, if it is the next in order.
+    pub(crate) fn finish(&self, member: u64, partition: u32, generation: u64, offset: u64) -> Finish {
         let mut state = self.state();
         state.members.seen(member);
-        let place = state.partitions.get_mut(partition as usize);
-        let Some(place) = place.filter(|place| place.generation == generation) else { return Advance::Fenced };
-        if offset <= place.finished {
-            return Advance::Noted;
+        let Some(place) = state.current(partition, generation) else { return Finish::Fenced };
+        let before = place.finished();
+        place.unfinished.remove(&offset);
+        place.delivered = place.delivered.max(offset + 1);
+        if place.finished() == before {
+            return Finish::Noted;
         }
-        place.finished = offset;
         state.is_known = true;
-        if std::mem::replace(&mut state.is_unsaved, true) { Advance::Noted } else { Advance::Unsaved }
+        if std::mem::replace(&mut state.is_unsaved, true) { Finish::Noted } else { Finish::Unsaved }
     }
 
     /// Goes to `offsets`, one per partition; whatever is in flight counts nothing any more. Not yet saved.
@@ -238,7 +285,7 @@ impl Group {
             if !std::mem::take(&mut state.is_unsaved) || state.is_discarded {
                 return Ok(());
             }
-            state.is_known.then(|| state.partitions.iter().map(|place| place.finished).collect())
+            state.is_known.then(|| state.finished())
         };
         let saved = match finished {
             Some(finished) => GroupFile::new(&self.name, &self.topic, finished).write(&*self.disk, &self.path),
@@ -286,13 +333,112 @@ impl Group {
 }
 
 impl State {
+    fn finished(&self) -> Vec<u64> {
+        self.partitions.iter().map(Place::finished).collect()
+    }
+
+    /// `partition`, if it is still in the hands that it was in at `generation`.
+    fn current(&mut self, partition: u32, generation: u64) -> Option<&mut Place> {
+        self.partitions.get_mut(partition as usize).filter(|place| place.generation == generation)
+    }
+
     /// Begins every partition anew at its offset in `offsets`, or at 0, in a new generation.
     fn restart(&mut self, offsets: &[u64]) {
         self.generation += 1;
         for (partition, place) in self.partitions.iter_mut().enumerate() {
-            place.finished = offsets.get(partition).copied().unwrap_or_default();
-            place.generation = self.generation;
+            let offset = offsets.get(partition).copied().unwrap_or_default();
+            *place = Place { owner: place.owner, generation: self.generation, ..Place::at(offset) };
         }
         self.is_unsaved = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SystemDisk;
+
+    fn group(finished: &[u64]) -> Group {
+        let (name, topic) = (GroupName::new("stock").unwrap(), TopicName::new("orders").unwrap());
+        let file = GroupFile::new(&name, &topic, finished.to_vec());
+        Group::new(Arc::new(SystemDisk), Path::new("nowhere"), file, Duration::from_secs(60))
+    }
+
+    fn numbers(assigned: &[Assigned]) -> Vec<u32> {
+        assigned.iter().map(|assigned| assigned.partition).collect()
+    }
+
+    #[test]
+    fn partitions_that_are_new_get_an_owner_and_the_others_stay() {
+        let group = group(&[]);
+        let (first, second) = (group.join(), group.join());
+        assert_eq!(group.partitions_of(first, &[]), []);
+        let before = [first, second].map(|member| group.partitions_of(member, &[0, 0, 0]));
+        assert_eq!((numbers(&before[0]).len(), numbers(&before[1]).len()), (2, 1));
+        let mut changes = group.changes();
+        let after = [first, second].map(|member| group.partitions_of(member, &[0, 0, 0, 0, 0]));
+        assert!(changes.has_changed().unwrap(), "the others are told");
+        changes.mark_unchanged();
+        for (before, after) in before.iter().zip(&after) {
+            assert!(before.iter().all(|assigned| after.contains(assigned)), "no generation ends");
+        }
+        let mut all: Vec<u32> = after.iter().flat_map(|after| numbers(after)).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        group.partitions_of(second, &[0, 0, 0, 0, 0]);
+        assert!(!changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn what_retention_removed_is_passed_over_and_does_not_hold_the_group_up() {
+        let group = group(&[3]);
+        let first = group.join();
+        let [assigned] = group.partitions_of(first, &[0])[..] else { panic!("one partition") };
+        assert_eq!(assigned.finished, 3);
+        for offset in 3..8 {
+            assert_eq!(group.deliver(0, assigned.generation, offset), Turn::Deliver);
+        }
+        group.finish(first, 0, assigned.generation, 6);
+        group.leave(first);
+
+        let second = group.join();
+        let [assigned] = group.partitions_of(second, &[5])[..] else { panic!("one partition") };
+        assert_eq!(assigned.finished, 5);
+        assert_eq!(
+            [5, 6, 7].map(|offset| group.deliver(0, assigned.generation, offset)),
+            [Turn::Deliver, Turn::Finished, Turn::Deliver]
+        );
+        group.finish(second, 0, assigned.generation, 5);
+        assert_eq!(group.finished(), [7]);
+        let [assigned] = group.partitions_of(second, &[20])[..] else { panic!("one partition") };
+        assert_eq!((assigned.finished, group.finished()), (20, vec![20]));
+    }
+
+    #[test]
+    fn what_is_there_for_nobody_is_finished_at_once_and_in_its_turn() {
+        let group = group(&[]);
+        let member = group.join();
+        let Assigned { generation, .. } = group.partitions_of(member, &[0])[0];
+        assert_eq!(group.finish(member, 0, generation, 0), Finish::Unsaved);
+        assert_eq!(group.finished(), [1]);
+        group.deliver(0, generation, 1);
+        assert_eq!(group.finish(member, 0, generation, 2), Finish::Noted);
+        assert_eq!(group.finished(), [1], "the one before it is in flight");
+        group.finish(member, 0, generation, 1);
+        assert_eq!(group.finished(), [3]);
+    }
+
+    #[test]
+    fn whoever_lost_a_partition_neither_delivers_nor_finishes_in_it() {
+        let group = group(&[]);
+        let first = group.join();
+        let before = group.partitions_of(first, &[0])[0].generation;
+        group.deliver(0, before, 0);
+        group.seek(&[5]);
+        assert_eq!(group.deliver(0, before, 1), Turn::Fenced);
+        assert_eq!(group.finish(first, 0, before, 0), Finish::Fenced);
+        assert_eq!(group.finished(), [5]);
+        let after = group.partitions_of(first, &[0])[0];
+        assert_eq!((after.finished, after.generation > before), (5, true));
     }
 }

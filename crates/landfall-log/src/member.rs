@@ -55,11 +55,11 @@ impl Member {
         self.changes.mark_changed();
     }
 
-    /// Those of `count` partitions that belong to this member now.
-    pub(crate) fn partitions(&mut self, count: usize) -> Vec<Assigned> {
+    /// Those of the topic's partitions, which begin at `starts`, that belong to this member now.
+    pub(crate) fn partitions(&mut self, starts: &[u64]) -> Vec<Assigned> {
         // Marked as seen before looking, so that what moves in between is not missed.
         self.changes.mark_unchanged();
-        self.group.partitions_of(self.id, count)
+        self.group.partitions_of(self.id, starts)
     }
 }
 

@@ -57,7 +57,7 @@ impl LogSubscriber {
         self.created.mark_unchanged();
         let Some(topic) = self.log.topics().get(&self.name) else {
             self.source = None;
-            self.tracker.assign(&self.member.partitions(0));
+            self.tracker.assign(&self.member.partitions(&[]));
             return Ok(());
         };
         let partition_count = topic.partitions().len();
@@ -67,12 +67,8 @@ impl LogSubscriber {
             return Ok(());
         }
         let partitions = topic.partitions();
-        let mut assigned = self.member.partitions(partition_count);
-        for assigned in &mut assigned {
-            // Retention may have removed what the group had not finished.
-            let start = seek::start(&*partitions[assigned.partition as usize])?;
-            assigned.finished = assigned.finished.max(start);
-        }
+        let starts = partitions.iter().map(|partition| seek::start(&**partition)).collect::<Result<Vec<_>>>()?;
+        let assigned = self.member.partitions(&starts);
         let from = self.tracker.assign(&assigned);
         let numbers: Vec<_> = assigned.iter().map(|assigned| (assigned.partition, assigned.generation)).collect();
         if let Some(source) = self.source.as_mut().filter(|source| source.assigned == numbers) {
@@ -164,8 +160,8 @@ impl Subscriber for LogSubscriber {
                 Some((partition, record)) if record.is_removed() => {
                     self.tracker.pass_over(partition, record.offset)?;
                 }
-                // If its partition has moved while it was read, the next round finds out.
                 Some((partition, record)) => {
+                    // It may have been finished before it came here, or its partition has moved in the meantime.
                     if let Some(receipt) = self.tracker.deliver(partition, &record) {
                         return Ok(Some(self.delivery(&record, receipt)));
                     }

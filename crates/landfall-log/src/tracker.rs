@@ -1,8 +1,8 @@
 //! Keeps account of what a subscriber was given and has not finished.
 //!
 //! A message is in flight from its delivery until it is acknowledged, also while it waits to be delivered again.
-//! Everything below the oldest in flight of a partition is finished, which is all that a group's offset can say: no
-//! list of finished messages is needed, and memory is bounded by the number in flight.
+//! The group counts what is in flight as unfinished and everything else that was delivered as finished: no list of
+//! finished messages is needed, and memory is bounded by the number in flight.
 //!
 //! All of it holds for one generation of a partition ([`crate::group`]). When the partition moves or is sought, what was
 //! in flight is forgotten, and the deliveries that stand for it settle nothing.
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::flusher::Flusher;
-use crate::group::{Advance, Assigned, Group};
+use crate::group::{Assigned, Finish, Group, Turn};
 use crate::record::Record;
 
 /// What any clock can still count.
@@ -59,11 +59,6 @@ impl InFlight {
     fn new(assigned: &Assigned) -> Self {
         Self { generation: assigned.generation, records: BTreeMap::new(), delivered: assigned.finished }
     }
-
-    /// Everything below is finished.
-    fn finished(&self) -> u64 {
-        self.records.first_key_value().map_or(self.delivered, |(oldest, _)| *oldest)
-    }
 }
 
 impl Tracker {
@@ -102,25 +97,34 @@ impl Tracker {
         self.state().count
     }
 
-    /// `record` is being delivered for the first time. Per partition this happens in the order of the offsets. `None`
-    /// if the partition has moved away or was sought in the meantime, and so must not be delivered here.
+    /// `record` was read and is to be delivered for the first time. Per partition this happens in the order of the
+    /// offsets. `None` if it must not be: a member that had the partition before has finished it, or the partition is
+    /// no longer in the same hands.
     pub(crate) fn deliver(self: &Arc<Self>, partition: u32, record: &Record) -> Option<Receipt> {
         let mut state = self.state();
-        let in_flight = self.current(&mut state, partition)?;
-        in_flight.delivered = record.offset + 1;
-        in_flight.records.insert(record.offset, record.clone());
-        let generation = in_flight.generation;
+        let in_flight = state.partitions.get_mut(&partition)?;
+        let (generation, offset) = (in_flight.generation, record.offset);
+        let turn = self.group.deliver(partition, generation, offset);
+        if turn == Turn::Fenced {
+            return None;
+        }
+        in_flight.delivered = offset + 1;
+        if turn == Turn::Finished {
+            return None;
+        }
+        in_flight.records.insert(offset, record.clone());
         state.count += 1;
-        Some(self.receipt(Position { partition, offset: record.offset }, generation))
+        Some(self.receipt(Position { partition, offset }, generation))
     }
 
     /// The record at `offset` of `partition`, the next in order, is there for nobody: it counts as delivered and
     /// finished.
     pub(crate) fn pass_over(&self, partition: u32, offset: u64) -> Result<()> {
         let mut state = self.state();
-        let Some(in_flight) = self.current(&mut state, partition) else { return Ok(()) };
+        let Some(in_flight) = state.partitions.get_mut(&partition) else { return Ok(()) };
         in_flight.delivered = offset + 1;
-        self.advance(&mut state, partition).map(drop)
+        let generation = in_flight.generation;
+        self.tell_group(&mut state, Position { partition, offset }, generation).map(drop)
     }
 
     /// The next message that was given back and is due; of one partition the oldest first.
@@ -178,19 +182,18 @@ impl Tracker {
             return Ok(());
         }
         state.count -= 1;
-        let counts = self.advance(&mut state, position.partition)?;
+        let counts = self.tell_group(&mut state, position, generation)?;
         drop(state);
         self.changed.notify_one();
         if counts { Ok(()) } else { Err(moved()) }
     }
 
-    /// Tells the group how far this subscriber has come in `partition`; `false` if that counts nothing any more.
-    fn advance(&self, state: &mut State, partition: u32) -> Result<bool> {
-        let Some(in_flight) = state.partitions.get(&partition) else { return Ok(false) };
-        match self.group.advance(self.member, partition, in_flight.generation, in_flight.finished()) {
-            Advance::Fenced => Ok(false),
-            Advance::Noted => Ok(true),
-            Advance::Unsaved => {
+    /// Tells the group that what stands at `position` is finished; `false` if that counts nothing any more.
+    fn tell_group(&self, state: &mut State, position: Position, generation: u64) -> Result<bool> {
+        match self.group.finish(self.member, position.partition, generation, position.offset) {
+            Finish::Fenced => Ok(false),
+            Finish::Noted => Ok(true),
+            Finish::Unsaved => {
                 let flusher = self.flusher.upgrade().ok_or_else(ended);
                 let saved = flusher.and_then(|flusher| flusher.save(Arc::clone(&self.group)));
                 state.has_ended |= saved.is_err();
@@ -213,12 +216,6 @@ impl Tracker {
         }
         drop(state);
         self.changed.notify_one();
-    }
-
-    /// What is in flight of `partition`, if it is still this subscriber's.
-    fn current<'a>(&self, state: &'a mut State, partition: u32) -> Option<&'a mut InFlight> {
-        let in_flight = state.partitions.get_mut(&partition)?;
-        self.group.is_current(partition, in_flight.generation).then_some(in_flight)
     }
 
     fn receipt(self: &Arc<Self>, position: Position, generation: u64) -> Receipt {
