@@ -12,7 +12,6 @@ use crate::disk::Disk;
 use crate::durable::{self, damaged};
 use crate::partition::{Partition, Synced};
 use crate::recovery::recover;
-use crate::settings::TopicSettings;
 use crate::topic_file::{self, TopicFile};
 
 /// The topics under `folder`, by name. What is called like no topic is none; what holds no `topic.json` neither.
@@ -86,10 +85,6 @@ impl Topic {
     /// The topic with the partitions that it has now, for many messages at once.
     pub(crate) fn layout(self: &Arc<Self>) -> Layout {
         Layout { topic: Arc::clone(self), partitions: self.partitions() }
-    }
-
-    pub(crate) fn settings(&self) -> TopicSettings {
-        self.state().file.settings
     }
 
     /// What `topic.json` holds.
