@@ -23,7 +23,7 @@ use crate::stores::broker;
 pub(super) struct Create {
     topic: TopicName,
     /// How many partitions: the most consumers of a group that can work side by side.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     partitions: Option<u32>,
     /// One JSON object: topic, created, partitions, settings.
     #[arg(long)]

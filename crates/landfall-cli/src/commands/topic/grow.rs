@@ -22,7 +22,7 @@ use crate::stores::broker;
 pub(super) struct Grow {
     topic: TopicName,
     /// How many partitions it is to have.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     partitions: u32,
     /// Do not ask.
     #[arg(long)]
