@@ -14,6 +14,7 @@ mod logging;
 mod output;
 mod payload;
 mod stores;
+mod units;
 
 use std::io::Write;
 use std::process::ExitCode;

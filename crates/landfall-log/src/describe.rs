@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::log::Log;
 use crate::partition::Partition;
 use crate::settings::TopicSettings;
+use crate::topic::Topic;
 use crate::topic_reader::no_such_topic;
 
 /// A topic at one moment.
@@ -68,12 +69,20 @@ impl PartitionDescription {
 impl Log {
     /// Describes `topic`. `NotFound` if there is none.
     pub fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
-        let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
-        let partitions = found.partitions();
-        let partitions =
-            partitions.iter().enumerate().map(|(number, partition)| PartitionDescription::of(number, partition));
-        Ok(TopicDescription::new(topic.clone(), found.settings(), partitions.collect()))
+        self.topics().get(topic).map(|topic| describe(&topic)).ok_or_else(|| no_such_topic(topic))
     }
+
+    /// Describes every topic, by name.
+    pub fn describe_all(&self) -> Vec<TopicDescription> {
+        self.topics().all().iter().map(|topic| describe(topic)).collect()
+    }
+}
+
+fn describe(topic: &Topic) -> TopicDescription {
+    let (file, partitions) = (topic.file(), topic.partitions());
+    let partitions =
+        partitions.iter().enumerate().map(|(number, partition)| PartitionDescription::of(number, partition));
+    TopicDescription::new(file.topic, file.settings, partitions.collect())
 }
 
 #[cfg(test)]

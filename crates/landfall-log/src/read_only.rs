@@ -41,10 +41,15 @@ impl ReadOnlyLog {
 
     /// Every topic, by name. Reads the last segment of each partition.
     pub async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        Ok(self.describe_all().await?.into_iter().map(info).collect())
+    }
+
+    /// Describes every topic, by name. Reads the last segment of each partition.
+    pub async fn describe_all(&self) -> Result<Vec<TopicDescription>> {
         let folder = self.topics.clone();
         blocking(move || {
             let topics = topic::list(&SystemDisk, &folder)?;
-            topics.into_iter().map(|file| describe(&folder, file).map(info)).collect()
+            topics.into_iter().map(|file| describe(&folder, file)).collect()
         })
         .await
     }

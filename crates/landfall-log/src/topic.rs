@@ -12,7 +12,6 @@ use crate::disk::Disk;
 use crate::durable::{self, damaged};
 use crate::partition::{Location, Partition, Recovered};
 use crate::recovery::recover;
-use crate::settings::TopicSettings;
 use crate::topic_file::{self, TopicFile};
 
 /// The topics under `folder`, by name. What is called like no topic is none; what holds no `topic.json` neither.
@@ -89,10 +88,6 @@ impl Topic {
         let state = self.state();
         let (partitions, deduplicates) = (Arc::clone(&state.partitions), state.file.settings.deduplicate);
         Layout { topic: Arc::clone(self), partitions, deduplicates }
-    }
-
-    pub(crate) fn settings(&self) -> TopicSettings {
-        self.state().file.settings
     }
 
     /// What `topic.json` holds.

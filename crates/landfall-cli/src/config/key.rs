@@ -4,8 +4,11 @@
 
 use std::time::Duration;
 
+use landfall::log::Acknowledge;
+
 use super::value::{Problem, Value};
 use super::{Config, LogFormat};
+use crate::units;
 
 /// One key: `section.name`, and how a value gets into the configuration.
 pub(super) struct Key {
@@ -15,6 +18,9 @@ pub(super) struct Key {
 
 const HOUR_MS: u64 = 3_600_000;
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+const LEVELS: [(&str, Acknowledge); 3] =
+    [("none", Acknowledge::None), ("written", Acknowledge::Written), ("synced", Acknowledge::Synced)];
 
 macro_rules! keys {
     ($($path:literal => $($field:ident).+ = |$value:ident| $read:expr;)*) => {
@@ -35,6 +41,12 @@ keys! {
     "database.auto_migrate"    => database.auto_migrate = |value| value.flag()?;
     "broker.url"               => broker.url = |value| value.address()?;
     "broker.partitions"        => broker.partitions = |value| value.whole(1, 1024)? as u32;
+    "broker.acknowledge"       => broker.acknowledge = |value| value.one_of(&LEVELS)?;
+    "broker.flush"             => broker.flush = |value| value.amount(units::flush)?;
+    "broker.retention"         => broker.topic.retention_time = |value| value.amount(units::retention)?.0;
+    "broker.retention_bytes"   => broker.topic.retention_bytes = |value| value.amount(units::retention_bytes)?.0;
+    "broker.may_drop_unread"   => broker.topic.may_drop_unread = |value| value.flag()?;
+    "broker.deduplicate"       => broker.topic.deduplicate = |value| value.flag()?;
     "relay.batch"              => relay.batch = |value| value.whole(1, 10_000)? as usize;
     "relay.lease_ms"           => relay.lease = |value| millis(value, 500, HOUR_MS)?;
     "relay.poll_max_ms"        => relay.poll_max = |value| millis(value, 10, HOUR_MS)?;

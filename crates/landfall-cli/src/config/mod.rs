@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall::log::{Acknowledge, Flush, TopicSettings};
 use landfall::{Limits, TablePrefix};
 
 use crate::error::{Error, Result};
@@ -49,6 +50,10 @@ pub(crate) struct Database {
 pub(crate) struct Broker {
     pub(crate) url: Address,
     pub(crate) partitions: u32,
+    pub(crate) acknowledge: Acknowledge,
+    pub(crate) flush: Flush,
+    /// Of topics that come into being with their first message, and what `topic create` begins with.
+    pub(crate) topic: TopicSettings,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +101,13 @@ impl Default for Database {
 
 impl Default for Broker {
     fn default() -> Self {
-        Self { url: Address::new("log:landfall-data/log"), partitions: 4 }
+        Self {
+            url: Address::new("log:landfall-data/log"),
+            partitions: 4,
+            acknowledge: Acknowledge::default(),
+            flush: Flush::default(),
+            topic: TopicSettings::default(),
+        }
     }
 }
 
@@ -228,6 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_log_does_is_written_in_peoples_units() {
+        let file = "[broker]\nacknowledge = \"written\"\nflush = \"500 messages\"\nretention = \"7d\"\n\
+                    retention_bytes = \"10GiB\"\nmay_drop_unread = true\ndeduplicate = false\n";
+        let broker = load(file, &[("LANDFALL_BROKER_FLUSH", "20ms")], &[]).unwrap().broker;
+        assert_eq!(broker.acknowledge, Acknowledge::Written);
+        assert_eq!(broker.flush, Flush::Every(Duration::from_millis(20)));
+        let topic = TopicSettings {
+            retention_time: Some(Duration::from_secs(7 * 24 * 3600)),
+            retention_bytes: Some(10 << 30),
+            may_drop_unread: true,
+            compact: false,
+            deduplicate: false,
+        };
+        assert_eq!(broker.topic, topic);
+        assert!(load("[broker]\nretention_bytes = 4096", &[], &[]).unwrap().broker.topic.retention_bytes == Some(4096));
+    }
+
+    #[test]
     fn a_wrong_key_is_a_sentence_with_the_nearest_one() {
         for (text, sentence) in [
             (
@@ -267,6 +296,18 @@ mod tests {
             (
                 "[http]\nlisten = \"7700\"",
                 r#"landfall.toml, line 2: http.listen must be an address and a port such as 127.0.0.1:7700, not "7700""#,
+            ),
+            (
+                "[broker]\nretention = \"7\"",
+                r#"landfall.toml, line 2: broker.retention must be a time such as 7d, 36h or 90s, or forever, not "7""#,
+            ),
+            (
+                "[broker]\nflush = \"sometimes\"",
+                r#"landfall.toml, line 2: broker.flush must be batch, or such as 500 messages, or such as 20ms, not "sometimes""#,
+            ),
+            (
+                "[broker]\nacknowledge = \"all\"",
+                r#"landfall.toml, line 2: broker.acknowledge must be none or written or synced, not "all""#,
             ),
             ("[log]\nformat = \"xml\"", r#"landfall.toml, line 2: log.format must be text or json, not "xml""#),
         ] {

@@ -65,6 +65,15 @@ impl Value<'_> {
         self.text()?.parse().map_err(|error| Problem(format!(": {error}")))
     }
 
+    /// An amount with its unit, read by one of [`crate::units`]; a bare number needs no quotes.
+    pub(super) fn amount<T>(&self, read: fn(&str) -> Result<T, &'static str>) -> Result<T, Problem> {
+        let text = match self.given {
+            Given::Toml(toml::Value::Integer(number)) => number.to_string(),
+            _ => self.text()?.to_owned(),
+        };
+        read(&text).map_err(|wanted| Problem(format!(" {wanted}, not {}", self.shown())))
+    }
+
     pub(super) fn socket_address(&self) -> Result<SocketAddr, Problem> {
         let text = self.text()?;
         let localhost = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());

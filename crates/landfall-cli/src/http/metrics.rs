@@ -1,4 +1,4 @@
-//! `GET /metrics`: what the relay counts, and what the database says at this moment.
+//! `GET /metrics`: what the relay counts, and what the database and the broker say at this moment.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use super::{Shared, State};
 use crate::error::{Error, Result};
+use crate::stores::broker::Outlet;
 
 /// A scrape answers within this, whatever the database does.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,6 +34,12 @@ impl Metrics {
         metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
         metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
         metrics::describe_gauge!("landfall_database_up", "1 if the database answered this scrape, else 0.");
+        metrics::describe_gauge!("landfall_topic_messages", "Messages that a partition of the embedded log keeps.");
+        metrics::describe_gauge!("landfall_topic_bytes", "Bytes that a partition of the embedded log takes on disk.");
+        metrics::describe_gauge!(
+            "landfall_topic_skew",
+            "How unevenly a topic's messages are spread: 1 if evenly, the number of partitions if one has them all."
+        );
         // There from the first scrape, so that a rate over them begins at zero.
         for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
             metrics::counter!(counter).increment(0);
@@ -51,6 +58,7 @@ impl Metrics {
 }
 
 pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResponse {
+    show_topics(&*state.broker);
     let answered = matches!(tokio::time::timeout(PATIENCE, refresh(&state)).await, Ok(Ok(())));
     // Without an answer the gauges keep their last value; this one says that they are old.
     metrics::gauge!("landfall_database_up").set(if answered { 1.0 } else { 0.0 });
@@ -65,4 +73,17 @@ async fn refresh(state: &State) -> landfall::Result<()> {
     let open = dead_letters.parked + dead_letters.waiting + dead_letters.redriving;
     metrics::gauge!("landfall_dlq_size").set(open as f64);
     Ok(())
+}
+
+/// The log is in this process, so that asking it costs nothing and cannot fail.
+fn show_topics(broker: &dyn Outlet) {
+    for topic in broker.topics() {
+        let name = topic.topic.to_string();
+        for partition in &topic.partitions {
+            let labels = [("topic", name.clone()), ("partition", partition.partition.to_string())];
+            metrics::gauge!("landfall_topic_messages", &labels).set(partition.messages as f64);
+            metrics::gauge!("landfall_topic_bytes", &labels).set(partition.bytes as f64);
+        }
+        metrics::gauge!("landfall_topic_skew", "topic" => name).set(topic.skew);
+    }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::{Publisher, Result as PortResult, StartAt, TopicInfo, TopicName, TopicReader};
+use landfall::log::{Growth, TopicDescription, TopicSettings};
+use landfall::{Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 
 use super::{Opening, Scheme, log, pick};
 use crate::config::{Address, Config};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A broker that is open for publishing.
 #[async_trait]
@@ -17,6 +18,9 @@ pub(crate) trait Outlet: Send + Sync {
     /// An error if nothing will be taken any more until this process is started again; an outage that passes is none.
     fn health(&self) -> PortResult<()>;
 
+    /// Every topic, by name, as this process knows it; empty where only the broker's own tools can tell.
+    fn topics(&self) -> Vec<TopicDescription>;
+
     /// Finishes what was handed over, and lets go of everything.
     async fn close(&self) -> PortResult<()>;
 }
@@ -24,9 +28,35 @@ pub(crate) trait Outlet: Send + Sync {
 /// A broker that is only looked at: takes nothing that one process alone may hold, and writes nothing.
 #[async_trait]
 pub(crate) trait Window: Send + Sync {
-    async fn topics(&self) -> PortResult<Vec<TopicInfo>>;
+    /// Every topic, by name.
+    async fn topics(&self) -> PortResult<Vec<TopicDescription>>;
+
+    async fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> PortResult<Box<dyn TopicReader>>;
+}
+
+/// A broker that is open to have its topics changed, each call as often as one likes. The words are those of the
+/// embedded log.
+#[async_trait]
+pub(crate) trait Administration: Send + Sync {
+    async fn create_topic(
+        &self,
+        topic: &TopicName,
+        partitions: Option<u32>,
+        settings: TopicSettings,
+    ) -> PortResult<bool>;
+
+    async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> PortResult<bool>;
+
+    async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> PortResult<Growth>;
+
+    async fn delete_topic(&self, topic: &TopicName) -> PortResult<bool>;
+
+    fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
+
+    /// Lets go of everything.
+    async fn close(&self) -> PortResult<()>;
 }
 
 pub(super) struct Adapter {
@@ -35,11 +65,18 @@ pub(super) struct Adapter {
     check: fn(&Address) -> PortResult<()>,
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
+    open_to_change: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
 }
 
 fn adapters() -> Vec<Adapter> {
     let log = Scheme::built_in(&["log"]);
-    vec![Adapter { scheme: log, check: log::check, open: log::open, open_to_read: log::open_to_read }]
+    vec![Adapter {
+        scheme: log,
+        check: log::check,
+        open: log::open,
+        open_to_read: log::open_to_read,
+        open_to_change: log::open_to_change,
+    }]
 }
 
 /// Refuses a URL that no adapter can open, without opening anything.
@@ -55,6 +92,28 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Outlet>> {
 /// Opens the configured broker to look: beside whoever works with it.
 pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn Window>> {
     Ok((adapter_for(&config.broker.url)?.open_to_read)(config).await?)
+}
+
+/// Describes one topic, beside whoever works with the broker.
+pub(crate) async fn describe(config: &Config, topic: &TopicName) -> Result<TopicDescription> {
+    Ok(open_to_read(config).await?.describe(topic).await?)
+}
+
+/// Opens the configured broker for `change` and closes it behind it.
+pub(crate) async fn change<T>(
+    config: &Config,
+    change: impl AsyncFnOnce(&dyn Administration) -> PortResult<T>,
+) -> Result<T> {
+    let opened = (adapter_for(&config.broker.url)?.open_to_change)(config).await;
+    let broker = opened.map_err(|error| match Error::from(error) {
+        Error::InUse(sentence) => Error::InUse(format!(
+            "{sentence}; topics are changed while nobody else has it open: stop that process first"
+        )),
+        error => error,
+    })?;
+    let changed = change(&*broker).await;
+    broker.close().await?;
+    Ok(changed?)
 }
 
 fn adapter_for(url: &Address) -> Result<Adapter> {

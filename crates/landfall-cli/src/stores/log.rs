@@ -4,25 +4,39 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{Log, Options, ReadOnlyLog};
-use landfall::{Broker, Error, ErrorKind, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
+use landfall::log::{Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
+use landfall::{Broker, Error, ErrorKind, Publisher, Result, StartAt, TopicName, TopicReader};
 
 use super::Opening;
-use super::broker::{Outlet, Window};
-use crate::config::{Address, Config};
+use super::broker::{Administration, Outlet, Window};
+use crate::config::{self, Address, Config};
 
 pub(super) fn check(url: &Address) -> Result<()> {
     folder(url).map(drop)
 }
 
 pub(super) fn open(config: &Config) -> Opening<'_, Arc<dyn Outlet>> {
-    let options = Options { partitions: config.broker.partitions, ..Options::default() };
-    let folder = folder(&config.broker.url);
-    Box::pin(async move {
-        let folder = folder?;
-        let log = blocking(move || Log::open(folder, options)).await?;
-        Ok(Arc::new(log) as Arc<dyn Outlet>)
-    })
+    Box::pin(async { Ok(Arc::new(open_log(config).await?) as Arc<dyn Outlet>) })
+}
+
+pub(super) fn open_to_change(config: &Config) -> Opening<'_, Arc<dyn Administration>> {
+    Box::pin(async { Ok(Arc::new(open_log(config).await?) as Arc<dyn Administration>) })
+}
+
+async fn open_log(config: &Config) -> Result<Log> {
+    let folder = folder(&config.broker.url)?;
+    let options = options(&config.broker);
+    blocking(move || Log::open(folder, options)).await
+}
+
+fn options(broker: &config::Broker) -> Options {
+    Options {
+        partitions: broker.partitions,
+        acknowledge: broker.acknowledge,
+        flush: broker.flush,
+        topic: broker.topic,
+        ..Options::default()
+    }
 }
 
 pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
@@ -59,6 +73,10 @@ impl Outlet for Log {
         Log::health(self)
     }
 
+    fn topics(&self) -> Vec<TopicDescription> {
+        self.describe_all()
+    }
+
     async fn close(&self) -> Result<()> {
         Log::close(self).await
     }
@@ -66,11 +84,42 @@ impl Outlet for Log {
 
 #[async_trait]
 impl Window for ReadOnlyLog {
-    async fn topics(&self) -> Result<Vec<TopicInfo>> {
-        ReadOnlyLog::topics(self).await
+    async fn topics(&self) -> Result<Vec<TopicDescription>> {
+        self.describe_all().await
+    }
+
+    async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
+        ReadOnlyLog::describe(self, topic).await
     }
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         ReadOnlyLog::read(self, topic, from).await
+    }
+}
+
+#[async_trait]
+impl Administration for Log {
+    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>, settings: TopicSettings) -> Result<bool> {
+        Log::create_topic(self, topic, partitions, settings).await
+    }
+
+    async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {
+        Log::configure_topic(self, topic, settings).await
+    }
+
+    async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> Result<Growth> {
+        Log::grow_topic(self, topic, partitions).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
+        Log::delete_topic(self, topic).await
+    }
+
+    fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
+        Log::describe(self, topic)
+    }
+
+    async fn close(&self) -> Result<()> {
+        Log::close(self).await
     }
 }

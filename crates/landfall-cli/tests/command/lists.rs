@@ -126,7 +126,12 @@ async fn help_teaches_with_examples() {
         &["dlq", "list"],
         &["dlq", "show"],
         &["dlq", "redrive"],
+        &["topic", "create"],
         &["topic", "list"],
+        &["topic", "show"],
+        &["topic", "configure"],
+        &["topic", "grow"],
+        &["topic", "delete"],
         &["topic", "tail"],
         &["topic", "publish"],
     ] {

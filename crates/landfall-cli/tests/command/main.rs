@@ -9,3 +9,4 @@ mod lists;
 mod serve;
 mod support;
 mod tokens;
+mod topics;

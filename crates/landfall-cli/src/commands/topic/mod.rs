@@ -1,7 +1,14 @@
 //! `landfall topic`: what stands in the broker.
 
+mod configure;
+mod confirm;
+mod create;
+mod delete;
+mod grow;
 mod list;
 mod publish;
+mod settings;
+mod show;
 mod tail;
 
 use clap::{Args, Subcommand};
@@ -9,7 +16,7 @@ use clap::{Args, Subcommand};
 use super::sources::Sources;
 use crate::error::Result;
 
-/// What stands in the broker: list topics, read them, write to them.
+/// What stands in the broker: create and change topics, list them, read them, write to them.
 #[derive(Debug, Args)]
 pub(crate) struct Topic {
     #[command(subcommand)]
@@ -20,7 +27,12 @@ pub(crate) struct Topic {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    Create(create::Create),
     List(list::List),
+    Show(show::Show),
+    Configure(configure::Configure),
+    Grow(grow::Grow),
+    Delete(delete::Delete),
     Tail(tail::Tail),
     Publish(publish::Publish),
 }
@@ -29,7 +41,12 @@ impl Topic {
     pub(crate) async fn run(self) -> Result<()> {
         let config = self.sources.load()?;
         match self.action {
+            Action::Create(create) => create.run(&config).await,
             Action::List(list) => list.run(&config).await,
+            Action::Show(show) => show.run(&config).await,
+            Action::Configure(configure) => configure.run(&config).await,
+            Action::Grow(grow) => grow.run(&config).await,
+            Action::Delete(delete) => delete.run(&config).await,
             Action::Tail(tail) => tail.run(&config).await,
             Action::Publish(publish) => publish.run(&config).await,
         }

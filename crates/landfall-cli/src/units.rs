@@ -1,0 +1,131 @@
+//! Amounts as people write them: `7d`, `10GiB`, `500 messages`.
+
+use std::time::Duration;
+
+use landfall::log::Flush;
+
+/// How much of something is kept; `None` is all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept<T>(pub(crate) Option<T>);
+
+/// What a text must be where it cannot be read; the rest of a sentence.
+type Wanted = &'static str;
+
+const UNITS: [(&str, u64); 9] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1000),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+];
+
+/// `7d`, `36h`, `90s`; `forever` or `0` for no end.
+pub(crate) fn retention(text: &str) -> Result<Kept<Duration>, Wanted> {
+    const WANTED: Wanted = "must be a time such as 7d, 36h or 90s, or forever";
+    match text.trim() {
+        "forever" | "0" => Ok(Kept(None)),
+        text => humantime::parse_duration(text).map(|time| Kept(Some(time))).map_err(|_| WANTED),
+    }
+}
+
+/// `10GiB`, `500MB`, `4096`; `unlimited` or `0` for no limit.
+pub(crate) fn retention_bytes(text: &str) -> Result<Kept<u64>, Wanted> {
+    const WANTED: Wanted = "must be a size such as 10GiB, 500MB or a number of bytes, or unlimited";
+    match text.trim() {
+        "unlimited" | "0" => Ok(Kept(None)),
+        text => bytes(text).map(|bytes| Kept(Some(bytes))).ok_or(WANTED),
+    }
+}
+
+/// `batch`, `500 messages`, `20ms`.
+pub(crate) fn flush(text: &str) -> Result<Flush, Wanted> {
+    const WANTED: Wanted = "must be batch, or such as 500 messages, or such as 20ms";
+    let text = text.trim();
+    if text == "batch" {
+        return Ok(Flush::EveryBatch);
+    }
+    let every = match text.strip_suffix("messages") {
+        Some(count) => count.trim().parse().ok().filter(|count| *count > 0).map(Flush::EveryMessages),
+        None => humantime::parse_duration(text).ok().filter(|time| !time.is_zero()).map(Flush::Every),
+    };
+    every.ok_or(WANTED)
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let unit = UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+    let (number, size) = unit.unwrap_or((text.strip_suffix('B').unwrap_or(text), 1));
+    number.trim().parse::<u64>().ok()?.checked_mul(size)
+}
+
+/// A size as people read it: at most three digits before the unit.
+pub(crate) fn shown_bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut amount, mut unit) = (bytes as f64 / 1024.0, 0);
+    while amount >= 1024.0 && unit + 1 < units.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    // 10 GiB, and not 10.0 GiB.
+    let amount = format!("{amount:.1}");
+    format!("{} {}", amount.strip_suffix(".0").unwrap_or(&amount), units[unit])
+}
+
+pub(crate) fn shown_time(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_read_in_peoples_units() {
+        let week = Duration::from_secs(7 * 24 * 3600);
+        for (text, time) in [("7d", Some(week)), ("1week", Some(week)), ("forever", None), ("0", None)] {
+            assert_eq!(retention(text), Ok(Kept(time)), "{text}");
+        }
+        for (text, bytes) in [
+            ("10GiB", Some(10 << 30)),
+            ("10 GiB", Some(10 << 30)),
+            ("500MB", Some(500_000_000)),
+            ("4096", Some(4096)),
+            ("4096B", Some(4096)),
+            ("unlimited", None),
+            ("0", None),
+        ] {
+            assert_eq!(retention_bytes(text), Ok(Kept(bytes)), "{text}");
+        }
+        for bad in ["", "7", "-1d", "week", "7 d 3"] {
+            assert!(retention(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "GiB", "1.5GiB", "-1", "10XB", "99999999999TiB"] {
+            assert!(retention_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_flush_is_by_batch_by_number_or_by_time() {
+        assert_eq!(flush("batch"), Ok(Flush::EveryBatch));
+        assert_eq!(flush("500 messages"), Ok(Flush::EveryMessages(500)));
+        assert_eq!(flush("20ms"), Ok(Flush::Every(Duration::from_millis(20))));
+        for bad in ["", "0 messages", "messages", "0s", "500", "often"] {
+            assert!(flush(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_as_they_were_meant() {
+        for (bytes, shown) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (10 << 30, "10 GiB"), (3000 << 40, "3000 TiB")]
+        {
+            assert_eq!(shown_bytes(bytes), shown);
+        }
+    }
+}

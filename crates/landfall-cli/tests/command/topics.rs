@@ -1,0 +1,150 @@
+//! Topics are created, shown, configured, grown and deleted from the command line.
+
+use serde_json::json;
+
+use super::support::Place;
+
+#[tokio::test]
+async fn a_topic_is_created_shown_configured_grown_and_deleted() {
+    let place = Place::new();
+    let create =
+        ["topic", "create", "orders", "--partitions", "2", "--retention", "7d", "--retention-bytes", "10GiB", "--json"];
+    let settings = json!({
+        "retention_ms": 604_800_000, "retention_bytes": 10_737_418_240_u64, "may_drop_unread": false, "compact": false,
+        "deduplicate": true
+    });
+    for created in [true, false] {
+        let answer = json!({"topic": "orders", "created": created, "partitions": 2, "settings": settings});
+        assert_eq!(place.run(&create).await.objects(), [answer]);
+    }
+    let conflict = place.run(&["topic", "create", "orders", "--partitions", "3"]).await;
+    let sentence = conflict.sentence(1);
+    assert!(sentence.contains("it has 2 partitions and not 3, its retention is 604800000 ms and not for ever"));
+
+    for n in ["1", "2", "3"] {
+        assert_eq!(place.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
+    }
+    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    assert_eq!((&shown["messages"], &shown["skew"], &shown["settings"]), (&json!(3), &json!(2.0), &settings));
+    let shares: Vec<f64> =
+        shown["partitions"].as_array().unwrap().iter().map(|partition| partition["share"].as_f64().unwrap()).collect();
+    assert!(shares == [1.0, 0.0] || shares == [0.0, 1.0], "{shares:?}");
+    let shown = place.run(&["topic", "show", "orders"]).await;
+    for text in ["skew         2.00", "retention    7days or 10 GiB", "PARTITION  START  END  MESSAGES", "100.0 %"] {
+        assert!(shown.stdout.contains(text), "{text} is not in {}", shown.stdout);
+    }
+
+    let configure =
+        ["topic", "configure", "orders", "--retention", "forever", "--compact", "--no-deduplicate", "--json"];
+    let settings = json!({
+        "retention_ms": null, "retention_bytes": 10_737_418_240_u64, "may_drop_unread": false, "compact": true,
+        "deduplicate": false
+    });
+    for changed in [true, false] {
+        let answer = json!({"topic": "orders", "changed": changed, "settings": settings});
+        assert_eq!(place.run(&configure).await.objects(), [answer]);
+    }
+    let back = place.run(&["topic", "configure", "orders", "--compact=false", "--deduplicate"]).await;
+    assert_eq!((back.code, back.stdout.as_str()), (0, "topic orders now keeps 10 GiB\n"));
+
+    let grow = ["topic", "grow", "orders", "--partitions", "5"];
+    let refused = place.run(&grow).await;
+    assert!(refused.sentence(2).contains("before older ones of the same key are finished"));
+    assert!(refused.sentence(2).contains("nothing was changed: say --yes"));
+    let grown = place.run(&[&grow[..], &["--yes", "--json"]].concat()).await.objects();
+    assert_eq!(grown, [json!({"topic": "orders", "before": 2, "after": 5})]);
+    let again = place.run(&grow).await;
+    assert_eq!(
+        (again.code, again.stdout.as_str()),
+        (0, "topic orders has 5 partitions, as before; every key stays where it is\n")
+    );
+    assert!(
+        place.run(&["topic", "grow", "orders", "--partitions", "1"]).await.sentence(2).contains("cannot have fewer")
+    );
+
+    let listed = place.run(&["topic", "list", "--json"]).await.objects().remove(0);
+    assert_eq!((&listed["partitions"], &listed["messages"], &listed["skew"]), (&json!(5), &json!(3), &json!(5.0)));
+    let listed = place.run(&["topic", "list"]).await.stdout;
+    assert!(listed.lines().next().unwrap().ends_with("SKEW  RETENTION"), "{listed}");
+
+    let refused = place.run(&["topic", "delete", "orders"]).await;
+    assert!(refused.sentence(2).contains("topic orders has 3 messages, which cannot be brought back"));
+    for deleted in [true, false] {
+        let answer = place.run(&["topic", "delete", "orders", "--yes", "--json"]).await.objects();
+        assert_eq!(answer, [json!({"topic": "orders", "deleted": deleted})]);
+    }
+    assert!(place.run(&["topic", "list", "--json"]).await.objects().is_empty());
+    assert!(place.run(&["topic", "show", "orders"]).await.sentence(1).contains("there is no topic orders"));
+}
+
+#[tokio::test]
+async fn new_topics_begin_with_what_the_configuration_says() {
+    let place = Place::new();
+    place.configure("[broker]\npartitions = 3\nretention = \"36h\"\ndeduplicate = false\n");
+    assert_eq!(place.run(&["topic", "publish", "orders", "1"]).await.code, 0);
+    let created = place.run(&["topic", "create", "clicks", "--deduplicate", "--json"]).await.objects().remove(0);
+    assert_eq!((&created["partitions"], &created["settings"]["deduplicate"]), (&json!(3), &json!(true)));
+    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    assert_eq!(
+        (&shown["settings"]["retention_ms"], &shown["settings"]["deduplicate"]),
+        (&json!(129_600_000), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn wrong_use_is_a_sentence_and_changes_nothing() {
+    let place = Place::new();
+    assert!(place.run(&["topic", "configure", "orders"]).await.sentence(2).contains("say what to change"));
+    for (flag, value, words) in [
+        ("--partitions", "0", "1..=1024"),
+        ("--partitions", "2000", "1..=1024"),
+        ("--retention", "7", "must be a time such as 7d"),
+        ("--retention-bytes", "10XB", "must be a size such as 10GiB"),
+    ] {
+        let refused = place.run(&["topic", "create", "orders", flag, value]).await;
+        assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
+    }
+    assert!(!place.data().exists());
+
+    let elsewhere = ["--broker-url", "log:elsewhere"];
+    for verb in [
+        &["topic", "configure", "orders", "--compact"][..],
+        &["topic", "grow", "orders", "--partitions", "9", "--yes"],
+        &["topic", "delete", "orders", "--yes"],
+        &["topic", "show", "orders"],
+    ] {
+        let sentence = place.run(&[verb, &elsewhere].concat()).await;
+        assert!(sentence.sentence(1).contains("there is no log in the folder elsewhere"));
+    }
+    assert!(!place.path().join("elsewhere").exists());
+}
+
+#[tokio::test]
+async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
+    let place = Place::new();
+    let daemon = place.serve().await;
+    daemon.send(r#"{"topic": "orders", "key": "k", "payload": 1}"#).await;
+    landfall_testkit::eventually(super::support::PATIENCE, "the message in the log", async || {
+        let shown = place.run(&["topic", "show", "orders", "--json"]).await;
+        shown.code == 0 && shown.objects()[0]["messages"] == json!(1)
+    })
+    .await;
+    for verb in [
+        &["topic", "create", "other"][..],
+        &["topic", "configure", "orders", "--compact"],
+        &["topic", "grow", "orders", "--partitions", "9", "--yes"],
+        &["topic", "delete", "orders", "--yes"],
+    ] {
+        let refused = place.run(verb).await;
+        assert!(refused.sentence(1).contains("process"), "{refused:?}");
+        assert!(refused.sentence(1).contains("stop that process first"), "{refused:?}");
+    }
+    let metrics = daemon.get("/metrics").await.body;
+    let of = |name: &str| -> f64 {
+        let lines = metrics.lines().filter(|line| line.starts_with(name));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    };
+    assert_eq!(of("landfall_topic_messages{topic=\"orders\",partition="), 1.0, "{metrics}");
+    assert!(of("landfall_topic_bytes{topic=\"orders\",partition=") > 0.0, "{metrics}");
+    assert_eq!(of("landfall_topic_skew{topic=\"orders\"}"), 4.0, "{metrics}");
+}
