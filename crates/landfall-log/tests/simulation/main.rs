@@ -1,0 +1,23 @@
+//! The log on a disk that forgets: generated work, crashes at every moment of it, damage, and a reference that says
+//! what must be found afterwards.
+//!
+//! ```text
+//! random ─▶ workload ─▶ session ─▶ Log ─▶ disk ─▶ journal ─▶ crash ─▶ images ─▶ session ─▶ verdict
+//!                          └───────────── marks ─────┘           reference ──────────┘
+//! ```
+//!
+//! Everything follows from one number, which is printed. To see a failure again:
+//! `LANDFALL_SEED=<number> cargo test -p landfall-log --test simulation`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod crash;
+mod disk;
+mod explore;
+mod journal;
+mod random;
+mod reference;
+mod session;
+mod tree;
+mod workload;
+
+mod crashes;
