@@ -35,9 +35,21 @@ pub(crate) struct Open {
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     /// `node` is no longer found at `from`, and found at `to`.
-    Name { from: Option<Place>, to: Option<Place>, node: NodeId, unsynced: Vec<NodeId> },
-    Write { node: NodeId, position: u64, bytes: Arc<[u8]> },
-    Length { node: NodeId, length: u64 },
+    Name {
+        from: Option<Place>,
+        to: Option<Place>,
+        node: NodeId,
+        unsynced: Vec<NodeId>,
+    },
+    Write {
+        node: NodeId,
+        position: u64,
+        bytes: Arc<[u8]>,
+    },
+    Length {
+        node: NodeId,
+        length: u64,
+    },
 }
 
 /// What became of an open change.

@@ -2,38 +2,40 @@
 
 use crate::explore::{Effort, Explorer};
 use crate::random::{Random, seed};
+use crate::shared_failpoints;
 use crate::workload::{History, work};
 
-/// What this test promises to look at.
+/// What is looked at together, by workers that each take one run after the other.
 const IMAGES: usize = 10_000;
-const RUNS: u64 = 8;
+const WORKERS: u64 = 2;
 const STEPS: usize = 25;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 2, crashed_again: 2 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, crashed_again: 2 };
 
-/// Explores the runs with these numbers; answers with how many different images that were.
-fn explore(runs: impl Iterator<Item = u64>) -> usize {
+/// Explores every run of one worker until it has done its share; answers with how many different images that were.
+fn explore(worker: u64) -> usize {
     let mut images = 0;
-    for run in runs {
-        let start = std::time::Instant::now();
-        let mut explorer = Explorer::new(Random::of(seed(), run));
-        let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), STEPS, None));
-        let finished = finished.map_err(String::from).unwrap_or_else(|verdict| panic!("{}: {verdict}", named(run)));
-        explorer.explore(&finished.history, EFFORT).unwrap_or_else(|verdict| panic!("{}: {verdict}", named(run)));
-        images += explorer.images();
-        eprintln!("run {run}: {} images, journal {}, {:?}", explorer.images(), finished.history.journal.len(), start.elapsed());
+    for run in (worker..).step_by(WORKERS as usize) {
+        if images >= IMAGES / WORKERS as usize {
+            break;
+        }
+        let told = |verdict: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()) };
+        images += explore_run(run).unwrap_or_else(told);
     }
     images
 }
 
-fn named(run: u64) -> String {
-    format!("LANDFALL_SEED={}, run {run}", seed())
+fn explore_run(run: u64) -> Result<usize, String> {
+    let mut explorer = Explorer::new(Random::of(seed(), run));
+    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), STEPS, None))?;
+    explorer.explore(&finished.history, EFFORT)?;
+    Ok(explorer.images())
 }
 
 #[test]
 fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
+    let _shared = shared_failpoints();
     let images: usize = std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..2).map(|worker| scope.spawn(move || explore((0..RUNS).filter(|run| run % 2 == worker)))).collect();
+        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || explore(worker))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
     });
     assert!(images >= IMAGES, "{images} images are fewer than {IMAGES}");
@@ -41,12 +43,13 @@ fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
 
 #[test]
 fn the_same_seed_does_the_same() {
+    let _shared = shared_failpoints();
     let outline = |history: &History| -> Vec<String> {
         // The thread that saves the groups' progress goes by the clock, so what it does may come a moment later.
         let entries = history.journal.iter().filter(|entry| !entry.is_below("/log/groups"));
         entries.map(|entry| entry.outline()).collect()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = crate::runtime();
     let run = || runtime.block_on(work(seed(), 60, None)).map_err(String::from).unwrap();
     assert_eq!(outline(&run().history), outline(&run().history), "LANDFALL_SEED={}", seed());
 }

@@ -11,6 +11,7 @@ use crate::disk::ModelDisk;
 use crate::journal::{Entry, Operation};
 use crate::random::Random;
 use crate::reference::{Mark, Reference};
+use crate::runtime;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
 use crate::workload::History;
@@ -63,12 +64,6 @@ impl Moment {
         }
         Ok(true)
     }
-
-    pub(crate) fn last(history: &History) -> Result<Self, String> {
-        let mut moment = Self::first(history);
-        while moment.advance(history)? {}
-        Ok(moment)
-    }
 }
 
 /// What is going to be answered to the call that has just begun.
@@ -81,8 +76,7 @@ fn answer(rest: &[Entry]) -> Option<&[Outcome]> {
 
 impl Explorer {
     pub(crate) fn new(random: Random) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-        Self { runtime, random, known: HashSet::new() }
+        Self { runtime: runtime(), random, known: HashSet::new() }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -97,7 +91,8 @@ impl Explorer {
     /// Checks images of every moment of `history`; the first broken promise is told with everything that is needed to
     /// see it again.
     pub(crate) fn explore(&mut self, history: &History, effort: Effort) -> Result<(), String> {
-        let syncs: Vec<usize> = (0..history.journal.len()).filter(|at| is_sync_of_messages(&history.journal[*at])).collect();
+        let syncs: Vec<usize> =
+            (0..history.journal.len()).filter(|at| is_sync_of_messages(&history.journal[*at])).collect();
         let exhaustive = &syncs[syncs.len().saturating_sub(effort.torn_at_every_byte)..];
         let mut moment = Moment::first(history);
         loop {

@@ -21,16 +21,42 @@ pub(crate) type Place = (NodeId, String);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
-    CreateFolder { place: Place, node: NodeId },
-    CreateFile { place: Place, node: NodeId },
-    Rename { from: Place, to: Place, node: NodeId },
-    Remove { place: Place, node: NodeId },
-    SyncFolder { node: NodeId },
-    Write { node: NodeId, position: u64, bytes: Arc<[u8]> },
-    SetLength { node: NodeId, length: u64 },
-    Sync { node: NodeId },
+    CreateFolder {
+        place: Place,
+        node: NodeId,
+    },
+    CreateFile {
+        place: Place,
+        node: NodeId,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        node: NodeId,
+    },
+    Remove {
+        place: Place,
+        node: NodeId,
+    },
+    SyncFolder {
+        node: NodeId,
+    },
+    Write {
+        node: NodeId,
+        position: u64,
+        bytes: Arc<[u8]>,
+    },
+    SetLength {
+        node: NodeId,
+        length: u64,
+    },
+    Sync {
+        node: NodeId,
+    },
     /// A sync that failed: the pages count as clean from now on, and no later sync writes them.
-    FailedSync { node: NodeId },
+    FailedSync {
+        node: NodeId,
+    },
 }
 
 impl Entry {

@@ -21,3 +21,25 @@ mod tree;
 mod workload;
 
 mod crashes;
+mod damage;
+mod faults;
+mod model;
+mod planted;
+mod visibility;
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Failpoints are in every log of the process, so a test that sets one runs alone.
+static FAILPOINTS: RwLock<()> = RwLock::new(());
+
+fn shared_failpoints() -> RwLockReadGuard<'static, ()> {
+    FAILPOINTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn only_failpoints() -> RwLockWriteGuard<'static, ()> {
+    FAILPOINTS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts")
+}

@@ -122,11 +122,6 @@ impl Reference {
         &self.groups
     }
 
-    /// How many messages are stored, over all topics.
-    pub(crate) fn message_count(&self) -> usize {
-        self.stored.values().flatten().map(Vec::len).sum()
-    }
-
     /// Whether `found` is everything that was promised, and nothing that was never asked for.
     pub(crate) fn compare(&self, found: &Content) -> Result<(), String> {
         for (topic, partitions) in &self.stored {

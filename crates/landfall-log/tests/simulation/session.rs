@@ -113,6 +113,12 @@ impl Session {
         Ok(outcomes)
     }
 
+    /// Takes in a call that was made on the log itself.
+    pub(crate) fn adopt(&mut self, messages: Vec<Message>, outcomes: Vec<Outcome>) -> Result<(), Verdict> {
+        self.tell(Mark::Publishing(messages))?;
+        Ok(self.tell(Mark::Published(outcomes))?)
+    }
+
     /// Lets `group` have everything of `topic` that it has not finished, and acknowledge what `finishes` says.
     pub(crate) async fn consume(
         &mut self,
@@ -124,7 +130,8 @@ impl Session {
         let progress = self.reference.groups().get(&(group.clone(), topic.clone())).cloned().unwrap_or_default();
         // Whether there is anything that it must be given; it may be given more, and nobody would wait for that.
         let at = |offsets: &[u64], number: usize| offsets.get(number).copied().unwrap_or_default();
-        let awaited: Vec<bool> = (0..ends.len()).map(|number| at(&progress.acknowledged, number) < ends[number]).collect();
+        let awaited: Vec<bool> =
+            (0..ends.len()).map(|number| at(&progress.acknowledged, number) < ends[number]).collect();
         if !awaited.contains(&true) {
             return Ok(());
         }
@@ -228,8 +235,12 @@ impl Session {
     /// What every log must be able to do, whatever happened to it before: take a message in every partition, deliver
     /// it to every group, and find everything again.
     pub(crate) async fn goes_on(mut self) -> Result<(ModelDisk, Reference), Verdict> {
-        let mut topics: Vec<(TopicName, u32)> =
-            self.reference.stored().iter().map(|(topic, partitions)| (topic.clone(), partitions.len() as u32)).collect();
+        let mut topics: Vec<(TopicName, u32)> = self
+            .reference
+            .stored()
+            .iter()
+            .map(|(topic, partitions)| (topic.clone(), partitions.len() as u32))
+            .collect();
         if topics.is_empty() {
             topics.push((TopicName::new("first")?, self.options.partitions));
         }
@@ -273,11 +284,7 @@ async fn collect(
 }
 
 /// Takes those out of `deliveries` that are to be acknowledged: of each partition up to the first that is not.
-fn finish(
-    deliveries: &mut Vec<Delivery>,
-    partitions: usize,
-    finishes: impl Fn(&Delivery) -> bool,
-) -> Vec<Delivery> {
+fn finish(deliveries: &mut Vec<Delivery>, partitions: usize, finishes: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
     let mut stopped = vec![false; partitions];
     let (finished, rest) = std::mem::take(deliveries).into_iter().partition(|delivery| {
         let stopped = &mut stopped[delivery.position.partition as usize];

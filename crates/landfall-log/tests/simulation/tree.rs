@@ -125,7 +125,8 @@ impl Tree {
             name.hash(hasher);
             match &self.nodes[*node] {
                 Node::Folder(_) => self.hash_folder(*node, hasher),
-                Node::File(bytes) => hasher.write(bytes),
+                // A checksum is enough to tell images apart, and much faster than the hasher is in a test build.
+                Node::File(bytes) => (bytes.len(), crc32c::crc32c(bytes)).hash(hasher),
             }
         }
         hasher.write_u8(0xff);

@@ -66,7 +66,7 @@ impl Worker {
     async fn act(mut self) -> Result<Self, Verdict> {
         match self.random.below(20) {
             0..14 => {
-                let messages = self.messages();
+                let messages = any_messages(&mut self.random, &self.session.disk);
                 self.session.publish(messages).await?;
             }
             14..17 => self.consume().await?,
@@ -74,7 +74,7 @@ impl Worker {
             _ => {
                 let kill_after = Some(self.random.below(8) as u64);
                 self.session.set_faults(Faults { kill_after, ..Faults::default() });
-                let messages = self.messages();
+                let messages = any_messages(&mut self.random, &self.session.disk);
                 self.session.publish(messages).await?;
                 self.session = self.session.kill().await?;
             }
@@ -90,76 +90,84 @@ impl Worker {
         let finishes = move |partition: usize, offset: u64| {
             offset < done.saved.get(partition).copied().unwrap_or_default() + limit
         };
-        let finishes =
-            |delivery: &landfall_core::Delivery| finishes(delivery.position.partition as usize, delivery.position.offset);
+        let finishes = |delivery: &landfall_core::Delivery| {
+            finishes(delivery.position.partition as usize, delivery.position.offset)
+        };
         self.session.consume(&group, &topic, finishes).await
     }
+}
 
-    /// Mostly one or a few small messages, sometimes of several topics.
-    fn messages(&mut self) -> Vec<Message> {
-        let count = if self.random.chance(50) { 1 } else { 1 + self.random.below(6) };
-        let topic = self.random.below(TOPICS.len());
-        (0..count)
-            .map(|_| {
-                let other = self.random.chance(15);
-                self.message(TOPICS[if other { (topic + 1) % TOPICS.len() } else { topic }])
-            })
-            .collect()
-    }
+/// Mostly one or a few small messages, sometimes of several topics.
+pub(crate) fn any_messages(random: &mut Random, disk: &ModelDisk) -> Vec<Message> {
+    let count = if random.chance(50) { 1 } else { 1 + random.below(6) };
+    let topic = random.below(TOPICS.len());
+    (0..count)
+        .map(|_| {
+            let other = random.chance(15);
+            message(random, disk, TOPICS[if other { (topic + 1) % TOPICS.len() } else { topic }])
+        })
+        .collect()
+}
 
-    fn message(&mut self, topic: &str) -> Message {
-        let (high, low) = (self.random.next(), self.random.next());
-        let id = format!("{:08x}-{:04x}-7{:03x}-8{:03x}-{:012x}", high >> 32, high >> 16 & 0xffff, high & 0xfff, low >> 52, low & 0xffff_ffff_ffff);
-        let id: MessageId = id.parse().expect("it is an id");
-        let payload = self.payload();
-        let topic = TopicName::new(topic).expect("it is a topic");
-        let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("it is a kind"));
-        message.time = Timestamp::from_millis(NOON + self.random.below(1_000_000) as i64);
-        if self.random.chance(70) {
-            message.key = Some(Key::new(format!("k{}", self.random.below(9))).expect("it is a key"));
-            message.sequence = self.random.chance(50).then(|| self.random.below(1000) as i64);
-        }
-        if self.random.chance(20) {
-            let mut headers = Headers::default();
-            headers.insert("x-trace", "0".repeat(self.random.below(40))).expect("it is a header");
-            message.headers = headers;
-        }
-        message
+fn message(random: &mut Random, disk: &ModelDisk, topic: &str) -> Message {
+    let (high, low) = (random.next(), random.next());
+    let id = format!(
+        "{:08x}-{:04x}-7{:03x}-8{:03x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xfff,
+        low >> 52,
+        low & 0xffff_ffff_ffff
+    );
+    let id: MessageId = id.parse().expect("it is an id");
+    let payload = payload(random, disk);
+    let topic = TopicName::new(topic).expect("it is a topic");
+    let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("it is a kind"));
+    message.time = Timestamp::from_millis(NOON + random.below(1_000_000) as i64);
+    if random.chance(70) {
+        message.key = Some(Key::new(format!("k{}", random.below(9))).expect("it is a key"));
+        message.sequence = random.chance(50).then(|| random.below(1000) as i64);
     }
+    if random.chance(20) {
+        let mut headers = Headers::default();
+        headers.insert("x-trace", "0".repeat(random.below(40))).expect("it is a header");
+        message.headers = headers;
+    }
+    message
+}
 
-    /// Also such as could be taken for something else: sectors that were never written, or a batch.
-    fn payload(&mut self) -> Vec<u8> {
-        match self.random.below(20) {
-            0..13 => {
-                let length = self.random.below(60);
-                self.random.bytes(length)
-            }
-            13..15 => vec![0; 300 + self.random.below(1500)],
-            15..17 => {
-                let length = 300 + self.random.below(1200);
-                self.random.bytes(length)
-            }
-            17 => {
-                let mut bytes = vec![0xee; 200 + self.random.below(900)];
-                bytes.extend(vec![0; self.random.below(900)]);
-                bytes
-            }
-            18 => self.stored_bytes(),
-            // Larger than any segment: refused, and nothing of it is stored.
-            _ => vec![7; 9000],
+/// Also such as could be taken for something else: sectors that were never written, or a batch.
+fn payload(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
+    match random.below(20) {
+        0..13 => {
+            let length = random.below(60);
+            random.bytes(length)
         }
+        13..15 => vec![0; 300 + random.below(1500)],
+        15..17 => {
+            let length = 300 + random.below(1200);
+            random.bytes(length)
+        }
+        17 => {
+            let mut bytes = vec![0xee; 200 + random.below(900)];
+            bytes.extend(vec![0; random.below(900)]);
+            bytes
+        }
+        18 => stored_bytes(random, disk),
+        // Larger than any segment: refused, and nothing of it is stored.
+        _ => vec![7; 9000],
     }
+}
 
-    /// A part of a segment as it stands on the disk.
-    fn stored_bytes(&mut self) -> Vec<u8> {
-        let tree = self.session.disk.tree();
-        let segments: Vec<_> = tree.files().into_iter().filter(|(path, _)| path.ends_with(".segment")).collect();
-        if segments.is_empty() {
-            return Vec::new();
-        }
-        let (_, node) = &segments[self.random.below(segments.len())];
-        let Ok(bytes) = tree.file(*node) else { return Vec::new() };
-        let start = self.random.below(bytes.len().max(1));
-        bytes[start..bytes.len().min(start + 1500)].to_vec()
+/// A part of a segment as it stands on the disk.
+fn stored_bytes(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
+    let tree = disk.tree();
+    let segments: Vec<_> = tree.files().into_iter().filter(|(path, _)| path.ends_with(".segment")).collect();
+    if segments.is_empty() {
+        return Vec::new();
     }
+    let (_, node) = &segments[random.below(segments.len())];
+    let Ok(bytes) = tree.file(*node) else { return Vec::new() };
+    let start = random.below(bytes.len().max(1));
+    bytes[start..bytes.len().min(start + 1500)].to_vec()
 }
