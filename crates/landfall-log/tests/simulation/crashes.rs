@@ -1,0 +1,55 @@
+//! Crashes at every moment of generated work.
+
+use crate::explore::{Effort, Explorer};
+use crate::random::{Random, seed};
+use crate::shared_failpoints;
+use crate::workload::{History, work};
+
+/// What is looked at together, by workers that each take one run after the other.
+const IMAGES: usize = 10_000;
+const WORKERS: u64 = 2;
+const STEPS: usize = 25;
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, crashed_again: 2 };
+
+/// Explores every run of one worker until it has done its share; answers with how many different images that were.
+fn explore(worker: u64) -> usize {
+    let mut images = 0;
+    for run in (worker..).step_by(WORKERS as usize) {
+        if images >= IMAGES / WORKERS as usize {
+            break;
+        }
+        let told = |verdict: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()) };
+        images += explore_run(run).unwrap_or_else(told);
+    }
+    images
+}
+
+fn explore_run(run: u64) -> Result<usize, String> {
+    let mut explorer = Explorer::new(Random::of(seed(), run));
+    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), STEPS, None))?;
+    explorer.explore(&finished.history, EFFORT)?;
+    Ok(explorer.images())
+}
+
+#[test]
+fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
+    let _shared = shared_failpoints();
+    let images: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || explore(worker))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
+    });
+    assert!(images >= IMAGES, "{images} images are fewer than {IMAGES}");
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    let _shared = shared_failpoints();
+    let outline = |history: &History| -> Vec<String> {
+        // The thread that saves the groups' progress goes by the clock, so what it does may come a moment later.
+        let entries = history.journal.iter().filter(|entry| !entry.is_below("/log/groups"));
+        entries.map(|entry| entry.outline()).collect()
+    };
+    let runtime = crate::runtime();
+    let run = || runtime.block_on(work(seed(), 60, None)).map_err(String::from).unwrap();
+    assert_eq!(outline(&run().history), outline(&run().history), "LANDFALL_SEED={}", seed());
+}

@@ -1,0 +1,61 @@
+//! Planted bugs: each must be seen by the checks, or the checks prove nothing.
+
+use crate::disk::Lie;
+use crate::explore::{Effort, Explorer};
+use crate::random::{Random, seed};
+use crate::workload::work;
+use crate::{damage, only_failpoints, runtime, shared_failpoints, visibility};
+
+/// A bug that so many runs do not show would be a bug of the checks.
+const RUNS: u64 = 30;
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, crashed_again: 0 };
+
+fn assert_caught(bug: &str, run: impl Fn(u64) -> Result<(), String>) {
+    assert!((0..RUNS).any(|number| run(number).is_err()), "LANDFALL_SEED={}: {bug} was not noticed", seed());
+}
+
+fn explore_on_a_disk_that_lies(run: u64, lie: Lie) -> Result<(), String> {
+    let mut explorer = Explorer::new(Random::of(seed(), run));
+    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), 25, Some(lie)))?;
+    explorer.explore(&finished.history, EFFORT)
+}
+
+#[test]
+fn a_folder_that_is_not_synced_is_noticed() {
+    let _shared = shared_failpoints();
+    assert_caught("a missing sync of a folder", |run| explore_on_a_disk_that_lies(run, Lie::NoFolderSync));
+}
+
+#[test]
+fn an_acknowledgement_before_the_sync_is_noticed() {
+    let _shared = shared_failpoints();
+    assert_caught("an early acknowledgement", |run| explore_on_a_disk_that_lies(run, Lie::EarlySync));
+}
+
+#[test]
+fn a_rename_in_two_steps_is_noticed() {
+    let _shared = shared_failpoints();
+    assert_caught("a rename in two steps", |run| explore_on_a_disk_that_lies(run, Lie::RenameInTwoSteps));
+}
+
+/// Runs the check with a bug in the log itself, alone, since the bug is in every log of this process.
+fn assert_caught_in_the_log(failpoint: &str, run: impl Fn(u64) -> Result<(), String>) {
+    let _alone = only_failpoints();
+    let _scenario = fail::FailScenario::setup();
+    fail::cfg(failpoint, "return").unwrap();
+    assert_caught(failpoint, run);
+}
+
+#[test]
+#[ignore = "the log does not have this failpoint yet"]
+fn a_bad_checksum_that_is_accepted_is_noticed() {
+    assert_caught_in_the_log("landfall-log::accept-bad-checksum", damage::flip_bits);
+}
+
+#[test]
+#[ignore = "the log does not have this failpoint yet"]
+fn a_message_that_is_served_before_the_sync_is_noticed() {
+    assert_caught_in_the_log("landfall-log::serve-unsynced", |run| {
+        runtime().block_on(visibility::look_before_each_sync(run)).map_err(String::from)
+    });
+}
