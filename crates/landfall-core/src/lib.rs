@@ -46,7 +46,7 @@ pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
 pub use mode::Mode;
-pub use name::{GroupName, HeaderName, Key, TablePrefix, TopicName};
+pub use name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
 pub use outbox::{
     Decision, OutboxEntry, OutboxQueue, OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId,
     Settlement, Shard,

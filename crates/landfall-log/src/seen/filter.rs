@@ -200,7 +200,7 @@ mod tests {
     fn what_was_noted_is_always_found_and_a_removed_column_is_empty() {
         let (mut filter, hashing) = (Filter::new(), RandomState::new());
         // More columns than a word has bits, in two sizes.
-        let count = |owner: usize| if owner % 3 == 0 { 1100 } else { 90 };
+        let count = |owner: usize| if owner.is_multiple_of(3) { 1100 } else { 90 };
         let add = |filter: &mut Filter<usize>, owner| filter.add(owner, hashes(&hashing, owner, count(owner)));
         let columns: Vec<_> = (0..200).map(|owner| add(&mut filter, owner)).collect();
         let is_there = |filter: &Filter<usize>, owner| holds_all(filter, owner, hashes(&hashing, owner, count(owner)));
