@@ -26,6 +26,7 @@ mod mode;
 mod name;
 mod outbox;
 mod outcome;
+mod snowflake;
 mod timestamp;
 pub mod wire;
 
@@ -52,4 +53,5 @@ pub use outbox::{
     Settlement, Shard,
 };
 pub use outcome::{Outcome, Position, Refusal};
+pub use snowflake::Snowflake;
 pub use timestamp::Timestamp;
