@@ -26,6 +26,7 @@ mod mode;
 mod name;
 mod outbox;
 mod outcome;
+mod snowflake;
 mod timestamp;
 pub mod wire;
 
@@ -46,10 +47,11 @@ pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
 pub use mode::Mode;
-pub use name::{GroupName, HeaderName, Key, TablePrefix, TopicName};
+pub use name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
 pub use outbox::{
     Decision, OutboxEntry, OutboxQueue, OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId,
     Settlement, Shard,
 };
 pub use outcome::{Outcome, Position, Refusal};
+pub use snowflake::Snowflake;
 pub use timestamp::Timestamp;

@@ -71,6 +71,11 @@ name! {
 }
 
 name! {
+    /// A producer that the log remembers over restarts: the same alphabet as a topic.
+    ProducerName, "producer", |text| plain(text, 249)
+}
+
+name! {
     /// The ordering key, usually the aggregate's id: 1 to 512 bytes of text without control characters.
     ///
     /// Messages with the same topic and key take effect in the order in which they were committed.

@@ -8,27 +8,26 @@
 //! Invariants: an id is found as long as the segment with its message is there, and no longer; the filter only saves
 //! the look into an index file that holds nothing. Memory: what the unfinished segments hold, and at most 24 bits
 //! for each id that a finished segment has room for.
-//!
-//! Ids are chosen by whoever publishes, so everything here is hashed with a secret of this process: nobody can make
-//! many ids that fall on the same words.
 
 mod filter;
+mod mix;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use landfall_core::{MessageId, Position, Result};
 
 use crate::index::IndexFile;
 use filter::{Column, Filter};
+use mix::Mix;
 
 /// The ids of one topic, over all partitions.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    hashing: RandomState,
-    /// Of the segments that are not finished.
-    recent: HashMap<MessageId, Position>,
+    mix: Mix,
+    /// Of the segments that are not finished, by the id as a number.
+    recent: HashMap<u128, Position, Mix>,
     filter: Filter<Finished>,
     /// By partition and first offset.
     columns: BTreeMap<(u32, u64), Column>,
@@ -46,9 +45,10 @@ struct Finished {
 
 impl Seen {
     pub(crate) fn new() -> Self {
+        let mix = Mix::new();
         Self {
-            hashing: RandomState::new(),
-            recent: HashMap::new(),
+            mix,
+            recent: HashMap::with_hasher(mix),
             filter: Filter::new(),
             columns: BTreeMap::new(),
             finished_ids: 0,
@@ -59,10 +59,11 @@ impl Seen {
     /// Where the message with this id stands. Mostly answered from memory; an error if an index file that has to be
     /// asked cannot be read or is damaged.
     pub(crate) fn find(&self, id: MessageId) -> Result<Option<Position>> {
-        if let Some(position) = self.recent.get(&id) {
+        let number = number(id);
+        if let Some(position) = self.recent.get(&number) {
             return Ok(Some(*position));
         }
-        for Finished { partition, index } in self.filter.candidates(self.hash(id)) {
+        for Finished { partition, index } in self.filter.candidates(self.mix.hash(number)) {
             if let Some(offset) = index.find(id)? {
                 return Ok(Some(Position { partition: *partition, offset }));
             }
@@ -72,21 +73,23 @@ impl Seen {
 
     /// The message with this id stands at `position`, in an unfinished segment.
     pub(crate) fn insert(&mut self, id: MessageId, position: Position) {
-        self.recent.insert(id, position);
+        self.recent.insert(number(id), position);
     }
 
     /// Takes back an [`insert`](Self::insert): the message was not written after all.
     pub(crate) fn remove(&mut self, id: MessageId) {
-        self.recent.remove(&id);
+        self.recent.remove(&number(id));
     }
 
     /// The segment of `index` was finished: its ids need no place in the map any more. After an error nothing has
     /// changed.
     pub(crate) fn seal(&mut self, partition: u32, base_offset: u64, index: Arc<IndexFile>) -> Result<()> {
-        for (id, offset) in self.add_column(partition, base_offset, index)? {
+        for (number, offset) in self.add_column(partition, base_offset, index)? {
             // The same id may stand somewhere else too, from before ids were looked at in this topic.
-            if self.recent.get(&id) == Some(&Position { partition, offset }) {
-                self.recent.remove(&id);
+            if let Entry::Occupied(entry) = self.recent.entry(number)
+                && *entry.get() == (Position { partition, offset })
+            {
+                entry.remove();
             }
         }
         Ok(())
@@ -112,20 +115,18 @@ impl Seen {
     /// What all of it takes in memory, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         // The map keeps a byte beside each entry.
-        let recent = self.recent.capacity() * (size_of::<(MessageId, Position)>() + 1);
+        let recent = self.recent.capacity() * (size_of::<(u128, Position)>() + 1);
         recent + self.filter.memory_bytes() + self.index_bytes
     }
 
-    /// Gives the segment a column, in place of one that it has, and returns its ids.
-    fn add_column(&mut self, partition: u32, base_offset: u64, index: Arc<IndexFile>) -> Result<Vec<(MessageId, u64)>> {
+    /// Gives the segment a column, in place of one that it has, and returns its ids with their offsets.
+    fn add_column(&mut self, partition: u32, base_offset: u64, index: Arc<IndexFile>) -> Result<Vec<(u128, u64)>> {
         let mut ids = Vec::with_capacity(index.id_count() as usize);
-        index.for_each_id(|id, offset| ids.push((id, offset)))?;
+        index.for_each_id(|id, offset| ids.push((number(id), offset)))?;
         self.finished_ids += ids.len();
         self.index_bytes += index.memory_bytes();
-        let column = self.filter.add(Finished { partition, index }, ids.len());
-        for (id, _) in &ids {
-            self.filter.insert(column, self.hash(*id));
-        }
+        let hashes = ids.iter().map(|(number, _)| self.mix.hash(*number));
+        let column = self.filter.add(Finished { partition, index }, hashes);
         if let Some(replaced) = self.columns.insert((partition, base_offset), column) {
             self.release(replaced);
         }
@@ -138,10 +139,10 @@ impl Seen {
             self.index_bytes -= index.memory_bytes();
         }
     }
+}
 
-    fn hash(&self, id: MessageId) -> u64 {
-        self.hashing.hash_one(u128::from_be_bytes(*id.as_bytes()))
-    }
+fn number(id: MessageId) -> u128 {
+    u128::from_be_bytes(*id.as_bytes())
 }
 
 #[cfg(test)]
