@@ -51,5 +51,9 @@ fn the_same_seed_does_the_same() {
     };
     let runtime = crate::runtime();
     let run = || runtime.block_on(work(seed(), 60, None)).map_err(String::from).unwrap();
-    assert_eq!(outline(&run().history), outline(&run().history), "LANDFALL_SEED={}", seed());
+    let (first, second) = (outline(&run().history), outline(&run().history));
+    for (at, (first, second)) in first.iter().zip(&second).enumerate() {
+        assert_eq!(first, second, "LANDFALL_SEED={}: entry {at}", seed());
+    }
+    assert_eq!(first.len(), second.len(), "LANDFALL_SEED={}", seed());
 }

@@ -1,5 +1,7 @@
 //! What readers see while the disk is still busy.
 
+use std::time::Duration;
+
 use landfall_core::Publisher;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -12,6 +14,8 @@ use crate::workload::{any_messages, options};
 use crate::{runtime, shared_failpoints};
 
 const CALLS: usize = 40;
+/// Reading what is durable does not wait for a disk that is busy with something else.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Publishes, and looks at the log whenever the disk is about to sync: nothing of the call may be seen yet.
 pub(crate) async fn look_before_each_sync(run: u64) -> Result<(), Verdict> {
@@ -28,7 +32,9 @@ pub(crate) async fn look_before_each_sync(run: u64) -> Result<(), Verdict> {
             tokio::select! {
                 outcomes = &mut publishing => break outcomes,
                 Some(go_on) = asked.recv() => {
-                    session.reference.compare(&session.content().await?)?;
+                    let content = tokio::time::timeout(PATIENCE, session.content()).await;
+                    let content = content.map_err(|_| "readers wait until the disk has synced".to_owned())??;
+                    session.reference.compare(&content)?;
                     // Nobody waits any more if this fails.
                     let _ = go_on.send(());
                 }
