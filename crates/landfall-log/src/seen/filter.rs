@@ -98,8 +98,8 @@ impl<T> Grid<T> {
             self.owners.len() - WORD_BITS
         });
         self.owners[column] = Some(owner);
-        // The bits are collected first and then set in the order of the rows: that is several times faster than
-        // going through all of the memory once for each id.
+        // The bits are collected first, in what fits into the cache, and then set in the order of the rows: the large
+        // memory is passed once instead of being visited at random for each id.
         let mut marked = vec![0_u64; self.rows.div_ceil(WORD_BITS)];
         for hash in hashes {
             rows_of(hash, self.rows).into_iter().for_each(|row| marked[row / WORD_BITS] |= 1 << (row % WORD_BITS));
