@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use landfall_core::ErrorKind;
 use proptest::prelude::*;
@@ -208,52 +209,50 @@ fn a_damaged_index_is_an_error_and_changes_nothing() {
 }
 
 /// `cargo test -p landfall-log --release --lib -- --ignored --nocapture ten_million`
+///
+/// Rounds are short and the median counts: what is asked is what it costs, and not what else the machine does.
 #[test]
 #[ignore = "a measurement, for a release build"]
 fn ten_million_live_ids_are_looked_up_within_the_budget() {
     const SEGMENT: u64 = 65_536;
     const SEGMENTS: u64 = 153;
-    const MEASURED: u64 = 10;
+    const ROUND: usize = 512;
     let directory = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(crate::disk::SystemDisk);
-    let (mut seen, mut spent) = (Seen::new(), [0; 3]);
-    for segment in 0..SEGMENTS + MEASURED {
-        if segment == SEGMENTS {
-            spent = [0; 3];
-        }
+    let (mut seen, mut taking, mut indexing, mut sealing) = (Seen::new(), Vec::new(), Vec::new(), Vec::new());
+    for segment in 0..SEGMENTS + 20 {
         let base_offset = segment * SEGMENT;
         let ids: Vec<_> = (0..SEGMENT).map(|_| MessageId::new()).collect();
-        let began = running_ns();
-        for (offset, id) in (base_offset..).zip(&ids) {
-            assert_eq!(seen.find(*id).unwrap(), None);
-            seen.insert(*id, Position { partition: 0, offset });
+        for (round, ids) in ids.chunks(ROUND).enumerate() {
+            let began = Instant::now();
+            for (offset, id) in (base_offset + (round * ROUND) as u64..).zip(ids) {
+                assert_eq!(seen.find(*id).unwrap(), None);
+                seen.insert(*id, Position { partition: 0, offset });
+            }
+            taking.push(began.elapsed().as_nanos() as u64 / ROUND as u64);
         }
-        let taken = running_ns();
+        let began = Instant::now();
         let mut builder = Builder::new(base_offset);
         (base_offset..).zip(&ids).for_each(|(offset, id)| builder.add_id(*id, offset));
         let described = Described { salt: 1, partition: 0, end_offset: base_offset + SEGMENT, segment_bytes: 64 };
         let index = Arc::new(builder.finish(&disk, directory.path(), described, &[]).unwrap());
-        let indexed = running_ns();
+        indexing.push(began.elapsed().as_nanos() as u64 / SEGMENT);
+        let began = Instant::now();
         seen.seal(0, base_offset, index).unwrap();
-        spent[0] += taken - began;
-        spent[1] += indexed - taken;
-        spent[2] += running_ns() - indexed;
+        sealing.push(began.elapsed().as_nanos() as u64 / SEGMENT);
     }
-    let [taking, indexing, sealing] = spent.map(|ns| ns / (MEASURED * SEGMENT));
+    // Only with all ten million.
+    let [taking, indexing, sealing] = [taking, indexing, sealing].map(|rounds| {
+        let mut last = rounds[rounds.len() - rounds.len() / 10..].to_vec();
+        last.sort_unstable();
+        last[last.len() / 2]
+    });
     let strangers = 1_000_000;
     let candidates = |id| seen.filter.candidates(seen.mix.hash(number(id))).count();
     let wrong: usize = (0..strangers).map(|_| candidates(MessageId::new())).sum();
     let (ids, mib, wrong) = (seen.len(), seen.memory_bytes() >> 20, wrong as f64 / f64::from(strangers) * 100.0);
-    println!(
-        "{ids} ids in {mib} MiB; for one id: {taking} ns to look up and insert, {indexing} ns for the index file,"
-    );
-    println!("{sealing} ns to move it to the filter; {wrong} % of all strangers are looked for in an index file");
+    println!("{ids} ids in {mib} MiB; {wrong} % of all strangers are looked for in an index file");
+    println!("one id: {taking} ns to look up and insert, {indexing} ns for the index file, {sealing} ns to seal");
     assert!(taking <= 400);
     assert!(wrong < 1.0);
-}
-
-/// How long this thread has been running; what others do on the machine does not count.
-fn running_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    text.split(' ').next().unwrap().parse().unwrap()
 }
