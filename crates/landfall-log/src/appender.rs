@@ -102,7 +102,7 @@ impl Appender {
             Some(extent) => Some(OpenSegment::open(&partition, extent)?),
             None => None,
         };
-        let producers = Producers::from_snapshot(partition.recovered_producers());
+        let producers = recovered_producers(&partition);
         let next_offset = partition.next_offset();
         Ok(Self {
             partition,
@@ -184,6 +184,11 @@ impl Appender {
         }
         drop(unfinished);
         self.buffers.give_back(pending.buffer);
+        fail::fail_point!("landfall-log::serve-unsynced", |_| {
+            self.synced_before = self.next_offset;
+            self.publish();
+            Ok(())
+        });
         Ok(())
     }
 
@@ -264,7 +269,10 @@ impl Appender {
         };
         let (disk, directory) = (self.partition.shared_disk(), self.partition.directory());
         let producers = self.producers.snapshot();
-        let index = self.partition.unfinished().finish(disk, directory, described, &producers)?;
+        // Taken out, so that no reader waits for the disk.
+        let mut builder = std::mem::replace(&mut *self.partition.unfinished(), Builder::new(self.next_offset));
+        let index = builder.finish(disk, directory, described, &producers);
+        let index = index.inspect_err(|_| *self.partition.unfinished() = builder)?;
         let finished = segment.described(Some(Arc::new(index)));
         self.begin_segment(Some(finished.extent))?;
         self.finished.push(finished);
@@ -274,7 +282,6 @@ impl Appender {
     fn begin_segment(&mut self, previous: Option<Extent>) -> Result<()> {
         let header = SegmentHeader::new(self.partition.partition(), self.next_offset, previous);
         self.segment = Some(OpenSegment::create(&self.partition, &header)?);
-        *self.partition.unfinished() = Builder::new(self.next_offset);
         Ok(())
     }
 
@@ -294,6 +301,11 @@ impl Appender {
             None => Ok(()),
         }
     }
+}
+
+fn recovered_producers(partition: &Partition) -> Producers {
+    fail::fail_point!("landfall-log::forget-sequences", |_| Producers::default());
+    Producers::from_snapshot(partition.recovered_producers())
 }
 
 impl OpenSegment {

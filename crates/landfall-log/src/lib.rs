@@ -14,6 +14,7 @@
 //!
 //! ```text
 //! format                              the version of everything below
+//! producers.json                      who the idempotent producers are
 //! lock                                held, and naming its process, while a Log is open
 //! topics/<topic>/topic.json           how many partitions, and the topic's settings
 //! topics/<topic>/<partition>/<first offset>.segment
@@ -57,6 +58,7 @@ mod member;
 mod members;
 mod options;
 mod partition;
+mod producer;
 mod producers;
 mod publish;
 mod read_only;
@@ -80,6 +82,7 @@ pub use admin::Growth;
 pub use describe::{PartitionDescription, TopicDescription};
 pub use lag::{GroupDescription, PartitionLag};
 pub use log::Log;
-pub use options::{Acknowledge, Flush, Options};
+pub use options::{Acknowledge, Flush, Gaps, Options};
+pub use producer::Producer;
 pub use read_only::ReadOnlyLog;
 pub use settings::TopicSettings;

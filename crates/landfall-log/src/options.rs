@@ -20,6 +20,8 @@ pub struct Options {
     pub acknowledge: Acknowledge,
     /// When what was written is synced.
     pub flush: Flush,
+    /// What happens to messages of an idempotent producer that come before the ones before them.
+    pub gaps: Gaps,
     /// Settings of a topic that comes into being with its first message.
     pub topic: TopicSettings,
     /// Unacknowledged deliveries a subscriber may have at a time.
@@ -53,6 +55,22 @@ pub enum Flush {
     Every(Duration),
 }
 
+/// What happens to messages of an idempotent producer that come before the ones before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gaps {
+    /// They are refused, and may be sent again.
+    Refuse,
+    /// They wait until the gap closes: of each producer and partition so many batches and bytes, for so long. What is
+    /// beyond that is refused, and may be sent again.
+    Hold { batches: usize, bytes: usize, time: Duration },
+}
+
+impl Default for Gaps {
+    fn default() -> Self {
+        Gaps::Hold { batches: 64, bytes: 4 * 1024 * 1024, time: Duration::from_secs(5) }
+    }
+}
+
 impl Flush {
     /// How long a message may wait for its sync.
     pub(crate) fn patience(self) -> Duration {
@@ -83,6 +101,7 @@ impl Default for Options {
             preallocate_bytes: 1024 * 1024,
             acknowledge: Acknowledge::default(),
             flush: Flush::default(),
+            gaps: Gaps::default(),
             topic: TopicSettings::default(),
             max_in_flight: 1024,
             session_timeout: Duration::from_secs(60),

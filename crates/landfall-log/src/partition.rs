@@ -22,7 +22,8 @@ pub(crate) struct Partition {
     number: u32,
     directory: PathBuf,
     segments: RwLock<Vec<Segment>>,
-    /// The index of the last segment, which is ahead of the readers: it knows what is being written.
+    /// The index of the last segment, which is ahead of the readers: it knows what is being written, and may be that
+    /// of a segment that they do not see yet.
     unfinished: Mutex<Builder>,
     /// How far producers had come when it was opened.
     producers: Vec<ProducerState>,
@@ -188,10 +189,16 @@ impl Extents for Partition {
 
     fn near_time(&self, time: i64) -> u64 {
         let place = |segment: &Segment| match &segment.index {
-            Some(index) => index.position_at_time(time),
-            None => self.unfinished().position_at_time(time),
+            Some(index) => index.position_at_time(time).map(|place| place.offset),
+            None => {
+                let unfinished = self.unfinished();
+                if unfinished.base_offset() != segment.extent.base_offset {
+                    return Some(segment.extent.base_offset);
+                }
+                unfinished.position_at_time(time).map(|place| place.offset)
+            }
         };
-        self.segments().iter().find_map(place).map_or_else(|| self.next_offset(), |place| place.offset)
+        self.segments().iter().find_map(place).unwrap_or_else(|| self.next_offset())
     }
 
     fn end(&self) -> Option<u64> {

@@ -76,14 +76,9 @@ impl<'a> Plan<'a> {
 
     /// One outcome per message of the batch, in its order.
     pub(crate) fn outcomes(self, answer: &Answer) -> Vec<Outcome> {
-        let outcome = |place| match (place, answer) {
-            (Place::Nowhere(outcome), _) => outcome,
-            (Place::Record { part, index, partition }, Answer::Placed(placed)) => match placed.get(part) {
-                Some(placed) => placed.outcome(index, partition),
-                None => Outcome::Unknown("the log's writer did not answer for this message".into()),
-            },
-            (Place::Record { .. }, Answer::Refused(why)) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why.clone()),
-            (Place::Record { .. }, Answer::Unknown(why)) => Outcome::Unknown(why.clone()),
+        let outcome = |place| match place {
+            Place::Nowhere(outcome) => outcome,
+            Place::Record { part, index, partition } => answer.outcome(part, index, partition),
         };
         self.places.into_iter().map(outcome).collect()
     }
@@ -124,9 +119,23 @@ impl<'a> Plan<'a> {
     }
 }
 
+impl Answer {
+    /// What became of record number `index` of part number `part`, which was for `partition`.
+    pub(crate) fn outcome(&self, part: usize, index: u32, partition: u32) -> Outcome {
+        match self {
+            Answer::Placed(placed) => match placed.get(part) {
+                Some(placed) => placed.outcome(index, partition),
+                None => Outcome::Unknown("the log's writer did not answer for this message".into()),
+            },
+            Answer::Refused(why) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why.clone()),
+            Answer::Unknown(why) => Outcome::Unknown(why.clone()),
+        }
+    }
+}
+
 impl Placed {
     /// What became of record number `index` of a part for `partition`.
-    pub(crate) fn outcome(&self, index: u32, partition: u32) -> Outcome {
+    fn outcome(&self, index: u32, partition: u32) -> Outcome {
         match self {
             Placed::From(base) => Outcome::Accepted(Position { partition, offset: base + u64::from(index) }),
             Placed::Each(positions) => match positions.get(index as usize) {
@@ -134,6 +143,10 @@ impl Placed {
                 None => Outcome::Unknown("the log's writer did not answer for this message".into()),
             },
             Placed::Refused(refusal) => Outcome::Refused(refusal.clone()),
+            Placed::Early(expected) => Outcome::retry_later(
+                ErrorCode::SEQUENCE_GAP,
+                format!("the message with sequence {expected} comes first and has not arrived"),
+            ),
         }
     }
 }

@@ -71,6 +71,12 @@ pub(crate) fn encode(message: &Message, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&message.payload);
 }
 
+/// The first of `records`, which stand one after the other, and the rest.
+pub(crate) fn split_first(records: &[u8]) -> (&[u8], &[u8]) {
+    let length = records.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    records.split_at((LENGTH_BYTES + length).min(records.len()))
+}
+
 /// Appends what compaction leaves of a record with this id.
 pub(crate) fn encode_removed(id: MessageId, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&((1 + ID_BYTES) as u32).to_le_bytes());

@@ -27,7 +27,7 @@ use landfall_core::Result;
 use tracing::warn;
 
 use crate::batch::{Batch, BatchHeader, Sequenced};
-use crate::disk::{Access, Disk};
+use crate::disk::{self, Access, Disk};
 use crate::durable::{self, UNFINISHED, damaged, failed};
 use crate::index::{self, Builder, Described, Expected, IndexFile, ProducerRange};
 use crate::partition::{Recovered, Segment};
@@ -60,7 +60,13 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
     }
     let mut reader = SegmentReader::open(&**disk, directory, partition, last)?;
     let mut unfinished = Builder::new(last);
-    let bytes = recover_last(&**disk, &mut reader, |batch| add(batch, &mut unfinished, &mut producers))?;
+    let mut doubtful = Doubtful::default();
+    let bytes = recover_last(&**disk, &mut reader, |batch| {
+        doubtful.add(batch);
+        add(batch, &mut unfinished, &mut producers);
+    })?;
+    doubtful.make_durable(&**disk, reader.path(), bytes)?;
+    durable::sync_directory(&**disk, directory)?;
     let created = reader.header().created;
     segments.push(Segment { extent: Extent { base_offset: last, bytes }, created, index: None });
     let next_offset = reader.next_offset();
@@ -164,6 +170,36 @@ pub(crate) fn range_of(header: &BatchHeader, sequenced: Sequenced) -> ProducerRa
         first_sequence: sequenced.first,
         first_offset: header.base_offset,
         count: header.count,
+    }
+}
+
+/// The last batches of a partition, of which no later one says that they were synced.
+///
+/// They can be read, and that proves nothing: a process that was killed had no time to sync them, and after a sync that
+/// failed the system may hold bytes for good that never reached the disk. Nobody may see them before they have.
+#[derive(Debug, Default)]
+struct Doubtful {
+    /// The first offset of each and where it stands, in order.
+    batches: Vec<(u64, u64)>,
+}
+
+impl Doubtful {
+    fn add(&mut self, batch: &Batch) {
+        self.batches.retain(|(offset, _)| *offset >= batch.header.synced_before);
+        self.batches.push((batch.header.base_offset, batch.position));
+    }
+
+    /// Writes them again, so that the system knows that it has to, and syncs the file.
+    fn make_durable(&self, disk: &dyn Disk, path: &Path, end: u64) -> Result<()> {
+        let write_again = || -> io::Result<()> {
+            let file = disk.open(path, Access::Write)?;
+            if let Some((_, position)) = self.batches.first() {
+                let bytes = disk::read(&*file, *position, end.saturating_sub(*position) as usize)?;
+                file.write_at(&bytes, *position)?;
+            }
+            file.sync()
+        };
+        write_again().map_err(failed("sync", path))
     }
 }
 

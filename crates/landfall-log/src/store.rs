@@ -1,17 +1,22 @@
-//! What the writer's thread owns: the end of every partition, and what it must know to take a message once.
+//! What the writer's thread owns: the end of every partition, and what it must know to store a message once.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use landfall_core::{Error, ErrorCode, Position, Refusal, Result};
+use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal, Result, TopicName};
 
 use crate::appender::{Appender, Part};
+use crate::batch::{self, Sequenced};
 use crate::buffers::Buffers;
+use crate::cursor::Extents;
 use crate::durable::is_full;
 use crate::options::Options;
 use crate::partition::Partition;
-use crate::topic::Topic;
+use crate::producers::{Epoch, ProducerId, Registry, Verdict};
+use crate::record;
+use crate::seen::Seen;
+use crate::topic::{Topic, Topics};
 
 /// What became of one part.
 #[derive(Debug, Clone)]
@@ -22,31 +27,184 @@ pub(crate) enum Placed {
     Each(Vec<Position>),
     /// Nothing was written.
     Refused(Refusal),
+    /// Nothing was written: something before it has not come. The sequence that should be next.
+    Early(u64),
 }
 
 #[derive(Debug)]
 pub(crate) struct Store {
     options: Options,
     buffers: Arc<Buffers>,
-    /// By the partition's id; opened when a partition is first written to.
-    appenders: HashMap<u64, Appender>,
+    topics: Arc<Topics>,
+    registry: Registry,
+    /// By the partition's id, so that they are always written in the same order; opened when first needed.
+    appenders: BTreeMap<u64, Appender>,
+    /// The ids of every topic that does not store a message twice.
+    seen: HashMap<TopicName, Seen>,
     /// The appenders with something that is not synced and shown to readers yet.
-    touched: HashSet<u64>,
+    touched: BTreeSet<u64>,
     /// Partitions that had no room in this group: nothing may overtake what was refused.
     full: HashMap<u64, Refusal>,
 }
 
 impl Store {
-    pub(crate) fn new(options: Options, buffers: Arc<Buffers>) -> Self {
-        Self { options, buffers, appenders: HashMap::new(), touched: HashSet::new(), full: HashMap::new() }
+    pub(crate) fn open(
+        options: Options,
+        buffers: Arc<Buffers>,
+        topics: Arc<Topics>,
+        registry: Registry,
+    ) -> Result<Self> {
+        let mut store = Self {
+            options,
+            buffers,
+            topics,
+            registry,
+            appenders: BTreeMap::new(),
+            seen: HashMap::new(),
+            touched: BTreeSet::new(),
+            full: HashMap::new(),
+        };
+        for topic in store.topics.all() {
+            if topic.settings().deduplicate {
+                store.seen.insert(topic.name(), seen_in(&topic)?);
+            }
+        }
+        Ok(store)
     }
 
     /// Gives the records of `part` their places. They are written with [`Self::write`]. An error ends the log.
     pub(crate) fn take(&mut self, part: &mut Part) -> Result<Placed> {
-        let id = part.partition.id();
-        if let Some(refusal) = self.full.get(&id) {
+        if let Some(refusal) = self.full.get(&part.partition.id()) {
             return Ok(Placed::Refused(refusal.clone()));
         }
+        match part.sequenced {
+            Some(sequenced) => self.take_next(part, sequenced),
+            None if part.deduplicate => self.take_unseen(part),
+            None => self.push(part),
+        }
+    }
+
+    /// Takes what the topic does not hold yet.
+    fn take_unseen(&mut self, part: &mut Part) -> Result<Placed> {
+        let (partition, mut offset) = (part.partition.partition(), self.appender(&part.partition)?.next_offset());
+        let seen = self.seen(part.partition.topic())?;
+        let mut positions = Vec::new();
+        let mut is_known = Vec::new();
+        for (index, &id) in part.ids.iter().enumerate() {
+            let found = seen.find(id)?;
+            if found.is_some() && positions.is_empty() {
+                // The first that is known: only now is it worth a list.
+                is_known = vec![false; part.ids.len()];
+                positions =
+                    (0..index as u64).map(|n| Position { partition, offset: offset - index as u64 + n }).collect();
+            }
+            let position = found.unwrap_or(Position { partition, offset });
+            if found.is_none() {
+                seen.insert(id, position);
+                offset += 1;
+            }
+            if !is_known.is_empty() {
+                is_known[index] = found.is_some();
+                positions.push(position);
+            }
+        }
+        if is_known.is_empty() {
+            return self.push(part).inspect(|placed| self.unsee_if_refused(part, &part.ids, placed));
+        }
+        let mut known = is_known.iter();
+        remove_records(part, |_| known.next().is_some_and(|is_known| *is_known));
+        if part.ids.is_empty() {
+            return Ok(Placed::Each(positions));
+        }
+        match self.push(part)? {
+            Placed::From(_) => Ok(Placed::Each(positions)),
+            refused => {
+                self.unsee_if_refused(part, &part.ids, &refused);
+                Ok(refused)
+            }
+        }
+    }
+
+    /// Takes back that the messages of `part` are known, if they were not stored after all.
+    fn unsee_if_refused(&mut self, part: &Part, ids: &[MessageId], placed: &Placed) {
+        if let (Placed::Refused(_), Some(seen)) = (placed, self.seen.get_mut(part.partition.topic())) {
+            ids.iter().for_each(|id| seen.remove(*id));
+        }
+    }
+
+    /// Takes what comes next of an idempotent producer.
+    fn take_next(&mut self, part: &mut Part, sequenced: Sequenced) -> Result<Placed> {
+        let Sequenced { producer, epoch, first } = sequenced;
+        if self.registry.epoch(producer) != Some(epoch) {
+            return Ok(Placed::Refused(fenced()));
+        }
+        let verdict = self.appender(&part.partition)?.producers().check(producer, epoch, first, part.ids.len() as u64);
+        match verdict {
+            Verdict::Fenced { .. } => Ok(Placed::Refused(fenced())),
+            Verdict::Gap { expected } => Ok(Placed::Early(expected)),
+            Verdict::Repeat => Ok(Placed::Each(self.first_positions(part, sequenced, part.ids.len() as u64)?)),
+            Verdict::Next => {
+                let placed = self.push(part)?;
+                self.see(part, &placed)?;
+                Ok(placed)
+            }
+            Verdict::Partly { repeated } => {
+                let mut positions = self.first_positions(part, sequenced, repeated)?;
+                let mut index = 0;
+                remove_records(part, |_| {
+                    index += 1;
+                    index <= repeated
+                });
+                part.sequenced = Some(Sequenced { first: first + repeated, ..sequenced });
+                let placed = self.push(part)?;
+                self.see(part, &placed)?;
+                let Placed::From(base) = placed else { return Ok(placed) };
+                let partition = part.partition.partition();
+                positions.extend((base..).take(part.ids.len()).map(|offset| Position { partition, offset }));
+                Ok(Placed::Each(positions))
+            }
+        }
+    }
+
+    /// What an idempotent producer stored is known by its ids, too.
+    fn see(&mut self, part: &Part, placed: &Placed) -> Result<()> {
+        if let (Placed::From(base), true) = (placed, part.deduplicate) {
+            let partition = part.partition.partition();
+            let seen = self.seen(part.partition.topic())?;
+            for (offset, id) in (*base..).zip(&part.ids) {
+                seen.insert(*id, Position { partition, offset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the first `count` records of `part` were stored when they came for the first time.
+    fn first_positions(&mut self, part: &Part, sequenced: Sequenced, count: u64) -> Result<Vec<Position>> {
+        // What is pending is not in the index yet.
+        self.appender(&part.partition)?.write()?;
+        let partition = &part.partition;
+        let offset_of = |sequence| -> Result<u64> {
+            if let Some(offset) = partition.unfinished().first_position(sequenced.producer, sequence) {
+                return Ok(offset);
+            }
+            let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
+            for segment in finished.iter().rev().chain(partition.segments().iter().rev()) {
+                if let Some(index) = &segment.index
+                    && let Some(offset) = index.first_position(sequenced.producer, sequence)?
+                {
+                    return Ok(offset);
+                }
+            }
+            // It was stored, and retention has removed it since.
+            Ok(partition.start_offset())
+        };
+        let sequences = sequenced.first..sequenced.first.saturating_add(count);
+        let position = |offset| Position { partition: partition.partition(), offset };
+        sequences.map(|sequence| offset_of(sequence).map(position)).collect()
+    }
+
+    fn push(&mut self, part: &mut Part) -> Result<Placed> {
+        let id = part.partition.id();
         match self.appender(&part.partition)?.push(part) {
             Ok(base_offset) => {
                 self.touched.insert(id);
@@ -70,9 +228,18 @@ impl Store {
     /// Makes durable what was written, and lets readers see it.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.touched().try_for_each(Appender::sync)?;
-        // Only now, so that after an error nothing of it is seen.
-        self.touched().for_each(Appender::publish);
-        self.touched.clear();
+        for id in std::mem::take(&mut self.touched) {
+            let Some(appender) = self.appenders.get_mut(&id) else { continue };
+            if let Some(seen) = self.seen.get_mut(appender.partition().topic()) {
+                for segment in appender.finished() {
+                    if let Some(index) = &segment.index {
+                        seen.seal(appender.partition().partition(), index.base_offset(), Arc::clone(index))?;
+                    }
+                }
+            }
+            // Only now, so that after an error nothing of it is seen.
+            appender.publish();
+        }
         Ok(())
     }
 
@@ -86,11 +253,30 @@ impl Store {
         for partition in topic.partitions().iter() {
             self.appenders.remove(&partition.id());
         }
+        self.seen.remove(&topic.name());
+    }
+
+    /// A new epoch for the producer called `name`: whoever came with an older one can write nothing more.
+    pub(crate) fn register(&mut self, name: &ProducerName) -> Result<(ProducerId, Epoch)> {
+        self.registry.register(name)
+    }
+
+    /// The sequence that the next message of `producer` in `partition` must have.
+    pub(crate) fn next_sequence(&mut self, partition: &Arc<Partition>, producer: ProducerId) -> Result<u64> {
+        Ok(self.appender(partition)?.producers().next_sequence(producer))
     }
 
     fn touched(&mut self) -> impl Iterator<Item = &mut Appender> {
         let touched = &self.touched;
         self.appenders.iter_mut().filter(|(id, _)| touched.contains(id)).map(|(_, appender)| appender)
+    }
+
+    fn seen(&mut self, topic: &TopicName) -> Result<&mut Seen> {
+        if !self.seen.contains_key(topic) {
+            let seen = self.topics.get(topic).map_or_else(|| Ok(Seen::new()), |topic| seen_in(&topic))?;
+            self.seen.insert(topic.clone(), seen);
+        }
+        Ok(self.seen.entry(topic.clone()).or_default())
     }
 
     fn appender(&mut self, partition: &Arc<Partition>) -> Result<&mut Appender> {
@@ -104,7 +290,43 @@ impl Store {
     }
 }
 
+/// The ids of everything that `topic` holds.
+fn seen_in(topic: &Topic) -> Result<Seen> {
+    let mut seen = Seen::new();
+    fail::fail_point!("landfall-log::forget-ids", |_| Ok(Seen::new()));
+    for partition in topic.partitions().iter() {
+        let number = partition.partition();
+        for index in partition.segments().iter().filter_map(|segment| segment.index.as_ref()) {
+            seen.add_sealed(number, index.base_offset(), Arc::clone(index))?;
+        }
+        let insert = |id, offset| seen.insert(id, Position { partition: number, offset });
+        partition.unfinished().for_each_id(insert);
+    }
+    Ok(seen)
+}
+
+/// Takes those records out of `part` for whose ids `is_unwanted` holds; it is asked once for each, in order.
+fn remove_records(part: &mut Part, mut is_unwanted: impl FnMut(&MessageId) -> bool) {
+    let mut kept = vec![0; batch::HEADER_BYTES];
+    let mut rest = part.records();
+    let mut ids = Vec::new();
+    for id in &part.ids {
+        let (record, others) = record::split_first(rest);
+        rest = others;
+        if !is_unwanted(id) {
+            kept.extend_from_slice(record);
+            ids.push(*id);
+        }
+    }
+    (part.buffer, part.ids) = (kept, ids);
+}
+
 fn no_room(error: &Error) -> Refusal {
     let reason = format!("there is no room for the message: {error}");
     Refusal { code: ErrorCode::STORAGE_FULL, reason, retriable: true }
+}
+
+fn fenced() -> Refusal {
+    let reason = "a newer instance of this producer has taken over; this one can write nothing more".into();
+    Refusal { code: ErrorCode::FENCED, reason, retriable: false }
 }

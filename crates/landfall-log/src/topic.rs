@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::durable::{self, damaged};
 use crate::partition::{Location, Partition, Recovered};
 use crate::recovery::recover;
+use crate::settings::TopicSettings;
 use crate::topic_file::{self, TopicFile};
 
 /// The topics under `folder`, by name. What is called like no topic is none; what holds no `topic.json` neither.
@@ -88,6 +89,14 @@ impl Topic {
         let state = self.state();
         let (partitions, deduplicates) = (Arc::clone(&state.partitions), state.file.settings.deduplicate);
         Layout { topic: Arc::clone(self), partitions, deduplicates }
+    }
+
+    pub(crate) fn name(&self) -> TopicName {
+        self.state().file.topic.clone()
+    }
+
+    pub(crate) fn settings(&self) -> TopicSettings {
+        self.state().file.settings
     }
 
     /// What `topic.json` holds.

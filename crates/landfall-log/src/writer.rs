@@ -10,6 +10,7 @@
 //! there. Publishers of the failed group are told `Unknown`, all later ones are refused. A full disk is no such
 //! failure: it shows before anything is written, the messages are refused, and the next ones may find room.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use crate::admin;
 use crate::appender::Part;
 use crate::durable::is_full;
 use crate::lock::FolderLock;
-use crate::options::{Acknowledge, Flush, Options};
+use crate::options::{Acknowledge, Flush, Gaps, Options};
+use crate::producers::{Held, Limits, Ticket};
 use crate::store::{Placed, Store};
 use crate::topic::{Topic, Topics};
 
@@ -43,13 +45,20 @@ enum Command {
 
 type Change = Box<dyn FnOnce(&mut Work) + Send>;
 
+#[derive(Debug)]
 struct Append {
     parts: Vec<Part>,
+    /// How many messages it has.
+    messages: u64,
     placed: Vec<Placed>,
     reply: oneshot::Sender<Answer>,
 }
 
 impl Append {
+    fn is_early(&self) -> bool {
+        self.placed.iter().any(|placed| matches!(placed, Placed::Early(_)))
+    }
+
     // A reply that nobody waits for any more is no error, here and below.
     fn answer_placed(self) {
         let _ = self.reply.send(Answer::Placed(self.placed));
@@ -91,6 +100,8 @@ impl Writer {
         let failure = Arc::new(OnceLock::new());
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let work = Work {
+            held: HashMap::new(),
+            patience: VecDeque::new(),
             topics,
             options,
             store,
@@ -113,7 +124,7 @@ impl Writer {
 
     pub(crate) async fn append(&self, parts: Vec<Part>) -> Answer {
         let (reply, answer) = oneshot::channel();
-        if self.send(Command::Append(Append { parts, placed: Vec::new(), reply })).await.is_err() {
+        if self.send(Command::Append(Append { parts, messages: 0, placed: Vec::new(), reply })).await.is_err() {
             return Answer::Refused(CLOSED.into());
         }
         answer.await.unwrap_or_else(|_| Answer::Unknown("the log's writer ended before it answered".into()))
@@ -176,6 +187,10 @@ impl Drop for Writer {
 }
 
 struct Work {
+    /// What waits for messages of the same producer, by the partition's id.
+    held: HashMap<u64, Held<Append>>,
+    /// When what is held is given up, in order.
+    patience: VecDeque<(Instant, u64, Ticket)>,
     topics: Arc<Topics>,
     options: Options,
     store: Store,
@@ -205,11 +220,19 @@ impl Work {
                         break;
                     }
                 }
-                Next::Time => self.flush(),
+                Next::Time => {
+                    self.give_up(Instant::now());
+                    if self.is_flush_due() {
+                        self.flush();
+                    }
+                }
                 Next::End => break,
             }
         }
         self.flush();
+        for append in self.held.values_mut().flat_map(Held::drain) {
+            append.answer_placed();
+        }
         if self.failure.get().is_none()
             && let Err(error) = self.store.close()
         {
@@ -226,12 +249,11 @@ impl Work {
 
     /// Waits for something to do.
     fn next(&self, commands: &mut mpsc::Receiver<Command>) -> Next {
-        let received = match self.unsynced.since {
+        let flush = self.unsynced.since.map(|since| since + self.options.flush.patience());
+        let patience = self.patience.front().map(|(deadline, ..)| *deadline);
+        let received = match flush.into_iter().chain(patience).min() {
             None => Ok(commands.blocking_recv()),
-            Some(since) => {
-                let deadline = since + self.options.flush.patience();
-                self.clock.block_on(async { tokio::time::timeout_at(deadline, commands.recv()).await })
-            }
+            Some(deadline) => self.clock.block_on(async { tokio::time::timeout_at(deadline, commands.recv()).await }),
         };
         match received {
             Ok(Some(command)) => Next::Commands(command),
@@ -248,7 +270,7 @@ impl Work {
             match command {
                 Command::Append(append) => {
                     bytes += append.parts.iter().map(|part| part.records().len()).sum::<usize>();
-                    group.extend(self.take(append));
+                    self.take(append, &mut group);
                 }
                 Command::Create(name, reply) => drop(reply.send(self.create(&name))),
                 Command::Change(change) => {
@@ -304,27 +326,72 @@ impl Work {
             self.failure.set(format!("the log takes no messages until it is reopened, because of a failure: {error}"));
     }
 
-    /// Gives the records of `append` their places; `None` if it was answered.
-    fn take(&mut self, mut append: Append) -> Option<Append> {
-        if let Some(failure) = self.failure.get() {
-            let _ = append.reply.send(Answer::Refused(failure.clone()));
-            return None;
-        }
-        if append.parts.iter().any(|part| part.partition.is_deleted()) {
-            let _ = append.reply.send(Answer::Refused("a topic of the batch was deleted a moment ago".into()));
-            return None;
-        }
-        for part in &mut append.parts {
-            match self.store.take(part) {
-                Ok(placed) => append.placed.push(placed),
+    /// Gives the records of `append` their places, and those that waited for it. What was not answered and does not have
+    /// to wait goes to `group`.
+    fn take(&mut self, append: Append, group: &mut Vec<Append>) {
+        let mut next = Some(append);
+        while let Some(mut append) = next.take() {
+            if let Some(failure) = self.failure.get() {
+                let _ = append.reply.send(Answer::Refused(failure.clone()));
+                return;
+            }
+            if append.parts.iter().any(|part| part.partition.is_deleted()) {
+                let _ = append.reply.send(Answer::Refused("a topic of the batch was deleted a moment ago".into()));
+                return;
+            }
+            match self.place(&mut append) {
+                Ok(()) if append.is_early() => self.hold(append),
+                Ok(()) => {
+                    next = self.waiting_for(&append);
+                    group.push(append);
+                }
                 Err(error) => {
                     self.stop(&error);
                     let _ = append.reply.send(unknown(&error));
-                    return None;
                 }
             }
         }
-        Some(append)
+    }
+
+    fn place(&mut self, append: &mut Append) -> Result<()> {
+        append.placed.clear();
+        for part in &mut append.parts {
+            append.messages += u64::from(part.count());
+            append.placed.push(self.store.take(part)?);
+        }
+        Ok(())
+    }
+
+    /// Keeps `append` until what comes before it has come, if it may wait at all.
+    fn hold(&mut self, append: Append) {
+        let Gaps::Hold { batches, bytes, time } = self.options.gaps else { return append.answer_placed() };
+        let Some((part, sequenced)) = append.parts.first().and_then(|part| Some((part, part.sequenced?))) else {
+            return append.answer_placed();
+        };
+        let (id, size) = (part.partition.id(), part.records().len());
+        let held = self.held.entry(id).or_insert_with(|| Held::new(Limits { batches, bytes }));
+        match held.hold(sequenced.producer, sequenced.first, size, append) {
+            Ok(ticket) => self.patience.push_back((Instant::now() + time, id, ticket)),
+            Err(append) => append.answer_placed(),
+        }
+    }
+
+    /// What waited for the messages of `append` and need not wait any more.
+    fn waiting_for(&mut self, append: &Append) -> Option<Append> {
+        let part = append.parts.first()?;
+        let sequenced = part.sequenced?;
+        let held = self.held.get_mut(&part.partition.id())?;
+        let next_sequence = self.store.next_sequence(&part.partition, sequenced.producer).ok()?;
+        held.take_next(sequenced.producer, next_sequence)
+    }
+
+    /// Answers what has waited for too long.
+    fn give_up(&mut self, now: Instant) {
+        while let Some((_, id, ticket)) = self.patience.pop_front_if(|(deadline, ..)| *deadline <= now) {
+            if let Some(append) = self.held.get_mut(&id).and_then(|held| held.remove(ticket)) {
+                append.answer_placed();
+            }
+        }
     }
 
     /// Writes `group` and answers whoever need not wait for a sync; syncs if that is due.
@@ -332,7 +399,7 @@ impl Work {
         if group.is_empty() {
             return;
         }
-        let messages: u64 = group.iter().flat_map(|append| &append.parts).map(|part| u64::from(part.count())).sum();
+        let messages: u64 = group.iter().map(|append| append.messages).sum();
         if self.options.acknowledge == Acknowledge::None {
             group.drain(..).for_each(Append::answer_placed);
         }

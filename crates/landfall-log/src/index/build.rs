@@ -63,6 +63,11 @@ impl Builder {
         self.last_range = Some(key);
     }
 
+    /// Every id with its offset.
+    pub(crate) fn for_each_id(&self, mut each: impl FnMut(MessageId, u64)) {
+        self.ids.iter().for_each(|entry| each(entry.id, self.base_offset + u64::from(entry.delta)));
+    }
+
     /// Where to begin reading for `offset`: at or before its batch. `None` while there is no batch.
     pub(crate) fn position_for(&self, offset: u64) -> Option<Place> {
         self.places.for_offset(offset)

@@ -43,6 +43,12 @@ struct Finished {
     index: Arc<IndexFile>,
 }
 
+impl Default for Seen {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Seen {
     pub(crate) fn new() -> Self {
         let mix = Mix::new();

@@ -116,7 +116,6 @@ async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
 }
 
 #[test]
-#[ignore = "the log does not preallocate yet"]
 fn a_full_disk_is_told_to_the_publisher_and_forgotten_when_there_is_room() {
     let _shared = shared_failpoints();
     for room in (0..6000).step_by(311) {

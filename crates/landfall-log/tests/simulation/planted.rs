@@ -47,13 +47,11 @@ fn assert_caught_in_the_log(failpoint: &str, run: impl Fn(u64) -> Result<(), Str
 }
 
 #[test]
-#[ignore = "the log does not have this failpoint yet"]
 fn a_bad_checksum_that_is_accepted_is_noticed() {
     assert_caught_in_the_log("landfall-log::accept-bad-checksum", damage::flip_bits);
 }
 
 #[test]
-#[ignore = "the log does not have this failpoint yet"]
 fn a_message_that_is_served_before_the_sync_is_noticed() {
     assert_caught_in_the_log("landfall-log::serve-unsynced", |run| {
         runtime().block_on(visibility::look_before_each_sync(run)).map_err(String::from)

@@ -38,6 +38,7 @@ pub(crate) fn options(random: &mut Random) -> Options {
     Options {
         partitions: 1 + random.below(2) as u32,
         segment_bytes: [4096, 6000, 8192][random.below(3)],
+        preallocate_bytes: [1000, 2048, 1 << 20][random.below(3)],
         ..Options::default()
     }
 }
