@@ -18,6 +18,7 @@
 //! topics/<topic>/topic.json           how many partitions
 //! topics/<topic>/<partition>/<first offset>.segment
 //! groups/<group>/<topic>.json         how far a group has come
+//! damaged/…                           what repairs have put aside
 //! ```
 //!
 //! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
@@ -30,16 +31,19 @@
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
 mod appender;
+mod aside;
 mod batch;
 mod broker;
 mod buffers;
 mod cursor;
 pub mod disk;
 mod durable;
+mod examine;
 mod flusher;
 mod format;
 mod group;
 mod lanes;
+mod links;
 mod lock;
 mod log;
 mod members;
@@ -50,14 +54,21 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
+mod repair;
+mod rewrite;
+mod salvage;
 mod segment;
 mod store;
 mod subscriber;
 mod topic;
 mod topic_reader;
 mod tracker;
+mod verify;
+mod walk;
 mod writer;
 
 pub use log::Log;
 pub use options::{Acknowledge, Flush, Options};
 pub use read_only::ReadOnlyLog;
+pub use repair::{Lost, Repaired};
+pub use verify::{Problem, Report};

@@ -42,7 +42,7 @@ pub(crate) fn recover(disk: &dyn Disk, directory: &Path, partition: u32) -> Resu
     Ok(Synced { segments, next_offset: reader.next_offset() })
 }
 
-/// The extents of all segments but the last, each with the size that its successor recorded.
+/// The extents of all segments but the last, after checking each against the size that its successor recorded.
 fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Result<Vec<Extent>> {
     let mut segments = Vec::with_capacity(bases.len());
     let mut previous: Option<Extent> = None;
@@ -57,10 +57,12 @@ fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Re
                 format!("it continues {}, but before it there is {}", described(header.previous), described(previous)),
             ));
         }
-        segments.extend(previous);
-        let bytes = header.original_bytes.map_or_else(|| file.length(), Ok).map_err(failed("look at", &path))?;
-        previous = Some(Extent { base_offset, bytes });
+        // One that was rewritten has another size than the one its successor knows it by.
+        let bytes = file.length().map_err(failed("look at", &path))?;
+        segments.push(Extent { base_offset, bytes });
+        previous = Some(Extent { base_offset, bytes: header.original_bytes.unwrap_or(bytes) });
     }
+    segments.pop();
     Ok(segments)
 }
 
