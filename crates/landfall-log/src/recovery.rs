@@ -60,6 +60,10 @@ fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64]) -> Re
         // One that was rewritten has another size than the one its successor knows it by.
         let bytes = file.length().map_err(failed("look at", &path))?;
         segments.push(Extent { base_offset, bytes });
+        if header.original_bytes.is_some() && bases.last() == Some(&base_offset) {
+            let missing = "another segment followed this one when it was rewritten, and is missing";
+            return Err(damaged(&path, bytes, missing));
+        }
         previous = Some(Extent { base_offset, bytes: header.original_bytes.unwrap_or(bytes) });
     }
     segments.pop();

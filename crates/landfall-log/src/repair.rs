@@ -156,14 +156,16 @@ impl Partition<'_> {
                 Some(aside::keep(disk, root, [topic.as_str(), &partition.to_string(), &name], &path)?)
             }
         };
-        let before = link.header().map_or(previous, |header| header.previous);
         let header = SegmentHeader {
             created: link.header().map_or(created, |header| header.created),
-            // The last one goes on growing; the next one will name the size that it then has.
-            original_bytes: link.limit.map(|_| link.claimed_bytes),
-            ..SegmentHeader::new(*partition, link.base_offset, before)
+            ..SegmentHeader::new(*partition, link.base_offset, link.header().map_or(previous, |header| header.previous))
         };
-        let (mut rewriter, mut lost) = (Rewriter::create(disk, directory, header)?, Vec::new());
+        let mut rewriter = match link.limit {
+            Some(_) => Rewriter::begin(disk, directory, &header, link.claimed_bytes)?,
+            // The last one goes on growing; the next one will name the size that it then has.
+            None => Rewriter::create(disk, directory, header)?,
+        };
+        let mut lost = Vec::new();
         let mut taken = header.created.as_millis();
         if let Some(reader) = link.reader(disk, directory)? {
             let mut walk = Walk::new(reader, link.limit)?;

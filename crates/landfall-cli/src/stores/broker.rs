@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use landfall::{Publisher, Result as PortResult, StartAt, TopicInfo, TopicName, TopicReader};
 
+use super::files::Files;
 use super::{Opening, Scheme, log, pick};
 use crate::config::{Address, Config};
 use crate::error::Result;
@@ -35,11 +36,18 @@ pub(super) struct Adapter {
     check: fn(&Address) -> PortResult<()>,
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
+    files: fn(&Config) -> PortResult<Box<dyn Files>>,
 }
 
 fn adapters() -> Vec<Adapter> {
     let log = Scheme::built_in(&["log"]);
-    vec![Adapter { scheme: log, check: log::check, open: log::open, open_to_read: log::open_to_read }]
+    vec![Adapter {
+        scheme: log,
+        check: log::check,
+        open: log::open,
+        open_to_read: log::open_to_read,
+        files: log::files,
+    }]
 }
 
 /// Refuses a URL that no adapter can open, without opening anything.
@@ -55,6 +63,11 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Outlet>> {
 /// Opens the configured broker to look: beside whoever works with it.
 pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn Window>> {
     Ok((adapter_for(&config.broker.url)?.open_to_read)(config).await?)
+}
+
+/// The files of the configured broker.
+pub(crate) fn files(config: &Config) -> Result<Box<dyn Files>> {
+    Ok((adapter_for(&config.broker.url)?.files)(config)?)
 }
 
 fn adapter_for(url: &Address) -> Result<Adapter> {

@@ -1,8 +1,10 @@
 //! `landfall topic`: what stands in the broker.
 
+mod confirm;
 mod list;
 mod publish;
 mod tail;
+mod verify;
 
 use clap::{Args, Subcommand};
 
@@ -23,6 +25,7 @@ enum Action {
     List(list::List),
     Tail(tail::Tail),
     Publish(publish::Publish),
+    Verify(verify::Verify),
 }
 
 impl Topic {
@@ -32,6 +35,7 @@ impl Topic {
             Action::List(list) => list.run(&config).await,
             Action::Tail(tail) => tail.run(&config).await,
             Action::Publish(publish) => publish.run(&config).await,
+            Action::Verify(verify) => verify.run(&config).await,
         }
     }
 }
