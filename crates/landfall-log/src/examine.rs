@@ -243,3 +243,62 @@ impl Place<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use landfall_core::{MessageId, Timestamp};
+
+    use super::*;
+    use crate::batch::BatchHeader;
+    use crate::disk::SystemDisk;
+    use crate::record;
+    use crate::rewrite::Rewriter;
+    use crate::segment::SegmentHeader;
+
+    fn examined(directory: &Path, start: u64) -> (Findings, Report) {
+        let topic = TopicName::new("orders").unwrap();
+        let place = Place { topic: &topic, partition: 0, directory: directory.to_owned(), start, furthest: None };
+        let mut report = Report::new(&topic);
+        let findings = examine(&SystemDisk, &place, &mut report, &mut |_| {}).unwrap();
+        (findings, report)
+    }
+
+    fn segment(directory: &Path, base_offset: u64, previous: Extent, end: u64) -> Extent {
+        let header = SegmentHeader::new(0, base_offset, Some(previous));
+        let mut rewriter = Rewriter::create(&SystemDisk, directory, header).unwrap();
+        rewriter.lost_up_to(end, 0).unwrap();
+        rewriter.finish().unwrap()
+    }
+
+    #[test]
+    fn only_what_lies_behind_the_start_can_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = segment(folder.path(), 10, Extent { base_offset: 4, bytes: 500 }, 15);
+        segment(folder.path(), 15, first, 20);
+        for (start, missing) in [(12, vec![]), (10, vec![]), (4, vec![(4, 9)]), (2, vec![(2, 3), (4, 9)])] {
+            let (findings, report) = examined(folder.path(), start);
+            let problems = findings.segments.iter().flat_map(|segment| &segment.problems);
+            let found: Vec<_> = problems.map(|one| (one.first_offset.unwrap(), one.last_offset.unwrap())).collect();
+            assert_eq!((found, findings.problems.len(), report.lost), (missing, 0, 10), "start {start}");
+        }
+    }
+
+    #[test]
+    fn removed_records_are_counted_and_a_record_that_is_no_message_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut records, header) = (Vec::new(), SegmentHeader::new(0, 0, None));
+        record::encode_removed(MessageId::from_bytes([1; 16]), &mut records);
+        records.extend_from_slice(&[1, 0, 0, 0, 0xf0]);
+        let taken = Timestamp::now().as_millis();
+        let batch = BatchHeader { flags: 0, ..BatchHeader::lost(0, 2, taken) };
+        let mut rewriter = Rewriter::create(&SystemDisk, folder.path(), header).unwrap();
+        rewriter.batch(&batch, &records).unwrap();
+        rewriter.finish().unwrap();
+
+        let (findings, report) = examined(folder.path(), 0);
+        assert_eq!((report.removed, report.messages, report.lost), (1, 0, 0));
+        assert!(!findings.needs_a_person && findings.segments[0].problems.is_empty());
+        let [problem] = &findings.problems[..] else { panic!("{:?}", findings.problems) };
+        assert_eq!((problem.first_offset, problem.is_repairable), (Some(1), false));
+    }
+}

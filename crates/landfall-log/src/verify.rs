@@ -258,7 +258,7 @@ impl Verified<'_> {
 }
 
 impl Report {
-    fn new(topic: &TopicName) -> Self {
+    pub(crate) fn new(topic: &TopicName) -> Self {
         Self {
             topic: topic.clone(),
             segments: 0,

@@ -194,3 +194,52 @@ fn batch_at(reader: &SegmentReader, position: u64, end: u64) -> Result<Option<Ba
     let bytes = reader.read_at(position, header.total_bytes())?;
     Ok(header.verify(salt, &bytes, position).is_ok().then_some(header))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SystemDisk;
+    use crate::segment::{self, SegmentHeader};
+
+    fn batch(base_offset: u64, salt: u32, position: u64) -> Vec<u8> {
+        let mut bytes = vec![0; batch::HEADER_BYTES];
+        BatchHeader::lost(base_offset, 1, 0).seal(&mut bytes, salt, position);
+        bytes
+    }
+
+    #[test]
+    fn the_next_batch_is_found_wherever_it_lies_between_two_windows() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = SegmentHeader::new(0, 0, None);
+        let path = segment::path(folder.path(), 0);
+        for rubbish in WINDOW_BYTES - 4..WINDOW_BYTES + 2 {
+            let position = segment::HEADER_BYTES as u64;
+            let mut bytes = [&header.encode()[..], &batch(0, header.salt, position)].concat();
+            let hole_begins = bytes.len() as u64;
+            bytes.resize(bytes.len() + rubbish, b'L');
+            let position = bytes.len() as u64;
+            bytes.extend(batch(5, header.salt, position));
+            std::fs::write(&path, &bytes).unwrap();
+
+            let reader = SegmentReader::open(&SystemDisk, folder.path(), 0, 0).unwrap();
+            let mut walk = Walk::new(reader, Some(6)).unwrap();
+            assert!(matches!(walk.next().unwrap(), Piece::Batch(batch) if batch.header.base_offset == 0));
+            let Piece::Hole(hole) = walk.next().unwrap() else { panic!("there is rubbish") };
+            assert_eq!((hole.position, hole.first_offset, hole.next_offset), (hole_begins, 1, Some(5)));
+            assert!(matches!(walk.next().unwrap(), Piece::Batch(batch) if batch.position == position));
+            assert!(matches!(walk.next().unwrap(), Piece::End));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_reaches_into_the_next_segment_is_not_called_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = SegmentHeader::new(0, 0, None);
+        let bytes = [&header.encode()[..], &batch(0, header.salt, segment::HEADER_BYTES as u64)].concat();
+        std::fs::write(segment::path(folder.path(), 0), bytes).unwrap();
+        let reader = SegmentReader::open(&SystemDisk, folder.path(), 0, 0).unwrap();
+        let mut walk = Walk::new(reader, Some(0)).unwrap();
+        assert!(matches!(walk.next().unwrap(), Piece::Overlap(hole) if hole.next_offset == Some(1)));
+        assert!(matches!(walk.next().unwrap(), Piece::End));
+    }
+}

@@ -40,7 +40,7 @@ async fn damage_is_named_by_file_and_byte_and_repaired_on_request() {
     let (place, segment) = five_messages().await;
     let clean = place.run(&["topic", "verify"]).await;
     assert_eq!((clean.code, clean.stderr.as_str()), (0, ""), "{clean:?}");
-    assert!(clean.stdout.starts_with("orders: no problem; 5 messages in 1 segments"), "{clean:?}");
+    assert!(clean.stdout.starts_with("orders: no problem; messages: 5, segments: 1, "), "{clean:?}");
     assert_eq!(place.run(&["topic", "verify", "--repair", "--yes"]).await.stdout, clean.stdout);
 
     let position = damage(&segment);
@@ -60,6 +60,10 @@ async fn damage_is_named_by_file_and_byte_and_repaired_on_request() {
         (&json!(position), &json!(2), &json!(2))
     );
 
+    // Whoever meets it is pointed here.
+    let met = place.run(&["topic", "tail", "orders"]).await;
+    assert!(met.code == 1 && met.stderr.contains("`landfall topic verify`"), "{met:?}");
+
     // Nobody is there to be asked, so nothing happens.
     assert!(place.run(&["topic", "verify", "--repair"]).await.sentence(2).contains("--yes"));
     assert_eq!(place.run(&["topic", "verify", "--yes"]).await.code, 2);
@@ -75,7 +79,7 @@ async fn damage_is_named_by_file_and_byte_and_repaired_on_request() {
     assert_eq!(fs::read(kept).unwrap(), damaged);
     let after = place.run(&["topic", "verify"]).await;
     assert_eq!(after.code, 0);
-    assert!(after.stdout.contains("4 messages") && after.stdout.contains("1 given up as lost"), "{after:?}");
+    assert!(after.stdout.contains("messages: 4,") && after.stdout.contains("1 given up as lost"), "{after:?}");
 
     assert_eq!(place.run(&["topic", "publish", "orders", "\"number 5\""]).await.code, 0);
     let expected = [0, 1, 3, 4, 5].map(|n| (n, format!("number {n}")));

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use landfall::TopicName;
-use landfall::log::{Problem, Repaired, Report};
+use landfall::log::{Lost, Problem, Repaired, Report};
 
 use super::confirm::confirm;
 use crate::config::Config;
@@ -48,7 +48,8 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
-        if self.repair && !self.yes && !std::io::stdin().is_terminal() {
+        let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if self.repair && !self.yes && !can_ask {
             return Err(Error::wrong_use("--repair gives up what cannot be read; say --yes where nobody can be asked"));
         }
         let reports = self.verify(config).await?;
@@ -117,7 +118,7 @@ impl Verify {
 fn summary(report: &Report) -> String {
     let problems = if report.problems.is_empty() { "no problem".to_owned() } else { counted(report.problems.len()) };
     let mut line = format!(
-        "{}: {problems}; {} messages in {} segments, {}",
+        "{}: {problems}; messages: {}, segments: {}, {}",
         report.topic,
         HumanCount(report.messages),
         HumanCount(report.segments),
@@ -146,17 +147,17 @@ fn warning<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
         }
     }
     let more = if is_open_ended { ", and what may have followed at the end," } else { "" };
-    format!("a repair gives up {} messages{more} for good; the damaged files are kept aside", HumanCount(lost))
+    format!("a repair gives up {} offsets{more} for good; the damaged files are kept aside", HumanCount(lost))
 }
 
 /// What was done to one file.
 fn told(repaired: &Repaired) -> String {
     let mut line = repaired.file.display().to_string();
-    let ranges: Vec<_> = repaired.lost.iter().map(|lost| (lost.first_offset, lost.last_offset)).collect();
-    let ranges: Vec<_> = ranges
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
-        .collect();
+    let range = |lost: &Lost| match (lost.first_offset, lost.last_offset) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first} to {last}"),
+    };
+    let ranges: Vec<_> = repaired.lost.iter().map(range).collect();
     let is_cut = repaired.problems.iter().any(|one| one.first_offset.is_some() && one.last_offset.is_none());
     line += match (repaired.partition, ranges.is_empty(), is_cut) {
         (None, ..) => " was put aside: the group begins anew",
