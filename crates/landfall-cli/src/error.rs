@@ -57,6 +57,7 @@ impl From<landfall::Error> for Error {
         match error.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => Self::WrongUse(error.to_string()),
             ErrorKind::InUse => Self::InUse(error.to_string()),
+            ErrorKind::Corrupt => Self::NotSo(format!("{error}; `landfall topic verify` finds all that is damaged")),
             _ => Self::NotSo(error.to_string()),
         }
     }

@@ -22,6 +22,7 @@
 //! topics/<topic>/<partition>/start.json                 where the partition begins, once something was removed
 //! topics/~deleted-<number>            a deleted topic, about to be removed
 //! groups/<group>/<topic>.json         how far a group has come
+//! damaged/…                           what repairs have put aside
 //! ```
 //!
 //! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
@@ -35,6 +36,7 @@
 
 mod admin;
 mod appender;
+mod aside;
 mod assignment;
 mod batch;
 mod broker;
@@ -44,6 +46,7 @@ mod deletion;
 mod describe;
 pub mod disk;
 mod durable;
+mod examine;
 mod flusher;
 mod format;
 mod group;
@@ -52,6 +55,7 @@ mod groups;
 mod index;
 mod lag;
 mod lanes;
+mod links;
 mod lock;
 mod log;
 mod member;
@@ -65,6 +69,9 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
+mod repair;
+mod rewrite;
+mod salvage;
 mod seek;
 mod seen;
 mod segment;
@@ -76,6 +83,8 @@ mod topic;
 mod topic_file;
 mod topic_reader;
 mod tracker;
+mod verify;
+mod walk;
 mod writer;
 
 pub use admin::Growth;
@@ -85,4 +94,6 @@ pub use log::Log;
 pub use options::{Acknowledge, Flush, Gaps, Options};
 pub use producer::Producer;
 pub use read_only::ReadOnlyLog;
+pub use repair::{Lost, Repaired};
 pub use settings::TopicSettings;
+pub use verify::{Problem, Report};

@@ -22,6 +22,7 @@ use crate::lanes::Lanes;
 use crate::segment::{self, Extent};
 use crate::topic_file::TopicFile;
 use crate::topic_reader::{collect, no_such_topic};
+use crate::verify::{self, Folder, Report};
 use crate::{durable, format, lag, seek, topic};
 
 /// A log's folder, for reading only.
@@ -87,6 +88,27 @@ impl ReadOnlyLog {
             Ok(GroupDescription::new(group, None, &finished, &partitions)?.lag)
         })
         .await
+    }
+
+    /// Reads every byte of `topic`, or of all topics, and says what is wrong with them. `progress` is told how many more
+    /// bytes of [`ReadOnlyLog::bytes_to_verify`] were read.
+    pub async fn verify(
+        &self,
+        topic: Option<&TopicName>,
+        mut progress: impl FnMut(u64) + Send + 'static,
+    ) -> Result<Vec<Report>> {
+        let (root, topic) = (self.root(), topic.cloned());
+        blocking(move || verify::verify(Folder { disk: &SystemDisk, root: &root }, topic.as_ref(), &mut progress)).await
+    }
+
+    /// How much [`ReadOnlyLog::verify`] has to read; about, if somebody is writing.
+    pub async fn bytes_to_verify(&self, topic: Option<&TopicName>) -> Result<u64> {
+        let (root, topic) = (self.root(), topic.cloned());
+        blocking(move || verify::bytes_to_read(Folder { disk: &SystemDisk, root: &root }, topic.as_ref())).await
+    }
+
+    fn root(&self) -> PathBuf {
+        self.topics.parent().unwrap_or(Path::new(".")).to_owned()
     }
 
     /// Reads `topic`; later reads see what was written in the meantime.

@@ -42,9 +42,19 @@ impl SegmentReader {
         let path = segment::path(directory, base_offset);
         let file = disk.open(&path, Access::Read).map_err(failed("open", &path))?;
         let header = SegmentHeader::read(&*file, &path, partition, base_offset)?;
-        let position = segment::HEADER_BYTES as u64;
-        let chunk_bytes = CHUNK_BYTES;
-        Ok(Self { file, path, header, position, next_offset: base_offset, ahead: Bytes::new(), chunk_bytes })
+        Ok(Self::new(file, path, header))
+    }
+
+    /// Stands before the first batch of `file`, which has, or once had, this header.
+    pub(crate) fn new(file: Arc<dyn File>, path: PathBuf, header: SegmentHeader) -> Self {
+        let (position, next_offset) = (segment::HEADER_BYTES as u64, header.base_offset);
+        Self { file, path, header, position, next_offset, ahead: Bytes::new(), chunk_bytes: CHUNK_BYTES }
+    }
+
+    /// Goes to `position`, where a batch was found that begins with `offset`.
+    pub(crate) fn resume_at(&mut self, position: u64, offset: u64) {
+        self.ahead = Bytes::new();
+        (self.position, self.next_offset) = (position, offset);
     }
 
     /// Goes to the batch at `position`, which begins with `offset`.
@@ -133,7 +143,7 @@ impl SegmentReader {
     }
 
     /// Up to `length` bytes; fewer only if the file ends.
-    fn read_at(&self, position: u64, length: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read_at(&self, position: u64, length: usize) -> Result<Vec<u8>> {
         disk::read(&*self.file, position, length).map_err(failed("read", &self.path))
     }
 

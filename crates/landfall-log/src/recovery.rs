@@ -100,8 +100,13 @@ fn chain(disk: &dyn Disk, directory: &Path, partition: u32, bases: &[u64], start
                 format!("it continues {}, but before it there is {}", described(header.previous), described(previous)),
             ));
         }
-        let bytes = header.original_bytes.map_or_else(|| file.length(), Ok).map_err(failed("look at", &path))?;
-        previous = Some(Extent { base_offset, bytes });
+        // One that was rewritten has another size than the one its successor knows it by.
+        let bytes = file.length().map_err(failed("look at", &path))?;
+        if header.original_bytes.is_some() && bases.last() == Some(&base_offset) {
+            let missing = "another segment followed this one when it was rewritten, and is missing";
+            return Err(damaged(&path, bytes, missing));
+        }
+        previous = Some(Extent { base_offset, bytes: header.original_bytes.unwrap_or(bytes) });
         headers.push(header);
     }
     Ok(headers)

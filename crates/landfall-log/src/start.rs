@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::Disk;
 use crate::durable::{self, damaged};
 
-const NAME: &str = "start.json";
+pub(crate) const NAME: &str = "start.json";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

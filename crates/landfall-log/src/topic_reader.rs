@@ -5,9 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, TopicName, TopicReader};
 
+use tracing::warn;
+
 use crate::cursor::Extents;
 use crate::lanes::Lanes;
 use crate::read_only::blocking;
+use crate::record::Record;
 use crate::seek;
 use crate::topic::{self, Topic};
 
@@ -60,6 +63,7 @@ pub(crate) async fn collect(
     while collected.len() < limit {
         if let Some((partition, record)) = lanes.pop() {
             if record.is_removed() {
+                pass_over(topic, partition, &record);
                 continue;
             }
             let position = Position { partition, offset: record.offset };
@@ -75,6 +79,13 @@ pub(crate) async fn collect(
     }
     let rest = collected.split_off(limit.min(collected.len()));
     Ok(std::mem::replace(collected, rest))
+}
+
+/// What compaction removed is nobody's concern; that something was lost is.
+fn pass_over(topic: &TopicName, partition: u32, record: &Record) {
+    if record.id().is_none() {
+        warn!(%topic, partition, up_to_offset = record.offset, "passed over messages that a repair gave up as lost");
+    }
 }
 
 pub(crate) fn no_such_topic(topic: &TopicName) -> Error {

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use landfall::log::{Growth, TopicDescription, TopicSettings};
 use landfall::{Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 
+use super::files::Files;
 use super::{Opening, Scheme, log, pick};
 use crate::config::{Address, Config};
 use crate::error::{Error, Result};
@@ -66,6 +67,7 @@ pub(super) struct Adapter {
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
     open_to_change: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
+    files: fn(&Config) -> PortResult<Box<dyn Files>>,
 }
 
 fn adapters() -> Vec<Adapter> {
@@ -76,6 +78,7 @@ fn adapters() -> Vec<Adapter> {
         open: log::open,
         open_to_read: log::open_to_read,
         open_to_change: log::open_to_change,
+        files: log::files,
     }]
 }
 
@@ -114,6 +117,11 @@ pub(crate) async fn change<T>(
     let changed = change(&*broker).await;
     broker.close().await?;
     Ok(changed?)
+}
+
+/// The files of the configured broker.
+pub(crate) fn files(config: &Config) -> Result<Box<dyn Files>> {
+    Ok((adapter_for(&config.broker.url)?.files)(config)?)
 }
 
 fn adapter_for(url: &Address) -> Result<Adapter> {

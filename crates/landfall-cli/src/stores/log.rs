@@ -9,6 +9,7 @@ use landfall::{Broker, Error, ErrorKind, Publisher, Result, StartAt, TopicName, 
 
 use super::Opening;
 use super::broker::{Administration, Outlet, Window};
+use super::files::{Files, LogFolder};
 use crate::config::{self, Address, Config};
 
 pub(super) fn check(url: &Address) -> Result<()> {
@@ -48,6 +49,10 @@ pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
     })
 }
 
+pub(super) fn files(config: &Config) -> Result<Box<dyn Files>> {
+    Ok(Box::new(LogFolder(folder(&config.broker.url)?)))
+}
+
 /// `log:PATH`, and `log://PATH` for those who always write two slashes.
 fn folder(url: &Address) -> Result<PathBuf> {
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
@@ -58,7 +63,7 @@ fn folder(url: &Address) -> Result<PathBuf> {
 }
 
 /// Opening reads files, and recovery may read many.
-async fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(open).await;
     joined.map_err(|error| Error::new(ErrorKind::Internal, "the log could not be opened").with_source(error))?
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod broker;
 pub(crate) mod database;
+mod files;
 mod log;
 
 use std::pin::Pin;

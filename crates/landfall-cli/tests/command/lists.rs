@@ -134,6 +134,7 @@ async fn help_teaches_with_examples() {
         &["topic", "delete"],
         &["topic", "tail"],
         &["topic", "publish"],
+        &["topic", "verify"],
     ] {
         let help = place.run(&[verb, &["--help"]].concat()).await;
         assert_eq!(help.code, 0);

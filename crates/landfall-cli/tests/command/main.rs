@@ -4,6 +4,7 @@
 
 mod bad_messages;
 mod bad_starts;
+mod damage;
 mod dead_letters;
 mod lists;
 mod serve;

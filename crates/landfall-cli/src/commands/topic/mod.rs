@@ -10,6 +10,7 @@ mod publish;
 mod settings;
 mod show;
 mod tail;
+mod verify;
 
 use clap::{Args, Subcommand};
 
@@ -35,6 +36,7 @@ enum Action {
     Delete(delete::Delete),
     Tail(tail::Tail),
     Publish(publish::Publish),
+    Verify(verify::Verify),
 }
 
 impl Topic {
@@ -49,6 +51,7 @@ impl Topic {
             Action::Delete(delete) => delete.run(&config).await,
             Action::Tail(tail) => tail.run(&config).await,
             Action::Publish(publish) => publish.run(&config).await,
+            Action::Verify(verify) => verify.run(&config).await,
         }
     }
 }
