@@ -75,6 +75,6 @@ impl Broker for Log {
     /// `NotFound` if there is no such topic.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
-        Ok(Box::new(LogReader::open(topic.clone(), &found, from).await?))
+        Ok(Box::new(LogReader::open(topic.clone(), found, from).await?))
     }
 }

@@ -242,8 +242,12 @@ impl Group {
         if state.partitions.len() < offsets.len() {
             state.partitions.resize(offsets.len(), Place::default());
         }
-        state.is_known = true;
-        state.restart(offsets);
+        state.generation += 1;
+        let State { partitions, generation, .. } = &mut *state;
+        for (place, offset) in partitions.iter_mut().zip(offsets) {
+            *place = Place { owner: place.owner, generation: *generation, ..Place::at(*offset) };
+        }
+        (state.is_known, state.is_unsaved) = (true, true);
         self.rebalance(state);
         self.changes.send_replace(());
     }
@@ -257,11 +261,15 @@ impl Group {
             let sentence = format!("group {name} has members on topic {topic} ({count}); close them first");
             return Err(Error::new(ErrorKind::Conflict, sentence));
         }
-        if state.is_known {
-            state.is_known = false;
-            state.restart(&[]);
-        }
+        state.forget();
         Ok(())
+    }
+
+    /// Forgets everything, because the topic is being deleted. Members stay, and wait for a topic of that name to
+    /// come into being. Not yet saved.
+    pub(crate) fn forget(&self) {
+        self.state().forget();
+        self.changes.send_replace(());
     }
 
     /// Makes what has changed durable, if anything has. Only the flusher's thread may call this. Blocks.
@@ -315,14 +323,10 @@ impl State {
         self.partitions.get_mut(partition as usize).filter(|place| place.generation == generation)
     }
 
-    /// Begins every partition anew at its offset in `offsets`, or at 0, in a new generation.
-    fn restart(&mut self, offsets: &[u64]) {
-        self.generation += 1;
-        for (partition, place) in self.partitions.iter_mut().enumerate() {
-            let offset = offsets.get(partition).copied().unwrap_or_default();
-            *place = Place { owner: place.owner, generation: self.generation, ..Place::at(offset) };
-        }
-        self.is_unsaved = true;
+    fn forget(&mut self) {
+        self.partitions.clear();
+        self.is_unsaved |= self.is_known;
+        self.is_known = false;
     }
 }
 

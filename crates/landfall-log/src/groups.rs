@@ -9,6 +9,7 @@ use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 
 use crate::disk::Disk;
 use crate::durable;
+use crate::flusher::Flusher;
 use crate::group::Group;
 use crate::group_file::GroupFile;
 use crate::log::Log;
@@ -65,6 +66,19 @@ impl Groups {
         found
     }
 
+    /// Forgets, durably, how far every group has come in `topic`, which is being deleted. To be called when nobody finds
+    /// the topic any more, so that no member begins it anew, and before its folder is gone: progress in a topic that
+    /// is not there would be taken for damage when the log is opened.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for whoever deletes a topic, which nobody can yet"))]
+    pub(crate) async fn forget_topic(&self, topic: &TopicName, flusher: &Flusher) -> Result<()> {
+        let of_topic: Vec<_> = self.groups().values().filter(|group| group.topic() == topic).cloned().collect();
+        for group in of_topic {
+            group.forget();
+            flusher.save_now(group).await?;
+        }
+        Ok(())
+    }
+
     fn groups(&self) -> MutexGuard<'_, HashMap<(GroupName, TopicName), Arc<Group>>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,5 +114,32 @@ impl Log {
         let found = self.every_group().get(group, topic);
         found.delete()?;
         self.flusher().save_now(found).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_core::{Broker, Message, Publisher};
+
+    use super::*;
+    use crate::options::Options;
+
+    #[tokio::test]
+    async fn nothing_is_left_of_the_groups_on_a_topic_that_was_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), Options { partitions: 1, ..Options::default() }).unwrap();
+        let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
+        let messages = [1, 2].map(|n| Message::new(topic.clone(), format!("payload {n}")));
+        assert!(log.publish(&messages).await.iter().all(landfall_core::Outcome::is_accepted));
+        let mut subscriber = log.subscribe(&topic, &group).await.unwrap();
+        subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+        let held = subscriber.next().await.unwrap().unwrap();
+
+        log.every_group().forget_topic(&topic, log.flusher()).await.unwrap();
+        let file = GroupFile::path(&folder.path().join("groups"), &group, &topic);
+        assert!(!file.exists());
+        assert_eq!(held.ack().await.unwrap_err().kind(), ErrorKind::Conflict);
+        // Here the topic is still there, and so its only member begins anew.
+        assert_eq!(subscriber.next().await.unwrap().unwrap().position.offset, 0);
     }
 }

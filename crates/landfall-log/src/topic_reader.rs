@@ -13,22 +13,24 @@ use crate::topic::Topic;
 
 /// A reader of a topic in an open log: it sees what was synced.
 pub(crate) struct LogReader {
-    topic: TopicName,
+    name: TopicName,
+    topic: Arc<Topic>,
     lanes: Lanes,
+    /// Where partitions that are added later are read from.
+    later: u64,
     collected: Vec<StoredMessage>,
 }
 
 impl LogReader {
-    pub(crate) async fn open(name: TopicName, topic: &Topic, from: StartAt) -> Result<Self> {
-        let partitions = topic.partitions().to_vec();
+    pub(crate) async fn open(name: TopicName, topic: Arc<Topic>, from: StartAt) -> Result<Self> {
         blocking(move || {
             let mut lanes = Lanes::default();
-            for partition in partitions {
-                let extents: Arc<dyn Extents> = partition;
+            for partition in topic.partitions() {
+                let extents: Arc<dyn Extents> = partition.clone();
                 let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
-            Ok(Self { topic: name, lanes, collected: Vec::new() })
+            Ok(Self { name, topic, lanes, later: seek::offset_in_later_partitions(from), collected: Vec::new() })
         })
         .await
     }
@@ -37,7 +39,10 @@ impl LogReader {
 #[async_trait]
 impl TopicReader for LogReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await
+        for partition in self.topic.partitions().iter().skip(self.lanes.len()) {
+            self.lanes.add(partition.clone(), self.later);
+        }
+        collect(&self.name, &mut self.lanes, &mut self.collected, limit).await
     }
 }
 
