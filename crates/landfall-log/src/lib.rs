@@ -50,6 +50,7 @@ mod member;
 mod members;
 mod options;
 mod partition;
+mod place;
 mod publish;
 mod read_only;
 mod reader;
