@@ -10,7 +10,6 @@
 //! What is saved is one offset per partition. As long as the log is open more is known: what was finished beyond the
 //! first gap. So a partition that moves takes along what is unfinished, and nothing that was acknowledged comes again.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +23,7 @@ use crate::disk::Disk;
 use crate::durable;
 use crate::group_file::GroupFile;
 use crate::members::Members;
+use crate::place::{Place, Turn};
 
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -52,36 +52,6 @@ struct State {
     is_discarded: bool,
 }
 
-/// Where the group stands in a partition.
-#[derive(Debug, Clone, Default)]
-struct Place {
-    owner: Option<u64>,
-    generation: u64,
-    /// The offset behind the last one that was delivered to anybody.
-    delivered: u64,
-    /// What is not finished below it. Everything before the first of them is, and that is what is saved.
-    unfinished: BTreeSet<u64>,
-}
-
-impl Place {
-    fn at(offset: u64) -> Self {
-        Self { delivered: offset, ..Self::default() }
-    }
-
-    /// Everything below is finished.
-    fn finished(&self) -> u64 {
-        self.unfinished.first().copied().unwrap_or(self.delivered)
-    }
-
-    /// What was before `start` is no longer there.
-    fn begin_at(&mut self, start: u64) {
-        if start > self.finished() {
-            self.unfinished = self.unfinished.split_off(&start);
-            self.delivered = self.delivered.max(start);
-        }
-    }
-}
-
 /// A partition that belongs to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Assigned {
@@ -89,16 +59,6 @@ pub(crate) struct Assigned {
     pub(crate) generation: u64,
     /// Everything below is finished.
     pub(crate) finished: u64,
-}
-
-/// What is to be done with a message that was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Deliver,
-    /// Nothing: it was finished by somebody who had the partition before.
-    Finished,
-    /// Nothing: the partition is in another generation.
-    Fenced,
 }
 
 /// What came of something that somebody says is finished.
@@ -224,13 +184,7 @@ impl Group {
     /// first time in it. Within a generation this happens in the order of the offsets.
     pub(crate) fn deliver(&self, partition: u32, generation: u64, offset: u64) -> Turn {
         let mut state = self.state();
-        let Some(place) = state.current(partition, generation) else { return Turn::Fenced };
-        if offset < place.delivered {
-            return if place.unfinished.contains(&offset) { Turn::Deliver } else { Turn::Finished };
-        }
-        place.unfinished.insert(offset);
-        place.delivered = offset + 1;
-        Turn::Deliver
+        state.current(partition, generation).map_or(Turn::Fenced, |place| place.deliver(offset))
     }
 
     /// `member`, to whom `partition` was given in `generation`, has finished what stands at `offset`. It need not have
@@ -239,10 +193,7 @@ impl Group {
         let mut state = self.state();
         state.members.seen(member);
         let Some(place) = state.current(partition, generation) else { return Finish::Fenced };
-        let before = place.finished();
-        place.unfinished.remove(&offset);
-        place.delivered = place.delivered.max(offset + 1);
-        if place.finished() == before {
+        if !place.finish(offset) {
             return Finish::Noted;
         }
         state.is_known = true;
@@ -255,8 +206,12 @@ impl Group {
         if state.partitions.len() < offsets.len() {
             state.partitions.resize(offsets.len(), Place::default());
         }
-        state.is_known = true;
-        state.restart(offsets);
+        state.generation += 1;
+        let State { partitions, generation, .. } = &mut *state;
+        for (place, offset) in partitions.iter_mut().zip(offsets) {
+            place.seek(*offset, *generation);
+        }
+        (state.is_known, state.is_unsaved) = (true, true);
         self.rebalance(state);
         self.changes.send_replace(());
     }
@@ -270,10 +225,7 @@ impl Group {
             let sentence = format!("group {name} has members on topic {topic} ({count}); close them first");
             return Err(Error::new(ErrorKind::Conflict, sentence));
         }
-        if state.is_known {
-            state.is_known = false;
-            state.restart(&[]);
-        }
+        state.forget();
         Ok(())
     }
 
@@ -304,7 +256,10 @@ impl Group {
 
     /// The topic was deleted. Once this returns nothing is written any more.
     pub(crate) fn discard(&self) {
-        self.state().is_discarded = true;
+        let mut state = self.state();
+        state.forget();
+        state.is_discarded = true;
+        drop(state);
         // Whoever is writing finishes first.
         drop(self.saving.lock().unwrap_or_else(PoisonError::into_inner));
         self.changes.send_replace(());
@@ -342,14 +297,10 @@ impl State {
         self.partitions.get_mut(partition as usize).filter(|place| place.generation == generation)
     }
 
-    /// Begins every partition anew at its offset in `offsets`, or at 0, in a new generation.
-    fn restart(&mut self, offsets: &[u64]) {
-        self.generation += 1;
-        for (partition, place) in self.partitions.iter_mut().enumerate() {
-            let offset = offsets.get(partition).copied().unwrap_or_default();
-            *place = Place { owner: place.owner, generation: self.generation, ..Place::at(offset) };
-        }
-        self.is_unsaved = true;
+    fn forget(&mut self) {
+        self.partitions.clear();
+        self.is_unsaved |= self.is_known;
+        self.is_known = false;
     }
 }
 

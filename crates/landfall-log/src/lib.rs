@@ -62,6 +62,7 @@ mod member;
 mod members;
 mod options;
 mod partition;
+mod place;
 mod producer;
 mod producers;
 mod publish;

@@ -122,8 +122,7 @@ impl ReadOnlyLog {
                 let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
-            // What is in a partition that is added later was all published later.
-            let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
+            let later = seek::offset_in_later_partitions(from);
             let created = file.created;
             Ok(Box::new(FileReader { topic: name, folder, created, lanes, later, collected: Vec::new() }) as _)
         })

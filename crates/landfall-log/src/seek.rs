@@ -19,6 +19,11 @@ pub(crate) fn offset(extents: &Arc<dyn Extents>, from: StartAt) -> Result<u64> {
     }
 }
 
+/// The offset that `from` means in a partition that did not exist when it was said: everything in it came later.
+pub(crate) fn offset_in_later_partitions(from: StartAt) -> u64 {
+    if let StartAt::Offset(offset) = from { offset } else { 0 }
+}
+
 /// The first offset that is still there.
 pub(crate) fn start(extents: &dyn Extents) -> Result<u64> {
     Ok(extents.segment_for(0)?.map_or(0, |first| first.extent.base_offset))

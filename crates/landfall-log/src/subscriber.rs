@@ -61,9 +61,10 @@ impl LogSubscriber {
             return Ok(());
         };
         let partition_count = topic.partitions().len();
-        let same = self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic)).is_none();
+        // One that was deleted and created again is another, although its name is the same.
+        self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic));
         let is_known = self.source.as_ref().is_some_and(|source| source.partition_count == partition_count);
-        if same && is_known && !self.member.has_changed() {
+        if is_known && !self.member.has_changed() {
             return Ok(());
         }
         let partitions = topic.partitions();

@@ -26,7 +26,7 @@ pub(crate) struct LogReader {
 
 impl LogReader {
     pub(crate) async fn open(name: TopicName, topic: Arc<Topic>, from: StartAt) -> Result<Self> {
-        let later = if let StartAt::Offset(offset) = from { offset } else { 0 };
+        let later = seek::offset_in_later_partitions(from);
         blocking(move || {
             let mut lanes = Lanes::default();
             for partition in topic.partitions().iter() {

@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::flusher::Flusher;
-use crate::group::{Assigned, Finish, Group, Turn};
+use crate::group::{Assigned, Finish, Group};
+use crate::place::Turn;
 use crate::record::Record;
 
 /// What any clock can still count.
