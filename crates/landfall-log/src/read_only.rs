@@ -19,7 +19,7 @@ use crate::group_file::GroupFile;
 use crate::index::Place;
 use crate::lag::GroupDescription;
 use crate::lanes::Lanes;
-use crate::segment::{self, Extent};
+use crate::segment::{self, Extent, SegmentHeader};
 use crate::topic_file::TopicFile;
 use crate::topic_reader::{collect, no_such_topic};
 use crate::verify::{self, Folder, Report};
@@ -235,7 +235,7 @@ impl Extents for FileExtents {
         0
     }
 
-    fn place_for(&self, _base_offset: u64, _offset: u64) -> Option<Place> {
+    fn place_for(&self, _header: &SegmentHeader, _offset: u64) -> Option<Place> {
         None
     }
 
