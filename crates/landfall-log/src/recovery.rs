@@ -16,7 +16,8 @@
 //! What nobody can tell: that the last batches before a crash, of which not a byte is left, had been synced. A disk
 //! that says so and forgets them is not one that anything can be built on.
 //!
-//! The batches of earlier segments are not read here. A reader that comes to a bad one reports it.
+//! The batches of earlier segments are not read here. A reader that comes to a bad one reports it, and `verify.rs` reads
+//! them all.
 
 use std::io;
 use std::path::Path;
