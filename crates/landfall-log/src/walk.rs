@@ -11,6 +11,9 @@ use crate::reader::{Found, SegmentReader};
 /// What is searched at a time.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
+/// How often something is looked at before it is called wrong, where somebody may just be writing it.
+const LOOKS: u32 = 3;
+
 /// What comes next in a segment.
 #[derive(Debug)]
 pub(crate) enum Piece {
@@ -86,15 +89,18 @@ impl Walk {
     }
 
     fn try_batch(&mut self) -> Result<Tried> {
-        let found = match self.reader.next(self.end) {
-            // The last segment may be growing beside us: what looks wrong may have been half written, or have grown
-            // beyond the end that we know.
-            Ok(Found::Bad(_)) if self.limit.is_none() => {
-                self.end = self.reader.file_bytes()?.max(self.reader.position());
-                self.reader.next(self.end)
+        let (mut found, mut looks) = (self.reader.next(self.end), 1);
+        // The last segment may be growing beside us: what looks wrong may be half written, or reach beyond the end
+        // that we know. It is wrong only if it stays so while the file stays as it is.
+        while let (Ok(Found::Bad(_)), None) = (&found, self.limit) {
+            let end = self.reader.file_bytes()?.max(self.reader.position());
+            if end == self.end && looks == LOOKS {
+                break;
             }
-            found => found,
-        };
+            looks = if end == self.end { looks + 1 } else { 1 };
+            self.end = end;
+            found = self.reader.next(end);
+        }
         match found {
             Ok(Found::Batch(batch)) => Ok(Tried::Batch(batch)),
             Ok(Found::End) => Ok(Tried::End),
