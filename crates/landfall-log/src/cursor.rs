@@ -45,6 +45,10 @@ pub(crate) enum Tail {
     Growing,
 }
 
+/// What is wrong in a file that somebody may be writing to was perhaps read while it was written, or reaches beyond the
+/// size that the file had a moment ago. It is called wrong when it was found so this many times.
+pub(crate) const LOOKS: u32 = 10;
+
 /// A place in a partition.
 #[derive(Debug)]
 pub(crate) struct Cursor {
@@ -90,6 +94,7 @@ impl Cursor {
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>> {
+        let mut looks = 0;
         loop {
             let known = self.known.take();
             let is_fresh = known.is_none();
@@ -116,7 +121,13 @@ impl Cursor {
                 Found::Bad(defect) => {
                     let may_be_unfinished = readable.tail == Tail::Growing && defect.is_unfinished();
                     let is_unfinished = may_be_unfinished && !segment.was_synced(&segment.rest(end)?);
-                    return if is_unfinished { Ok(None) } else { Err(segment.damaged(defect)) };
+                    if is_unfinished {
+                        return Ok(None);
+                    }
+                    looks += 1;
+                    if readable.tail != Tail::Growing || looks == LOOKS {
+                        return Err(segment.damaged(defect));
+                    }
                 }
             }
         }

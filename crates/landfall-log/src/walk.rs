@@ -6,13 +6,11 @@
 use landfall_core::{ErrorKind, Result};
 
 use crate::batch::{self, Batch, BatchHeader};
+use crate::cursor::LOOKS;
 use crate::reader::{Found, SegmentReader};
 
 /// What is searched at a time.
 const WINDOW_BYTES: usize = 1024 * 1024;
-
-/// How often something is looked at before it is called wrong, where somebody may just be writing it.
-const LOOKS: u32 = 3;
 
 /// What comes next in a segment.
 #[derive(Debug)]
