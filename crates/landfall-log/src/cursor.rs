@@ -14,9 +14,6 @@ use crate::reader::{CHUNK_BYTES, Found, SegmentReader};
 use crate::record::Record;
 use crate::segment::{Extent, SegmentHeader};
 
-/// How often a segment may be gone when it is to be opened, before that is an error.
-const MISSING_TIMES: u32 = 10;
-
 /// Where a partition's records are, as far as they may be read now.
 pub(crate) trait Extents: fmt::Debug + Send + Sync {
     fn disk(&self) -> &dyn Disk;
@@ -55,6 +52,10 @@ pub(crate) enum Tail {
     /// The last segment, and somebody may be writing to it: whatever is unfinished at its end is not there yet.
     Growing,
 }
+
+/// What is wrong in a file that somebody may be writing to was perhaps read while it was written, or reaches beyond the
+/// size that the file had a moment ago. It is called wrong when it was found so this many times.
+pub(crate) const LOOKS: u32 = 10;
 
 /// A place in a partition.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl Cursor {
 
     /// The next batch; `None` at the end. Blocks on the file.
     pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>> {
-        let mut missing = 0;
+        let mut looks = 0;
         loop {
             let known = self.known.take();
             let is_fresh = known.is_none();
@@ -113,8 +114,8 @@ impl Cursor {
             };
             match self.open(readable.extent.base_offset) {
                 // Retention removed it between the look at the list and the look at the file.
-                Err(error) if is_missing(&error) && missing < MISSING_TIMES => {
-                    missing += 1;
+                Err(error) if is_missing(&error) && looks < LOOKS => {
+                    looks += 1;
                     continue;
                 }
                 opened => opened?,
@@ -138,7 +139,13 @@ impl Cursor {
                 Found::Bad(defect) => {
                     let may_be_unfinished = readable.tail == Tail::Growing && defect.is_unfinished();
                     let is_unfinished = may_be_unfinished && !segment.was_synced(&segment.rest(end)?);
-                    return if is_unfinished { Ok(None) } else { Err(segment.damaged(defect)) };
+                    if is_unfinished {
+                        return Ok(None);
+                    }
+                    looks += 1;
+                    if readable.tail != Tail::Growing || looks >= LOOKS {
+                        return Err(segment.damaged(defect));
+                    }
                 }
             }
         }

@@ -29,8 +29,9 @@
 //!
 //! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
 //! served and never skipped. The one thing that is cut away is an unfinished tail: `recovery.rs` says how it
-//! is told apart from damage. After the first write or sync that fails the log takes nothing more until it is reopened,
-//! because nobody knows what the failed call left behind.
+//! is told apart from damage. [`ReadOnlyLog::verify`] finds all damage that there is, and [`Log::repair`] gives up, on
+//! request, what cannot be read. After the first write or sync that fails the log takes nothing more until it is
+//! reopened, because nobody knows what the failed call left behind.
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 

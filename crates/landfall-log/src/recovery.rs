@@ -17,7 +17,7 @@
 //! that says so and forgets them is not one that anything can be built on.
 //!
 //! The batches of earlier segments are not read here, unless their index must be made again. A reader that comes to a
-//! bad one reports it.
+//! bad one reports it, and `verify.rs` reads them all.
 
 use std::io;
 use std::path::Path;
