@@ -115,6 +115,13 @@ pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Err
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
 }
 
+/// The error for `action` on `path` where it does not help to have room later, so that [`is_full`] does not hold: some
+/// file systems need room even for what is written in the place of zeros, and by then messages hang on it.
+pub(crate) fn failed_for_good(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let failed = failed(action, path);
+    |error| failed(io::Error::other(error))
+}
+
 /// Whether the cause is that the disk, or what may be used of it, is full.
 pub(crate) fn is_full(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());

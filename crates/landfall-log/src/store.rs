@@ -80,7 +80,11 @@ impl Store {
         match part.sequenced {
             Some(sequenced) => self.take_next(part, sequenced),
             None if part.deduplicate => self.take_unseen(part),
-            None => self.push(part),
+            None => {
+                let placed = self.push(part)?;
+                self.see(part, &placed)?;
+                Ok(placed)
+            }
         }
     }
 
@@ -166,13 +170,18 @@ impl Store {
         }
     }
 
-    /// What an idempotent producer stored is known by its ids, too.
+    /// What was stored without a look at its ids is known by them, too: it came from an idempotent producer, or set
+    /// out before the topic was told to look at them. Of an id that is there twice the first place counts.
     fn see(&mut self, part: &Part, placed: &Placed) -> Result<()> {
-        if let (Placed::From(base), true) = (placed, part.deduplicate) {
-            let partition = part.partition.partition();
-            let seen = self.seen(part.partition.topic())?;
-            for (offset, id) in (*base..).zip(&part.ids) {
-                seen.insert(*id, Position { partition, offset });
+        let Placed::From(base) = placed else { return Ok(()) };
+        if !part.deduplicate && !self.seen.contains_key(part.partition.topic()) {
+            return Ok(());
+        }
+        let partition = part.partition.partition();
+        let seen = self.seen(part.partition.topic())?;
+        for (offset, &id) in (*base..).zip(&part.ids) {
+            if seen.find(id)?.is_none() {
+                seen.insert(id, Position { partition, offset });
             }
         }
         Ok(())
@@ -254,6 +263,12 @@ impl Store {
             self.appenders.remove(&partition.id());
         }
         self.seen.remove(&topic.name());
+    }
+
+    /// The ids of the topic were looked at, or were not, and that has changed. What they are is found out anew when it
+    /// matters: nobody noted them meanwhile.
+    pub(crate) fn forget_ids(&mut self, topic: &TopicName) {
+        self.seen.remove(topic);
     }
 
     /// A new epoch for the producer called `name`: whoever came with an older one can write nothing more.
