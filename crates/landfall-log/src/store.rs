@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal, Result, TopicName};
@@ -65,6 +66,9 @@ impl Store {
             full: HashMap::new(),
         };
         for topic in store.topics.all() {
+            for partition in topic.partitions().iter() {
+                store.registry.check(partition.recovered_producers())?;
+            }
             if topic.settings().deduplicate {
                 store.seen.insert(topic.name(), seen_in(&topic)?);
             }
@@ -191,25 +195,30 @@ impl Store {
     fn first_positions(&mut self, part: &Part, sequenced: Sequenced, count: u64) -> Result<Vec<Position>> {
         // What is pending is not in the index yet.
         self.appender(&part.partition)?.write()?;
-        let partition = &part.partition;
-        let offset_of = |sequence| -> Result<u64> {
-            if let Some(offset) = partition.unfinished().first_position(sequenced.producer, sequence) {
-                return Ok(offset);
+        let (partition, producer) = (&part.partition, sequenced.producer);
+        let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
+        let offsets_from = |sequence| -> Result<Range<u64>> {
+            if let Some(offsets) = partition.unfinished().offsets_from(producer, sequence) {
+                return Ok(offsets);
             }
-            let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
             for segment in finished.iter().rev().chain(partition.segments().iter().rev()) {
                 if let Some(index) = &segment.index
-                    && let Some(offset) = index.first_position(sequenced.producer, sequence)?
+                    && let Some(offsets) = index.offsets_from(producer, sequence)?
                 {
-                    return Ok(offset);
+                    return Ok(offsets);
                 }
             }
             // It was stored, and retention has removed it since.
-            Ok(partition.start_offset())
+            let start = partition.start_offset();
+            Ok(start..start + 1)
         };
-        let sequences = sequenced.first..sequenced.first.saturating_add(count);
-        let position = |offset| Position { partition: partition.partition(), offset };
-        sequences.map(|sequence| offset_of(sequence).map(position)).collect()
+        let mut positions = Vec::with_capacity(count as usize);
+        while (positions.len() as u64) < count {
+            let offsets = offsets_from(sequenced.first + positions.len() as u64)?;
+            let position = |offset| Position { partition: partition.partition(), offset };
+            positions.extend(offsets.take(count as usize - positions.len()).map(position));
+        }
+        Ok(positions)
     }
 
     fn push(&mut self, part: &mut Part) -> Result<Placed> {

@@ -322,7 +322,7 @@ async fn a_message_that_found_no_room_is_not_remembered_and_is_stored_once_when_
 
 #[tokio::test]
 async fn whoever_does_not_know_sends_again_and_it_is_there_once() {
-    for changes in 0..12 {
+    for changes in 0..8 {
         let folder = quick_folder();
         let disk = Arc::new(FailingDisk::new(io::ErrorKind::Other));
         let log = Log::open_on(disk.clone(), folder.path(), small_segments()).unwrap();
