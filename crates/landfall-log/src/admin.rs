@@ -58,7 +58,7 @@ impl Log {
     pub async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {
         settings.check()?;
         let (topics, name) = (Arc::clone(self.topics()), topic.clone());
-        self.writer().change(move |_| configure(&topics, &name, settings)).await
+        self.writer().change(move |store| configure(store, &topics, &name, settings)).await
     }
 
     /// Deletes `topic` with all its messages and with how far every group has come in it. Answers whether there was
@@ -151,14 +151,18 @@ fn grow(topics: &Topics, name: &TopicName, partitions: u32) -> Result<Growth> {
     Ok(growth)
 }
 
-fn configure(topics: &Topics, name: &TopicName, settings: TopicSettings) -> Result<bool> {
+fn configure(store: &mut Store, topics: &Topics, name: &TopicName, settings: TopicSettings) -> Result<bool> {
     let topic = topics.get(name).ok_or_else(|| no_such_topic(name))?;
     let mut file = topic.file();
     if file.settings == settings {
         return Ok(false);
     }
+    let changes_ids = file.settings.deduplicate != settings.deduplicate;
     file.settings = settings;
     write(topics, &topic, file)?;
+    if changes_ids {
+        store.forget_ids(name);
+    }
     Ok(true)
 }
 

@@ -15,7 +15,7 @@ use crate::batch::{self, BatchHeader, Sequenced};
 use crate::buffers::Buffers;
 use crate::cursor::Extents;
 use crate::disk::{Access, File};
-use crate::durable::{failed, is_full};
+use crate::durable::{failed, failed_for_good, is_full};
 use crate::index::{Builder, Described, IndexFile};
 use crate::options::Options;
 use crate::partition::{Partition, Segment};
@@ -77,7 +77,7 @@ pub(crate) struct Appender {
 #[derive(Debug)]
 struct Pending {
     buffer: Vec<u8>,
-    /// The ids that are to be known again, with their offsets.
+    /// The ids of its records, with their offsets.
     ids: Vec<(MessageId, u64)>,
     count: u32,
     base_offset: u64,
@@ -140,9 +140,8 @@ impl Appender {
                 self.pending.insert(Pending { buffer, ids, count, base_offset, taken, sequenced: part.sequenced })
             }
         };
-        if part.deduplicate {
-            pending.ids.extend(part.ids.iter().copied().zip(base_offset..));
-        }
+        // Whatever the topic's settings are now: they may change, and an index is made of its segment alone.
+        pending.ids.extend(part.ids.iter().copied().zip(base_offset..));
         if let Some(Sequenced { producer, epoch, first }) = part.sequenced {
             self.producers.record(producer, epoch, first, u64::from(count));
         }
@@ -271,11 +270,11 @@ impl Appender {
         let producers = self.producers.snapshot();
         // Taken out, so that no reader waits for the disk.
         let mut builder = std::mem::replace(&mut *self.partition.unfinished(), Builder::new(self.next_offset));
-        let index = builder.finish(disk, directory, described, &producers);
-        let index = index.inspect_err(|_| *self.partition.unfinished() = builder)?;
-        let finished = segment.described(Some(Arc::new(index)));
-        self.begin_segment(Some(finished.extent))?;
-        self.finished.push(finished);
+        let finished = builder.finish(disk, directory, described, &producers);
+        let finished = finished.map(|index| segment.described(Some(Arc::new(index))));
+        let begun = finished.and_then(|finished| self.begin_segment(Some(finished.extent)).map(|()| finished));
+        // Without room for the next segment this one goes on, and is finished another time.
+        self.finished.push(begun.inspect_err(|_| *self.partition.unfinished() = builder)?);
         Ok(())
     }
 
@@ -348,7 +347,7 @@ impl OpenSegment {
             fail::fail_point!("landfall-log::write", |_| Err(io::Error::other("a failpoint said so")));
             self.file.write_at(batch, self.extent.bytes)
         };
-        write().map_err(failed("write to", &self.path))?;
+        write().map_err(failed_for_good("write to", &self.path))?;
         self.extent.bytes += batch.len() as u64;
         Ok(())
     }
@@ -359,15 +358,15 @@ impl OpenSegment {
             self.file.set_length(self.extent.bytes)?;
             self.file.sync()
         };
-        cut().map_err(failed("finish", &self.path))?;
+        cut().map_err(failed_for_good("finish", &self.path))?;
         self.allocated = self.extent.bytes;
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         fail::fail_point!("landfall-log::sync", |_| {
-            Err(failed("sync", &self.path)(io::Error::other("a failpoint said so")))
+            Err(failed_for_good("sync", &self.path)(io::Error::other("a failpoint said so")))
         });
-        self.file.sync().map_err(failed("sync", &self.path))
+        self.file.sync().map_err(failed_for_good("sync", &self.path))
     }
 }

@@ -124,6 +124,13 @@ fn cause(error: &Error) -> Option<&io::Error> {
     std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>())
 }
 
+/// The error for `action` on `path` where it does not help to have room later, so that [`is_full`] does not hold: some
+/// file systems need room even for what is written in the place of zeros, and by then messages hang on it.
+pub(crate) fn failed_for_good(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let failed = failed(action, path);
+    |error| failed(io::Error::other(error))
+}
+
 /// Whether the cause is that the disk, or what may be used of it, is full.
 pub(crate) fn is_full(error: &Error) -> bool {
     cause(error).is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))

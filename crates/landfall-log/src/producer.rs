@@ -70,34 +70,45 @@ impl Producer {
                 let answer = self.log.writer().append(vec![part]).await;
                 (0..batch.len() as u32).map(|index| answer.outcome(0, index, partition)).collect()
             }
-            Err(error) => {
-                let code =
-                    if error.kind() == ErrorKind::NotFound { ErrorCode::UNAVAILABLE } else { ErrorCode::VALIDATION };
-                batch.iter().map(|_| Outcome::refuse(code.clone(), error.to_string())).collect()
-            }
+            Err(refused) => batch.iter().map(|_| refused.clone()).collect(),
         }
     }
 
-    /// The batch as it goes to the writer, if there is anything in it.
-    fn part(&self, topic: &TopicName, number: u32, first: u64, messages: &[Message]) -> Result<Option<Part>> {
-        let (partition, count, deduplicate) = self.partition(topic, number)?;
+    /// The batch as it goes to the writer, if there is anything in it; otherwise what becomes of each message.
+    fn part(
+        &self,
+        topic: &TopicName,
+        number: u32,
+        first: u64,
+        messages: &[Message],
+    ) -> std::result::Result<Option<Part>, Outcome> {
+        let invalid = |sentence: String| Outcome::refuse(ErrorCode::VALIDATION, sentence);
+        let (partition, count, deduplicate) = self.partition(topic, number).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Outcome::refuse(ErrorCode::UNAVAILABLE, error.to_string()),
+            _ => invalid(error.to_string()),
+        })?;
         let mut buffer = self.log.buffers().take();
         for message in messages {
             let belongs = message.key.as_ref().is_none_or(|key| key.partition(count) == number);
             if message.topic != *topic || !belongs {
                 let Message { id, .. } = message;
-                return Err(Error::invalid(format!("message {id} does not belong into partition {number} of {topic}")));
+                return Err(invalid(format!("message {id} does not belong into partition {number} of {topic}")));
             }
             record::encode(message, &mut buffer);
         }
-        let (bytes, limit) = (buffer.len() - batch::HEADER_BYTES, self.log.options().batch_limit());
+        let bytes = buffer.len() - batch::HEADER_BYTES;
+        // One message alone may be as large as the log takes any.
+        let (options, is_alone) = (self.log.options(), messages.len() == 1);
+        let limit = if is_alone { options.record_limit() } else { options.batch_limit() };
         if bytes > limit {
-            let sentence =
-                format!("the batch takes {bytes} bytes in the log and the limit is {limit}; send it in parts");
-            return Err(Error::invalid(sentence));
+            let sentence = match is_alone {
+                true => format!("the message takes {bytes} bytes in the log and the limit is {limit}"),
+                false => format!("the batch takes {bytes} bytes in the log and the limit is {limit}; send it in parts"),
+            };
+            return Err(Outcome::refuse(ErrorCode::TOO_LARGE, sentence));
         }
         if first.checked_add(messages.len() as u64).is_none() {
-            return Err(Error::invalid(format!("there are no {} numbers from {first} on", messages.len())));
+            return Err(invalid(format!("there are no {} numbers from {first} on", messages.len())));
         }
         let sequenced = Some(Sequenced { producer: self.id, epoch: self.epoch, first });
         let (ids, taken) = (messages.iter().map(|message| message.id).collect(), Timestamp::now().as_millis());

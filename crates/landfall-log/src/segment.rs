@@ -30,7 +30,7 @@ use std::sync::Arc;
 use landfall_core::{Result, Timestamp};
 
 use crate::disk::{self, Access, Disk, File};
-use crate::durable::{UNFINISHED, damaged, failed, sync_directory};
+use crate::durable::{UNFINISHED, damaged, failed, failed_for_good};
 
 pub(crate) const HEADER_BYTES: usize = 64;
 
@@ -113,7 +113,8 @@ impl SegmentHeader {
             Ok(file)
         };
         let file = create().map_err(failed("create the segment", &path))?;
-        sync_directory(disk, directory)?;
+        // By now the segment is there, so that the one before it must not grow any more.
+        disk.sync_directory(directory).map_err(failed_for_good("sync the folder", directory))?;
         Ok(file)
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
-use landfall_core::{Error, ErrorCode, ErrorKind, MessageId, Position, ProducerName, Refusal, Result, TopicName};
+use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal, Result, TopicName};
 
 use crate::appender::{Appender, Part};
 use crate::batch::{self, Sequenced};
@@ -67,30 +68,14 @@ impl Store {
             full: HashMap::new(),
         };
         for topic in store.topics.all() {
-            store.check_producers(&topic)?;
+            for partition in topic.partitions().iter() {
+                store.registry.check(partition.recovered_producers())?;
+            }
             if topic.settings().deduplicate {
                 store.seen.insert(topic.name(), seen_in(&topic)?);
             }
         }
         Ok(store)
-    }
-
-    /// An id that was never given out says that the list of producers is gone: somebody else would get it.
-    fn check_producers(&self, topic: &Topic) -> Result<()> {
-        for partition in topic.partitions().iter() {
-            let known = partition.recovered_producers().iter().map(|state| state.producer).max();
-            if let Some(producer) = known.filter(|producer| *producer >= self.registry.next_id()) {
-                let sentence = format!(
-                    "partition {} of topic {} holds messages of producer {producer}, of which the list of producers \
-                     knows nothing: {} is missing or too old",
-                    partition.number(),
-                    topic.name(),
-                    self.registry.path().display()
-                );
-                return Err(Error::new(ErrorKind::Corrupt, sentence));
-            }
-        }
-        Ok(())
     }
 
     /// Gives the records of `part` their places. They are written with [`Self::write`]. An error ends the log.
@@ -101,7 +86,11 @@ impl Store {
         match part.sequenced {
             Some(sequenced) => self.take_next(part, sequenced),
             None if part.deduplicate => self.take_unseen(part),
-            None => self.push(part),
+            None => {
+                let placed = self.push(part)?;
+                self.see(part, &placed)?;
+                Ok(placed)
+            }
         }
     }
 
@@ -187,13 +176,18 @@ impl Store {
         }
     }
 
-    /// What an idempotent producer stored is known by its ids, too.
+    /// What was stored without a look at its ids is known by them, too: it came from an idempotent producer, or set
+    /// out before the topic was told to look at them. Of an id that is there twice the first place counts.
     fn see(&mut self, part: &Part, placed: &Placed) -> Result<()> {
-        if let (Placed::From(base), true) = (placed, part.deduplicate) {
-            let partition = part.partition.partition();
-            let seen = self.seen(part.partition.topic())?;
-            for (offset, id) in (*base..).zip(&part.ids) {
-                seen.insert(*id, Position { partition, offset });
+        let Placed::From(base) = placed else { return Ok(()) };
+        if !part.deduplicate && !self.seen.contains_key(part.partition.topic()) {
+            return Ok(());
+        }
+        let partition = part.partition.partition();
+        let seen = self.seen(part.partition.topic())?;
+        for (offset, &id) in (*base..).zip(&part.ids) {
+            if seen.find(id)?.is_none() {
+                seen.insert(id, Position { partition, offset });
             }
         }
         Ok(())
@@ -203,25 +197,30 @@ impl Store {
     fn first_positions(&mut self, part: &Part, sequenced: Sequenced, count: u64) -> Result<Vec<Position>> {
         // What is pending is not in the index yet.
         self.appender(&part.partition)?.write()?;
-        let partition = &part.partition;
-        let offset_of = |sequence| -> Result<u64> {
-            if let Some(offset) = partition.unfinished().first_position(sequenced.producer, sequence) {
-                return Ok(offset);
+        let (partition, producer) = (&part.partition, sequenced.producer);
+        let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
+        let offsets_from = |sequence| -> Result<Range<u64>> {
+            if let Some(offsets) = partition.unfinished().offsets_from(producer, sequence) {
+                return Ok(offsets);
             }
-            let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
             for segment in finished.iter().rev().chain(partition.segments().iter().rev()) {
                 if let Some(index) = &segment.index
-                    && let Some(offset) = index.first_position(sequenced.producer, sequence)?
+                    && let Some(offsets) = index.offsets_from(producer, sequence)?
                 {
-                    return Ok(offset);
+                    return Ok(offsets);
                 }
             }
             // It was stored, and retention has removed it since.
-            Ok(partition.start_offset())
+            let start = partition.start_offset();
+            Ok(start..start + 1)
         };
-        let sequences = sequenced.first..sequenced.first.saturating_add(count);
-        let position = |offset| Position { partition: partition.partition(), offset };
-        sequences.map(|sequence| offset_of(sequence).map(position)).collect()
+        let mut positions = Vec::with_capacity(count as usize);
+        while (positions.len() as u64) < count {
+            let offsets = offsets_from(sequenced.first + positions.len() as u64)?;
+            let position = |offset| Position { partition: partition.partition(), offset };
+            positions.extend(offsets.take(count as usize - positions.len()).map(position));
+        }
+        Ok(positions)
     }
 
     fn push(&mut self, part: &mut Part) -> Result<Placed> {
@@ -305,6 +304,12 @@ impl Store {
     pub(crate) fn known_ids(&self) -> (u64, u64) {
         let sum = |(ids, bytes), seen: &Seen| (ids + seen.len() as u64, bytes + seen.memory_bytes() as u64);
         self.seen.values().fold((0, 0), sum)
+    }
+
+    /// The ids of the topic were looked at, or were not, and that has changed. What they are is found out anew when it
+    /// matters: nobody noted them meanwhile.
+    pub(crate) fn forget_ids(&mut self, topic: &TopicName) {
+        self.seen.remove(topic);
     }
 
     /// A new epoch for the producer called `name`: whoever came with an older one can write nothing more.

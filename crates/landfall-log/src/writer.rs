@@ -354,7 +354,9 @@ impl Work {
     }
 
     fn place(&mut self, append: &mut Append) -> Result<()> {
+        // What was held is placed a second time.
         append.placed.clear();
+        append.messages = 0;
         for part in &mut append.parts {
             append.messages += u64::from(part.count());
             append.placed.push(self.store.take(part)?);

@@ -1,6 +1,7 @@
 //! Collects the index of a segment while it is written or scanned.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -83,10 +84,11 @@ impl Builder {
         self.places.at_time(time)
     }
 
-    /// The offset of the producer's message with this sequence, if it is in this segment.
-    pub(crate) fn first_position(&self, producer: ProducerId, sequence: u64) -> Option<u64> {
+    /// The offset of the producer's message with this sequence, if it is in this segment, up to behind the last that
+    /// follows it without a gap.
+    pub(crate) fn offsets_from(&self, producer: ProducerId, sequence: u64) -> Option<Range<u64>> {
         let (_, range) = self.ranges.range((producer, 0)..=(producer, sequence)).next_back()?;
-        range.offset_of(sequence)
+        range.offsets_from(sequence)
     }
 
     /// Writes the index of the segment, which is final now, durably. After an error it may be tried again.

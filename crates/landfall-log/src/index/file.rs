@@ -1,6 +1,7 @@
 //! An index file: written as a whole, verified as a whole when it is opened, and then asked page by page.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -192,13 +193,14 @@ impl IndexFile {
         self.places.at_time(time)
     }
 
-    /// The offset of the producer's message with this sequence, if it is in this segment. Reads one page.
-    pub(crate) fn first_position(&self, producer: ProducerId, sequence: u64) -> Result<Option<u64>> {
+    /// The offset of the producer's message with this sequence, if it is in this segment, up to behind the last that
+    /// follows it without a gap. Reads one page.
+    pub(crate) fn offsets_from(&self, producer: ProducerId, sequence: u64) -> Result<Option<Range<u64>>> {
         let key = (producer, sequence);
         let Some(page) = self.ranges.page_before(&key) else { return Ok(None) };
         let file = self.file()?;
         let range = self.ranges.page(self.source(&*file), page)?.at_or_before(&key);
-        Ok(range.filter(|range| range.producer == producer).and_then(|range| range.offset_of(sequence)))
+        Ok(range.filter(|range| range.producer == producer).and_then(|range| range.offsets_from(sequence)))
     }
 
     /// How far each producer had come at the segment's end, by producer.

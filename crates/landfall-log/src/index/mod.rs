@@ -59,6 +59,7 @@ pub(crate) use build::Builder;
 pub(crate) use file::{Described, Expected, IndexFile};
 pub(crate) use places::Place;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::producers::{Epoch, ProducerId};
@@ -74,10 +75,11 @@ pub(crate) struct ProducerRange {
 }
 
 impl ProducerRange {
-    /// Where the message with this sequence stands, if it is in this range.
-    fn offset_of(&self, sequence: u64) -> Option<u64> {
+    /// Where the message with this sequence stands, and those behind it, if it is in this range.
+    fn offsets_from(&self, sequence: u64) -> Option<Range<u64>> {
         let index = sequence.checked_sub(self.first_sequence)?;
-        (index < u64::from(self.count)).then(|| self.first_offset.saturating_add(index))
+        let (offset, end) = (self.first_offset.checked_add(index)?, self.first_offset + u64::from(self.count));
+        (offset < end).then_some(offset..end)
     }
 
     /// Takes `next` in, if it goes on where this range ends.

@@ -98,8 +98,8 @@ fn assert_answers(index: &IndexFile, builder: &Builder, model: &Model) {
     for producer in 0..6 {
         for sequence in 0..=model.producers.get(&producer).copied().unwrap_or_default() {
             let offset = model.sequences.get(&(producer, sequence)).copied();
-            assert_eq!(index.first_position(producer, sequence).unwrap(), offset);
-            assert_eq!(builder.first_position(producer, sequence), offset);
+            assert_eq!(index.offsets_from(producer, sequence).unwrap().map(|offsets| offsets.start), offset);
+            assert_eq!(builder.offsets_from(producer, sequence).map(|offsets| offsets.start), offset);
         }
     }
     assert_eq!(index.producers().unwrap(), states(model));
@@ -281,10 +281,10 @@ fn ranges_become_one_only_if_sequence_and_offset_and_epoch_go_on() {
     let index = builder.finish(&disk, &folder, described(11, 64).0, &[]).unwrap();
     let expected = [Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(7), None, None, Some(8), Some(10), None];
     for (sequence, offset) in (0..).zip(expected) {
-        assert_eq!(index.first_position(1, sequence).unwrap(), offset);
+        assert_eq!(index.offsets_from(1, sequence).unwrap().map(|offsets| offsets.start), offset);
     }
-    assert_eq!(index.first_position(2, 6).unwrap(), Some(6));
-    assert_eq!(index.first_position(0, 0).unwrap(), None);
+    assert_eq!(index.offsets_from(2, 6).unwrap().map(|offsets| offsets.start), Some(6));
+    assert_eq!(index.offsets_from(0, 0).unwrap(), None);
     // Six ranges of 32 bytes in one page, and nothing else.
     assert_eq!(bytes_of_tables(&index), 6 * 32 + 16);
 }

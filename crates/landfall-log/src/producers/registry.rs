@@ -10,7 +10,7 @@ use std::sync::Arc;
 use landfall_core::{Error, ErrorKind, ProducerName, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Epoch, ProducerId};
+use super::{Epoch, ProducerId, ProducerState};
 use crate::disk::Disk;
 use crate::durable::{self, damaged};
 
@@ -69,11 +69,6 @@ impl Registry {
         Ok(Self { disk, path, document, epochs })
     }
 
-    /// Where the list is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The id of `name`, with a new epoch that fences whoever had the name before. Durable before it returns; after an
     /// error nothing has changed that anybody was told.
     ///
@@ -98,10 +93,16 @@ impl Registry {
         Ok((registered.id, registered.epoch))
     }
 
-    /// Every id that was ever given out is below this one. A partition that knows a higher one was written with a list
-    /// that is missing now.
-    pub(crate) fn next_id(&self) -> ProducerId {
-        self.document.next_id
+    /// An error if a partition knows of producers what this list does not: it was written with one that is missing
+    /// now, or newer, and an id or an epoch would be given out a second time.
+    pub(crate) fn check(&self, states: &[ProducerState]) -> Result<()> {
+        let is_newer = |state: &&ProducerState| {
+            let epoch = self.epoch(state.producer);
+            state.producer >= self.document.next_id || epoch.is_some_and(|epoch| epoch < state.epoch)
+        };
+        let Some(ProducerState { producer, epoch, .. }) = states.iter().find(is_newer) else { return Ok(()) };
+        let sentence = format!("producer {producer} wrote with epoch {epoch}, of which this list knows nothing");
+        Err(damaged(&self.path, 0, sentence))
     }
 
     /// The newest epoch of a producer. `None` if nobody has that id, or nobody any more: then every epoch is fenced.
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!((registry.epoch(0), registry.epoch(1), registry.epoch(2)), (Some(1), Some(0), None));
         assert_eq!(registry.register(&name("a")).unwrap(), (0, 2));
         assert_eq!(registry.register(&name("c")).unwrap(), (2, 0));
-        assert_eq!(registry.next_id(), 3);
+        assert_eq!(registry.document.next_id, 3);
     }
 
     #[test]

@@ -1,0 +1,516 @@
+//! What an idempotent producer is promised: each of its numbers is stored once, in order, whatever happens.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "support/counting_disk.rs"]
+mod counting_disk;
+#[path = "support/failing_disk.rs"]
+mod failing_disk;
+mod support;
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use counting_disk::CountingDisk;
+use failing_disk::FailingDisk;
+use landfall_core::{ErrorCode, ErrorKind, Key, Message, MessageId, Outcome, Position, ProducerName, TopicName};
+use landfall_log::{Acknowledge, Flush, Gaps, Log, Options, Producer, TopicSettings};
+use support::*;
+use tokio::task::JoinHandle;
+
+fn small_segments() -> Options {
+    Options { segment_bytes: 2048, preallocate_bytes: 512, ..one_partition() }
+}
+
+fn name(text: &str) -> ProducerName {
+    ProducerName::new(text).unwrap()
+}
+
+async fn open(folder: &tempfile::TempDir, options: Options) -> Log {
+    let log = Log::open(folder.path(), options).unwrap();
+    log.create_topic(&topic(), Some(options.partitions), TopicSettings::default()).await.unwrap();
+    log
+}
+
+/// The messages that a producer gives these numbers, always the same apart from their ids.
+fn numbered(range: std::ops::Range<u64>) -> Vec<Message> {
+    range.map(|n| message("k", n as i64)).collect()
+}
+
+async fn send(producer: &Producer, range: std::ops::Range<u64>) -> Vec<Outcome> {
+    producer.publish(&topic(), 0, range.start, &numbered(range)).await
+}
+
+fn offsets(outcomes: &[Outcome]) -> Vec<u64> {
+    let offset = |outcome: &Outcome| match outcome {
+        Outcome::Accepted(Position { partition: 0, offset }) => *offset,
+        other => panic!("not accepted: {other:?}"),
+    };
+    outcomes.iter().map(offset).collect()
+}
+
+fn assert_refused(outcomes: &[Outcome], code: &ErrorCode, retriable: bool, words: &str) {
+    assert!(!outcomes.is_empty());
+    for outcome in outcomes {
+        let Outcome::Refused(refusal) = outcome else { panic!("not refused: {outcome:?}") };
+        assert_eq!((&refusal.code, refusal.retriable), (code, retriable), "{refusal:?}");
+        assert!(refusal.reason.contains(words), "{}", refusal.reason);
+    }
+}
+
+/// The numbers that are stored, in order.
+async fn stored(log: &Log) -> Vec<i64> {
+    read_all(log).await.iter().map(|message| message.sequence.unwrap()).collect()
+}
+
+/// Sends without waiting for the answer. The queue of the log keeps the order.
+async fn begin(producer: &Producer, range: std::ops::Range<u64>) -> JoinHandle<Vec<Outcome>> {
+    let (producer, topic) = (producer.clone(), topic());
+    let sent = tokio::spawn(async move {
+        let batch = numbered(range.clone());
+        producer.publish(&topic, 0, range.start, &batch).await
+    });
+    // In a runtime of one thread the task has reached the writer's queue once this one is asked again.
+    tokio::task::yield_now().await;
+    sent
+}
+
+#[tokio::test]
+async fn the_next_numbers_are_stored_and_lower_ones_are_answered_with_their_first_place() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    assert_eq!((producer.id(), producer.epoch()), (0, 0));
+    assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 0);
+    assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2]);
+    assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 3);
+    assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2], "a repeat");
+    assert_eq!(offsets(&send(&producer, 1..2).await), [1], "a part of it");
+    assert_eq!(offsets(&send(&producer, 2..5).await), [2, 3, 4], "partly repeated");
+    assert_eq!(offsets(&send(&producer, 0..6).await), [0, 1, 2, 3, 4, 5], "over the bounds of batches");
+    assert_eq!(producer.publish(&topic(), 0, 99, &[]).await, [], "nothing at all is no gap");
+    assert_eq!(stored(&log).await, [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_number_is_a_repeat_whatever_id_and_content_it_has() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let first = numbered(0..1);
+    producer.publish(&topic(), 0, 0, &first).await;
+    let other = Message { payload: "other".into(), ..message("k", 0) };
+    assert_eq!(offsets(&producer.publish(&topic(), 0, 0, &[other]).await), [0]);
+    assert_eq!(read_all(&log).await, first);
+    // Its ids are known, too: whoever sends it without a number is told the same place.
+    assert_eq!(publish(&log, &first).await, [Position { partition: 0, offset: 0 }]);
+}
+
+#[tokio::test]
+async fn a_repeat_may_be_thousands_of_batches_and_many_segments_old() {
+    let folder = quick_folder();
+    let options = Options { acknowledge: Acknowledge::Written, flush: Flush::EveryMessages(500), ..small_segments() };
+    let mut log = open(&folder, options).await;
+    let mut producer = log.producer(&name("till-1")).await.unwrap();
+    let other = log.producer(&name("till-2")).await.unwrap();
+    // Another producer's messages stand between, so that places and numbers do not run alike.
+    let mut places = Vec::new();
+    for n in 0..3000_u64 {
+        if n % 3 == 0 {
+            send(&other, n / 3..n / 3 + 1).await;
+        }
+        places.extend(offsets(&send(&producer, n..n + 1).await));
+    }
+    assert!(segments(folder.path(), 0).len() > 100);
+    for restarts in 0..3 {
+        for first in [0, 1, 2, 700, 1499, 2990] {
+            let again = send(&producer, first..first + 10).await;
+            assert_eq!(offsets(&again), places[first as usize..first as usize + 10], "after {restarts} restarts");
+        }
+        for (n, place) in (0_u64..).zip(&places).step_by(11) {
+            assert_eq!(offsets(&send(&producer, n..n + 1).await), [*place], "after {restarts} restarts");
+        }
+        log.close().await.unwrap();
+        if restarts == 1 {
+            // Every other index is gone, and one is damaged: they are made again.
+            for path in segments(folder.path(), 0).iter().step_by(2) {
+                let _ = fs::remove_file(path.with_extension("index"));
+            }
+            fs::write(segments(folder.path(), 0)[1].with_extension("index"), "no index").unwrap();
+        }
+        log = open(&folder, options).await;
+        producer = log.producer(&name("till-1")).await.unwrap();
+        assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 3000);
+    }
+    assert_eq!(offsets(&send(&producer, 2999..3001).await), [places[2999], 4000]);
+    assert_eq!(read_all(&log).await.len(), 4001);
+}
+
+#[tokio::test]
+async fn numbers_go_on_and_the_epoch_rises_when_the_producer_is_registered_again() {
+    let folder = quick_folder();
+    let mut log = open(&folder, one_partition()).await;
+    for epoch in 0..4_u16 {
+        let producer = log.producer(&name("till-1")).await.unwrap();
+        assert_eq!((producer.id(), producer.epoch()), (0, epoch));
+        let next = producer.next_sequence(&topic(), 0).await.unwrap();
+        assert_eq!(next, u64::from(epoch) * 2);
+        assert_eq!(offsets(&send(&producer, next..next + 2).await), [next, next + 1]);
+        if epoch % 2 == 1 {
+            log.close().await.unwrap();
+            log = open(&folder, one_partition()).await;
+        }
+    }
+    assert_eq!(log.producer(&name("till-2")).await.unwrap().id(), 1);
+    assert_eq!(stored(&log).await, (0..8).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_producer_that_was_replaced_is_refused_for_good() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let old = log.producer(&name("till-1")).await.unwrap();
+    send(&old, 0..2).await;
+    let new = log.producer(&name("till-1")).await.unwrap();
+    // Before the new one has written anything, and after; also what would be a repeat or a gap.
+    for range in [2..3, 0..1, 7..8] {
+        assert_refused(&send(&old, range).await, &ErrorCode::FENCED, false, "a newer instance of this producer");
+    }
+    assert_eq!(offsets(&send(&new, 2..3).await), [2]);
+    assert_refused(&send(&old, 3..4).await, &ErrorCode::FENCED, false, "can write nothing more");
+    assert_eq!(stored(&log).await, [0, 1, 2]);
+
+    // Over a restart the newest epoch is known although it has written nothing.
+    let newest = log.producer(&name("till-1")).await.unwrap();
+    assert_eq!(newest.epoch(), 2);
+    log.close().await.unwrap();
+    assert_refused(&send(&newest, 3..4).await, &ErrorCode::UNAVAILABLE, true, "the log is closed");
+    let log = open(&folder, one_partition()).await;
+    assert_eq!(log.producer(&name("till-1")).await.unwrap().epoch(), 3);
+}
+
+#[tokio::test]
+async fn what_a_replaced_producer_left_waiting_is_refused_when_its_turn_comes() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let old = log.producer(&name("till-1")).await.unwrap();
+    let early = begin(&old, 1..3).await;
+    let new = log.producer(&name("till-1")).await.unwrap();
+    assert_eq!(offsets(&send(&new, 0..1).await), [0]);
+    assert_refused(&early.await.unwrap(), &ErrorCode::FENCED, false, "newer instance");
+    assert_eq!(offsets(&send(&new, 1..2).await), [1]);
+    assert_eq!(stored(&log).await, [0, 1]);
+}
+
+#[tokio::test]
+async fn what_comes_too_early_waits_until_the_gap_closes() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let mut early = Vec::new();
+    for range in [5..9, 2..3, 3..5, 11..12] {
+        early.push(begin(&producer, range).await);
+    }
+    assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 0);
+    assert!(early.iter().all(|sent| !sent.is_finished()));
+    assert_eq!(offsets(&send(&producer, 0..1).await), [0], "the gap is smaller, and still there");
+    assert!(early.iter().all(|sent| !sent.is_finished()));
+    assert_eq!(offsets(&send(&producer, 1..2).await), [1]);
+    let last = early.pop().unwrap();
+    let mut answers = Vec::new();
+    for sent in early {
+        answers.push(offsets(&sent.await.unwrap()));
+    }
+    assert_eq!(answers, [vec![5, 6, 7, 8], vec![2], vec![3, 4]]);
+    assert!(!last.is_finished());
+    // What waits may be repeated in part by what closes the gap.
+    assert_eq!(offsets(&send(&producer, 9..13).await), [9, 10, 11, 12]);
+    assert_eq!(offsets(&last.await.unwrap()), [11]);
+    assert_eq!(stored(&log).await, (0..13).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_gap_that_stays_open_is_given_up_in_time_and_may_be_sent_again() {
+    let folder = quick_folder();
+    let gaps = Gaps::Hold { batches: 8, bytes: 1 << 20, time: Duration::from_millis(50) };
+    let log = open(&folder, Options { gaps, ..one_partition() }).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let early = tokio::time::timeout(SOON, send(&producer, 3..5)).await.expect("it does not wait for ever");
+    assert_refused(&early, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
+    assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2]);
+    assert_eq!(offsets(&send(&producer, 3..5).await), [3, 4]);
+    assert_eq!(stored(&log).await, [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn only_so_many_batches_and_bytes_of_a_producer_wait() {
+    for (batches, bytes) in [(2, 1 << 20), (100, 250)] {
+        let folder = quick_folder();
+        let gaps = Gaps::Hold { batches, bytes, time: Duration::from_secs(3600) };
+        let log = open(&folder, Options { gaps, ..one_partition() }).await;
+        let (one, other) = (log.producer(&name("till-1")).await.unwrap(), log.producer(&name("till-2")).await.unwrap());
+        let first = begin(&one, 1..2).await;
+        let second = begin(&one, 2..3).await;
+        assert_refused(&send(&one, 3..9).await, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
+        assert_refused(&send(&one, 2..3).await, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
+        // Of another producer as much may wait, and whoever is in order need not.
+        let elsewhere = begin(&other, 1..2).await;
+        assert_eq!(offsets(&send(&other, 0..1).await), [0]);
+        assert_eq!(offsets(&elsewhere.await.unwrap()), [1]);
+        assert_eq!(offsets(&send(&one, 0..1).await), [2]);
+        assert_eq!((offsets(&first.await.unwrap()), offsets(&second.await.unwrap())), (vec![3], vec![4]));
+        assert_eq!(offsets(&send(&one, 3..9).await), [5, 6, 7, 8, 9, 10]);
+    }
+}
+
+#[tokio::test]
+async fn gaps_are_refused_at_once_if_the_log_is_told_so() {
+    let folder = quick_folder();
+    let log = open(&folder, Options { gaps: Gaps::Refuse, ..one_partition() }).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    send(&producer, 0..2).await;
+    assert_refused(&send(&producer, 3..5).await, &ErrorCode::SEQUENCE_GAP, true, "sequence 2 comes first");
+    assert_eq!(offsets(&send(&producer, 2..4).await), [2, 3]);
+}
+
+#[tokio::test]
+async fn what_waits_when_the_log_is_closed_or_its_topic_deleted_is_answered() {
+    let folder = quick_folder();
+    let gaps = Gaps::Hold { batches: 8, bytes: 1 << 20, time: Duration::from_millis(200) };
+    let log = open(&folder, Options { gaps, ..one_partition() }).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let early = begin(&producer, 1..2).await;
+    log.delete_topic(&topic()).await.unwrap();
+    assert_refused(&early.await.unwrap(), &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
+    log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
+    let early = begin(&producer, 1..2).await;
+    log.close().await.unwrap();
+    assert_refused(&early.await.unwrap(), &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
+    let log = open(&folder, one_partition()).await;
+    assert_eq!(stored(&log).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn producers_and_partitions_are_counted_apart() {
+    let folder = quick_folder();
+    let log = open(&folder, Options { partitions: 2, ..small_segments() }).await;
+    let producers = [log.producer(&name("till-1")).await.unwrap(), log.producer(&name("till-2")).await.unwrap()];
+    let key = |partition| {
+        let all = (0..).map(|n| Key::new(format!("key {n}")).unwrap());
+        all.into_iter().find(|key| key.partition(2) == partition).unwrap()
+    };
+    let keys = [key(0), key(1)];
+    let mut places = Vec::new();
+    for round in 0..2 {
+        for n in 0..40_u64 {
+            for producer in &producers {
+                for partition in 0..2_u32 {
+                    let message = message(keys[partition as usize].as_str(), n as i64);
+                    let outcomes = producer.publish(&topic(), partition, n, &[message]).await;
+                    let Outcome::Accepted(position) = outcomes[0] else { panic!("{outcomes:?}") };
+                    assert_eq!(position.partition, partition);
+                    places.push(position);
+                }
+            }
+        }
+        assert_eq!(places.len(), 160 * (round + 1));
+    }
+    assert_eq!(places[..160], places[160..], "the second time all are repeats");
+    let unsequenced = publish(&log, &[message(keys[0].as_str(), 99)]).await;
+    assert_eq!(unsequenced, [Position { partition: 0, offset: 80 }], "others may write meanwhile");
+    assert_eq!(producers[0].next_sequence(&topic(), 0).await.unwrap(), 40);
+    assert_eq!(read_all(&log).await.len(), 161);
+}
+
+#[tokio::test]
+async fn what_does_not_belong_there_is_refused_with_a_sentence() {
+    let folder = quick_folder();
+    let log = open(&folder, Options { partitions: 2, ..small_segments() }).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let one = message("k", 0);
+    let home = one.key.as_ref().unwrap().partition(2);
+    let outcomes = producer.publish(&topic(), 1 - home, 0, std::slice::from_ref(&one)).await;
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong into partition");
+    let outcomes = producer.publish(&topic(), 2, 0, std::slice::from_ref(&one)).await;
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "has no partition 2; its partitions are 0 to 1");
+    let elsewhere = TopicName::new("elsewhere").unwrap();
+    let outcomes = producer.publish(&elsewhere, home, 0, std::slice::from_ref(&one)).await;
+    assert_refused(&outcomes, &ErrorCode::UNAVAILABLE, false, "there is no topic elsewhere");
+    let stray = Message { topic: elsewhere.clone(), ..one.clone() };
+    let outcomes = producer.publish(&topic(), home, 0, &[one.clone(), stray]).await;
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong into partition");
+    let outcomes = producer.publish(&topic(), home, u64::MAX, &[one.clone(), one.clone()]).await;
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "there are no 2 numbers");
+    let many: Vec<_> = (0..50).map(|n| message("k", n)).collect();
+    let outcomes = producer.publish(&topic(), home, 0, &many).await;
+    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "send it in parts");
+    let large = Message { payload: vec![b'x'; 4096].into(), ..one.clone() };
+    let outcomes = producer.publish(&topic(), home, 0, &[large]).await;
+    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "the message takes");
+    assert_eq!(producer.next_sequence(&topic(), 3).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(producer.next_sequence(&elsewhere, 0).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(producer.next_sequence(&topic(), home).await.unwrap(), 0, "nothing of it was counted");
+    assert_eq!(stored(&log).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn one_message_may_be_as_large_as_for_any_publisher() {
+    let folder = quick_folder();
+    let log = open(&folder, one_partition()).await;
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let large = Message { payload: vec![b'x'; 3 << 20].into(), ..message("k", 0) };
+    assert_eq!(offsets(&producer.publish(&topic(), 0, 0, std::slice::from_ref(&large)).await), [0]);
+    assert_eq!(read_all(&log).await, [large]);
+}
+
+/// The disk is full at every change that a batch makes, one after the other.
+#[tokio::test]
+async fn without_room_nothing_is_counted_and_the_same_numbers_are_stored_later() {
+    let (mut refused, options) = (0, Options { gaps: Gaps::Refuse, ..small_segments() });
+    for changes in 0..30 {
+        let folder = quick_folder();
+        let disk = Arc::new(FailingDisk::new(io::ErrorKind::StorageFull));
+        let mut log = Log::open_on(disk.clone(), folder.path(), options).unwrap();
+        log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
+        let mut producer = log.producer(&name("till-1")).await.unwrap();
+        for n in 0..10 {
+            send(&producer, n..n + 1).await;
+        }
+        disk.fail_after(changes);
+        for n in 10..40 {
+            let outcomes = send(&producer, n..n + 1).await;
+            refused += u64::from(!outcomes[0].is_accepted());
+        }
+        disk.fail_after(i64::MAX);
+        if log.health().is_err() {
+            log.close().await.unwrap();
+            drop((log, producer));
+            log = Log::open(folder.path(), options).unwrap();
+            producer = log.producer(&name("till-1")).await.unwrap();
+        }
+        // Also what was stored before, in segments that could or could not be finished.
+        for n in 0..40 {
+            assert_eq!(offsets(&send(&producer, n..n + 1).await), [n], "change {changes}");
+        }
+        assert_eq!(stored(&log).await, (0..40).collect::<Vec<_>>(), "change {changes}");
+        log.close().await.unwrap();
+        drop((log, producer));
+        let log = Log::open(folder.path(), options).unwrap();
+        let producer = log.producer(&name("till-1")).await.unwrap();
+        assert_eq!(offsets(&send(&producer, 0..9).await), (0..9).collect::<Vec<_>>(), "change {changes}");
+    }
+    assert!(refused > 100, "the test is about a disk that is full: {refused}");
+}
+
+#[tokio::test]
+async fn state_survives_a_restart_without_reading_more_than_the_last_segment() {
+    let folder = quick_folder();
+    let options = Options { segment_bytes: 16 * 1024, ..small_segments() };
+    let log = open(&folder, options).await;
+    let first = log.producer(&name("till-1")).await.unwrap();
+    assert_eq!(offsets(&send(&first, 0..7).await).len(), 7);
+    // The first producer is silent for many segments.
+    let busy = log.producer(&name("till-2")).await.unwrap();
+    for n in 0..300 {
+        send(&busy, n * 10..(n + 1) * 10).await;
+    }
+    log.close().await.unwrap();
+    drop((log, first, busy));
+    let paths = segments(folder.path(), 0);
+    let (last, finished) = paths.split_last().unwrap();
+    assert!(finished.len() > 10);
+
+    let disk = CountingDisk::default();
+    let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
+    let [first, busy] = [log.producer(&name("till-1")).await.unwrap(), log.producer(&name("till-2")).await.unwrap()];
+    assert_eq!(first.next_sequence(&topic(), 0).await.unwrap(), 7);
+    assert_eq!(busy.next_sequence(&topic(), 0).await.unwrap(), 3000);
+    let read = disk.read();
+    for path in finished {
+        assert_eq!(read.get(path), Some(&(HEADER as u64)), "only the header of {}", path.display());
+    }
+    assert!(read[last] > HEADER as u64);
+    assert_eq!(offsets(&send(&first, 5..8).await), [5, 6, 3007]);
+    let read = disk.read();
+    assert!(finished.iter().all(|path| read[path] == HEADER as u64), "a repeat is looked up in indexes alone");
+}
+
+#[tokio::test]
+async fn a_list_of_producers_that_is_missing_or_old_is_reported() {
+    let folder = quick_folder();
+    let log = open(&folder, small_segments()).await;
+    let list = folder.path().join("producers.json");
+    send(&log.producer(&name("till-1")).await.unwrap(), 0..5).await;
+    let old = fs::read(&list).unwrap();
+    send(&log.producer(&name("till-1")).await.unwrap(), 5..9).await;
+    log.close().await.unwrap();
+    drop(log);
+    let good = fs::read(&list).unwrap();
+    for bad in [None, Some(old)] {
+        match bad {
+            None => fs::remove_file(&list).unwrap(),
+            Some(old) => fs::write(&list, old).unwrap(),
+        }
+        let error = Log::open(folder.path(), small_segments()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("producers.json"), "{error}");
+    }
+    fs::write(&list, good).unwrap();
+    let log = Log::open(folder.path(), small_segments()).unwrap();
+    assert_eq!(log.producer(&name("till-1")).await.unwrap().epoch(), 2);
+}
+
+const FOLDER: &str = "LANDFALL_LOG_PRODUCERS_FOLDER";
+const KILLS: u64 = 8;
+
+#[tokio::test]
+#[ignore = "is the process that the other test starts and kills"]
+async fn sends_numbers_until_it_is_killed() {
+    let folder = std::env::var_os(FOLDER).expect("the other test says where");
+    let log = Log::open(folder, small_segments()).unwrap();
+    log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
+    let producer = log.producer(&name("till-1")).await.unwrap();
+    let next = producer.next_sequence(&topic(), 0).await.unwrap();
+    // It has forgotten which of them were answered, and how they were divided into batches.
+    for first in (next.saturating_sub(20)..).step_by(3) {
+        std::io::stdout().lock().write_all(format!("sent {}\n", first + 3).as_bytes()).unwrap();
+        assert!(send(&producer, first..first + 3).await.iter().all(Outcome::is_accepted));
+    }
+}
+
+#[tokio::test]
+async fn what_was_sent_before_a_kill_is_sent_again_and_is_there_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut sent, mut ids): (u64, Vec<MessageId>) = (0, Vec::new());
+    for round in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "sends_numbers_until_it_is_killed"])
+            .env(FOLDER, folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let numbers = output.map_while(Result::ok).filter_map(|line| line.strip_prefix("sent ")?.parse::<u64>().ok());
+        for (line, number) in numbers.enumerate() {
+            sent = sent.max(number);
+            if line as u64 == 25 + round * 4 {
+                child.kill().unwrap();
+            }
+        }
+        assert!(child.wait().unwrap().code().is_none(), "it was killed");
+        let log = Log::open(folder.path(), small_segments()).unwrap();
+        let producer = log.producer(&name("till-1")).await.unwrap();
+        assert_eq!(u64::from(producer.epoch()), 2 * round + 1);
+        for first in (0..sent).step_by(8) {
+            let range = first..sent.min(first + 8);
+            assert_eq!(offsets(&send(&producer, range.clone()).await), range.collect::<Vec<_>>(), "round {round}");
+        }
+        let all = read_all(&log).await;
+        assert!(all.iter().map(|message| message.sequence.unwrap() as u64).eq(0..sent), "round {round}");
+        assert!(all.iter().map(|message| message.id).take(ids.len()).eq(ids), "round {round}: what is there stays");
+        ids = all.iter().map(|message| message.id).collect();
+        log.close().await.unwrap();
+    }
+}
