@@ -49,6 +49,9 @@ mod durable;
 mod examine;
 mod flusher;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod group_file;
 mod groups;

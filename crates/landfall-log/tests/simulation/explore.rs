@@ -10,7 +10,7 @@ use crate::crash::{Crash, Fate};
 use crate::disk::ModelDisk;
 use crate::journal::{Entry, Operation};
 use crate::random::Random;
-use crate::reference::{Mark, Reference};
+use crate::reference::{Answer, Mark, Reference};
 use crate::runtime;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
@@ -68,10 +68,14 @@ impl Moment {
 
 /// What is going to be answered to the call that has just begun.
 fn answer(rest: &[Entry]) -> Option<&[Outcome]> {
-    rest.iter().find_map(|entry| match entry {
-        Entry::Told(Mark::Published(outcomes)) => Some(outcomes.as_slice()),
+    let answer = rest.iter().find_map(|entry| match entry {
+        Entry::Told(Mark::Answered(answer)) => Some(answer),
         _ => None,
-    })
+    });
+    match answer {
+        Some(Answer::Outcomes(outcomes)) => Some(outcomes),
+        _ => None,
+    }
 }
 
 impl Explorer {
