@@ -115,10 +115,18 @@ pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Err
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
 }
 
+/// Whether the cause is that there is no such file.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+}
+
+fn cause(error: &Error) -> Option<&io::Error> {
+    std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>())
+}
+
 /// Whether the cause is that the disk, or what may be used of it, is full.
 pub(crate) fn is_full(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    cause(error).is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 /// The error for stored bytes that are not what was written.

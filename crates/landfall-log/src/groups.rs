@@ -42,7 +42,7 @@ impl Groups {
                 let Some(file) = GroupFile::read(&*disk, &path)? else { continue };
                 check_against(topics, &file, &path)?;
                 let names = (file.group.clone(), file.topic.clone());
-                groups.insert(names, Arc::new(Group::new(Arc::clone(&disk), &folder, file, session_timeout)));
+                groups.insert(names, Arc::new(Group::new(Arc::clone(&disk), &folder, file, true, session_timeout)));
             }
         }
         Ok(Self { disk, folder, session_timeout, groups: Mutex::new(groups) })
@@ -53,7 +53,7 @@ impl Groups {
         let mut groups = self.groups();
         let found = groups.entry((group.clone(), topic.clone())).or_insert_with(|| {
             let file = GroupFile::new(group, topic, Vec::new());
-            Arc::new(Group::new(Arc::clone(&self.disk), &self.folder, file, self.session_timeout))
+            Arc::new(Group::new(Arc::clone(&self.disk), &self.folder, file, false, self.session_timeout))
         });
         Arc::clone(found)
     }

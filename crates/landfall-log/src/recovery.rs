@@ -17,7 +17,7 @@
 //! that says so and forgets them is not one that anything can be built on.
 //!
 //! The batches of earlier segments are not read here, unless their index must be made again. A reader that comes to a
-//! bad one reports it.
+//! bad one reports it, and `verify.rs` reads them all.
 
 use std::io;
 use std::path::Path;
@@ -33,12 +33,14 @@ use crate::index::{self, Builder, Described, Expected, IndexFile, ProducerRange}
 use crate::partition::{Recovered, Segment};
 use crate::producers::Producers;
 use crate::reader::{Found, SegmentReader};
+use crate::rewrite::REWRITTEN;
 use crate::segment::{self, Extent, SegmentHeader};
 use crate::start;
 
 /// Checks the partition in `directory`, finishes what was begun and cuts off an unfinished tail; what is left.
 pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) -> Result<Recovered> {
     durable::remove(&**disk, &directory.join(UNFINISHED))?;
+    durable::remove(&**disk, &directory.join(REWRITTEN))?;
     let start = start::read(&**disk, directory)?;
     let bases = remaining(&**disk, directory, start)?;
     let Some((&last, finished)) = bases.split_last() else {
@@ -153,9 +155,18 @@ impl Finished<'_> {
 }
 
 /// Notes `batch` in the index of its segment, and how far it brought its producer.
-pub(crate) fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producers) {
+fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producers) {
+    note(batch, batch.position, builder);
+    if let Some(sequenced) = batch.header.sequenced {
+        let count = u64::from(batch.header.count);
+        producers.record(sequenced.producer, sequenced.epoch, sequenced.first, count);
+    }
+}
+
+/// Notes in the index of a segment that `batch` stands at `position`.
+pub(crate) fn note(batch: &Batch, position: u64, builder: &mut Builder) {
     let header = &batch.header;
-    builder.add_batch(header.base_offset, batch.position, header.taken);
+    builder.add_batch(header.base_offset, position, header.taken);
     for record in &batch.records {
         if let Some(id) = record.id() {
             builder.add_id(id, record.offset);
@@ -163,7 +174,6 @@ pub(crate) fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producer
     }
     if let Some(sequenced) = header.sequenced {
         builder.add_range(range_of(header, sequenced));
-        producers.record(sequenced.producer, sequenced.epoch, sequenced.first, u64::from(header.count));
     }
 }
 

@@ -4,17 +4,19 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal, Result, TopicName};
+use landfall_core::{Error, ErrorCode, ErrorKind, MessageId, Position, ProducerName, Refusal, Result, TopicName};
 
 use crate::appender::{Appender, Part};
 use crate::batch::{self, Sequenced};
 use crate::buffers::Buffers;
+use crate::compaction::Compacted;
 use crate::cursor::Extents;
 use crate::durable::is_full;
 use crate::options::Options;
 use crate::partition::Partition;
 use crate::producers::{Epoch, ProducerId, Registry, Verdict};
 use crate::record;
+use crate::retention::{self, Policy, Removed};
 use crate::seen::Seen;
 use crate::topic::{Topic, Topics};
 
@@ -65,11 +67,30 @@ impl Store {
             full: HashMap::new(),
         };
         for topic in store.topics.all() {
+            store.check_producers(&topic)?;
             if topic.settings().deduplicate {
                 store.seen.insert(topic.name(), seen_in(&topic)?);
             }
         }
         Ok(store)
+    }
+
+    /// An id that was never given out says that the list of producers is gone: somebody else would get it.
+    fn check_producers(&self, topic: &Topic) -> Result<()> {
+        for partition in topic.partitions().iter() {
+            let known = partition.recovered_producers().iter().map(|state| state.producer).max();
+            if let Some(producer) = known.filter(|producer| *producer >= self.registry.next_id()) {
+                let sentence = format!(
+                    "partition {} of topic {} holds messages of producer {producer}, of which the list of producers \
+                     knows nothing: {} is missing or too old",
+                    partition.number(),
+                    topic.name(),
+                    self.registry.path().display()
+                );
+                return Err(Error::new(ErrorKind::Corrupt, sentence));
+            }
+        }
+        Ok(())
     }
 
     /// Gives the records of `part` their places. They are written with [`Self::write`]. An error ends the log.
@@ -254,6 +275,36 @@ impl Store {
             self.appenders.remove(&partition.id());
         }
         self.seen.remove(&topic.name());
+    }
+
+    /// Removes what need not be kept of `partition`. Everything must be synced.
+    pub(crate) fn retain(&mut self, partition: &Arc<Partition>, policy: &Policy) -> Result<Removed> {
+        if retention::wants_all(partition, policy) {
+            self.appender(partition)?.roll()?;
+            self.touched.insert(partition.id());
+            self.sync()?;
+        }
+        retention::retain(partition, self.seen.get_mut(partition.topic()), policy)
+    }
+
+    /// Puts a compacted segment of `partition` in its place, if the old one is still there.
+    pub(crate) fn replace(&mut self, partition: &Partition, compacted: Compacted) -> Result<bool> {
+        let base_offset = compacted.old.extent.base_offset;
+        let is_there = partition.segments().iter().any(|segment| segment.extent.base_offset == base_offset);
+        if !is_there || partition.is_deleted() {
+            return Ok(false);
+        }
+        let segment = compacted.put_in_place(partition)?;
+        if let (Some(seen), Some(index)) = (self.seen.get_mut(partition.topic()), segment.index) {
+            seen.add_sealed(partition.partition(), base_offset, index)?;
+        }
+        Ok(true)
+    }
+
+    /// How many ids it knows of everything that was stored, and what that takes in memory, about.
+    pub(crate) fn known_ids(&self) -> (u64, u64) {
+        let sum = |(ids, bytes), seen: &Seen| (ids + seen.len() as u64, bytes + seen.memory_bytes() as u64);
+        self.seen.values().fold((0, 0), sum)
     }
 
     /// A new epoch for the producer called `name`: whoever came with an older one can write nothing more.

@@ -20,7 +20,7 @@ pub(crate) trait Outlet: Send + Sync {
     fn health(&self) -> PortResult<()>;
 
     /// Every topic, by name, as this process knows it; empty where only the broker's own tools can tell.
-    fn topics(&self) -> Vec<TopicDescription>;
+    fn topics(&self) -> PortResult<Vec<TopicDescription>>;
 
     /// Finishes what was handed over, and lets go of everything.
     async fn close(&self) -> PortResult<()>;

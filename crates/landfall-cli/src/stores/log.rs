@@ -78,7 +78,7 @@ impl Outlet for Log {
         Log::health(self)
     }
 
-    fn topics(&self) -> Vec<TopicDescription> {
+    fn topics(&self) -> Result<Vec<TopicDescription>> {
         self.describe_all()
     }
 

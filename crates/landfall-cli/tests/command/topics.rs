@@ -148,3 +148,29 @@ async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
     assert!(of("landfall_topic_bytes{topic=\"orders\",partition=") > 0.0, "{metrics}");
     assert_eq!(of("landfall_topic_skew{topic=\"orders\"}"), 4.0, "{metrics}");
 }
+
+#[tokio::test]
+async fn how_far_a_group_has_come_is_shown_and_counted() {
+    use landfall::Broker;
+
+    let place = Place::new();
+    for n in ["1", "2", "3"] {
+        assert_eq!(place.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
+    }
+    let log = landfall::log::Log::open(place.data().join("log"), landfall::log::Options::default()).unwrap();
+    let (topic, group) = ("orders".parse().unwrap(), "billing".parse().unwrap());
+    let mut subscriber = log.subscribe(&topic, &group).await.unwrap();
+    subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+    subscriber.close().await.unwrap();
+    log.close().await.unwrap();
+
+    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    let group = &shown["groups"][0];
+    assert_eq!((&group["group"], &group["members"], &group["lag"]), (&json!("billing"), &json!(null), &json!(2)));
+    let shown = place.run(&["topic", "show", "orders"]).await.stdout;
+    assert!(shown.ends_with("GROUP    MEMBERS  LAG\nbilling  -        2\n"), "{shown}");
+    let daemon = place.serve().await;
+    let metrics = daemon.get("/metrics").await.body;
+    let line = "landfall_group_lag{topic=\"orders\",group=\"billing\"} 2";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+}

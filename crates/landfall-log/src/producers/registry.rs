@@ -69,6 +69,11 @@ impl Registry {
         Ok(Self { disk, path, document, epochs })
     }
 
+    /// Where the list is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The id of `name`, with a new epoch that fences whoever had the name before. Durable before it returns; after an
     /// error nothing has changed that anybody was told.
     ///

@@ -92,6 +92,8 @@ fn after_a_failed_write_nothing_is_taken_until_the_log_is_reopened() {
 
 async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
     let mut session = new_log().await?;
+    // The group is known before, since that has to be written down.
+    session.consume(&GroupName::new("stock")?, &topic(), |_| false).await?;
     let capacity = Some(session.disk.tree().file_bytes() + room);
     session.set_faults(Faults { capacity, ..Faults::default() });
     let refused = loop {

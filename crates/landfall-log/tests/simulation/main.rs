@@ -25,11 +25,13 @@ mod session;
 mod tree;
 mod workload;
 
+mod administration;
 mod crashes;
 mod damage;
 mod faults;
 mod model;
 mod planted;
+mod repair;
 mod visibility;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
