@@ -153,14 +153,13 @@ fn read_index(bytes: &[u8]) {
         segment_bytes: number(bytes, 32),
     };
     let Ok(Some(index)) = IndexFile::open(&disk, &folder, base_offset, expected) else { return };
-    assert_eq!(index.file_bytes(), bytes.len() as u64, "the index takes another file for its own");
     assert!(index.memory_bytes() < 1024 + bytes.len(), "the index keeps more in memory than it has on disk");
     let mut ids = Vec::new();
     assert!(index.for_each_id(|id, offset| ids.push((id, offset))).is_ok(), "it was verified, and cannot be read");
     for (id, offset) in ids {
         assert_eq!(index.find(id).ok().flatten(), Some(offset), "an id is listed and not found");
     }
-    for offset in [0, base_offset, index.end_offset(), u64::MAX] {
+    for offset in [0, base_offset, number(bytes, 24), u64::MAX] {
         let _ = (index.position_for(offset), index.position_at_time(offset as i64));
         let _ = index.first_position(offset, offset);
     }

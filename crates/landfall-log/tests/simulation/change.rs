@@ -1,9 +1,15 @@
 //! What a session does apart from messages and groups: topics, producers and maintenance.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use landfall_core::{ErrorCode, ErrorKind, Message, Outcome, ProducerName, TopicName};
 
 use crate::reference::{Answer, Call, Mark};
 use crate::session::{SOON, Session, Verdict};
+
+/// How many messages retention and compaction have removed, in all sessions of this process.
+pub(crate) static REMOVED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static COMPACTED: AtomicU64 = AtomicU64::new(0);
 
 impl Session {
     /// Makes a change to a topic. If the process dies meanwhile, nobody knows whether it was made.
@@ -142,6 +148,17 @@ impl Session {
 
     /// One round of retention and compaction.
     pub(crate) async fn maintain(&mut self) -> Result<(), Verdict> {
-        Ok(())
+        self.tell(Mark::Calling(Call::Maintain))?;
+        match self.log.maintain().await {
+            Ok(done) => {
+                REMOVED.fetch_add(done.removed_messages, Ordering::Relaxed);
+                COMPACTED.fetch_add(done.compacted_messages, Ordering::Relaxed);
+                let left = self.content().await?;
+                self.reference.compare(&left)?;
+                Ok(self.tell(Mark::Answered(Answer::Left(left)))?)
+            }
+            Err(_) if self.disk.is_dead() => Ok(self.tell(Mark::Answered(Answer::Failed))?),
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -29,6 +29,9 @@ impl Session {
         if last.iter().all(Option::is_none) {
             return Ok(());
         }
+        // From here on the log knows that there is such a group, and at the end that is durable.
+        let saved = offsets_after(&[], &progress, last.len());
+        self.tell(Mark::Acknowledging(group.clone(), topic.clone(), saved.clone()))?;
         let mut subscriber = self.log.subscribe(topic, group).await?;
         let mut given: Vec<Option<u64>> = vec![None; last.len()];
         let mut deliveries = Vec::new();
@@ -43,19 +46,14 @@ impl Session {
         let finished = finish(&mut deliveries, last.len(), |delivery| {
             last[delivery.position.partition as usize] >= Some(delivery.position.offset) && finishes(delivery)
         });
-        if !finished.is_empty() {
-            let offsets = offsets_after(&finished, &progress, last.len());
-            self.tell(Mark::Acknowledging(group.clone(), topic.clone(), offsets.clone()))?;
-            for delivery in finished {
-                delivery.ack().await?;
-            }
-            drop(deliveries);
-            subscriber.close().await?;
-            self.tell(Mark::Acknowledged(group.clone(), topic.clone(), offsets))?;
-            return Ok(());
+        let offsets = offsets_after(&finished, &progress, last.len());
+        self.tell(Mark::Acknowledging(group.clone(), topic.clone(), offsets.clone()))?;
+        for delivery in finished {
+            delivery.ack().await?;
         }
         drop(deliveries);
-        Ok(subscriber.close().await?)
+        subscriber.close().await?;
+        Ok(self.tell(Mark::Acknowledged(group.clone(), topic.clone(), offsets))?)
     }
 
     /// Whether this is the message that had to come next.

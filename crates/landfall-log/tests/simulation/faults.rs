@@ -65,7 +65,7 @@ fn survives(run: u64, faults: Faults) -> Result<(), String> {
         let mut session = new_log().await?;
         let disk = session.disk.clone();
         fail(&mut session, faults).await?;
-        session.kill().await?.goes_on().await?;
+        session.kill(None).await?.goes_on().await?;
         Ok::<_, Verdict>(disk.take_journal())
     })?;
     let history = History { base: Tree::default(), before: Reference::new(options()), journal, options: options() };

@@ -38,7 +38,8 @@ pub(crate) struct UnderWay<'a> {
     pub(crate) is_whole: bool,
     /// Retention may have removed everything below.
     pub(crate) may_begin_at: u64,
-    pub(crate) may_compact: bool,
+    /// Compaction may have removed messages below.
+    pub(crate) may_compact_below: u64,
 }
 
 impl Topic {
@@ -104,7 +105,7 @@ impl Partition {
                 }
                 Some(_) => {}
                 None if self.removed.contains(&offset) => {}
-                None if under_way.may_compact && self.is_superseded(offset, found.end) => {}
+                None if offset < under_way.may_compact_below && self.is_superseded(offset, found.end) => {}
                 None => return Err(format!("the acknowledged message at offset {offset} is missing")),
             }
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_core::{GroupName, Message, Outcome, Position, ProducerName, TopicName};
+use landfall_core::{ErrorCode, GroupName, Message, Outcome, Position, ProducerName, TopicName};
 use landfall_log::{Acknowledge, Options, TopicSettings};
 
 use crate::content::{Content, message_count};
@@ -61,6 +61,8 @@ pub(crate) struct Progress {
     pub(crate) saved: Vec<u64>,
     /// It resumes here or earlier.
     pub(crate) acknowledged: Vec<u64>,
+    /// The log knows of it, whatever happens.
+    is_durable: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -120,7 +122,11 @@ impl Reference {
             Mark::Acknowledging(group, topic, offsets) => {
                 raise(&mut self.progress_mut(group, topic).acknowledged, offsets);
             }
-            Mark::Acknowledged(group, topic, offsets) => raise(&mut self.progress_mut(group, topic).saved, offsets),
+            Mark::Acknowledged(group, topic, offsets) => {
+                let progress = self.progress_mut(group, topic);
+                raise(&mut progress.saved, offsets);
+                progress.is_durable = true;
+            }
             Mark::Seeking(group, topic, offsets) => {
                 let progress = self.progress_mut(group, topic);
                 raise(&mut progress.acknowledged, offsets);
@@ -129,7 +135,7 @@ impl Reference {
             }
             Mark::Sought(group, topic, offsets) => {
                 let (saved, acknowledged) = (offsets.clone(), offsets.clone());
-                *self.progress_mut(group, topic) = Progress { saved, acknowledged };
+                *self.progress_mut(group, topic) = Progress { saved, acknowledged, is_durable: true };
             }
         }
         Ok(())
@@ -142,13 +148,13 @@ impl Reference {
             (_, Answer::Left(content)) => self.read(content),
             (Call::Publish(messages), Answer::Outcomes(outcomes)) => {
                 self.published(messages, outcomes)?;
-                if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unknown(_))) {
+                if outcomes.iter().any(is_open) {
                     self.call = Some((call, Some(outcomes.clone())));
                 }
             }
             (Call::Produce { .. }, Answer::Outcomes(outcomes)) => {
                 self.produced(&call, outcomes)?;
-                if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unknown(_))) {
+                if outcomes.iter().any(is_open) {
                     self.call = Some((call, None));
                 }
             }
@@ -194,8 +200,12 @@ impl Reference {
         }
         let (partitions, settings) = self.unless_created;
         for (message, outcome) in messages.iter().zip(outcomes) {
-            let Outcome::Accepted(position) = outcome else { continue };
+            if is_open(outcome) {
+                continue;
+            }
+            // Also for a message that is too large, which is found out later.
             let topic = self.topics.entry(message.topic.clone()).or_insert_with(|| Topic::new(partitions, settings));
+            let Outcome::Accepted(position) = outcome else { continue };
             let known = topic.duplicate(message.id);
             let count = topic.partitions.len() as u32;
             let Some(partition) = topic.partitions.get_mut(position.partition as usize) else {
@@ -387,26 +397,35 @@ impl Reference {
                 }
             }
             Some((Call::Maintain, _)) => {
-                under_way.may_compact = topic.settings.compact;
-                under_way.may_begin_at = self.may_begin_at(name, topic, number);
+                let (needed, partition) = (self.needed(name, topic, number), &topic.partitions[number]);
+                let may_retain = topic.settings.retention_bytes.is_some();
+                let may_drop = if topic.settings.may_drop_unread { partition.end() } else { needed };
+                under_way.may_begin_at = if may_retain { may_drop } else { partition.start };
+                under_way.may_compact_below = if topic.settings.compact { needed } else { 0 };
             }
             _ => {}
         }
         under_way
     }
 
-    /// How far retention may go: not beyond what a group has yet to finish, and never so far that nothing is left.
-    fn may_begin_at(&self, name: &TopicName, topic: &Topic, number: usize) -> u64 {
+    /// From which offset on some group has something to finish; the end if there is none.
+    fn needed(&self, name: &TopicName, topic: &Topic, number: usize) -> u64 {
         let partition = &topic.partitions[number];
-        if topic.settings.retention_bytes.is_none() {
-            return partition.start;
-        }
-        let of_topic = self.groups.iter().filter(|((_, of), _)| of == name && !topic.settings.may_drop_unread);
-        let needed = of_topic.map(|(_, progress)| {
+        let known = self.groups.iter().filter(|((_, of), progress)| of == name && progress.is_durable);
+        let needed = known.map(|(_, progress)| {
             let acknowledged = progress.acknowledged.get(number).copied().unwrap_or_default();
             partition.next_from(acknowledged.max(partition.start), partition.end())
         });
         needed.min().unwrap_or(partition.end())
+    }
+}
+
+/// Whether nobody knows if it was done, or if at least the topic was created for it.
+fn is_open(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Unknown(_) => true,
+        Outcome::Refused(refusal) => refusal.code == ErrorCode::UNAVAILABLE,
+        Outcome::Accepted(_) => false,
     }
 }
 

@@ -74,10 +74,28 @@ impl Session {
         Ok(session)
     }
 
+    /// The same, with a process before it that dies after so many changes, if any are given.
+    pub(crate) async fn open_at_last(
+        disk: ModelDisk,
+        reference: Reference,
+        options: Options,
+        stumbles: Option<u64>,
+    ) -> Result<Self, Verdict> {
+        if stumbles.is_none() {
+            return Self::open(disk, reference, options).await;
+        }
+        disk.set_faults(Faults { kill_after: stumbles, ..Faults::default() });
+        let opened = Log::open_on(Arc::new(disk.clone()), Path::new(FOLDER), options);
+        if !disk.is_dead() {
+            opened?;
+        }
+        Self::open(disk.kill(), reference, options).await
+    }
+
     /// Everything that can be read from the log, where it stands.
     pub(crate) async fn content(&self) -> Result<Content, Verdict> {
         let mut content = Content::new();
-        for described in self.log.describe_all() {
+        for described in self.log.describe_all()? {
             let partitions = described.partitions.iter();
             let partitions = partitions.map(|partition| {
                 let (start, end) = (partition.start, partition.end);
@@ -138,13 +156,9 @@ impl Session {
         Ok(self.tell(Mark::Answered(Answer::Outcomes(outcomes)))?)
     }
 
-    pub(crate) fn options(&self) -> &Options {
-        &self.options
-    }
-
     /// Ends the process as a crash of the process does, without a power cut: what was written is there, synced or
     /// not. Opens the log again.
-    pub(crate) async fn kill(self) -> Result<Self, Verdict> {
+    pub(crate) async fn kill(self, stumbles: Option<u64>) -> Result<Self, Verdict> {
         let Self { disk, log, mut reference, producers, options, .. } = self;
         let disk = disk.kill();
         drop(producers);
@@ -152,7 +166,7 @@ impl Session {
         if options.acknowledge == Acknowledge::Written {
             reference.keep_what_was_written();
         }
-        Self::open(disk, reference, options).await
+        Self::open_at_last(disk, reference, options, stumbles).await
     }
 
     pub(crate) async fn close(mut self) -> Result<(ModelDisk, Reference), Verdict> {

@@ -1,5 +1,7 @@
 //! Generated work: what a program could do with a log, drawn from a seed.
 
+use std::time::Duration;
+
 use landfall_core::{Delivery, GroupName, Message, ProducerName, StartAt, TopicName};
 use landfall_log::{Gaps, Options, TopicSettings};
 
@@ -36,10 +38,12 @@ const PRODUCERS: [&str; 2] = ["relay", "import"];
 pub(crate) fn options(random: &mut Random) -> Options {
     Options {
         partitions: 1 + random.below(2) as u32,
-        segment_bytes: [4096, 6000, 8192][random.below(3)],
+        segment_bytes: [2048, 4096, 8192][random.below(3)],
         preallocate_bytes: [1000, 2048, 1 << 20][random.below(3)],
         // Nobody else could close the gap.
         gaps: Gaps::Refuse,
+        // Only when the work says so.
+        maintenance: Duration::from_secs(24 * 3600),
         ..Options::default()
     }
 }
@@ -52,14 +56,16 @@ pub(crate) async fn work(seed: u64, steps: usize, lie: Option<Lie>) -> Result<Fi
 }
 
 pub(crate) async fn work_with(
-    random: Random,
+    mut random: Random,
     options: Options,
     steps: usize,
     lie: Option<Lie>,
 ) -> Result<Finished, Verdict> {
     let (base, before) = (Tree::default(), Reference::new(options));
     let disk = ModelDisk::new(base.clone()).with_lie(lie);
-    let mut worker = Worker { random, session: Session::open(disk, before.clone(), options).await? };
+    let stumbles = random.chance(20).then(|| random.below(12) as u64);
+    let session = Session::open_at_last(disk, before.clone(), options, stumbles).await?;
+    let mut worker = Worker { random, session };
     for _ in 0..steps {
         worker = worker.act().await?;
     }
@@ -82,7 +88,8 @@ impl Worker {
                 let kill_after = Some(self.random.below(8) as u64);
                 self.session.set_faults(Faults { kill_after, ..Faults::default() });
                 self.change_something().await?;
-                self.session = self.session.kill().await?;
+                let stumbles = self.random.chance(30).then(|| self.random.below(12) as u64);
+                self.session = self.session.kill(stumbles).await?;
                 if self.random.chance(50) {
                     self.session.finish_interrupted().await?;
                 }
