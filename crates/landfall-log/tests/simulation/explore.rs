@@ -121,7 +121,8 @@ impl Explorer {
         }
         let told = |verdict: String| {
             let before = history.journal[..moment.position].last().map(Entry::outline).unwrap_or_default();
-            format!("{verdict}\n  after a crash at entry {} ({before}) that left {fates:?}", moment.position)
+            let (position, open) = (moment.position, moment.crash.outline());
+            format!("{verdict}\n  after a crash at entry {position} ({before}) that left {fates:?} of {open:?}")
         };
         let checked = self.runtime.block_on(check(image, moment.reference.clone(), history.options));
         let again = checked.map_err(|verdict| told(verdict.into()))?;

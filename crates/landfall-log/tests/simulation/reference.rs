@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_core::{ErrorCode, GroupName, Message, Outcome, Position, ProducerName, TopicName};
+use landfall_core::{ErrorCode, GroupName, Message, Outcome, Position, ProducerName, Refusal, TopicName};
 use landfall_log::{Acknowledge, Options, TopicSettings};
 
 use crate::content::{Content, message_count};
@@ -200,10 +200,11 @@ impl Reference {
         }
         let (partitions, settings) = self.unless_created;
         for (message, outcome) in messages.iter().zip(outcomes) {
-            if is_open(outcome) {
+            // A topic is also created for a message that is too large, which is found out later.
+            let is_too_large = |refusal: &Refusal| refusal.code == ErrorCode::TOO_LARGE;
+            if !matches!(outcome, Outcome::Refused(refusal) if is_too_large(refusal)) && !outcome.is_accepted() {
                 continue;
             }
-            // Also for a message that is too large, which is found out later.
             let topic = self.topics.entry(message.topic.clone()).or_insert_with(|| Topic::new(partitions, settings));
             let Outcome::Accepted(position) = outcome else { continue };
             let known = topic.duplicate(message.id);
