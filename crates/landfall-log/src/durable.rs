@@ -101,6 +101,16 @@ pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
     create_directory(disk, path)
 }
 
+/// Makes durable that there is a folder at `path`.
+pub(crate) fn sync_name(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let Ok(parent) = parent(path) else { return Ok(()) };
+    match disk.sync_directory(parent) {
+        // Whoever created it in a folder that is not ours to read has seen to that.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(failed("sync the folder", parent)),
+    }
+}
+
 pub(crate) fn is_directory(disk: &dyn Disk, path: &Path) -> bool {
     disk.list(path).is_ok()
 }

@@ -33,6 +33,8 @@ impl Groups {
         session_timeout: Duration,
     ) -> Result<Self> {
         let mut groups = HashMap::new();
+        // A process may have died before it could sync the name of a group's folder, which is taken for durable.
+        durable::sync_directory(&*disk, &folder)?;
         for name in durable::list(&*disk, &folder)? {
             for file in durable::list(&*disk, &folder.join(&name))? {
                 if !file.ends_with(".json") {

@@ -51,6 +51,9 @@ mod durable;
 mod examine;
 mod flusher;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod group_file;
 mod groups;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::buffers::Buffers;
 use crate::deletion;
 use crate::disk::{Disk, SystemDisk};
-use crate::durable::{create_directories, create_directory};
+use crate::durable::{create_directories, create_directory, sync_directory, sync_name};
 use crate::flusher::Flusher;
 use crate::format;
 use crate::groups::Groups;
@@ -77,7 +77,11 @@ impl Log {
 
     fn open_locked(disk: Arc<dyn Disk>, folder: &Path, options: Options, lock: Option<FolderLock>) -> Result<Self> {
         let lock = Arc::new(lock);
-        if !format::check(&*disk, folder)? {
+        // A process may have died before it could sync what is found here, so that is done before anything relies on it.
+        if format::check(&*disk, folder)? {
+            sync_directory(&*disk, folder)?;
+        } else {
+            sync_name(&*disk, folder)?;
             format::write(&*disk, folder)?;
         }
         let (topics, groups) = (folder.join("topics"), folder.join("groups"));

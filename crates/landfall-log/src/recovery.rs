@@ -78,6 +78,10 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
 /// The first offsets of the segments from `start` on. What is before it was about to be removed, and is now.
 fn remaining(disk: &dyn Disk, directory: &Path, start: u64) -> Result<Vec<u64>> {
     let mut bases = segment::list(disk, directory)?;
+    // A process may have died before it could sync where the partition begins, and nothing may be missing without that.
+    if bases.first().is_some_and(|first| *first < start) {
+        durable::sync_directory(disk, directory)?;
+    }
     for base_offset in bases.extract_if(.., |base_offset| *base_offset < start) {
         durable::remove(disk, &segment::path(directory, base_offset))?;
         durable::remove(disk, &index::path(directory, base_offset))?;

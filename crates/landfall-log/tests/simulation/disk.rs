@@ -86,6 +86,11 @@ impl ModelDisk {
         Self { shared: Arc::clone(&self.shared), life: state.life }
     }
 
+    /// Whether the process that uses this disk has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state().life != self.life
+    }
+
     pub(crate) fn tell(&self, mark: Mark) {
         self.state().journal.push(Entry::Told(mark));
     }

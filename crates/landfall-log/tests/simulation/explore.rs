@@ -10,7 +10,7 @@ use crate::crash::{Crash, Fate};
 use crate::disk::ModelDisk;
 use crate::journal::{Entry, Operation};
 use crate::random::Random;
-use crate::reference::{Mark, Reference};
+use crate::reference::{Answer, Mark, Reference};
 use crate::runtime;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
@@ -68,10 +68,14 @@ impl Moment {
 
 /// What is going to be answered to the call that has just begun.
 fn answer(rest: &[Entry]) -> Option<&[Outcome]> {
-    rest.iter().find_map(|entry| match entry {
-        Entry::Told(Mark::Published(outcomes)) => Some(outcomes.as_slice()),
+    let answer = rest.iter().find_map(|entry| match entry {
+        Entry::Told(Mark::Answered(answer)) => Some(answer),
         _ => None,
-    })
+    });
+    match answer {
+        Some(Answer::Outcomes(outcomes)) => Some(outcomes),
+        _ => None,
+    }
 }
 
 impl Explorer {
@@ -117,7 +121,8 @@ impl Explorer {
         }
         let told = |verdict: String| {
             let before = history.journal[..moment.position].last().map(Entry::outline).unwrap_or_default();
-            format!("{verdict}\n  after a crash at entry {} ({before}) that left {fates:?}", moment.position)
+            let (position, open) = (moment.position, moment.crash.outline());
+            format!("{verdict}\n  after a crash at entry {position} ({before}) that left {fates:?} of {open:?}")
         };
         let checked = self.runtime.block_on(check(image, moment.reference.clone(), history.options));
         let again = checked.map_err(|verdict| told(verdict.into()))?;

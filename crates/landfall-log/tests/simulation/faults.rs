@@ -27,7 +27,7 @@ fn options() -> Options {
 }
 
 async fn new_log() -> Result<Session, Verdict> {
-    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::default(), options()).await?;
+    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::new(options()), options()).await?;
     for n in 0..6 {
         session.publish(vec![message(n), message(n + 1)]).await?;
     }
@@ -65,10 +65,10 @@ fn survives(run: u64, faults: Faults) -> Result<(), String> {
         let mut session = new_log().await?;
         let disk = session.disk.clone();
         fail(&mut session, faults).await?;
-        session.kill().await?.goes_on().await?;
+        session.kill(None).await?.goes_on().await?;
         Ok::<_, Verdict>(disk.take_journal())
     })?;
-    let history = History { base: Tree::default(), before: Reference::default(), journal, options: options() };
+    let history = History { base: Tree::default(), before: Reference::new(options()), journal, options: options() };
     explorer.explore(&history, Effort { images_per_moment: 1, torn_at_every_byte: 0, crashed_again: 0 })
 }
 

@@ -10,10 +10,15 @@
 //! `LANDFALL_SEED=<number> cargo test -p landfall-log --test simulation`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod change;
+mod consume;
+mod content;
 mod crash;
 mod disk;
 mod explore;
 mod journal;
+mod messages;
+mod promise;
 mod random;
 mod reference;
 mod session;
