@@ -161,10 +161,10 @@ fn read_index(bytes: &[u8]) {
     }
     for offset in [0, base_offset, number(bytes, 24), u64::MAX] {
         let _ = (index.position_for(offset), index.position_at_time(offset as i64));
-        let _ = index.first_position(offset, offset);
+        let _ = index.offsets_from(offset, offset);
     }
     for state in index.producers().unwrap_or_default() {
-        let _ = index.first_position(state.producer, state.next_sequence.saturating_sub(1));
+        let _ = index.offsets_from(state.producer, state.next_sequence.saturating_sub(1));
     }
 }
 

@@ -212,6 +212,8 @@ impl Doubtful {
     fn make_durable(&self, disk: &dyn Disk, path: &Path, end: u64) -> Result<()> {
         let write_again = || -> io::Result<()> {
             let file = disk.open(path, Access::Write)?;
+            // First what the system still knows to be unwritten, so that writing it again changes nothing on the disk.
+            file.sync()?;
             if let Some((_, position)) = self.batches.first() {
                 let bytes = disk::read(&*file, *position, end.saturating_sub(*position) as usize)?;
                 file.write_at(&bytes, *position)?;
