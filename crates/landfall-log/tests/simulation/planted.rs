@@ -8,7 +8,7 @@ use crate::{damage, only_failpoints, runtime, shared_failpoints, visibility};
 
 /// A bug that so many runs do not show would be a bug of the checks.
 const RUNS: u64 = 30;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, crashed_again: 0 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 100, crashed_again: 0 };
 
 fn assert_caught(bug: &str, run: impl Fn(u64) -> Result<(), String>) {
     assert!((0..RUNS).any(|number| run(number).is_err()), "LANDFALL_SEED={}: {bug} was not noticed", seed());
