@@ -25,6 +25,7 @@ mod session;
 mod tree;
 mod workload;
 
+mod acknowledge;
 mod administration;
 mod crashes;
 mod damage;

@@ -57,3 +57,25 @@ fn a_message_that_is_served_before_the_sync_is_noticed() {
         runtime().block_on(visibility::look_before_each_sync(run)).map_err(String::from)
     });
 }
+
+/// Work over reopened and killed logs, which checks each answer, and crashes at every moment of it.
+fn explore_everything(run: u64) -> Result<(), String> {
+    let mut explorer = Explorer::new(Random::of(seed(), run));
+    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), 25, None))?;
+    explorer.explore(&finished.history, EFFORT)
+}
+
+#[test]
+fn ids_that_are_forgotten_on_restart_are_noticed() {
+    assert_caught_in_the_log("landfall-log::forget-ids", explore_everything);
+}
+
+#[test]
+fn numbers_of_producers_that_are_forgotten_on_restart_are_noticed() {
+    assert_caught_in_the_log("landfall-log::forget-sequences", explore_everything);
+}
+
+#[test]
+fn a_beginning_that_is_not_written_down_before_segments_are_removed_is_noticed() {
+    assert_caught_in_the_log("landfall-log::skip-start", explore_everything);
+}

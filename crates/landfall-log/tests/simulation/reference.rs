@@ -303,6 +303,11 @@ impl Reference {
         self.topics.values_mut().flat_map(|topic| &mut topic.partitions).for_each(each);
     }
 
+    /// Whether what is accepted is durable, and readers see it.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
     pub(crate) fn topics(&self) -> &BTreeMap<TopicName, Topic> {
         &self.topics
     }

@@ -133,7 +133,7 @@ impl Session {
     /// Reads what the open log shows; all of it is durable.
     pub(crate) async fn look(&mut self) -> Result<(), Verdict> {
         let found = self.content().await?;
-        self.check_served(&found)?;
+        self.reference.compare(&found)?;
         Ok(self.tell(Mark::Read(found))?)
     }
 
