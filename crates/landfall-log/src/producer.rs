@@ -64,30 +64,39 @@ impl Producer {
         first_sequence: u64,
         batch: &[Message],
     ) -> Vec<Outcome> {
-        match self.part(topic, partition, first_sequence, batch) {
+        match self.part(topic, partition, first_sequence, batch).await {
             Ok(None) => Vec::new(),
             Ok(Some(part)) => {
                 let answer = self.log.writer().append(vec![part]).await;
                 (0..batch.len() as u32).map(|index| answer.outcome(0, index, partition)).collect()
             }
             Err(error) => {
-                let code =
-                    if error.kind() == ErrorKind::NotFound { ErrorCode::UNAVAILABLE } else { ErrorCode::VALIDATION };
-                batch.iter().map(|_| Outcome::refuse(code.clone(), error.to_string())).collect()
+                let outcome = match error.kind() {
+                    ErrorKind::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()),
+                    ErrorKind::NotFound => Outcome::refuse(ErrorCode::UNAVAILABLE, error.to_string()),
+                    _ => Outcome::refuse(ErrorCode::VALIDATION, error.to_string()),
+                };
+                batch.iter().map(|_| outcome.clone()).collect()
             }
         }
     }
 
     /// The batch as it goes to the writer, if there is anything in it.
-    fn part(&self, topic: &TopicName, number: u32, first: u64, messages: &[Message]) -> Result<Option<Part>> {
+    async fn part(&self, topic: &TopicName, number: u32, first: u64, messages: &[Message]) -> Result<Option<Part>> {
         let (partition, count, deduplicate) = self.partition(topic, number)?;
-        let mut buffer = self.log.buffers().take();
-        for message in messages {
-            let belongs = message.key.as_ref().is_none_or(|key| key.partition(count) == number);
-            if message.topic != *topic || !belongs {
-                let Message { id, .. } = message;
+        let is_stray = |message: &Message| {
+            message.topic != *topic || message.key.as_ref().is_some_and(|key| key.partition(count) != number)
+        };
+        if messages.iter().any(is_stray) {
+            // What was stored before the topic grew is still known here, although its keys go elsewhere now.
+            let next = self.next_sequence(topic, number).await?;
+            let stray = (first..).zip(messages).find(|(sequence, message)| *sequence >= next && is_stray(message));
+            if let Some((_, Message { id, .. })) = stray {
                 return Err(Error::invalid(format!("message {id} does not belong into partition {number} of {topic}")));
             }
+        }
+        let mut buffer = self.log.buffers().take();
+        for message in messages {
             record::encode(message, &mut buffer);
         }
         let (bytes, limit) = (buffer.len() - batch::HEADER_BYTES, self.log.options().batch_limit());
