@@ -2,8 +2,9 @@
 
 use landfall_core::{Broker, Delivery, GroupName, StartAt, TopicName};
 
+use crate::marks::Mark;
 use crate::promise::Partition;
-use crate::reference::{Mark, Progress};
+use crate::reference::Progress;
 use crate::session::{SOON, Session, Verdict};
 
 impl Session {

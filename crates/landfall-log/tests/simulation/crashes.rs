@@ -43,7 +43,6 @@ fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
     });
     assert!(images >= IMAGES, "{images} images are fewer than {IMAGES}");
     let (removed, compacted) = (REMOVED.load(Ordering::Relaxed), COMPACTED.load(Ordering::Relaxed));
-    eprintln!("{images} images, {removed} removed, {compacted} compacted");
     assert!(removed > 100 && compacted > 100, "only {removed} messages were removed, and {compacted} compacted");
 }
 

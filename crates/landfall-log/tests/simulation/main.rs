@@ -17,6 +17,7 @@ mod crash;
 mod disk;
 mod explore;
 mod journal;
+mod marks;
 mod messages;
 mod promise;
 mod random;

@@ -79,3 +79,13 @@ fn numbers_of_producers_that_are_forgotten_on_restart_are_noticed() {
 fn a_beginning_that_is_not_written_down_before_segments_are_removed_is_noticed() {
     assert_caught_in_the_log("landfall-log::skip-start", explore_everything);
 }
+
+#[test]
+fn groups_that_retention_does_not_ask_are_noticed() {
+    assert_caught_in_the_log("landfall-log::ignore-groups", explore_everything);
+}
+
+#[test]
+fn compaction_that_keeps_the_oldest_of_a_key_is_noticed() {
+    assert_caught_in_the_log("landfall-log::keep-oldest", explore_everything);
+}

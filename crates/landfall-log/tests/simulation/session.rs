@@ -12,7 +12,8 @@ use landfall_log::{Acknowledge, Log, Options, Producer};
 
 use crate::content::{Content, FoundPartition, FoundTopic};
 use crate::disk::{Faults, ModelDisk};
-use crate::reference::{Answer, Call, Mark, Reference};
+use crate::marks::{Answer, Call, Mark};
+use crate::reference::Reference;
 
 pub(crate) const FOLDER: &str = "/log";
 

@@ -7,9 +7,10 @@ use landfall_log::{Gaps, Options, TopicSettings};
 
 use crate::disk::{Faults, Lie, ModelDisk};
 use crate::journal::Entry;
+use crate::marks::Call;
 use crate::messages::{TOPICS, any_message, any_messages};
 use crate::random::Random;
-use crate::reference::{Call, Reference};
+use crate::reference::Reference;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
 
