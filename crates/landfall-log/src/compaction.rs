@@ -66,13 +66,19 @@ pub(crate) fn mark(partition: &Arc<Partition>, needed: u64) -> Result<Vec<(Segme
                 if key.0 % passes == pass
                     && let Some(older) = newest.insert(key, record.offset)
                 {
-                    set(&mut marked, older);
+                    set(&mut marked, superseded(older, record.offset));
                 }
             }
         }
     }
     marked.retain(|(_, marks)| marks.iter().filter(|goes| **goes).count() * WORTH_IT >= marks.len().max(1));
     Ok(marked)
+}
+
+/// Which of two messages with the same key goes.
+fn superseded(older: u64, newer: u64) -> u64 {
+    fail::fail_point!("landfall-log::keep-oldest", |_| newer);
+    older.min(newer)
 }
 
 fn set(marked: &mut [(Segment, Marks)], offset: u64) {

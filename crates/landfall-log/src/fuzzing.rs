@@ -66,7 +66,7 @@ pub fn topic(bytes: &[u8]) {
     }
     disk.put(&folder.join(start::NAME), bytes.to_vec());
     if let Ok(begins) = start::read(&*disk, &folder) {
-        assert!(start::write(&*disk, &folder, begins).is_ok(), "it was read, and cannot be written: {begins}");
+        assert!(start::write(&*disk, &folder, &begins).is_ok(), "it was read, and cannot be written: {begins:?}");
         assert_eq!(start::read(&*disk, &folder).ok(), Some(begins), "it is read otherwise");
     }
 }

@@ -35,13 +35,13 @@ use crate::producers::Producers;
 use crate::reader::{Found, SegmentReader};
 use crate::rewrite::REWRITTEN;
 use crate::segment::{self, Extent, SegmentHeader};
-use crate::start;
+use crate::start::{self, Start};
 
 /// Checks the partition in `directory`, finishes what was begun and cuts off an unfinished tail; what is left.
 pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) -> Result<Recovered> {
     durable::remove(&**disk, &directory.join(UNFINISHED))?;
     durable::remove(&**disk, &directory.join(REWRITTEN))?;
-    let start = start::read(&**disk, directory)?;
+    let Start { offset: start, producers } = start::read(&**disk, directory)?;
     let bases = remaining(&**disk, directory, start)?;
     let Some((&last, finished)) = bases.split_last() else {
         if start > 0 {
@@ -51,7 +51,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
         return Ok(Recovered::empty());
     };
     let headers = chain(&**disk, directory, partition, &bases, start)?;
-    let (mut segments, mut producers) = (Vec::with_capacity(bases.len()), Producers::default());
+    let (mut segments, mut producers) = (Vec::with_capacity(bases.len()), Producers::from_snapshot(&producers));
     for (index, &base_offset) in finished.iter().enumerate() {
         let place = Finished { disk, directory, header: headers[index], end_offset: bases[index + 1] };
         let index = place.index(&producers)?;

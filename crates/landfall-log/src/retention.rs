@@ -14,7 +14,7 @@ use crate::partition::{Partition, Segment};
 use crate::seen::Seen;
 use crate::segment;
 use crate::settings::TopicSettings;
-use crate::start;
+use crate::start::{self, Start};
 
 /// What may go of one partition.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,12 @@ pub(crate) fn retain(partition: &Partition, seen: Option<&mut Seen>, policy: &Po
         bytes: gone.iter().map(|segment| segment.extent.bytes).sum(),
     };
     tell(partition, start, &removed, policy);
-    write_start(partition, start)?;
+    // All that is known of producers whose messages go is in the index of the last segment that goes.
+    let producers = match gone.last().and_then(|segment| segment.index.as_ref()) {
+        Some(index) => index.producers()?,
+        None => Vec::new(),
+    };
+    write_start(partition, &Start { offset: start, producers })?;
     partition.remove_before(start);
     if let Some(seen) = seen {
         gone.iter().for_each(|segment| seen.forget(partition.partition(), segment.extent.base_offset));
@@ -94,7 +99,7 @@ pub(crate) fn retain(partition: &Partition, seen: Option<&mut Seen>, policy: &Po
     Ok(removed)
 }
 
-fn write_start(partition: &Partition, start: u64) -> Result<()> {
+fn write_start(partition: &Partition, start: &Start) -> Result<()> {
     fail::fail_point!("landfall-log::skip-start", |_| Ok(()));
     start::write(partition.disk(), partition.directory(), start)
 }

@@ -179,7 +179,8 @@ pub(crate) fn find_batch(
     let mut window_begins = from;
     while window_begins + batch::FRAME_BYTES as u64 <= end {
         // The magic of a batch may lie across two windows.
-        let window = reader.read_at(window_begins, WINDOW_BYTES + batch::MAGIC.len() - 1)?;
+        let window_bytes = (end - window_begins).min((WINDOW_BYTES + batch::MAGIC.len() - 1) as u64);
+        let window = reader.read_at(window_begins, window_bytes as usize)?;
         for at in positions_of(batch::MAGIC, &window) {
             let position = window_begins + at as u64;
             if let Some(header) = batch_at(reader, position, end)?.filter(&is_wanted) {

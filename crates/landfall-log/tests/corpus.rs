@@ -16,7 +16,7 @@ use landfall_core::{Broker, GroupName, Key, Message, ProducerName, Publisher, St
 use landfall_log::{Gaps, Log, Options, TopicSettings, fuzzing};
 use random::{Random, seed};
 
-const MUTATIONS: usize = 3000;
+const MUTATIONS: usize = 1500;
 
 /// What the process may reserve beyond what it has when a test begins. A length that is believed without a look at the
 /// size of the file asks for gigabytes.
@@ -136,7 +136,9 @@ async fn write_the_corpus() {
                 fs::read_dir(topic(partition)).unwrap().map(|entry| entry.unwrap().path()).collect();
             names.retain(|path| path.to_str().is_some_and(|path| path.ends_with(ending)));
             names.sort();
-            for (number, path) in names.into_iter().take(3).enumerate() {
+            // Publishers wrote the first of them, and producers the last.
+            names.drain(1..names.len() - 2);
+            for (number, path) in names.into_iter().enumerate() {
                 copy(path, target, &format!("partition-{partition}-file-{number}"));
             }
         }
@@ -149,7 +151,7 @@ async fn write_the_corpus() {
     }
     copy(folder.path().join("groups/mail/orders.json"), "group", "mail-orders");
     copy(folder.path().join("producers.json"), "producers", "three-producers");
-    fs::write(corpus("topic").join("start"), r#"{"checksum":1180038281,"start":4711}"#).unwrap();
+    copy(folder.path().join("topics/trimmed/0/start.json"), "topic", "start");
     fs::write(corpus("producers").join("nobody"), r#"{"next_id":0,"producers":{},"checksum":0}"#).unwrap();
     fs::write(corpus("producers").join("none"), "").unwrap();
     damage_the_corpus();
@@ -194,6 +196,15 @@ async fn write_log(folder: &Path) {
     for (topic, group, offset) in [(&orders, "stock", 7), (&payments, "stock", 11), (&orders, "mail", 3)] {
         log.seek(topic, &GroupName::new(group).unwrap(), StartAt::Offset(offset)).await.unwrap();
     }
-    assert_eq!(log.topics().await.unwrap().len(), 3);
+    let trimmed = TopicName::new("trimmed").unwrap();
+    let keep = TopicSettings { retention_bytes: Some(1), ..TopicSettings::default() };
+    log.create_topic(&trimmed, Some(1), keep).await.unwrap();
+    let producer = log.producer(&ProducerName::new("relay").unwrap()).await.unwrap();
+    for n in 0..5 {
+        let outcomes = producer.publish(&trimmed, 0, n, &[Message::new(trimmed.clone(), vec![1; 700])]).await;
+        assert!(outcomes.iter().all(landfall_core::Outcome::is_accepted));
+    }
+    assert!(log.maintain().await.unwrap().removed_segments > 0);
+    assert_eq!(log.topics().await.unwrap().len(), 4);
     log.close().await.unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use landfall_core::{ErrorCode, ErrorKind, Message, Outcome, ProducerName, TopicName};
 
-use crate::reference::{Answer, Call, Mark};
+use crate::marks::{Answer, Call, Mark};
 use crate::session::{SOON, Session, Verdict};
 
 /// How many messages retention and compaction have removed, in all sessions of this process.

@@ -2,8 +2,9 @@
 
 use landfall_core::{Broker, Delivery, GroupName, StartAt, TopicName};
 
+use crate::marks::Mark;
 use crate::promise::Partition;
-use crate::reference::{Mark, Progress};
+use crate::reference::Progress;
 use crate::session::{SOON, Session, Verdict};
 
 impl Session {
@@ -90,6 +91,8 @@ impl Session {
 
     /// Makes `group` go on from `to`.
     pub(crate) async fn seek(&mut self, group: &GroupName, topic: &TopicName, to: StartAt) -> Result<(), Verdict> {
+        // Where the end is that readers see, nobody knows unless everything is synced.
+        let to = if self.reference.is_synced() { to } else { StartAt::Beginning };
         let within = |partition: &Partition| match to {
             StartAt::Offset(offset) => offset.clamp(partition.start, partition.end()),
             StartAt::End => partition.end(),

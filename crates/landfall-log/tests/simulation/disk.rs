@@ -9,7 +9,7 @@ use landfall_log::disk::{Access, Disk, File};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::journal::{Entry, Operation};
-use crate::reference::Mark;
+use crate::marks::Mark;
 use crate::tree::{Node, NodeId, Tree};
 
 /// The way of one process to the disk. When the process is killed, everything it still does fails, and the next one

@@ -69,7 +69,8 @@ fn survives(run: u64, faults: Faults) -> Result<(), String> {
         Ok::<_, Verdict>(disk.take_journal())
     })?;
     let history = History { base: Tree::default(), before: Reference::new(options()), journal, options: options() };
-    explorer.explore(&history, Effort { images_per_moment: 1, torn_at_every_byte: 0, crashed_again: 0 })
+    explorer
+        .explore(&history, Effort { images_per_moment: 1, torn_at_every_byte: 0, gone_on_with: 100, crashed_again: 0 })
 }
 
 #[test]

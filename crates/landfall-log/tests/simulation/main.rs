@@ -17,6 +17,7 @@ mod crash;
 mod disk;
 mod explore;
 mod journal;
+mod marks;
 mod messages;
 mod promise;
 mod random;
@@ -25,6 +26,7 @@ mod session;
 mod tree;
 mod workload;
 
+mod acknowledge;
 mod administration;
 mod crashes;
 mod damage;

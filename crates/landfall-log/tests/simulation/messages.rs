@@ -12,7 +12,8 @@ const NOON: i64 = 1_794_744_000_000;
 /// Mostly one or a few small messages, sometimes of several topics.
 pub(crate) fn any_messages(random: &mut Random, disk: &ModelDisk) -> Vec<Message> {
     let count = if random.chance(50) { 1 } else { 1 + random.below(6) };
-    let topic = random.below(TOPICS.len());
+    // Mostly the same, so that it grows.
+    let topic = if random.chance(70) { 0 } else { random.below(TOPICS.len()) };
     (0..count)
         .map(|_| {
             let other = random.chance(15);
@@ -37,7 +38,7 @@ pub(crate) fn any_message(random: &mut Random, disk: &ModelDisk, topic: &str) ->
     let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("it is a kind"));
     message.time = Timestamp::from_millis(NOON + random.below(1_000_000) as i64);
     if random.chance(70) {
-        message.key = Some(Key::new(format!("k{}", random.below(9))).expect("it is a key"));
+        message.key = Some(Key::new(format!("k{}", random.below(4))).expect("it is a key"));
         message.sequence = random.chance(50).then(|| random.below(1000) as i64);
     }
     if random.chance(20) {

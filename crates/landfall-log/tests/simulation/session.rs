@@ -12,7 +12,8 @@ use landfall_log::{Acknowledge, Log, Options, Producer};
 
 use crate::content::{Content, FoundPartition, FoundTopic};
 use crate::disk::{Faults, ModelDisk};
-use crate::reference::{Answer, Call, Mark, Reference};
+use crate::marks::{Answer, Call, Mark};
+use crate::reference::Reference;
 
 pub(crate) const FOLDER: &str = "/log";
 
@@ -133,7 +134,7 @@ impl Session {
     /// Reads what the open log shows; all of it is durable.
     pub(crate) async fn look(&mut self) -> Result<(), Verdict> {
         let found = self.content().await?;
-        self.check_served(&found)?;
+        self.reference.compare(&found)?;
         Ok(self.tell(Mark::Read(found))?)
     }
 

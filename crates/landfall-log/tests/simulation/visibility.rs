@@ -6,9 +6,10 @@ use landfall_core::{Publisher, TopicName};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::disk::ModelDisk;
+use crate::marks::Call;
 use crate::messages::{TOPICS, any_messages};
 use crate::random::{Random, seed};
-use crate::reference::{Call, Reference};
+use crate::reference::Reference;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
 use crate::workload::options;

@@ -7,9 +7,10 @@ use landfall_log::{Gaps, Options, TopicSettings};
 
 use crate::disk::{Faults, Lie, ModelDisk};
 use crate::journal::Entry;
+use crate::marks::Call;
 use crate::messages::{TOPICS, any_message, any_messages};
 use crate::random::Random;
-use crate::reference::{Call, Reference};
+use crate::reference::Reference;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
 
@@ -38,13 +39,24 @@ const PRODUCERS: [&str; 2] = ["relay", "import"];
 pub(crate) fn options(random: &mut Random) -> Options {
     Options {
         partitions: 1 + random.below(2) as u32,
-        segment_bytes: [2048, 4096, 8192][random.below(3)],
+        segment_bytes: [1536, 2048, 4096][random.below(3)],
         preallocate_bytes: [1000, 2048, 1 << 20][random.below(3)],
         // Nobody else could close the gap.
         gaps: Gaps::Refuse,
         // Only when the work says so.
         maintenance: Duration::from_secs(24 * 3600),
+        topic: settings(random),
         ..Options::default()
+    }
+}
+
+fn settings(random: &mut Random) -> TopicSettings {
+    TopicSettings {
+        retention_time: None,
+        retention_bytes: random.chance(40).then(|| 1000 + random.below(6000) as u64),
+        may_drop_unread: random.chance(40),
+        compact: random.chance(50),
+        deduplicate: random.chance(90),
     }
 }
 
@@ -102,15 +114,15 @@ impl Worker {
 
     /// What may be interrupted at any point.
     async fn change_something(&mut self) -> Result<(), Verdict> {
-        match self.random.below(20) {
-            0..9 => {
+        match self.random.below(24) {
+            0..13 => {
                 let messages = self.messages();
                 self.session.publish(messages).await.map(drop)
             }
-            9..14 => self.produce().await,
-            14..16 => self.change_a_topic().await,
-            16 => self.seek().await,
-            17..19 => self.session.maintain().await,
+            13..18 => self.produce().await,
+            18..20 => self.change_a_topic().await,
+            20 => self.seek().await,
+            21..23 => self.session.maintain().await,
             _ => self.delete_a_topic().await,
         }
     }
@@ -176,7 +188,7 @@ impl Worker {
 
     async fn change_a_topic(&mut self) -> Result<(), Verdict> {
         let topic = TopicName::new(TOPICS[self.random.below(TOPICS.len())])?;
-        let settings = self.settings();
+        let settings = settings(&mut self.random);
         let call = match self.session.reference.topics().get(&topic) {
             None => Call::Create(topic, 1 + self.random.below(3) as u32, settings),
             Some(found) if self.random.chance(30) && found.partitions.len() < 4 => {
@@ -192,16 +204,6 @@ impl Worker {
         self.session.change(call).await
     }
 
-    fn settings(&mut self) -> TopicSettings {
-        TopicSettings {
-            retention_time: None,
-            retention_bytes: self.random.chance(40).then(|| 1000 + self.random.below(8000) as u64),
-            may_drop_unread: self.random.chance(20),
-            compact: self.random.chance(50),
-            deduplicate: self.random.chance(90),
-        }
-    }
-
     async fn delete_a_topic(&mut self) -> Result<(), Verdict> {
         match self.known_topic() {
             Some(topic) => self.session.change(Call::Delete(topic)).await,
@@ -213,7 +215,7 @@ impl Worker {
         let (group, Some(topic)) = (self.group()?, self.known_topic()) else { return Ok(()) };
         let to = match self.random.below(4) {
             0 => StartAt::Beginning,
-            1 => StartAt::End,
+            1..3 => StartAt::End,
             _ => StartAt::Offset(self.random.below(40) as u64),
         };
         self.session.seek(&group, &topic, to).await
