@@ -136,9 +136,8 @@ async fn write_the_corpus() {
                 fs::read_dir(topic(partition)).unwrap().map(|entry| entry.unwrap().path()).collect();
             names.retain(|path| path.to_str().is_some_and(|path| path.ends_with(ending)));
             names.sort();
-            // Publishers wrote the first of them, and producers the last.
-            names.drain(1..names.len() - 2);
-            for (number, path) in names.into_iter().enumerate() {
+            let step = names.len() / 4;
+            for (number, path) in names.into_iter().step_by(step.max(1)).enumerate() {
                 copy(path, target, &format!("partition-{partition}-file-{number}"));
             }
         }
@@ -179,12 +178,8 @@ async fn write_log(folder: &Path) {
     let keep = TopicSettings { retention_bytes: Some(1 << 20), compact: true, ..TopicSettings::default() };
     log.create_topic(&payments, Some(1), keep).await.unwrap();
     log.create_topic(&TopicName::new("empty").unwrap(), Some(3), TopicSettings::default()).await.unwrap();
-    for n in 0..30_usize {
-        let key = Key::new(format!("k{}", n % 7)).unwrap();
-        let payload = if n % 5 == 0 { vec![0; 700] } else { vec![n as u8; n * 11 % 90] };
-        let batch = [Message::new(orders.clone(), payload).with_key(key), Message::new(payments.clone(), "paid")];
-        assert!(log.publish(&batch).await.iter().all(landfall_core::Outcome::is_accepted));
-    }
+    log.create_topic(&orders, None, TopicSettings::default()).await.unwrap();
+    write_messages(&log, &orders, &payments).await;
     for name in ["relay", "import", "shop"] {
         let producer = log.producer(&ProducerName::new(name).unwrap()).await.unwrap();
         for n in 0..3 {
@@ -193,6 +188,7 @@ async fn write_log(folder: &Path) {
             assert!(outcomes.iter().all(landfall_core::Outcome::is_accepted));
         }
     }
+    write_messages(&log, &orders, &payments).await;
     for (topic, group, offset) in [(&orders, "stock", 7), (&payments, "stock", 11), (&orders, "mail", 3)] {
         log.seek(topic, &GroupName::new(group).unwrap(), StartAt::Offset(offset)).await.unwrap();
     }
@@ -207,4 +203,13 @@ async fn write_log(folder: &Path) {
     assert!(log.maintain().await.unwrap().removed_segments > 0);
     assert_eq!(log.topics().await.unwrap().len(), 4);
     log.close().await.unwrap();
+}
+
+async fn write_messages(log: &Log, orders: &TopicName, payments: &TopicName) {
+    for n in 0..20_usize {
+        let key = Key::new(format!("k{}", n % 7)).unwrap();
+        let payload = if n % 5 == 0 { vec![0; 700] } else { vec![n as u8; n * 11 % 90] };
+        let batch = [Message::new(orders.clone(), payload).with_key(key), Message::new(payments.clone(), "paid")];
+        assert!(log.publish(&batch).await.iter().all(landfall_core::Outcome::is_accepted));
+    }
 }

@@ -106,7 +106,7 @@ impl Session {
         // It may fail because the process is dead, and then nobody knows how far it came.
         match self.log.seek(topic, group, to).await {
             Ok(()) => Ok(self.tell(Mark::Sought(group.clone(), topic.clone(), offsets))?),
-            Err(_) if self.disk.is_dead() => Ok(()),
+            Err(_) if self.disk.is_troubled() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

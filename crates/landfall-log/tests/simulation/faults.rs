@@ -1,10 +1,11 @@
 //! A disk that fails while the log is running: a sync, a write, no room.
 
-use landfall_core::{GroupName, Message, Outcome, Publisher, TopicName};
-use landfall_log::Options;
+use landfall_core::{GroupName, Message, Outcome, ProducerName, Publisher, TopicName};
+use landfall_log::{Options, TopicSettings};
 
 use crate::disk::{Faults, ModelDisk};
 use crate::explore::{Effort, Explorer};
+use crate::marks::Call;
 use crate::random::{Random, seed};
 use crate::reference::Reference;
 use crate::session::{Session, Verdict};
@@ -106,6 +107,14 @@ async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
     if !matches!(&refused, Outcome::Refused(refusal) if refusal.retriable) {
         return Err(format!("a full disk is told as {refused:?}").into());
     }
+    // Whatever else does not fit is told, and nothing of it stops the log.
+    let compact = TopicSettings { compact: true, retention_bytes: Some(4000), ..TopicSettings::default() };
+    let other = TopicName::new("payments")?;
+    let _ = session.log.create_topic(&other, None, compact).await;
+    let _ = session.log.delete_topic(&other).await;
+    let _ = session.log.producer(&ProducerName::new("relay")?).await;
+    let _ = session.log.maintain().await;
+    session.log.health()?;
     // Readers go on, in a group and without one.
     session.reference.compare(&session.content().await?)?;
     session.consume(&GroupName::new("stock")?, &topic(), |_| false).await?;
@@ -115,6 +124,8 @@ async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
         return Err(format!("there is room again, and the log does not go on: {outcomes:?}").into());
     }
     session.reference.compare(&session.content().await?)?;
+    session.change(Call::Configure(topic(), compact)).await?;
+    session.maintain().await?;
     session.goes_on().await.map(drop)
 }
 

@@ -97,8 +97,8 @@ impl Worker {
             0..3 => self.session.look().await?,
             3 => self.session = self.session.reopen().await?,
             4..7 => {
-                let kill_after = Some(self.random.below(8) as u64);
-                self.session.set_faults(Faults { kill_after, ..Faults::default() });
+                let faults = self.faults();
+                self.session.set_faults(faults);
                 self.change_something().await?;
                 let stumbles = self.random.chance(30).then(|| self.random.below(12) as u64);
                 self.session = self.session.kill(stumbles).await?;
@@ -110,6 +110,16 @@ impl Worker {
             _ => self.change_something().await?,
         }
         Ok(self)
+    }
+
+    /// The process dies, or the disk fails and the log stops.
+    fn faults(&mut self) -> Faults {
+        let after = Some(self.random.below(8) as u64);
+        match self.random.below(5) {
+            0 => Faults { fail_sync_after: after, ..Faults::default() },
+            1 => Faults { fail_write_after: after, ..Faults::default() },
+            _ => Faults { kill_after: after, ..Faults::default() },
+        }
     }
 
     /// What may be interrupted at any point.
