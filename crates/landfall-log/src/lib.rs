@@ -94,6 +94,7 @@ mod topic_reader;
 mod tracker;
 mod verify;
 mod walk;
+mod work;
 mod writer;
 
 pub use admin::Growth;
