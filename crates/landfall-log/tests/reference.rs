@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use landfall_core::{Broker, GroupName, Message, ProducerName, TopicName};
+use landfall_core::{Broker, GroupName, Message, Outcome, ProducerName, TopicName};
 use landfall_log::{Log, Options, TopicSettings};
 
 /// The JSON block below the heading of this name, as it stands in the file.
@@ -26,11 +26,14 @@ async fn the_small_files_are_as_the_reference_shows_them() {
     let log = Log::open(folder.path(), Options { segment_bytes: 1024, ..Options::default() }).unwrap();
     let settings = TopicSettings { retention_bytes: Some(2048), ..TopicSettings::default() };
     log.create_topic(&topic, Some(1), settings).await.unwrap();
-    for name in ["meter-7", "meter-8", "meter-7"] {
+    for name in ["meter-7", "meter-8"] {
         log.producer(&ProducerName::new(name).unwrap()).await.unwrap();
     }
-    for _ in 0..20 {
-        assert!(log.publisher().publish(&[Message::new(topic.clone(), vec![7; 200])]).await[0].is_accepted());
+    let message = || Message::new(topic.clone(), vec![7; 200]);
+    let producer = log.producer(&ProducerName::new("meter-7").unwrap()).await.unwrap();
+    assert!(producer.publish(&topic, 0, 0, &[message(), message()]).await.iter().all(Outcome::is_accepted));
+    for _ in 0..18 {
+        assert!(log.publisher().publish(&[message()]).await[0].is_accepted());
     }
     let mut subscriber = log.subscribe(&topic, &group).await.unwrap();
     for _ in 0..12 {
