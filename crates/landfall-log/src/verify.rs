@@ -17,7 +17,7 @@ use crate::examine::{Findings, Place, examine};
 use crate::group_file::GroupFile;
 use crate::topic_file::TopicFile;
 use crate::topic_reader::no_such_topic;
-use crate::{durable, start, topic};
+use crate::{durable, segment, start, topic};
 
 /// What stands in a topic, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -198,7 +198,8 @@ pub(crate) fn verify_topic<'a>(
                 let what = "it does not say any more where the partition begins";
                 let problem = Problem::new(Some(partition), directory.join(start::NAME), 0, what);
                 verified.problems.push(problem.beyond_repair());
-                0
+                // What is before the first segment was removed, for all that anybody can tell, and must not be called lost.
+                segment::list(folder.disk, &directory)?.first().copied().unwrap_or_default()
             }
             start => start?.offset,
         };
