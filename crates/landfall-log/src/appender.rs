@@ -1,6 +1,7 @@
 //! Writes batches to the end of one partition. Only the writer's thread has appenders.
 //!
-//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced. That makes
+//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced, and the
+//! larger it is the larger they are, because a step is dear and the next ones will be needed soon. That makes
 //! the sync of a batch cheap (nothing but its own bytes has to reach the disk), it is what lets recovery tell a
 //! torn batch from a damaged one (`batch.rs`), and a full disk shows before anything of a batch is written: the
 //! messages are refused, and the log goes on.
@@ -25,6 +26,13 @@ use crate::segment::{self, Extent, SegmentHeader};
 
 /// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
 pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
+
+/// A file grows by as much as it has, but never by more than this in one step: whoever publishes waits for it.
+const LARGE_STEP: u64 = 8 * 1024 * 1024;
+/// Fresh memory for every step would cost more than writing it.
+static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
+/// Parts are merged into one batch up to this size. Beyond it a batch of its own is cheaper than to copy the records.
+const MERGED_BYTES: usize = 128 * 1024;
 
 /// Records of one publish call for one partition, encoded one after the other.
 #[derive(Debug)]
@@ -131,6 +139,7 @@ impl Appender {
         let pending = match &mut self.pending {
             Some(pending) => {
                 pending.buffer.extend_from_slice(part.records());
+                self.buffers.give_back(std::mem::take(&mut part.buffer));
                 pending.count += count;
                 pending.taken = pending.taken.max(part.taken);
                 pending
@@ -154,7 +163,7 @@ impl Appender {
         self.pending.as_ref().is_none_or(|pending| {
             pending.sequenced.is_none()
                 && part.sequenced.is_none()
-                && pending.buffer.len() + part.records().len() <= self.options.batch_limit()
+                && pending.buffer.len() + part.records().len() <= self.options.batch_limit().min(MERGED_BYTES)
         })
     }
 
@@ -293,11 +302,14 @@ impl Appender {
         }
         // The sync of the zeros may fail for want of room, and nothing else may hang on it.
         self.sync()?;
-        let step = wanted.next_multiple_of(self.options.preallocate_bytes);
-        let end = step.min(self.options.segment_bytes).max(wanted);
-        match &mut self.segment {
-            Some(segment) => segment.extend(end),
-            None => Ok(()),
+        let (step, limit) = (self.options.preallocate_bytes, self.options.segment_bytes);
+        let Some(segment) = &mut self.segment else { return Ok(()) };
+        let end_of = |step: u64| wanted.next_multiple_of(step).min(limit).max(wanted);
+        let (least, end) = (end_of(step), end_of(segment.allocated.min(LARGE_STEP).max(step)));
+        match segment.extend(end) {
+            // There may be room for less.
+            Err(error) if is_full(&error) && least < end => segment.extend(least),
+            extended => extended,
         }
     }
 }
@@ -329,9 +341,14 @@ impl OpenSegment {
 
     /// Fills the file with zeros up to `end`.
     fn extend(&mut self, end: u64) -> Result<()> {
-        let zeros = vec![0; (end - self.allocated) as usize];
-        let extended = self.file.write_at(&zeros, self.allocated).and_then(|()| self.file.sync());
-        if let Err(error) = extended {
+        let fill = || -> io::Result<()> {
+            for at in (self.allocated..end).step_by(ZEROS.len()) {
+                let length = (end - at).min(ZEROS.len() as u64);
+                self.file.write_at(&ZEROS[..length as usize], at)?;
+            }
+            self.file.sync()
+        };
+        if let Err(error) = fill() {
             let error = failed("make room in", &self.path)(error);
             if is_full(&error) {
                 self.file.set_length(self.allocated).map_err(failed("cut", &self.path))?;
