@@ -31,6 +31,7 @@ examples! {
     one_insert_is_enough: "plain_sql",
     a_parked_message_is_redriven_in_order: "park_and_redrive",
     each_mode_keeps_its_promise: "delivery_modes",
+    a_number_is_stored_once: "numbered_producer",
     the_shop_answers_every_order: "real_world_shop",
 }
 

@@ -11,7 +11,7 @@ use landfall_core::{Error, ErrorKind, Result, TopicName};
 use serde::Serialize;
 
 use crate::deletion;
-use crate::durable::{create_directory, empty};
+use crate::durable::{create_directory, empty, remove_tree};
 use crate::groups::Groups;
 use crate::log::Log;
 use crate::options::check_partitions;
@@ -180,7 +180,7 @@ fn delete(store: &mut Store, topics: &Topics, groups: &Groups, name: &TopicName)
     let left = deletion::begin(disk, topics.folder(), name).inspect_err(|_| topic.set_deleted(false))?;
     topics.remove(name);
     store.forget(&topic);
-    groups.forget(name).and_then(|()| deletion::finish(disk, &left)).map_err(|error| {
+    groups.forget(name).and_then(|()| remove_tree(disk, &left)).map_err(|error| {
         // In its own sentence, so that a full disk is not taken for one: what is left must be removed before the name
         // is used again, and opening the log does that.
         let sentence = format!("topic {name} is deleted, but not all that belongs to it could be removed");

@@ -265,7 +265,7 @@ impl Appender {
     }
 
     /// Finishes the current segment and begins the next one.
-    fn roll(&mut self) -> Result<()> {
+    pub(crate) fn roll(&mut self) -> Result<()> {
         self.sync()?;
         let Some(segment) = &mut self.segment else { return Ok(()) };
         segment.finish()?;

@@ -8,10 +8,11 @@ use landfall_core::Result;
 
 use crate::batch::Batch;
 use crate::disk::Disk;
+use crate::durable::is_missing;
 use crate::index::Place;
 use crate::reader::{CHUNK_BYTES, Found, SegmentReader};
 use crate::record::Record;
-use crate::segment::Extent;
+use crate::segment::{Extent, SegmentHeader};
 
 /// Where a partition's records are, as far as they may be read now.
 pub(crate) trait Extents: fmt::Debug + Send + Sync {
@@ -25,8 +26,8 @@ pub(crate) trait Extents: fmt::Debug + Send + Sync {
     /// later). `None` while there is no segment.
     fn segment_for(&self, offset: u64) -> Result<Option<Readable>>;
 
-    /// Where to begin reading for `offset` in the segment that begins with `base_offset`, if that is known.
-    fn place_for(&self, base_offset: u64, offset: u64) -> Option<Place>;
+    /// Where to begin reading for `offset` in the segment with this header, if that is known.
+    fn place_for(&self, header: &SegmentHeader, offset: u64) -> Option<Place>;
 
     /// An offset before which there is no batch that the log took at or after `time`.
     fn near_time(&self, time: i64) -> u64;
@@ -51,6 +52,10 @@ pub(crate) enum Tail {
     /// The last segment, and somebody may be writing to it: whatever is unfinished at its end is not there yet.
     Growing,
 }
+
+/// What is wrong in a file that somebody may be writing to was perhaps read while it was written, or reaches beyond the
+/// size that the file had a moment ago. It is called wrong when it was found so this many times.
+pub(crate) const LOOKS: u32 = 10;
 
 /// A place in a partition.
 #[derive(Debug)]
@@ -98,6 +103,7 @@ impl Cursor {
 
     /// The next batch; `None` at the end. Blocks on the file.
     pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>> {
+        let mut looks = 0;
         loop {
             let known = self.known.take();
             let is_fresh = known.is_none();
@@ -106,8 +112,17 @@ impl Cursor {
             else {
                 return Ok(None);
             };
-            let end = readable.extent.bytes;
-            let segment = self.open(readable.extent.base_offset)?;
+            match self.open(readable.extent.base_offset) {
+                // Retention removed it between the look at the list and the look at the file.
+                Err(error) if is_missing(&error) && looks < LOOKS => {
+                    looks += 1;
+                    continue;
+                }
+                opened => opened?,
+            }
+            let Some(segment) = &mut self.segment else { return Ok(None) };
+            // A final segment may have been rewritten, and then the one that is open has a size of its own.
+            let end = if readable.tail == Tail::Final { segment.final_bytes()? } else { readable.extent.bytes };
             match segment.next(end)? {
                 Found::Batch(batch) => {
                     self.known = (segment.position() < end).then_some(readable);
@@ -124,23 +139,29 @@ impl Cursor {
                 Found::Bad(defect) => {
                     let may_be_unfinished = readable.tail == Tail::Growing && defect.is_unfinished();
                     let is_unfinished = may_be_unfinished && !segment.was_synced(&segment.rest(end)?);
-                    return if is_unfinished { Ok(None) } else { Err(segment.damaged(defect)) };
+                    if is_unfinished {
+                        return Ok(None);
+                    }
+                    looks += 1;
+                    if readable.tail != Tail::Growing || looks >= LOOKS {
+                        return Err(segment.damaged(defect));
+                    }
                 }
             }
         }
     }
 
-    /// The reader of the segment that begins with `base_offset`: the current one, or the next.
-    fn open(&mut self, base_offset: u64) -> Result<&mut SegmentReader> {
-        let is_current = self.segment.as_ref().is_some_and(|segment| segment.header().base_offset == base_offset);
-        if is_current && let Some(segment) = self.segment.take() {
-            return Ok(self.segment.insert(segment));
+    /// Opens the segment that begins with `base_offset`, unless it is the current one.
+    fn open(&mut self, base_offset: u64) -> Result<()> {
+        if self.segment.as_ref().is_some_and(|segment| segment.header().base_offset == base_offset) {
+            return Ok(());
         }
         let mut segment =
             SegmentReader::open(self.extents.disk(), self.extents.directory(), self.extents.partition(), base_offset)?;
-        if let Some(place) = self.extents.place_for(base_offset, self.from) {
+        if let Some(place) = self.extents.place_for(segment.header(), self.from) {
             segment.skip_to(place.position, place.offset);
         }
-        Ok(self.segment.insert(segment))
+        self.segment = Some(segment);
+        Ok(())
     }
 }

@@ -3,11 +3,11 @@
 //! 1. Its folder gets a name that no topic can have (`~deleted-0`). From here on it is gone.
 //! 2. The offsets that groups have saved in it are removed: a topic of the same name that comes later begins at
 //!    offset 0, and old offsets would make its consumers skip as many messages.
-//! 3. `topic.json` is removed from the folder, which says that step 2 is done, and then everything else.
+//! 3. The folder is removed.
 //!
 //! Each step is synced before the next. A folder that is still there when a log is opened was left by a crash, and the
-//! steps that are missing are done before anything is read: as long as it has its `topic.json`, nobody can have
-//! created a topic of that name again, so that the offsets in question are the old ones.
+//! steps that are missing are done before anything is read: nobody can have created a topic of that name again, so
+//! that the offsets in question are the old ones. If the folder has lost its `topic.json`, step 2 was done.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use landfall_core::{Result, TopicName};
 
 use crate::disk::Disk;
 use crate::durable::{self, failed, remove_tree, sync_directory};
-use crate::topic_file::{self, TopicFile};
+use crate::topic_file::TopicFile;
 
 /// What the folder of a deleted topic is called, before a number.
 const PREFIX: &str = "~deleted-";
@@ -32,12 +32,6 @@ pub(crate) fn begin(disk: &dyn Disk, topics: &Path, name: &TopicName) -> Result<
     Ok(to)
 }
 
-/// Step 3: removes what is left of a deleted topic, after its groups' offsets are gone.
-pub(crate) fn finish(disk: &dyn Disk, folder: &Path) -> Result<()> {
-    remove_for_good(disk, folder, topic_file::NAME)?;
-    remove_tree(disk, folder)
-}
-
 /// Does what is missing of every deletion that a crash interrupted.
 pub(crate) fn resume(disk: &dyn Disk, topics: &Path, groups: &Path) -> Result<()> {
     for name in durable::list(disk, topics)?.iter().filter(|name| name.starts_with(PREFIX)) {
@@ -48,7 +42,7 @@ pub(crate) fn resume(disk: &dyn Disk, topics: &Path, groups: &Path) -> Result<()
             forget_groups(disk, groups, &file.topic)?;
             tracing::warn!(topic = %file.topic, "finished the deletion of a topic that a crash had interrupted");
         }
-        finish(disk, &folder)?;
+        remove_tree(disk, &folder)?;
     }
     Ok(())
 }
@@ -56,14 +50,11 @@ pub(crate) fn resume(disk: &dyn Disk, topics: &Path, groups: &Path) -> Result<()
 /// Step 2, on disk: removes how far each group has come in `topic`.
 pub(crate) fn forget_groups(disk: &dyn Disk, groups: &Path, topic: &TopicName) -> Result<()> {
     for group in durable::list(disk, groups)? {
-        remove_for_good(disk, &groups.join(group), &format!("{topic}.json"))?;
+        let folder = groups.join(group);
+        durable::remove(disk, &folder.join(format!("{topic}.json")))?;
+        // Also if it is not there: a process may have died before it could sync that, and a file that came back would
+        // speak of another topic.
+        sync_directory(disk, &folder)?;
     }
     Ok(())
-}
-
-/// Removes the file called `name`. If it is not there, a process may have died before it could sync that, so the
-/// folder is synced in any case: a file that came back would speak of another topic.
-fn remove_for_good(disk: &dyn Disk, folder: &Path, name: &str) -> Result<()> {
-    durable::remove(disk, &folder.join(name))?;
-    sync_directory(disk, folder)
 }

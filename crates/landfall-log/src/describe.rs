@@ -3,6 +3,7 @@
 use landfall_core::{Result, TopicName};
 use serde::Serialize;
 
+use crate::lag::GroupDescription;
 use crate::log::Log;
 use crate::partition::Partition;
 use crate::settings::TopicSettings;
@@ -22,6 +23,8 @@ pub struct TopicDescription {
     pub skew: f64,
     /// In their order.
     pub partitions: Vec<PartitionDescription>,
+    /// By name.
+    pub groups: Vec<GroupDescription>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,7 +43,12 @@ pub struct PartitionDescription {
 
 impl TopicDescription {
     /// Fills in what follows from what each partition holds.
-    pub(crate) fn new(topic: TopicName, settings: TopicSettings, mut partitions: Vec<PartitionDescription>) -> Self {
+    pub(crate) fn new(
+        topic: TopicName,
+        settings: TopicSettings,
+        mut partitions: Vec<PartitionDescription>,
+        groups: Vec<GroupDescription>,
+    ) -> Self {
         let messages: u64 = partitions.iter().map(|partition| partition.messages).sum();
         let bytes = partitions.iter().map(|partition| partition.bytes).sum();
         let mut largest: f64 = 0.0;
@@ -50,7 +58,7 @@ impl TopicDescription {
         }
         // Nothing is spread evenly.
         let skew = if messages == 0 { 1.0 } else { largest * partitions.len() as f64 };
-        Self { topic, settings, messages, bytes, skew, partitions }
+        Self { topic, settings, messages, bytes, skew, partitions, groups }
     }
 }
 
@@ -69,20 +77,22 @@ impl PartitionDescription {
 impl Log {
     /// Describes `topic`. `NotFound` if there is none.
     pub fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
-        self.topics().get(topic).map(|topic| describe(&topic)).ok_or_else(|| no_such_topic(topic))
+        let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
+        self.describe_topic(&found)
     }
 
     /// Describes every topic, by name.
-    pub fn describe_all(&self) -> Vec<TopicDescription> {
-        self.topics().all().iter().map(|topic| describe(topic)).collect()
+    pub fn describe_all(&self) -> Result<Vec<TopicDescription>> {
+        self.topics().all().iter().map(|topic| self.describe_topic(topic)).collect()
     }
-}
 
-fn describe(topic: &Topic) -> TopicDescription {
-    let (file, partitions) = (topic.file(), topic.partitions());
-    let partitions =
-        partitions.iter().enumerate().map(|(number, partition)| PartitionDescription::of(number, partition));
-    TopicDescription::new(file.topic, file.settings, partitions.collect())
+    fn describe_topic(&self, topic: &Topic) -> Result<TopicDescription> {
+        let (file, partitions) = (topic.file(), topic.partitions());
+        let partitions =
+            partitions.iter().enumerate().map(|(number, partition)| PartitionDescription::of(number, partition));
+        let groups = self.groups(&file.topic)?;
+        Ok(TopicDescription::new(file.topic, file.settings, partitions.collect(), groups))
+    }
 }
 
 #[cfg(test)]
@@ -92,7 +102,7 @@ mod tests {
     fn spread(messages: &[u64]) -> TopicDescription {
         let partition = |(number, end): (usize, &u64)| PartitionDescription::new(number as u32, 10, 10 + end, 0, 1);
         let partitions = messages.iter().enumerate().map(partition).collect();
-        TopicDescription::new(TopicName::new("orders").unwrap(), TopicSettings::default(), partitions)
+        TopicDescription::new(TopicName::new("orders").unwrap(), TopicSettings::default(), partitions, Vec::new())
     }
 
     #[test]

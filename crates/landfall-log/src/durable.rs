@@ -101,6 +101,16 @@ pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
     create_directory(disk, path)
 }
 
+/// Makes durable that there is a folder at `path`.
+pub(crate) fn sync_name(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let Ok(parent) = parent(path) else { return Ok(()) };
+    match disk.sync_directory(parent) {
+        // Whoever created it in a folder that is not ours to read has seen to that.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(failed("sync the folder", parent)),
+    }
+}
+
 pub(crate) fn is_directory(disk: &dyn Disk, path: &Path) -> bool {
     disk.list(path).is_ok()
 }
@@ -115,6 +125,15 @@ pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Err
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
 }
 
+/// Whether the cause is that there is no such file.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+}
+
+fn cause(error: &Error) -> Option<&io::Error> {
+    std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>())
+}
+
 /// The error for `action` on `path` where it does not help to have room later, so that [`is_full`] does not hold: some
 /// file systems need room even for what is written in the place of zeros, and by then messages hang on it.
 pub(crate) fn failed_for_good(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -124,8 +143,7 @@ pub(crate) fn failed_for_good(action: &str, path: &Path) -> impl FnOnce(io::Erro
 
 /// Whether the cause is that the disk, or what may be used of it, is full.
 pub(crate) fn is_full(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    cause(error).is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 /// The error for stored bytes that are not what was written.

@@ -72,12 +72,18 @@ pub(crate) enum Finish {
 }
 
 impl Group {
-    /// The group as `file` describes it.
-    pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, file: GroupFile, session_timeout: Duration) -> Self {
+    /// The group as `file` describes it, which is there if the group `is_known`.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        file: GroupFile,
+        is_known: bool,
+        session_timeout: Duration,
+    ) -> Self {
         let GroupFile { group: name, topic, finished, .. } = file;
         let state = State {
             members: Members::new(session_timeout),
-            is_known: !finished.is_empty(),
+            is_known,
             partitions: finished.into_iter().map(Place::at).collect(),
             generation: 0,
             is_unsaved: false,
@@ -125,6 +131,9 @@ impl Group {
     pub(crate) fn join(&self) -> u64 {
         let mut state = self.state();
         let id = state.members.join();
+        // Retention must know of it, also after a restart.
+        state.is_unsaved |= !state.is_known;
+        state.is_known = true;
         state.members.pass_over_silent(id);
         self.rebalance(state);
         id
@@ -312,7 +321,7 @@ mod tests {
     fn group(finished: &[u64]) -> Group {
         let (name, topic) = (GroupName::new("stock").unwrap(), TopicName::new("orders").unwrap());
         let file = GroupFile::new(&name, &topic, finished.to_vec());
-        Group::new(Arc::new(SystemDisk), Path::new("nowhere"), file, Duration::from_secs(60))
+        Group::new(Arc::new(SystemDisk), Path::new("nowhere"), file, !finished.is_empty(), Duration::from_secs(60))
     }
 
     fn numbers(assigned: &[Assigned]) -> Vec<u32> {
@@ -367,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_is_there_for_nobody_is_finished_at_once_and_in_its_turn() {
-        let group = group(&[]);
+        let group = group(&[0]);
         let member = group.join();
         let Assigned { generation, .. } = group.partitions_of(member, &[0])[0];
         assert_eq!(group.finish(member, 0, generation, 0), Finish::Unsaved);

@@ -33,6 +33,8 @@ impl Groups {
         session_timeout: Duration,
     ) -> Result<Self> {
         let mut groups = HashMap::new();
+        // A process may have died before it could sync the name of a group's folder, which is taken for durable.
+        durable::sync_directory(&*disk, &folder)?;
         for name in durable::list(&*disk, &folder)? {
             for file in durable::list(&*disk, &folder.join(&name))? {
                 if !file.ends_with(".json") {
@@ -42,7 +44,7 @@ impl Groups {
                 let Some(file) = GroupFile::read(&*disk, &path)? else { continue };
                 check_against(topics, &file, &path)?;
                 let names = (file.group.clone(), file.topic.clone());
-                groups.insert(names, Arc::new(Group::new(Arc::clone(&disk), &folder, file, session_timeout)));
+                groups.insert(names, Arc::new(Group::new(Arc::clone(&disk), &folder, file, true, session_timeout)));
             }
         }
         Ok(Self { disk, folder, session_timeout, groups: Mutex::new(groups) })
@@ -53,7 +55,7 @@ impl Groups {
         let mut groups = self.groups();
         let found = groups.entry((group.clone(), topic.clone())).or_insert_with(|| {
             let file = GroupFile::new(group, topic, Vec::new());
-            Arc::new(Group::new(Arc::clone(&self.disk), &self.folder, file, self.session_timeout))
+            Arc::new(Group::new(Arc::clone(&self.disk), &self.folder, file, false, self.session_timeout))
         });
         Arc::clone(found)
     }

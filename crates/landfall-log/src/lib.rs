@@ -29,8 +29,9 @@
 //!
 //! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
 //! served and never skipped. The one thing that is cut away is an unfinished tail: `recovery.rs` says how it
-//! is told apart from damage. After the first write or sync that fails the log takes nothing more until it is reopened,
-//! because nobody knows what the failed call left behind.
+//! is told apart from damage. [`ReadOnlyLog::verify`] finds all damage that there is, and [`Log::repair`] gives up, on
+//! request, what cannot be read. After the first write or sync that fails the log takes nothing more until it is
+//! reopened, because nobody knows what the failed call left behind.
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
@@ -41,6 +42,7 @@ mod assignment;
 mod batch;
 mod broker;
 mod buffers;
+mod compaction;
 mod cursor;
 mod deletion;
 mod describe;
@@ -49,15 +51,20 @@ mod durable;
 mod examine;
 mod flusher;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod group_file;
 mod groups;
 mod index;
+mod keeper;
 mod lag;
 mod lanes;
 mod links;
 mod lock;
 mod log;
+mod maintain;
 mod member;
 mod members;
 mod options;
@@ -71,6 +78,7 @@ mod reader;
 mod record;
 mod recovery;
 mod repair;
+mod retention;
 mod rewrite;
 mod salvage;
 mod seek;
@@ -92,6 +100,7 @@ pub use admin::Growth;
 pub use describe::{PartitionDescription, TopicDescription};
 pub use lag::{GroupDescription, PartitionLag};
 pub use log::Log;
+pub use maintain::Maintenance;
 pub use options::{Acknowledge, Flush, Gaps, Options};
 pub use producer::Producer;
 pub use read_only::ReadOnlyLog;

@@ -1,7 +1,7 @@
 //! A log that is open for writing.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
@@ -9,10 +9,11 @@ use tokio::sync::watch;
 use crate::buffers::Buffers;
 use crate::deletion;
 use crate::disk::{Disk, SystemDisk};
-use crate::durable::{create_directories, create_directory};
+use crate::durable::{create_directories, create_directory, sync_directory, sync_name};
 use crate::flusher::Flusher;
 use crate::format;
 use crate::groups::Groups;
+use crate::keeper::Keeper;
 use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::producers::Registry;
@@ -38,7 +39,20 @@ struct Inner {
     buffers: Arc<Buffers>,
     writer: Writer,
     flusher: Arc<Flusher>,
+    /// Held during a round of maintenance.
+    maintaining: tokio::sync::Mutex<()>,
+    keeper: OnceLock<Keeper>,
     closed: watch::Sender<bool>,
+}
+
+/// A log that ends with the last [`Log`] although somebody knows it.
+#[derive(Debug)]
+pub(crate) struct WeakLog(Weak<Inner>);
+
+impl WeakLog {
+    pub(crate) fn upgrade(&self) -> Option<Log> {
+        self.0.upgrade().map(|inner| Log { inner })
+    }
 }
 
 impl Log {
@@ -63,7 +77,11 @@ impl Log {
 
     fn open_locked(disk: Arc<dyn Disk>, folder: &Path, options: Options, lock: Option<FolderLock>) -> Result<Self> {
         let lock = Arc::new(lock);
-        if !format::check(&*disk, folder)? {
+        // A process may have died before it could sync what is found here, so that is done before anything relies on it.
+        if format::check(&*disk, folder)? {
+            sync_directory(&*disk, folder)?;
+        } else {
+            sync_name(&*disk, folder)?;
             format::write(&*disk, folder)?;
         }
         let (topics, groups) = (folder.join("topics"), folder.join("groups"));
@@ -78,7 +96,12 @@ impl Log {
         let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);
         let closed = watch::Sender::new(false);
-        Ok(Self { inner: Arc::new(Inner { options, topics, groups, buffers, writer, flusher, closed }) })
+        let (maintaining, keeper) = (tokio::sync::Mutex::default(), OnceLock::new());
+        let inner = Inner { options, topics, groups, buffers, writer, flusher, maintaining, keeper, closed };
+        let log = Self { inner: Arc::new(inner) };
+        let keeper = Keeper::start(WeakLog(Arc::downgrade(&log.inner)), options.maintenance)?;
+        log.inner.keeper.get_or_init(|| keeper);
+        Ok(log)
     }
 
     /// Looks into the log in the folder `dir` without opening it: works beside the process that has it open.
@@ -101,6 +124,9 @@ impl Log {
     /// what is published after this is refused. An error says that progress of a group could not be saved.
     pub async fn close(&self) -> Result<()> {
         self.inner.closed.send_replace(true);
+        if let Some(keeper) = self.inner.keeper.get() {
+            keeper.close().await;
+        }
         self.writer().close().await;
         self.flusher().close().await
     }
@@ -123,6 +149,10 @@ impl Log {
 
     pub(crate) fn writer(&self) -> &Writer {
         &self.inner.writer
+    }
+
+    pub(crate) fn maintaining(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.maintaining
     }
 
     pub(crate) fn flusher(&self) -> &Arc<Flusher> {

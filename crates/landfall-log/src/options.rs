@@ -25,6 +25,8 @@ pub struct Options {
     pub gaps: Gaps,
     /// Settings of a topic that comes into being with its first message.
     pub topic: TopicSettings,
+    /// How often it looks for what need not be kept any longer.
+    pub maintenance: Duration,
     /// Unacknowledged deliveries a subscriber may have at a time.
     pub max_in_flight: usize,
     /// A subscriber that neither waits for a delivery nor acknowledges or gives one back for this long loses its
@@ -104,6 +106,7 @@ impl Default for Options {
             flush: Flush::default(),
             gaps: Gaps::default(),
             topic: TopicSettings::default(),
+            maintenance: Duration::from_secs(30),
             max_in_flight: 1024,
             session_timeout: Duration::from_secs(60),
         }

@@ -11,7 +11,7 @@ use crate::cursor::{Extents, Readable, Tail};
 use crate::disk::Disk;
 use crate::index::{Builder, IndexFile, Place};
 use crate::producers::ProducerState;
-use crate::segment::Extent;
+use crate::segment::{Extent, SegmentHeader};
 
 /// What of a partition was synced. The writer extends it after each sync; readers see nothing beyond it.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Partition {
     producers: Vec<ProducerState>,
     next_offset: AtomicU64,
     is_deleted: AtomicBool,
+    /// Everything below was looked at by compaction.
+    compacted: AtomicU64,
     /// Told after each extension; shared by the partitions of a topic.
     progress: Arc<watch::Sender<()>>,
 }
@@ -83,6 +85,7 @@ impl Partition {
             producers: recovered.producers,
             next_offset: AtomicU64::new(recovered.next_offset),
             is_deleted: AtomicBool::new(false),
+            compacted: AtomicU64::new(0),
             progress,
         }
     }
@@ -136,6 +139,24 @@ impl Partition {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a segment was finished since compaction last looked, of which everything is below `needed`.
+    pub(crate) fn has_more_to_compact(&self, needed: u64) -> bool {
+        let compacted = self.compacted.load(Ordering::Relaxed);
+        let ends =
+            self.segments().iter().skip(1).map(|next| next.extent.base_offset).filter(|end| *end <= needed).max();
+        ends.is_some_and(|end| end > compacted)
+    }
+
+    /// Compaction has looked at every finished segment of which everything is below `needed`.
+    pub(crate) fn set_compacted(&self, needed: u64) {
+        let last = self.segments().last().map_or(0, |last| last.extent.base_offset);
+        self.compacted.store(needed.min(last), Ordering::Relaxed);
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Lets readers see what was just synced: the last segment has grown, or has successors.
     pub(crate) fn extend(&self, synced: Vec<Segment>, next_offset: u64) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +169,21 @@ impl Partition {
         drop(segments);
         self.next_offset.store(next_offset, Ordering::Release);
         self.progress.send_replace(());
+    }
+
+    /// Segments before `start` are about to be removed: nobody may begin to read them.
+    pub(crate) fn remove_before(&self, start: u64) {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        segments.retain(|segment| segment.extent.base_offset >= start);
+    }
+
+    /// Puts `segment` in the place of the one that begins with the same offset.
+    pub(crate) fn replace(&self, segment: Segment) {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let same = |other: &&mut Segment| other.extent.base_offset == segment.extent.base_offset;
+        if let Some(place) = segments.iter_mut().find(same) {
+            *place = segment;
+        }
     }
 
     pub(crate) fn segments(&self) -> RwLockReadGuard<'_, Vec<Segment>> {
@@ -175,10 +211,12 @@ impl Extents for Partition {
         Ok(segments.get(index).map(|segment| Readable { extent: segment.extent, tail }))
     }
 
-    fn place_for(&self, base_offset: u64, offset: u64) -> Option<Place> {
-        let segments = self.segments();
+    fn place_for(&self, header: &SegmentHeader, offset: u64) -> Option<Place> {
+        let (segments, base_offset) = (self.segments(), header.base_offset);
         let segment = segments.iter().rfind(|segment| segment.extent.base_offset == base_offset)?;
         match &segment.index {
+            // The file may have been rewritten a moment ago.
+            Some(index) if index.salt() != header.salt => None,
             Some(index) => index.position_for(offset),
             None => {
                 let unfinished = self.unfinished();

@@ -64,7 +64,7 @@ impl Producer {
         first_sequence: u64,
         batch: &[Message],
     ) -> Vec<Outcome> {
-        match self.part(topic, partition, first_sequence, batch) {
+        match self.part(topic, partition, first_sequence, batch).await {
             Ok(None) => Vec::new(),
             Ok(Some(part)) => {
                 let answer = self.log.writer().append(vec![part]).await;
@@ -75,7 +75,7 @@ impl Producer {
     }
 
     /// The batch as it goes to the writer, if there is anything in it; otherwise what becomes of each message.
-    fn part(
+    async fn part(
         &self,
         topic: &TopicName,
         number: u32,
@@ -83,17 +83,25 @@ impl Producer {
         messages: &[Message],
     ) -> std::result::Result<Option<Part>, Outcome> {
         let invalid = |sentence: String| Outcome::refuse(ErrorCode::VALIDATION, sentence);
-        let (partition, count, deduplicate) = self.partition(topic, number).map_err(|error| match error.kind() {
+        let refused = |error: Error| match error.kind() {
+            ErrorKind::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()),
             ErrorKind::NotFound => Outcome::refuse(ErrorCode::UNAVAILABLE, error.to_string()),
             _ => invalid(error.to_string()),
-        })?;
-        let mut buffer = self.log.buffers().take();
-        for message in messages {
-            let belongs = message.key.as_ref().is_none_or(|key| key.partition(count) == number);
-            if message.topic != *topic || !belongs {
-                let Message { id, .. } = message;
+        };
+        let (partition, count, deduplicate) = self.partition(topic, number).map_err(refused)?;
+        let is_stray = |message: &Message| {
+            message.topic != *topic || message.key.as_ref().is_some_and(|key| key.partition(count) != number)
+        };
+        if messages.iter().any(is_stray) {
+            // What was stored before the topic grew is still known here, although its keys go elsewhere now.
+            let next = self.next_sequence(topic, number).await.map_err(refused)?;
+            let stray = (first..).zip(messages).find(|(sequence, message)| *sequence >= next && is_stray(message));
+            if let Some((_, Message { id, .. })) = stray {
                 return Err(invalid(format!("message {id} does not belong into partition {number} of {topic}")));
             }
+        }
+        let mut buffer = self.log.buffers().take();
+        for message in messages {
             record::encode(message, &mut buffer);
         }
         let bytes = buffer.len() - batch::HEADER_BYTES;

@@ -19,7 +19,7 @@ use crate::group_file::GroupFile;
 use crate::index::Place;
 use crate::lag::GroupDescription;
 use crate::lanes::Lanes;
-use crate::segment::{self, Extent};
+use crate::segment::{self, Extent, SegmentHeader};
 use crate::topic_file::TopicFile;
 use crate::topic_reader::{collect, no_such_topic};
 use crate::verify::{self, Folder, Report};
@@ -47,35 +47,28 @@ impl ReadOnlyLog {
 
     /// Describes every topic, by name. Reads the last segment of each partition.
     pub async fn describe_all(&self) -> Result<Vec<TopicDescription>> {
-        let folder = self.topics.clone();
+        let log = self.clone();
         blocking(move || {
-            let topics = topic::list(&SystemDisk, &folder)?;
-            topics.into_iter().map(|file| describe(&folder, file)).collect()
+            let topics = topic::list(&SystemDisk, &log.topics)?;
+            topics.into_iter().map(|file| describe(&log, file)).collect()
         })
         .await
     }
 
     /// Describes `topic`. `NotFound` if there is none.
     pub async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
-        let (folder, topic) = (self.topics.clone(), topic.clone());
+        let (log, topic) = (self.clone(), topic.clone());
         blocking(move || {
-            let file = TopicFile::read(&SystemDisk, &folder.join(topic.as_str()))?;
-            describe(&folder, file.ok_or_else(|| no_such_topic(&topic))?)
+            let file = TopicFile::read(&SystemDisk, &log.topics.join(topic.as_str()))?;
+            describe(&log, file.ok_or_else(|| no_such_topic(&topic))?)
         })
         .await
     }
 
     /// Every group on `topic` that has finished something, by name, as far as its progress is saved.
     pub async fn groups(&self, topic: &TopicName) -> Result<Vec<GroupDescription>> {
-        let (folder, groups, topic) = (self.topics.join(topic.as_str()), self.groups.clone(), topic.clone());
-        blocking(move || {
-            // Progress before the ends, so that nobody seems to have finished what is not there.
-            let saved = lag::saved(&SystemDisk, &groups, &topic)?;
-            let partitions = partitions(&folder)?.unwrap_or_default();
-            let described = |file: GroupFile| GroupDescription::new(file.group, None, &file.finished, &partitions);
-            saved.into_iter().map(described).collect()
-        })
-        .await
+        let (log, topic) = (self.clone(), topic.clone());
+        blocking(move || groups(&log, &topic)).await
     }
 
     /// How many messages of `topic` the group has not finished, as far as its progress is saved.
@@ -141,8 +134,16 @@ fn info(description: TopicDescription) -> TopicInfo {
     TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes }
 }
 
-fn describe(topics: &Path, file: TopicFile) -> Result<TopicDescription> {
-    let folder = topics.join(file.topic.as_str());
+fn groups(log: &ReadOnlyLog, topic: &TopicName) -> Result<Vec<GroupDescription>> {
+    // Progress before the ends, so that nobody seems to have finished what is not there.
+    let saved = lag::saved(&SystemDisk, &log.groups, topic)?;
+    let partitions = partitions(&log.topics.join(topic.as_str()))?.unwrap_or_default();
+    let described = |file: GroupFile| GroupDescription::new(file.group, None, &file.finished, &partitions);
+    saved.into_iter().map(described).collect()
+}
+
+fn describe(log: &ReadOnlyLog, file: TopicFile) -> Result<TopicDescription> {
+    let (folder, groups) = (log.topics.join(file.topic.as_str()), groups(log, &file.topic)?);
     let partition = |number| {
         let extents = FileExtents::of(&folder, number);
         let directory = extents.directory();
@@ -155,7 +156,7 @@ fn describe(topics: &Path, file: TopicFile) -> Result<TopicDescription> {
         Ok(PartitionDescription::new(number, start, end, bytes + last_bytes, bases.len()))
     };
     let partitions = (0..file.partitions).map(partition).collect::<Result<_>>()?;
-    Ok(TopicDescription::new(file.topic, file.settings, partitions))
+    Ok(TopicDescription::new(file.topic, file.settings, partitions, groups))
 }
 
 struct FileReader {
@@ -235,7 +236,7 @@ impl Extents for FileExtents {
         0
     }
 
-    fn place_for(&self, _base_offset: u64, _offset: u64) -> Option<Place> {
+    fn place_for(&self, _header: &SegmentHeader, _offset: u64) -> Option<Place> {
         None
     }
 

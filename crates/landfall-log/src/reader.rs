@@ -29,6 +29,7 @@ pub(crate) struct SegmentReader {
     /// What was read and not yet returned; it begins at `position`.
     ahead: Bytes,
     chunk_bytes: usize,
+    final_bytes: Option<u64>,
 }
 
 /// What stands where a batch could be.
@@ -52,7 +53,8 @@ impl SegmentReader {
     /// Stands before the first batch of `file`, which has, or once had, this header.
     pub(crate) fn new(file: Arc<dyn File>, path: PathBuf, header: SegmentHeader) -> Self {
         let (position, next_offset) = (segment::HEADER_BYTES as u64, header.base_offset);
-        Self { file, path, header, position, next_offset, ahead: Bytes::new(), chunk_bytes: CHUNK_BYTES }
+        let (ahead, chunk_bytes, final_bytes) = (Bytes::new(), CHUNK_BYTES, None);
+        Self { file, path, header, position, next_offset, ahead, chunk_bytes, final_bytes }
     }
 
     /// Goes to `position`, where a batch was found that begins with `offset`.
@@ -89,6 +91,14 @@ impl SegmentReader {
 
     pub(crate) fn file_bytes(&self) -> Result<u64> {
         self.file.length().map_err(failed("look at", &self.path))
+    }
+
+    /// The size of the file, once it does not change any more.
+    pub(crate) fn final_bytes(&mut self) -> Result<u64> {
+        if self.final_bytes.is_none() {
+            self.final_bytes = Some(self.file_bytes()?);
+        }
+        Ok(self.final_bytes.unwrap_or_default())
     }
 
     /// The next batch of the first `end` bytes of the file. Stays where it is unless it returns a batch.

@@ -77,6 +77,14 @@ pub(crate) fn split_first(records: &[u8]) -> (&[u8], &[u8]) {
     records.split_at((LENGTH_BYTES + length).min(records.len()))
 }
 
+/// Appends `record` as it is stored. One that a repair gave up is not stored at all.
+pub(crate) fn encode_stored(record: &Record, buffer: &mut Vec<u8>) {
+    if !record.body.is_empty() {
+        buffer.extend_from_slice(&(record.body.len() as u32).to_le_bytes());
+        buffer.extend_from_slice(&record.body);
+    }
+}
+
 /// Appends what compaction leaves of a record with this id.
 pub(crate) fn encode_removed(id: MessageId, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&((1 + ID_BYTES) as u32).to_le_bytes());

@@ -17,7 +17,7 @@
 //! that says so and forgets them is not one that anything can be built on.
 //!
 //! The batches of earlier segments are not read here, unless their index must be made again. A reader that comes to a
-//! bad one reports it.
+//! bad one reports it, and `verify.rs` reads them all.
 
 use std::io;
 use std::path::Path;
@@ -33,13 +33,15 @@ use crate::index::{self, Builder, Described, Expected, IndexFile, ProducerRange}
 use crate::partition::{Recovered, Segment};
 use crate::producers::Producers;
 use crate::reader::{Found, SegmentReader};
+use crate::rewrite::REWRITTEN;
 use crate::segment::{self, Extent, SegmentHeader};
-use crate::start;
+use crate::start::{self, Start};
 
 /// Checks the partition in `directory`, finishes what was begun and cuts off an unfinished tail; what is left.
 pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) -> Result<Recovered> {
     durable::remove(&**disk, &directory.join(UNFINISHED))?;
-    let start = start::read(&**disk, directory)?;
+    durable::remove(&**disk, &directory.join(REWRITTEN))?;
+    let Start { offset: start, producers } = start::read(&**disk, directory)?;
     let bases = remaining(&**disk, directory, start)?;
     let Some((&last, finished)) = bases.split_last() else {
         if start > 0 {
@@ -49,7 +51,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
         return Ok(Recovered::empty());
     };
     let headers = chain(&**disk, directory, partition, &bases, start)?;
-    let (mut segments, mut producers) = (Vec::with_capacity(bases.len()), Producers::default());
+    let (mut segments, mut producers) = (Vec::with_capacity(bases.len()), Producers::from_snapshot(&producers));
     for (index, &base_offset) in finished.iter().enumerate() {
         let place = Finished { disk, directory, header: headers[index], end_offset: bases[index + 1] };
         let index = place.index(&producers)?;
@@ -76,6 +78,10 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
 /// The first offsets of the segments from `start` on. What is before it was about to be removed, and is now.
 fn remaining(disk: &dyn Disk, directory: &Path, start: u64) -> Result<Vec<u64>> {
     let mut bases = segment::list(disk, directory)?;
+    // A process may have died before it could sync where the partition begins, and nothing may be missing without that.
+    if bases.first().is_some_and(|first| *first < start) {
+        durable::sync_directory(disk, directory)?;
+    }
     for base_offset in bases.extract_if(.., |base_offset| *base_offset < start) {
         durable::remove(disk, &segment::path(directory, base_offset))?;
         durable::remove(disk, &index::path(directory, base_offset))?;
@@ -153,9 +159,18 @@ impl Finished<'_> {
 }
 
 /// Notes `batch` in the index of its segment, and how far it brought its producer.
-pub(crate) fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producers) {
+fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producers) {
+    note(batch, batch.position, builder);
+    if let Some(sequenced) = batch.header.sequenced {
+        let count = u64::from(batch.header.count);
+        producers.record(sequenced.producer, sequenced.epoch, sequenced.first, count);
+    }
+}
+
+/// Notes in the index of a segment that `batch` stands at `position`.
+pub(crate) fn note(batch: &Batch, position: u64, builder: &mut Builder) {
     let header = &batch.header;
-    builder.add_batch(header.base_offset, batch.position, header.taken);
+    builder.add_batch(header.base_offset, position, header.taken);
     for record in &batch.records {
         if let Some(id) = record.id() {
             builder.add_id(id, record.offset);
@@ -163,7 +178,6 @@ pub(crate) fn add(batch: &Batch, builder: &mut Builder, producers: &mut Producer
     }
     if let Some(sequenced) = header.sequenced {
         builder.add_range(range_of(header, sequenced));
-        producers.record(sequenced.producer, sequenced.epoch, sequenced.first, u64::from(header.count));
     }
 }
 
@@ -198,6 +212,8 @@ impl Doubtful {
     fn make_durable(&self, disk: &dyn Disk, path: &Path, end: u64) -> Result<()> {
         let write_again = || -> io::Result<()> {
             let file = disk.open(path, Access::Write)?;
+            // First what the system still knows to be unwritten, so that writing it again changes nothing on the disk.
+            file.sync()?;
             if let Some((_, position)) = self.batches.first() {
                 let bytes = disk::read(&*file, *position, end.saturating_sub(*position) as usize)?;
                 file.write_at(&bytes, *position)?;

@@ -1,9 +1,9 @@
 //! Puts a rewritten segment in the place of a final one: what compaction and repair end with.
 //!
 //! ```text
-//! new              the rewritten segment, written and synced
+//! rewritten        the rewritten segment, written and synced
 //! <base>.index     removed, because it describes the old one
-//! <base>.segment   replaced by `new`, in one step
+//! <base>.segment   replaced by `rewritten`, in one step
 //! ```
 //!
 //! A crash at any point leaves the old segment or the new one, as a whole. Invariants: offsets stay as they were,
@@ -17,9 +17,12 @@ use landfall_core::{Error, ErrorKind, Result};
 
 use crate::batch::{self, BatchHeader};
 use crate::disk::{Access, Disk, File};
-use crate::durable::{self, UNFINISHED, failed, sync_directory};
+use crate::durable::{self, failed, sync_directory};
 use crate::segment::{self, Extent, SegmentHeader};
 
+/// The name of a rewritten segment that is not in its place yet. Not [`durable::UNFINISHED`]: it is written while the
+/// writer's thread goes on and may use that one.
+pub(crate) const REWRITTEN: &str = "rewritten";
 /// Batches are gathered up to about this many bytes before they are written.
 const WRITE_BYTES: usize = 256 * 1024;
 
@@ -48,7 +51,7 @@ impl<'a> Rewriter<'a> {
     pub(crate) fn create(disk: &'a dyn Disk, directory: &Path, header: SegmentHeader) -> Result<Self> {
         let fresh = SegmentHeader::new(header.partition, header.base_offset, header.previous);
         let header = SegmentHeader { salt: fresh.salt, ..header };
-        let unfinished = directory.join(UNFINISHED);
+        let unfinished = directory.join(REWRITTEN);
         let file = disk.open(&unfinished, Access::Create).map_err(failed("create", &unfinished))?;
         let (gathered, next_offset) = (header.encode().to_vec(), header.base_offset);
         Ok(Self { disk, directory: directory.to_owned(), file, header, gathered, position: 0, next_offset })
@@ -84,25 +87,50 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
+    /// Where the next batch will stand in the file.
+    pub(crate) fn position(&self) -> u64 {
+        self.position + self.gathered.len() as u64
+    }
+
     /// Puts the new segment in the place of the old one, durably; answers with how far it reaches.
-    pub(crate) fn finish(mut self) -> Result<Extent> {
+    pub(crate) fn finish(self) -> Result<Extent> {
+        let disk = self.disk;
+        self.complete()?.put_in_place(disk)
+    }
+
+    /// Makes the new segment durable, beside the old one.
+    pub(crate) fn complete(mut self) -> Result<Complete> {
         self.write()?;
-        let (unfinished, base_offset) = (self.directory.join(UNFINISHED), self.header.base_offset);
-        let path = segment::path(&self.directory, base_offset);
-        self.file.sync().map_err(failed("sync", &unfinished))?;
-        // Gone for good before the rename, so that no index ever stands beside a file that it does not describe.
-        durable::remove(self.disk, &path.with_extension("index"))?;
-        self.disk.rename(&unfinished, &path).map_err(failed("replace", &path))?;
-        sync_directory(self.disk, &self.directory)?;
-        Ok(Extent { base_offset, bytes: self.position })
+        self.file.sync().map_err(failed("sync", &self.directory.join(REWRITTEN)))?;
+        Ok(Complete { directory: self.directory, header: self.header, bytes: self.position })
     }
 
     fn write(&mut self) -> Result<()> {
         let write = self.file.write_at(&self.gathered, self.position);
-        write.map_err(failed("write", &self.directory.join(UNFINISHED)))?;
+        write.map_err(failed("write", &self.directory.join(REWRITTEN)))?;
         self.position += self.gathered.len() as u64;
         self.gathered.clear();
         Ok(())
+    }
+}
+
+/// A rewritten segment that only has to be put in its place.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    directory: PathBuf,
+    pub(crate) header: SegmentHeader,
+    pub(crate) bytes: u64,
+}
+
+impl Complete {
+    pub(crate) fn put_in_place(&self, disk: &dyn Disk) -> Result<Extent> {
+        let (rewritten, base_offset) = (self.directory.join(REWRITTEN), self.header.base_offset);
+        let path = segment::path(&self.directory, base_offset);
+        // Gone for good before the rename, so that no index ever stands beside a file that it does not describe.
+        durable::remove(disk, &path.with_extension("index"))?;
+        disk.rename(&rewritten, &path).map_err(failed("replace", &path))?;
+        sync_directory(disk, &self.directory)?;
+        Ok(Extent { base_offset, bytes: self.bytes })
     }
 }
 

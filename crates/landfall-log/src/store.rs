@@ -10,12 +10,14 @@ use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal
 use crate::appender::{Appender, Part};
 use crate::batch::{self, Sequenced};
 use crate::buffers::Buffers;
+use crate::compaction::Compacted;
 use crate::cursor::Extents;
 use crate::durable::is_full;
 use crate::options::Options;
 use crate::partition::Partition;
 use crate::producers::{Epoch, ProducerId, Registry, Verdict};
 use crate::record;
+use crate::retention::{self, Policy, Removed};
 use crate::seen::Seen;
 use crate::topic::{Topic, Topics};
 
@@ -267,6 +269,36 @@ impl Store {
             self.appenders.remove(&partition.id());
         }
         self.seen.remove(&topic.name());
+    }
+
+    /// Removes what need not be kept of `partition`. Everything must be synced.
+    pub(crate) fn retain(&mut self, partition: &Arc<Partition>, policy: &Policy) -> Result<Removed> {
+        if retention::wants_all(partition, policy) {
+            self.appender(partition)?.roll()?;
+            self.touched.insert(partition.id());
+            self.sync()?;
+        }
+        retention::retain(partition, self.seen.get_mut(partition.topic()), policy)
+    }
+
+    /// Puts a compacted segment of `partition` in its place, if the old one is still there.
+    pub(crate) fn replace(&mut self, partition: &Partition, compacted: Compacted) -> Result<bool> {
+        let base_offset = compacted.old.extent.base_offset;
+        let is_there = partition.segments().iter().any(|segment| segment.extent.base_offset == base_offset);
+        if !is_there || partition.is_deleted() {
+            return Ok(false);
+        }
+        let segment = compacted.put_in_place(partition)?;
+        if let (Some(seen), Some(index)) = (self.seen.get_mut(partition.topic()), segment.index) {
+            seen.add_sealed(partition.partition(), base_offset, index)?;
+        }
+        Ok(true)
+    }
+
+    /// How many ids it knows of everything that was stored, and what that takes in memory, about.
+    pub(crate) fn known_ids(&self) -> (u64, u64) {
+        let sum = |(ids, bytes), seen: &Seen| (ids + seen.len() as u64, bytes + seen.memory_bytes() as u64);
+        self.seen.values().fold((0, 0), sum)
     }
 
     /// The ids of the topic were looked at, or were not, and that has changed. What they are is found out anew when it

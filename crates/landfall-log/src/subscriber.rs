@@ -40,6 +40,9 @@ impl LogSubscriber {
     pub(crate) fn join(log: &Log, topic: &TopicName, group: &GroupName) -> Self {
         let group = log.every_group().get(group, topic);
         let member = Member::join(Arc::clone(&group));
+        if let Err(error) = log.flusher().save(Arc::clone(&group)) {
+            tracing::debug!(%error, "a group that joins a closed log is not saved");
+        }
         Self {
             log: log.clone(),
             name: topic.clone(),

@@ -194,6 +194,8 @@ impl Topics {
         let mut by_name = BTreeMap::new();
         for file in list(&*disk, &folder)? {
             let (name, topic_folder) = (file.topic.clone(), folder.join(file.topic.as_str()));
+            // A process may have died before it could sync what it says now, and messages are going to rely on it.
+            durable::sync_directory(&*disk, &topic_folder)?;
             let topic = Topic::open(&disk, topic_folder.clone(), file, |directory, number| {
                 if !durable::is_directory(&*disk, directory) {
                     let missing = format!("the folder of partition {number} is missing");

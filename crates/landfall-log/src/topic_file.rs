@@ -25,14 +25,14 @@ pub(crate) struct TopicFile {
     pub(crate) created: Timestamp,
     pub(crate) partitions: u32,
     pub(crate) settings: TopicSettings,
-    /// CRC32C of this object with a 0 in place of the checksum: another number of partitions would send every key
-    /// elsewhere, and other settings would remove what somebody wanted to keep.
-    checksum: u32,
+    /// CRC32C, eight hexadecimal digits, of this object with an empty text in its place: another number of partitions
+    /// would send every key elsewhere, and other settings would remove what somebody wanted to keep.
+    checksum: String,
 }
 
 impl TopicFile {
     pub(crate) fn new(topic: TopicName, partitions: u32, settings: TopicSettings) -> Self {
-        Self { topic, created: Timestamp::now(), partitions, settings, checksum: 0 }
+        Self { topic, created: Timestamp::now(), partitions, settings, checksum: String::new() }
     }
 
     /// What stands in `folder`; `None` if there is no topic in it.
@@ -42,7 +42,7 @@ impl TopicFile {
         let mut file: Self = serde_json::from_slice(&text)
             .map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
         let checksum = std::mem::take(&mut file.checksum);
-        if checksum != crc32c::crc32c(&file.encode()?) {
+        if checksum != file.computed_checksum()? {
             return Err(damaged(&path, 0, "its checksum is wrong"));
         }
         Ok(Some(file))
@@ -50,14 +50,40 @@ impl TopicFile {
 
     /// Puts it into `folder`, as a whole and durably.
     pub(crate) fn write(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
-        let checksum = crc32c::crc32c(&self.encode()?);
+        let checksum = self.computed_checksum()?;
         let document = Self { checksum, ..self.clone() }.encode()?;
         durable::replace(disk, &folder.join(NAME), &document)
+    }
+
+    fn computed_checksum(&self) -> Result<String> {
+        // Always as long, so that what is written does not depend on the moment at which the topic was created.
+        Ok(format!("{:08x}", crc32c::crc32c(&self.encode()?)))
     }
 
     /// The fields in their order here, so that the checksum does not depend on how this was built.
     fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
             .map_err(|error| Error::new(ErrorKind::Internal, "cannot write down a topic").with_source(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SystemDisk;
+
+    /// The file as `docs/reference/log-format.md` shows it. Topics that were written so must be read for ever after.
+    #[test]
+    fn the_file_in_the_reference_is_read_and_written_like_this() {
+        let reference = include_str!("../../../docs/reference/log-format.md");
+        let shown = reference.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(NAME), shown).unwrap();
+        let file = TopicFile::read(&SystemDisk, folder.path()).unwrap().unwrap();
+        assert_eq!((file.topic.as_str(), file.partitions, file.settings), ("orders", 4, TopicSettings::default()));
+        file.write(&SystemDisk, folder.path()).unwrap();
+        let written = std::fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert_eq!(written, shown.replace(['\n', ' '], ""));
+        assert_eq!(TopicFile::read(&SystemDisk, folder.path()).unwrap(), Some(file));
     }
 }

@@ -200,7 +200,7 @@ pub(crate) fn verify_topic<'a>(
                 verified.problems.push(problem.beyond_repair());
                 0
             }
-            start => start?,
+            start => start?.offset,
         };
         let place =
             Place { topic, partition, directory, start, furthest: finished.get(partition as usize).cloned().flatten() };

@@ -6,6 +6,7 @@
 use landfall_core::{ErrorKind, Result};
 
 use crate::batch::{self, Batch, BatchHeader};
+use crate::cursor::LOOKS;
 use crate::reader::{Found, SegmentReader};
 
 /// What is searched at a time.
@@ -73,7 +74,12 @@ impl Walk {
                     self.is_done = true;
                     return Ok(Piece::Unfinished { bytes: written as u64 });
                 }
-                format!("{what}, and what follows shows that it had been right")
+                // What testifies was read later: while we looked it may all have been written.
+                match self.try_batch()? {
+                    Tried::Batch(batch) => return Ok(self.unless_it_overlaps(batch)),
+                    Tried::End => return Ok(self.end()),
+                    Tried::Bad { .. } => format!("{what}, and what follows shows that it had been right"),
+                }
             }
             Tried::Bad { what, .. } => what,
         };
@@ -81,15 +87,18 @@ impl Walk {
     }
 
     fn try_batch(&mut self) -> Result<Tried> {
-        let found = match self.reader.next(self.end) {
-            // The last segment may be growing beside us: what looks wrong may have been half written, or have grown
-            // beyond the end that we know.
-            Ok(Found::Bad(_)) if self.limit.is_none() => {
-                self.end = self.reader.file_bytes()?.max(self.reader.position());
-                self.reader.next(self.end)
+        let (mut found, mut looks) = (self.reader.next(self.end), 1);
+        // The last segment may be growing beside us: what looks wrong may be half written, or reach beyond the end
+        // that we know. It is wrong only if it stays so while the file stays as it is.
+        while let (Ok(Found::Bad(_)), None) = (&found, self.limit) {
+            let end = self.reader.file_bytes()?.max(self.reader.position());
+            if end == self.end && looks == LOOKS {
+                break;
             }
-            found => found,
-        };
+            looks = if end == self.end { looks + 1 } else { 1 };
+            self.end = end;
+            found = self.reader.next(end);
+        }
         match found {
             Ok(Found::Batch(batch)) => Ok(Tried::Batch(batch)),
             Ok(Found::End) => Ok(Tried::End),
@@ -170,7 +179,8 @@ pub(crate) fn find_batch(
     let mut window_begins = from;
     while window_begins + batch::FRAME_BYTES as u64 <= end {
         // The magic of a batch may lie across two windows.
-        let window = reader.read_at(window_begins, WINDOW_BYTES + batch::MAGIC.len() - 1)?;
+        let window_bytes = (end - window_begins).min((WINDOW_BYTES + batch::MAGIC.len() - 1) as u64);
+        let window = reader.read_at(window_begins, window_bytes as usize)?;
         for at in positions_of(batch::MAGIC, &window) {
             let position = window_begins + at as u64;
             if let Some(header) = batch_at(reader, position, end)?.filter(&is_wanted) {

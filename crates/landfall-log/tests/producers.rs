@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use counting_disk::CountingDisk;
 use failing_disk::FailingDisk;
-use landfall_core::{
-    Broker, ErrorCode, ErrorKind, Key, Message, MessageId, Outcome, Position, ProducerName, TopicName,
-};
+use landfall_core::{ErrorCode, ErrorKind, Key, Message, MessageId, Outcome, Position, ProducerName, TopicName};
 use landfall_log::{Acknowledge, Flush, Gaps, Log, Options, Producer, TopicSettings};
 use support::*;
 use tokio::task::JoinHandle;

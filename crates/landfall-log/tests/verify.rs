@@ -637,7 +637,7 @@ async fn verify_works_beside_an_open_log_and_repair_does_not() {
     let writer = tokio::spawn({
         let log = log.clone();
         async move {
-            for n in 1..=400 {
+            for n in 1..=1500 {
                 let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| message(key, n)).into();
                 publish(&log, &batch).await;
             }
@@ -653,7 +653,7 @@ async fn verify_works_beside_an_open_log_and_repair_does_not() {
     writer.await.unwrap();
     assert!(looks > 1);
     let report = beside.verify(None, |_| {}).await.unwrap().remove(0);
-    assert_eq!((report.messages, report.unfinished_bytes, report.problems), (2001, 0, vec![]));
+    assert_eq!((report.messages, report.unfinished_bytes, report.problems), (7501, 0, vec![]));
     assert_eq!(Log::repair(folder.path(), None).unwrap_err().kind(), ErrorKind::InUse);
     let nothing = "nothing".parse().unwrap();
     assert_eq!(beside.verify(Some(&nothing), |_| {}).await.unwrap_err().kind(), ErrorKind::NotFound);

@@ -34,7 +34,10 @@ async fn main() -> Result<()> {
     let database = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
     database.migrate().await?;
     database.pool().execute("CREATE TABLE effect (mode TEXT NOT NULL, fault TEXT NOT NULL)").await?;
-    let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), log::Options::default())?);
+    // By default the log knows a message by its id and stores it once; here it is like brokers that do not.
+    let settings = log::TopicSettings { deduplicate: false, ..Default::default() };
+    let options = log::Options { topic: settings, ..Default::default() };
+    let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), options)?);
     let topic = TopicName::new("news")?;
 
     let messages = one_of_each(&topic)?;

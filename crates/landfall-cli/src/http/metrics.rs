@@ -40,6 +40,7 @@ impl Metrics {
             "landfall_topic_skew",
             "How unevenly a topic's messages are spread: 1 if evenly, the number of partitions if one has them all."
         );
+        metrics::describe_gauge!("landfall_group_lag", "Messages of a topic that a group has not finished.");
         // There from the first scrape, so that a rate over them begins at zero.
         for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
             metrics::counter!(counter).increment(0);
@@ -58,7 +59,10 @@ impl Metrics {
 }
 
 pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResponse {
-    show_topics(&*state.broker);
+    // Without an answer these keep their last value too.
+    if let Err(error) = show_topics(&*state.broker) {
+        tracing::warn!(%error, "the broker did not tell about its topics");
+    }
     let answered = matches!(tokio::time::timeout(PATIENCE, refresh(&state)).await, Ok(Ok(())));
     // Without an answer the gauges keep their last value; this one says that they are old.
     metrics::gauge!("landfall_database_up").set(if answered { 1.0 } else { 0.0 });
@@ -75,15 +79,20 @@ async fn refresh(state: &State) -> landfall::Result<()> {
     Ok(())
 }
 
-/// The log is in this process, so that asking it costs nothing and cannot fail.
-fn show_topics(broker: &dyn Outlet) {
-    for topic in broker.topics() {
+/// The log is in this process, so that asking it costs next to nothing.
+fn show_topics(broker: &dyn Outlet) -> landfall::Result<()> {
+    for topic in broker.topics()? {
         let name = topic.topic.to_string();
         for partition in &topic.partitions {
             let labels = [("topic", name.clone()), ("partition", partition.partition.to_string())];
             metrics::gauge!("landfall_topic_messages", &labels).set(partition.messages as f64);
             metrics::gauge!("landfall_topic_bytes", &labels).set(partition.bytes as f64);
         }
+        for group in &topic.groups {
+            let labels = [("topic", name.clone()), ("group", group.group.to_string())];
+            metrics::gauge!("landfall_group_lag", &labels).set(group.lag as f64);
+        }
         metrics::gauge!("landfall_topic_skew", "topic" => name).set(topic.skew);
     }
+    Ok(())
 }

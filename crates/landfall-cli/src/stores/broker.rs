@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{Growth, TopicDescription, TopicSettings};
-use landfall::{Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
+use landfall::log::{GroupDescription, Growth, TopicDescription, TopicSettings};
+use landfall::{GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 
 use super::files::Files;
 use super::{Opening, Scheme, log, pick};
@@ -20,7 +20,7 @@ pub(crate) trait Outlet: Send + Sync {
     fn health(&self) -> PortResult<()>;
 
     /// Every topic, by name, as this process knows it; empty where only the broker's own tools can tell.
-    fn topics(&self) -> Vec<TopicDescription>;
+    fn topics(&self) -> PortResult<Vec<TopicDescription>>;
 
     /// Finishes what was handed over, and lets go of everything.
     async fn close(&self) -> PortResult<()>;
@@ -53,6 +53,11 @@ pub(crate) trait Administration: Send + Sync {
     async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> PortResult<Growth>;
 
     async fn delete_topic(&self, topic: &TopicName) -> PortResult<bool>;
+
+    /// Lets the group go on from another place, and answers with where it stands then.
+    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> PortResult<GroupDescription>;
+
+    async fn forget_group(&self, topic: &TopicName, group: &GroupName) -> PortResult<()>;
 
     fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
-use landfall::{Broker, Error, ErrorKind, Publisher, Result, StartAt, TopicName, TopicReader};
+use landfall::log::{GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
+use landfall::{Broker, Error, ErrorKind, GroupName, Publisher, Result, StartAt, TopicName, TopicReader};
 
 use super::Opening;
 use super::broker::{Administration, Outlet, Window};
@@ -78,7 +78,7 @@ impl Outlet for Log {
         Log::health(self)
     }
 
-    fn topics(&self) -> Vec<TopicDescription> {
+    fn topics(&self) -> Result<Vec<TopicDescription>> {
         self.describe_all()
     }
 
@@ -118,6 +118,16 @@ impl Administration for Log {
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
         Log::delete_topic(self, topic).await
+    }
+
+    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> Result<GroupDescription> {
+        Log::seek(self, topic, group, to).await?;
+        let found = self.groups(topic)?.into_iter().find(|found| found.group == *group);
+        found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("group {group} is gone right after its seek")))
+    }
+
+    async fn forget_group(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
+        self.delete_group(topic, group).await
     }
 
     fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {

@@ -71,10 +71,7 @@ async fn damage_is_named_by_file_and_byte_and_repaired_on_request() {
 
     let repaired = place.run(&["topic", "verify", "--repair", "--yes"]).await;
     assert_eq!(repaired.code, 0, "{repaired:?}");
-    assert!(
-        repaired.stdout.contains("was repaired: lost are offsets 2; as it was found it is kept in"),
-        "{repaired:?}"
-    );
+    assert!(repaired.stdout.contains("was repaired; lost offsets: 2; as it was found it is kept in"), "{repaired:?}");
     let kept = place.data().join("log/damaged/orders/0/00000000000000000000.segment.1");
     assert_eq!(fs::read(kept).unwrap(), damaged);
     let after = place.run(&["topic", "verify"]).await;

@@ -1,4 +1,4 @@
-//! Topics are created, shown, configured, grown and deleted from the command line.
+//! Topics are created, shown, configured, grown and deleted from the command line, and their groups moved and forgotten.
 
 use serde_json::json;
 
@@ -111,6 +111,8 @@ async fn wrong_use_is_a_sentence_and_changes_nothing() {
         &["topic", "configure", "orders", "--compact"][..],
         &["topic", "grow", "orders", "--partitions", "9", "--yes"],
         &["topic", "delete", "orders", "--yes"],
+        &["topic", "seek", "orders", "--group", "billing", "--to", "end"],
+        &["topic", "forget", "orders", "--group", "billing", "--yes"],
         &["topic", "show", "orders"],
     ] {
         let sentence = place.run(&[verb, &elsewhere].concat()).await;
@@ -134,6 +136,7 @@ async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
         &["topic", "configure", "orders", "--compact"],
         &["topic", "grow", "orders", "--partitions", "9", "--yes"],
         &["topic", "delete", "orders", "--yes"],
+        &["topic", "seek", "orders", "--group", "billing", "--to", "end"],
     ] {
         let refused = place.run(verb).await;
         assert!(refused.sentence(1).contains("process"), "{refused:?}");
@@ -147,4 +150,79 @@ async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
     assert_eq!(of("landfall_topic_messages{topic=\"orders\",partition="), 1.0, "{metrics}");
     assert!(of("landfall_topic_bytes{topic=\"orders\",partition=") > 0.0, "{metrics}");
     assert_eq!(of("landfall_topic_skew{topic=\"orders\"}"), 4.0, "{metrics}");
+}
+
+#[tokio::test]
+async fn how_far_a_group_has_come_is_shown_and_counted() {
+    use landfall::Broker;
+
+    let place = Place::new();
+    for n in ["1", "2", "3"] {
+        assert_eq!(place.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
+    }
+    let log = landfall::log::Log::open(place.data().join("log"), landfall::log::Options::default()).unwrap();
+    let (topic, group) = ("orders".parse().unwrap(), "billing".parse().unwrap());
+    let mut subscriber = log.subscribe(&topic, &group).await.unwrap();
+    subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+    subscriber.close().await.unwrap();
+    log.close().await.unwrap();
+
+    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    let group = &shown["groups"][0];
+    assert_eq!((&group["group"], &group["members"], &group["lag"]), (&json!("billing"), &json!(null), &json!(2)));
+    let shown = place.run(&["topic", "show", "orders"]).await.stdout;
+    assert!(shown.ends_with("GROUP    MEMBERS  LAG\nbilling  -        2\n"), "{shown}");
+    let daemon = place.serve().await;
+    let metrics = daemon.get("/metrics").await.body;
+    let line = "landfall_group_lag{topic=\"orders\",group=\"billing\"} 2";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_group_goes_on_from_where_it_is_told_and_is_forgotten() {
+    use landfall::Broker;
+
+    let place = Place::new();
+    assert_eq!(place.run(&["topic", "create", "orders", "--partitions", "1"]).await.code, 0);
+    for n in ["1", "2", "3"] {
+        assert_eq!(place.run(&["topic", "publish", "orders", n]).await.code, 0);
+    }
+    let seek = ["topic", "seek", "orders", "--group", "billing", "--to"];
+    for (to, finished) in
+        [("end", 3), ("1", 1), ("99", 3), ("2000-01-01T00:00:00Z", 0), ("2100-01-01T00:00:00Z", 3), ("2", 2)]
+    {
+        let answer = place.run(&[&seek[..], &[to, "--json"]].concat()).await.objects();
+        let lag = 3 - finished;
+        let partition = json!({"partition": 0, "finished": finished, "end": 3, "lag": lag});
+        let expected = json!({"topic": "orders", "group": "billing", "partitions": [partition], "lag": lag});
+        assert_eq!(answer, [expected], "{to}");
+    }
+    let log = landfall::log::Log::open(place.data().join("log"), landfall::log::Options::default()).unwrap();
+    let mut subscriber = log.subscribe(&"orders".parse().unwrap(), &"billing".parse().unwrap()).await.unwrap();
+    assert_eq!(subscriber.next().await.unwrap().unwrap().position.offset, 2);
+    subscriber.close().await.unwrap();
+    log.close().await.unwrap();
+    let back = place.run(&[&seek[..], &["beginning"]].concat()).await;
+    let table = "PARTITION  NEXT  END  LAG\n0          0     3    3\n";
+    let sentence = "group billing of topic orders goes on from here; 3 messages are ahead of it";
+    assert_eq!((back.code, back.stdout), (0, format!("{sentence}\n{table}")));
+
+    assert_eq!(place.run(&[&seek[..], &["2"]].concat()).await.code, 0);
+    let forget = ["topic", "forget", "orders", "--group", "billing"];
+    let refused = place.run(&forget).await;
+    assert!(refused.sentence(2).contains("at the beginning of topic orders, with 2 messages that it has finished"));
+    for forgotten in [true, false] {
+        let answer = place.run(&[&forget[..], &["--yes", "--json"]].concat()).await.objects();
+        assert_eq!(answer, [json!({"topic": "orders", "group": "billing", "forgotten": forgotten})]);
+    }
+    assert_eq!(place.run(&forget).await.stdout, "topic orders had no group billing\n");
+    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    assert_eq!(shown["groups"], json!([]));
+
+    let wrong = place.run(&[&seek[..], &["yesterday"]].concat()).await;
+    assert!(wrong.code == 2 && wrong.stderr.contains("must be beginning, end, an offset, or a time"), "{wrong:?}");
+    for verb in [&["seek", "--to", "end"][..], &["forget", "--yes"]] {
+        let missing = place.run(&[&["topic"], verb, &["nothing", "--group", "billing"]].concat()).await;
+        assert!(missing.sentence(1).contains("there is no topic nothing"), "{missing:?}");
+    }
 }

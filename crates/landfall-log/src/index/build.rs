@@ -64,6 +64,11 @@ impl Builder {
         self.last_range = Some(key);
     }
 
+    /// The latest time at which the log took a batch of the segment; `None` if it has no batches.
+    pub(crate) fn latest_time(&self) -> Option<i64> {
+        (!self.places.places.is_empty()).then_some(self.places.latest_time)
+    }
+
     /// Every id with its offset.
     pub(crate) fn for_each_id(&self, mut each: impl FnMut(MessageId, u64)) {
         self.ids.iter().for_each(|entry| each(entry.id, self.base_offset + u64::from(entry.delta)));

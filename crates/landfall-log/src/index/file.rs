@@ -143,11 +143,17 @@ impl IndexFile {
         Ok(Self { disk: Arc::clone(disk), path: path.to_owned(), header, places, ids, ranges, producers })
     }
 
+    /// The salt of the segment that it describes.
+    pub(crate) fn salt(&self) -> u32 {
+        self.header.salt
+    }
+
     pub(crate) fn base_offset(&self) -> u64 {
         self.header.base_offset
     }
 
     /// The offset behind the segment's last record.
+    #[cfg(test)]
     pub(crate) fn end_offset(&self) -> u64 {
         self.header.end_offset
     }
@@ -205,6 +211,7 @@ impl IndexFile {
     }
 
     /// The size of the file.
+    #[cfg(test)]
     pub(crate) fn file_bytes(&self) -> u64 {
         self.header.file_bytes()
     }

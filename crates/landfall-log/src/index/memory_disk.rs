@@ -1,9 +1,9 @@
-//! Files in memory, so that a test of an encoding does not wait for a disk. It forgets nothing and folders always exist.
+//! Files in memory, so that a test of an encoding, or a fuzzer, does not wait for a disk. It forgets nothing and folders always exist.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Access, Disk, File};
 
@@ -30,7 +30,7 @@ impl MemoryDisk {
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<MemoryFile>>> {
-        self.files.lock().unwrap()
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,7 +71,7 @@ impl Disk for MemoryDisk {
 
 impl MemoryFile {
     fn content(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

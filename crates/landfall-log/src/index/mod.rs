@@ -47,7 +47,7 @@ mod build;
 mod entry;
 mod file;
 mod header;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod memory_disk;
 mod page;
 mod places;

@@ -98,6 +98,7 @@ impl<T> Held<T> {
         rooms.flat_map(|room| room.waiting.into_values()).map(|waiting| waiting.content)
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_producer.is_empty()
     }

@@ -137,6 +137,16 @@ impl Crash {
         });
     }
 
+    /// The open changes, for people.
+    pub(crate) fn outline(&self) -> Vec<String> {
+        let outline = |open: &Open| match &open.change {
+            Change::Name { from, to, .. } => format!("{from:?} to {to:?}"),
+            Change::Write { node, position, bytes } => format!("{} bytes at {position} of {node}", bytes.len()),
+            Change::Length { node, length } => format!("length {length} of {node}"),
+        };
+        self.open.iter().map(outline).collect()
+    }
+
     pub(crate) fn open(&self) -> &[Open] {
         &self.open
     }

@@ -1,5 +1,8 @@
 //! Crashes at every moment of generated work.
 
+use std::sync::atomic::Ordering;
+
+use crate::change::{COMPACTED, REMOVED};
 use crate::explore::{Effort, Explorer};
 use crate::random::{Random, seed};
 use crate::shared_failpoints;
@@ -9,7 +12,7 @@ use crate::workload::{History, work};
 const IMAGES: usize = 10_000;
 const WORKERS: u64 = 2;
 const STEPS: usize = 25;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, crashed_again: 2 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, gone_on_with: 40, crashed_again: 4 };
 
 /// Explores every run of one worker until it has done its share; answers with how many different images that were.
 fn explore(worker: u64) -> usize {
@@ -39,6 +42,8 @@ fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
     });
     assert!(images >= IMAGES, "{images} images are fewer than {IMAGES}");
+    let (removed, compacted) = (REMOVED.load(Ordering::Relaxed), COMPACTED.load(Ordering::Relaxed));
+    assert!(removed > 100 && compacted > 100, "only {removed} messages were removed, and {compacted} compacted");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use landfall_log::disk::{Access, Disk, File};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::journal::{Entry, Operation};
-use crate::reference::Mark;
+use crate::marks::Mark;
 use crate::tree::{Node, NodeId, Tree};
 
 /// The way of one process to the disk. When the process is killed, everything it still does fails, and the next one
@@ -26,6 +26,8 @@ struct State {
     journal: Vec<Entry>,
     life: u64,
     faults: Faults,
+    /// A sync or a write has failed in this life.
+    has_failed: bool,
     lie: Option<Lie>,
     /// A sync that was answered but not done yet: [`Lie::EarlySync`].
     owed: Option<Entry>,
@@ -60,7 +62,7 @@ impl ModelDisk {
     /// A disk that holds `tree`, all of it durably.
     pub(crate) fn new(tree: Tree) -> Self {
         let (journal, faults) = (Vec::new(), Faults::default());
-        let state = State { tree, journal, life: 0, faults, lie: None, owed: None, watcher: None };
+        let state = State { tree, journal, life: 0, faults, has_failed: false, lie: None, owed: None, watcher: None };
         Self { shared: Arc::new(Mutex::new(state)), life: 0 }
     }
 
@@ -82,8 +84,20 @@ impl ModelDisk {
     pub(crate) fn kill(&self) -> Self {
         let mut state = self.state();
         state.faults = Faults::default();
+        state.has_failed = false;
         state.life = self.life + 1;
         Self { shared: Arc::clone(&self.shared), life: state.life }
+    }
+
+    /// Whether the process that uses this disk has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state().life != self.life
+    }
+
+    /// Whether it has ended, or something went wrong that was to go wrong.
+    pub(crate) fn is_troubled(&self) -> bool {
+        let state = self.state();
+        state.life != self.life || state.has_failed
     }
 
     pub(crate) fn tell(&self, mark: Mark) {
@@ -266,6 +280,7 @@ impl File for ModelFile {
         let grown = (position + bytes.len() as u64).saturating_sub(state.tree.file(self.node)?.len() as u64);
         let missing = grown.saturating_sub(state.room());
         let (fits, outcome) = if is_due(&mut state.faults.fail_write_after) {
+            state.has_failed = true;
             (bytes.len() / 2, Err(io::Error::other("the disk failed in the middle of a write")))
         } else if missing > 0 {
             ((bytes.len() as u64).saturating_sub(missing) as usize, Err(io::ErrorKind::StorageFull.into()))
@@ -306,6 +321,7 @@ impl File for ModelFile {
         }
         let mut state = self.disk.change()?;
         if is_due(&mut state.faults.fail_sync_after) {
+            state.has_failed = true;
             state.done(&self.path, Operation::FailedSync { node: self.node });
             return Err(io::Error::other("the disk could not sync"));
         }

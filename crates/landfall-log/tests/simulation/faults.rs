@@ -1,10 +1,11 @@
 //! A disk that fails while the log is running: a sync, a write, no room.
 
-use landfall_core::{GroupName, Message, Outcome, Publisher, TopicName};
-use landfall_log::Options;
+use landfall_core::{GroupName, Message, Outcome, ProducerName, Publisher, TopicName};
+use landfall_log::{Options, TopicSettings};
 
 use crate::disk::{Faults, ModelDisk};
 use crate::explore::{Effort, Explorer};
+use crate::marks::Call;
 use crate::random::{Random, seed};
 use crate::reference::Reference;
 use crate::session::{Session, Verdict};
@@ -27,7 +28,7 @@ fn options() -> Options {
 }
 
 async fn new_log() -> Result<Session, Verdict> {
-    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::default(), options()).await?;
+    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::new(options()), options()).await?;
     for n in 0..6 {
         session.publish(vec![message(n), message(n + 1)]).await?;
     }
@@ -65,11 +66,12 @@ fn survives(run: u64, faults: Faults) -> Result<(), String> {
         let mut session = new_log().await?;
         let disk = session.disk.clone();
         fail(&mut session, faults).await?;
-        session.kill().await?.goes_on().await?;
+        session.kill(None).await?.goes_on().await?;
         Ok::<_, Verdict>(disk.take_journal())
     })?;
-    let history = History { base: Tree::default(), before: Reference::default(), journal, options: options() };
-    explorer.explore(&history, Effort { images_per_moment: 1, torn_at_every_byte: 0, crashed_again: 0 })
+    let history = History { base: Tree::default(), before: Reference::new(options()), journal, options: options() };
+    explorer
+        .explore(&history, Effort { images_per_moment: 1, torn_at_every_byte: 0, gone_on_with: 100, crashed_again: 0 })
 }
 
 #[test]
@@ -92,6 +94,8 @@ fn after_a_failed_write_nothing_is_taken_until_the_log_is_reopened() {
 
 async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
     let mut session = new_log().await?;
+    // The group is known before, since that has to be written down.
+    session.consume(&GroupName::new("stock")?, &topic(), |_| false).await?;
     let capacity = Some(session.disk.tree().file_bytes() + room);
     session.set_faults(Faults { capacity, ..Faults::default() });
     let refused = loop {
@@ -103,6 +107,14 @@ async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
     if !matches!(&refused, Outcome::Refused(refusal) if refusal.retriable) {
         return Err(format!("a full disk is told as {refused:?}").into());
     }
+    // Whatever else does not fit is told, and nothing of it stops the log.
+    let compact = TopicSettings { compact: true, retention_bytes: Some(4000), ..TopicSettings::default() };
+    let other = TopicName::new("payments")?;
+    let _ = session.log.create_topic(&other, None, compact).await;
+    let _ = session.log.delete_topic(&other).await;
+    let _ = session.log.producer(&ProducerName::new("relay")?).await;
+    let _ = session.log.maintain().await;
+    session.log.health()?;
     // Readers go on, in a group and without one.
     session.reference.compare(&session.content().await?)?;
     session.consume(&GroupName::new("stock")?, &topic(), |_| false).await?;
@@ -112,6 +124,8 @@ async fn runs_full_and_recovers(room: u64) -> Result<(), Verdict> {
         return Err(format!("there is room again, and the log does not go on: {outcomes:?}").into());
     }
     session.reference.compare(&session.content().await?)?;
+    session.change(Call::Configure(topic(), compact)).await?;
+    session.maintain().await?;
     session.goes_on().await.map(drop)
 }
 

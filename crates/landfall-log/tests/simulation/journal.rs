@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::reference::Mark;
+use crate::marks::Mark;
 use crate::tree::NodeId;
 
 #[derive(Debug, Clone)]

@@ -10,21 +10,30 @@
 //! `LANDFALL_SEED=<number> cargo test -p landfall-log --test simulation`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod change;
+mod consume;
+mod content;
 mod crash;
 mod disk;
 mod explore;
 mod journal;
+mod marks;
+mod messages;
+mod promise;
 mod random;
 mod reference;
 mod session;
 mod tree;
 mod workload;
 
+mod acknowledge;
+mod administration;
 mod crashes;
 mod damage;
 mod faults;
 mod model;
 mod planted;
+mod repair;
 mod visibility;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

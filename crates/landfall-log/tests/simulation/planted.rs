@@ -8,7 +8,7 @@ use crate::{damage, only_failpoints, runtime, shared_failpoints, visibility};
 
 /// A bug that so many runs do not show would be a bug of the checks.
 const RUNS: u64 = 30;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, crashed_again: 0 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 100, crashed_again: 0 };
 
 fn assert_caught(bug: &str, run: impl Fn(u64) -> Result<(), String>) {
     assert!((0..RUNS).any(|number| run(number).is_err()), "LANDFALL_SEED={}: {bug} was not noticed", seed());
@@ -56,4 +56,36 @@ fn a_message_that_is_served_before_the_sync_is_noticed() {
     assert_caught_in_the_log("landfall-log::serve-unsynced", |run| {
         runtime().block_on(visibility::look_before_each_sync(run)).map_err(String::from)
     });
+}
+
+/// Work over reopened and killed logs, which checks each answer, and crashes at every moment of it.
+fn explore_everything(run: u64) -> Result<(), String> {
+    let mut explorer = Explorer::new(Random::of(seed(), run));
+    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), 25, None))?;
+    explorer.explore(&finished.history, EFFORT)
+}
+
+#[test]
+fn ids_that_are_forgotten_on_restart_are_noticed() {
+    assert_caught_in_the_log("landfall-log::forget-ids", explore_everything);
+}
+
+#[test]
+fn numbers_of_producers_that_are_forgotten_on_restart_are_noticed() {
+    assert_caught_in_the_log("landfall-log::forget-sequences", explore_everything);
+}
+
+#[test]
+fn a_beginning_that_is_not_written_down_before_segments_are_removed_is_noticed() {
+    assert_caught_in_the_log("landfall-log::skip-start", explore_everything);
+}
+
+#[test]
+fn groups_that_retention_does_not_ask_are_noticed() {
+    assert_caught_in_the_log("landfall-log::ignore-groups", explore_everything);
+}
+
+#[test]
+fn compaction_that_keeps_the_oldest_of_a_key_is_noticed() {
+    assert_caught_in_the_log("landfall-log::keep-oldest", explore_everything);
 }

@@ -1,29 +1,16 @@
 //! What the log has promised: the reference that every image is compared with.
 //!
-//! The test writes into the disk's journal what it asks for and what it is told ([`Mark`]). Read up to some moment,
-//! the marks say what must be found if everything stops at that moment, and what may be.
+//! It follows the marks in the disk's journal. Read up to some moment, they say what must be found if everything stops at
+//! that moment, and what may be.
 
 use std::collections::BTreeMap;
 
-use landfall_core::{GroupName, Message, Outcome, TopicName};
+use landfall_core::{ErrorCode, GroupName, Message, Outcome, Position, ProducerName, Refusal, TopicName};
+use landfall_log::{Acknowledge, Options, TopicSettings};
 
-/// What stands in the topics: the messages of each partition, by offset.
-pub(crate) type Content = BTreeMap<TopicName, Vec<Vec<Message>>>;
-
-/// What the log was asked for and what it answered.
-#[derive(Debug, Clone)]
-pub(crate) enum Mark {
-    /// A call begins.
-    Publishing(Vec<Message>),
-    /// The same call has returned.
-    Published(Vec<Outcome>),
-    /// The log was opened and all of this was read from it: from now on it must not go away.
-    Seen(Content),
-    /// A group begins to acknowledge what stands before these offsets.
-    Acknowledging(GroupName, TopicName, Vec<u64>),
-    /// That is durable now.
-    Acknowledged(GroupName, TopicName, Vec<u64>),
-}
+use crate::content::Content;
+use crate::marks::{Answer, Call, Mark};
+use crate::promise::{Partition, Topic, UnderWay};
 
 /// How far a group has come, by partition.
 #[derive(Debug, Clone, Default)]
@@ -32,160 +19,357 @@ pub(crate) struct Progress {
     pub(crate) saved: Vec<u64>,
     /// It resumes here or earlier.
     pub(crate) acknowledged: Vec<u64>,
+    /// The log knows of it, whatever happens.
+    is_durable: bool,
 }
 
-/// Messages that may be there or not.
 #[derive(Debug, Clone)]
-struct Call {
-    messages: Vec<Message>,
-    /// What will be answered, where that is known.
-    outcomes: Option<Vec<Outcome>>,
-}
-
-#[derive(Debug, Clone, Default)]
 pub(crate) struct Reference {
-    stored: Content,
-    call: Option<Call>,
+    topics: BTreeMap<TopicName, Topic>,
     groups: BTreeMap<(GroupName, TopicName), Progress>,
-}
-
-impl Mark {
-    pub(crate) fn outline(&self) -> String {
-        let count = |content: &Content| content.values().flatten().map(Vec::len).sum::<usize>();
-        match self {
-            Mark::Publishing(messages) => format!("publishing {} messages", messages.len()),
-            Mark::Published(outcomes) => {
-                let accepted = outcomes.iter().filter(|outcome| outcome.is_accepted()).count();
-                format!("published {accepted} of {}", outcomes.len())
-            }
-            Mark::Seen(content) => format!("seen {} messages", count(content)),
-            Mark::Acknowledging(group, topic, offsets) => format!("{group} acknowledges {topic} {offsets:?}"),
-            Mark::Acknowledged(group, topic, offsets) => format!("{group} has acknowledged {topic} {offsets:?}"),
-        }
-    }
+    producers: BTreeMap<ProducerName, (u64, u16)>,
+    /// What may have been done or not, and what is going to be answered, where that is known.
+    call: Option<(Call, Option<Vec<Outcome>>)>,
+    /// What a topic is like that comes into being with its first message.
+    unless_created: (u32, TopicSettings),
+    /// Whether accepted means durable.
+    is_synced: bool,
 }
 
 impl Reference {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            topics: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            producers: BTreeMap::new(),
+            call: None,
+            unless_created: (options.partitions, options.topic),
+            is_synced: options.acknowledge == Acknowledge::Synced,
+        }
+    }
+
     /// Takes in the next mark. Of a call that begins, `answer` says what will be answered, if that is known.
     pub(crate) fn follow(&mut self, mark: &Mark, answer: Option<&[Outcome]>) -> Result<(), String> {
         match mark {
-            Mark::Publishing(messages) => {
-                self.call = Some(Call { messages: messages.clone(), outcomes: answer.map(<[Outcome]>::to_vec) });
-            }
-            Mark::Published(outcomes) => self.published(outcomes)?,
-            Mark::Seen(content) => {
-                self.stored = content.clone();
-                self.call = None;
-            }
+            Mark::Calling(call) => self.call = Some((call.clone(), answer.map(<[Outcome]>::to_vec))),
+            Mark::Answered(answer) => self.answered(answer)?,
+            Mark::Seen(content) => self.seen(content),
+            Mark::Read(content) => self.read(content),
+            Mark::Closed => self.for_each_partition(|partition| partition.durable = partition.end()),
+            Mark::Registered(name, id, epoch) => self.registered(name, *id, *epoch)?,
             Mark::Acknowledging(group, topic, offsets) => {
-                let progress = self.groups.entry((group.clone(), topic.clone())).or_default();
-                raise(&mut progress.acknowledged, offsets);
+                raise(&mut self.progress_mut(group, topic).acknowledged, offsets);
             }
             Mark::Acknowledged(group, topic, offsets) => {
-                let progress = self.groups.entry((group.clone(), topic.clone())).or_default();
+                let progress = self.progress_mut(group, topic);
                 raise(&mut progress.saved, offsets);
+                progress.is_durable = true;
+            }
+            Mark::Seeking(group, topic, offsets) => {
+                let progress = self.progress_mut(group, topic);
+                raise(&mut progress.acknowledged, offsets);
+                progress.saved.resize(offsets.len(), 0);
+                progress.saved.iter_mut().zip(offsets).for_each(|(saved, to)| *saved = (*saved).min(*to));
+            }
+            Mark::Sought(group, topic, offsets) => {
+                let (saved, acknowledged) = (offsets.clone(), offsets.clone());
+                *self.progress_mut(group, topic) = Progress { saved, acknowledged, is_durable: true };
             }
         }
         Ok(())
     }
 
-    fn published(&mut self, outcomes: &[Outcome]) -> Result<(), String> {
-        let Some(mut call) = self.call.take() else { return Err("an answer without a call".into()) };
-        if outcomes.len() != call.messages.len() {
-            return Err(format!("{} outcomes for {} messages", outcomes.len(), call.messages.len()));
+    fn answered(&mut self, answer: &Answer) -> Result<(), String> {
+        let Some((call, _)) = self.call.take() else { return Err("an answer without a call".into()) };
+        match (&call, answer) {
+            (_, Answer::Failed) => self.call = Some((call, None)),
+            (_, Answer::Left(content)) => self.read(content),
+            (Call::Publish(messages), Answer::Outcomes(outcomes)) => {
+                self.published(messages, outcomes)?;
+                if outcomes.iter().any(is_open) {
+                    self.call = Some((call, Some(outcomes.clone())));
+                }
+            }
+            (Call::Produce { .. }, Answer::Outcomes(outcomes)) => {
+                self.produced(&call, outcomes)?;
+                if outcomes.iter().any(is_open) {
+                    self.call = Some((call, None));
+                }
+            }
+            _ => {
+                self.topics = self.after(&call);
+                if let Call::Delete(topic) = &call {
+                    self.groups.retain(|(_, of), _| of != topic);
+                }
+            }
         }
-        for (message, outcome) in call.messages.iter().zip(outcomes) {
+        if self.is_synced {
+            self.for_each_partition(|partition| partition.durable = partition.end());
+        }
+        Ok(())
+    }
+
+    /// The topics once `call`, which is a change to one of them, is done.
+    fn after(&self, call: &Call) -> BTreeMap<TopicName, Topic> {
+        let mut topics = self.topics.clone();
+        match call {
+            Call::Create(topic, partitions, settings) => {
+                topics.entry(topic.clone()).or_insert_with(|| Topic::new(*partitions, *settings));
+            }
+            Call::Grow(topic, partitions) => {
+                if let Some(topic) = topics.get_mut(topic) {
+                    topic.partitions.resize(*partitions as usize, Partition::default());
+                }
+            }
+            Call::Configure(topic, settings) => {
+                if let Some(topic) = topics.get_mut(topic) {
+                    topic.settings = *settings;
+                }
+            }
+            Call::Delete(topic) => drop(topics.remove(topic)),
+            Call::Publish(_) | Call::Produce { .. } | Call::Maintain => {}
+        }
+        topics
+    }
+
+    fn published(&mut self, messages: &[Message], outcomes: &[Outcome]) -> Result<(), String> {
+        if outcomes.len() != messages.len() {
+            return Err(format!("{} outcomes for {} messages", outcomes.len(), messages.len()));
+        }
+        let (partitions, settings) = self.unless_created;
+        for (message, outcome) in messages.iter().zip(outcomes) {
+            // A topic is also created for a message that is too large, which is found out later.
+            let is_too_large = |refusal: &Refusal| refusal.code == ErrorCode::TOO_LARGE;
+            if !matches!(outcome, Outcome::Refused(refusal) if is_too_large(refusal)) && !outcome.is_accepted() {
+                continue;
+            }
+            let topic = self.topics.entry(message.topic.clone()).or_insert_with(|| Topic::new(partitions, settings));
             let Outcome::Accepted(position) = outcome else { continue };
-            let partitions = self.stored.entry(message.topic.clone()).or_default();
-            let number = position.partition as usize;
-            if partitions.len() <= number {
-                partitions.resize(number + 1, Vec::new());
+            let known = topic.duplicate(message.id);
+            let count = topic.partitions.len() as u32;
+            let Some(partition) = topic.partitions.get_mut(position.partition as usize) else {
+                return Err(format!("{} was accepted at {position:?} of {count} partitions", message.id));
+            };
+            let expected = known.unwrap_or(Position { offset: partition.end(), ..*position });
+            if *position != expected {
+                return Err(format!("{} was accepted at {position:?}, and {expected:?} is right", message.id));
             }
-            let expected = partitions[number].len() as u64;
-            if position.offset != expected {
-                return Err(format!("{} was accepted at {position:?}, and {expected} was next", message.id));
+            if known.is_none() {
+                if message.key.as_ref().is_some_and(|key| key.partition(count) != position.partition) {
+                    return Err(format!("{} is in partition {}, where its key is not", message.id, position.partition));
+                }
+                partition.messages.push(message.clone());
             }
-            partitions[number].push(message.clone());
-        }
-        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unknown(_))) {
-            call.outcomes = Some(outcomes.to_vec());
-            self.call = Some(call);
         }
         Ok(())
     }
 
-    pub(crate) fn stored(&self) -> &Content {
-        &self.stored
+    fn produced(&mut self, call: &Call, outcomes: &[Outcome]) -> Result<(), String> {
+        let Call::Produce { producer, topic, partition, first, messages } = call else { return Ok(()) };
+        let number = *partition;
+        let partition = self.topics.get_mut(topic).and_then(|topic| topic.partitions.get_mut(number as usize));
+        let partition = partition.ok_or_else(|| format!("{topic}/{number} took messages and is not there"))?;
+        for ((sequence, message), outcome) in (*first..).zip(messages).zip(outcomes) {
+            let Outcome::Accepted(position) = outcome else { continue };
+            let offsets = partition.sequences.entry(producer.clone()).or_default();
+            let expected = match offsets.get(sequence as usize) {
+                // Of what retention removed the log only knows that it was there.
+                Some(offset) => partition.start.max(*offset),
+                None => {
+                    offsets.push(partition.messages.len() as u64);
+                    partition.messages.push(message.clone());
+                    partition.messages.len() as u64 - 1
+                }
+            };
+            if *position != (Position { partition: number, offset: expected }) {
+                return Err(format!("number {sequence} of {producer} is at {position:?}, and {expected} is right"));
+            }
+        }
+        Ok(())
+    }
+
+    fn registered(&mut self, name: &ProducerName, id: u64, epoch: u16) -> Result<(), String> {
+        match self.producers.insert(name.clone(), (id, epoch)) {
+            Some(before) if id != before.0 || epoch <= before.1 => {
+                Err(format!("{name} was registered as {before:?} and is ({id}, {epoch}) now"))
+            }
+            None if self.producers.values().filter(|(other, _)| *other == id).count() > 1 => {
+                Err(format!("{name} has the id {id} of another producer"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The log was opened, and this is what it holds.
+    fn seen(&mut self, content: &Content) {
+        let call = self.call.take();
+        self.topics.retain(|name, _| content.contains_key(name));
+        self.groups.retain(|(_, topic), _| content.contains_key(topic));
+        for (name, found) in content {
+            let topic = self.topics.entry(name.clone()).or_insert_with(|| Topic::new(0, found.settings));
+            topic.adopt(found);
+        }
+        if let Some((Call::Produce { producer, topic, partition, first, messages }, _)) = call
+            && let Some(topic) = self.topics.get_mut(&topic)
+        {
+            for (sequence, message) in (first..).zip(messages) {
+                let position = topic.find(message.id);
+                let offsets = topic.partitions[partition as usize].sequences.entry(producer.clone()).or_default();
+                if let (Some(position), true) = (position, sequence == offsets.len() as u64) {
+                    offsets.push(position.offset);
+                }
+            }
+        }
+    }
+
+    /// What was read is durable; what was not may only be on its way.
+    fn read(&mut self, content: &Content) {
+        for (name, found) in content {
+            let Some(topic) = self.topics.get_mut(name) else { continue };
+            for (partition, found) in topic.partitions.iter_mut().zip(&found.partitions) {
+                partition.read(found);
+            }
+        }
+    }
+
+    /// A process that only died has left everything that it had written.
+    pub(crate) fn keep_what_was_written(&mut self) {
+        self.for_each_partition(|partition| partition.durable = partition.end());
+    }
+
+    fn for_each_partition(&mut self, each: impl FnMut(&mut Partition)) {
+        self.topics.values_mut().flat_map(|topic| &mut topic.partitions).for_each(each);
+    }
+
+    /// Whether what is accepted is durable, and readers see it.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
+    pub(crate) fn topics(&self) -> &BTreeMap<TopicName, Topic> {
+        &self.topics
     }
 
     pub(crate) fn groups(&self) -> &BTreeMap<(GroupName, TopicName), Progress> {
         &self.groups
     }
 
+    pub(crate) fn producers(&self) -> impl Iterator<Item = &ProducerName> {
+        self.producers.keys()
+    }
+
+    pub(crate) fn call(&self) -> Option<&Call> {
+        self.call.as_ref().map(|(call, _)| call)
+    }
+
+    pub(crate) fn progress(&self, group: &GroupName, topic: &TopicName) -> Progress {
+        self.groups.get(&(group.clone(), topic.clone())).cloned().unwrap_or_default()
+    }
+
+    fn progress_mut(&mut self, group: &GroupName, topic: &TopicName) -> &mut Progress {
+        self.groups.entry((group.clone(), topic.clone())).or_default()
+    }
+
     /// Whether `found` is everything that was promised, and nothing that was never asked for.
     pub(crate) fn compare(&self, found: &Content) -> Result<(), String> {
-        for (topic, partitions) in &self.stored {
-            for (number, stored) in partitions.iter().enumerate() {
-                let found = found.get(topic).and_then(|partitions| partitions.get(number));
-                let found = found.map(Vec::as_slice).unwrap_or_default();
-                let same = stored.iter().zip(found).take_while(|(stored, found)| stored == found).count();
-                if same < stored.len().min(found.len()) {
-                    return Err(format!("{topic}/{number}: another message stands at offset {same}"));
-                }
-                if same < stored.len() {
-                    return Err(format!("{topic}/{number}: acknowledged messages are missing from offset {same} on"));
-                }
+        let before = self.compare_topics(&self.topics, found);
+        match (&before, self.call()) {
+            // A change to a topic was done as a whole, or not at all.
+            (Err(_), Some(Call::Create(..) | Call::Grow(..) | Call::Configure(..) | Call::Delete(_))) => {
+                let after = self.call().map(|call| self.after(call)).unwrap_or_default();
+                self.compare_topics(&after, found).or(before)
             }
+            _ => before,
         }
-        for (topic, partitions) in found {
-            for (number, found) in partitions.iter().enumerate() {
-                let stored = self.stored.get(topic).and_then(|partitions| partitions.get(number));
-                let stored = stored.map_or(0, Vec::len);
-                self.check_tail(topic, partitions.len(), number, stored, &found[stored..])?;
+    }
+
+    fn compare_topics(&self, topics: &BTreeMap<TopicName, Topic>, found: &Content) -> Result<(), String> {
+        if let Some(name) = topics.keys().find(|name| !found.contains_key(*name)) {
+            return Err(format!("topic {name} is missing"));
+        }
+        let (partitions, settings) = self.unless_created;
+        let created = Topic::new(partitions, settings);
+        let is_coming = |name: &TopicName| match self.call() {
+            Some(Call::Publish(messages)) => messages.iter().any(|message| message.topic == *name),
+            _ => false,
+        };
+        for (name, found) in found {
+            let topic = topics.get(name).or_else(|| is_coming(name).then_some(&created));
+            let topic = topic.ok_or_else(|| format!("there is a topic {name} that nobody created"))?;
+            if topic.settings != found.settings || topic.partitions.len() != found.partitions.len() {
+                let found = (found.partitions.len(), found.settings);
+                return Err(format!("{name} has {found:?}, and not {:?}", (topic.partitions.len(), topic.settings)));
+            }
+            for (number, (partition, found)) in topic.partitions.iter().zip(&found.partitions).enumerate() {
+                let verdict = partition.compare(found, &self.under_way(name, topic, number));
+                verdict.map_err(|sentence| format!("{name}/{number}: {sentence}"))?;
             }
         }
         Ok(())
     }
 
-    /// What stands behind the acknowledged messages must be the beginning of what was on its way to that place.
-    fn check_tail(
-        &self,
-        topic: &TopicName,
-        partitions: usize,
-        number: usize,
-        stored: usize,
-        tail: &[Message],
-    ) -> Result<(), String> {
-        let (mut expected, mut is_certain) = (Vec::new(), true);
-        for (index, message) in self.call.iter().flat_map(|call| call.messages.iter().enumerate()) {
-            let outcome = self.call.as_ref().and_then(|call| call.outcomes.as_ref()?.get(index));
-            let belongs = message.topic == *topic
-                && match (outcome, &message.key) {
-                    (Some(Outcome::Refused(_)), _) => false,
-                    (Some(Outcome::Accepted(position)), _) => {
-                        position.partition as usize == number && position.offset >= stored as u64
+    /// What the call that was on its way may have done to one partition.
+    fn under_way<'a>(&'a self, name: &TopicName, topic: &Topic, number: usize) -> UnderWay<'a> {
+        let mut under_way = UnderWay::default();
+        match &self.call {
+            Some((Call::Publish(messages), outcomes)) => {
+                for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.topic == *name) {
+                    let outcome = outcomes.as_ref().and_then(|outcomes| outcomes.get(index));
+                    let is_known = topic.duplicate(message.id).is_some()
+                        || topic.settings.deduplicate && under_way.messages.iter().any(|known| known.id == message.id);
+                    let belongs = match (outcome, &message.key) {
+                        (Some(Outcome::Refused(_)), _) => false,
+                        (Some(Outcome::Accepted(position)), _) => {
+                            position.partition as usize == number && position.offset >= topic.partitions[number].end()
+                        }
+                        (_, Some(key)) => key.partition(topic.partitions.len() as u32) as usize == number,
+                        (_, None) => {
+                            under_way.is_uncertain = true;
+                            true
+                        }
+                    };
+                    if belongs && !is_known {
+                        under_way.messages.push(message);
                     }
-                    (_, Some(key)) => key.partition(partitions as u32) as usize == number,
-                    (_, None) => {
-                        is_certain = false;
-                        true
-                    }
-                };
-            if belongs {
-                expected.push(message);
+                }
             }
+            Some((Call::Produce { producer, topic: of, partition, first, messages }, _)) => {
+                if of == name && *partition as usize == number {
+                    let next = topic.partitions[number].sequences.get(producer).map_or(0, Vec::len) as u64;
+                    under_way.messages = messages.iter().skip(next.saturating_sub(*first) as usize).collect();
+                    under_way.is_whole = true;
+                }
+            }
+            Some((Call::Maintain, _)) => {
+                let (needed, partition) = (self.needed(name, topic, number), &topic.partitions[number]);
+                let may_retain = topic.settings.retention_bytes.is_some();
+                let may_drop = if topic.settings.may_drop_unread { partition.end() } else { needed };
+                under_way.may_begin_at = if may_retain { may_drop } else { partition.start };
+                under_way.may_compact_below = if topic.settings.compact { needed } else { 0 };
+            }
+            _ => {}
         }
-        let mut rest = expected.iter();
-        let is_in_order = tail.iter().all(|found| rest.by_ref().any(|expected| *expected == found));
-        let has_no_gap = tail.iter().zip(&expected).all(|(found, expected)| *expected == found);
-        match is_in_order && (has_no_gap || !is_certain) {
-            true => Ok(()),
-            false => Err(format!(
-                "{topic}/{number}: behind offset {stored} stand {} messages that are not the beginning of the call \
-                 that was on its way",
-                tail.len()
-            )),
-        }
+        under_way
+    }
+
+    /// From which offset on some group has something to finish; the end if there is none.
+    fn needed(&self, name: &TopicName, topic: &Topic, number: usize) -> u64 {
+        let partition = &topic.partitions[number];
+        let known = self.groups.iter().filter(|((_, of), progress)| of == name && progress.is_durable);
+        let needed = known.map(|(_, progress)| {
+            let acknowledged = progress.acknowledged.get(number).copied().unwrap_or_default();
+            partition.next_from(acknowledged.max(partition.start), partition.end())
+        });
+        needed.min().unwrap_or(partition.end())
+    }
+}
+
+/// Whether nobody knows if it was done, or if at least the topic was created for it.
+fn is_open(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Unknown(_) => true,
+        Outcome::Refused(refusal) => refusal.code == ErrorCode::UNAVAILABLE,
+        Outcome::Accepted(_) => false,
     }
 }
 

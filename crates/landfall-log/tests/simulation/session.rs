@@ -2,28 +2,33 @@
 //!
 //! Everything here answers with a verdict: `Err` says in words which promise was broken.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{
-    Broker, Delivery, Error, GroupName, Key, Message, Outcome, Publisher, StartAt, TopicName, TopicReader,
-};
-use landfall_log::{Log, Options};
+use landfall_core::{Broker, Error, Key, Message, Outcome, ProducerName, Publisher, StartAt, TopicName, TopicReader};
+use landfall_log::{Acknowledge, Log, Options, Producer};
 
+use crate::content::{Content, FoundPartition, FoundTopic};
 use crate::disk::{Faults, ModelDisk};
-use crate::reference::{Content, Mark, Reference};
+use crate::marks::{Answer, Call, Mark};
+use crate::reference::Reference;
 
 pub(crate) const FOLDER: &str = "/log";
 
 /// Within this everything happens, however busy the machine is.
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) disk: ModelDisk,
     pub(crate) log: Log,
     pub(crate) reference: Reference,
+    /// What was under way when the process before this one ended.
+    pub(crate) interrupted: Option<Call>,
+    /// Every instance of each producer that was registered in this session, the newest last.
+    pub(crate) producers: BTreeMap<ProducerName, Vec<Producer>>,
     options: Options,
 }
 
@@ -62,24 +67,48 @@ impl Session {
     /// then on.
     pub(crate) async fn open(disk: ModelDisk, reference: Reference, options: Options) -> Result<Self, Verdict> {
         let log = Log::open_on(Arc::new(disk.clone()), Path::new(FOLDER), options)?;
-        let mut session = Self { disk, log, reference, options };
+        let (interrupted, producers) = (reference.call().cloned(), BTreeMap::new());
+        let mut session = Self { disk, log, reference, interrupted, producers, options };
         let found = session.content().await?;
         session.reference.compare(&found)?;
         session.tell(Mark::Seen(found))?;
         Ok(session)
     }
 
+    /// The same, with a process before it that dies after so many changes, if any are given.
+    pub(crate) async fn open_at_last(
+        disk: ModelDisk,
+        reference: Reference,
+        options: Options,
+        stumbles: Option<u64>,
+    ) -> Result<Self, Verdict> {
+        if stumbles.is_none() {
+            return Self::open(disk, reference, options).await;
+        }
+        disk.set_faults(Faults { kill_after: stumbles, ..Faults::default() });
+        let opened = Log::open_on(Arc::new(disk.clone()), Path::new(FOLDER), options);
+        if !disk.is_dead() {
+            opened?;
+        }
+        Self::open(disk.kill(), reference, options).await
+    }
+
     /// Everything that can be read from the log, where it stands.
     pub(crate) async fn content(&self) -> Result<Content, Verdict> {
         let mut content = Content::new();
-        for info in self.log.topics().await? {
-            let mut reader = self.log.read(&info.topic, StartAt::Beginning).await?;
-            let mut partitions = vec![Vec::new(); info.partitions as usize];
-            let outcome = collect(&info.topic, &mut *reader, &mut partitions).await;
-            content.insert(info.topic, partitions);
+        for described in self.log.describe_all()? {
+            let partitions = described.partitions.iter();
+            let partitions = partitions.map(|partition| {
+                let (start, end) = (partition.start, partition.end);
+                FoundPartition { start, end, messages: BTreeMap::new() }
+            });
+            let mut found = FoundTopic { settings: described.settings, partitions: partitions.collect() };
+            let mut reader = self.log.read(&described.topic, StartAt::Beginning).await?;
+            let outcome = collect(&described.topic, &mut *reader, &mut found.partitions).await;
+            content.insert(described.topic, found);
             if let Err(verdict) = outcome {
                 // What came before the error must be right all the same.
-                self.check_prefix(&content)?;
+                self.check_served(&content)?;
                 return Err(verdict);
             }
         }
@@ -87,138 +116,63 @@ impl Session {
     }
 
     /// Of what was read before an error, nothing may be wrong.
-    fn check_prefix(&self, content: &Content) -> Result<(), String> {
-        for (topic, partitions) in content {
-            for (number, found) in partitions.iter().enumerate() {
-                let stored = self.reference.stored().get(topic).and_then(|partitions| partitions.get(number));
-                let stored = stored.map(Vec::as_slice).unwrap_or_default();
-                if let Some(at) = stored.iter().zip(found).position(|(stored, found)| stored != found) {
-                    return Err(format!("{topic}/{number}: a wrong message was served at offset {at}"));
+    fn check_served(&self, content: &Content) -> Result<(), String> {
+        for (name, found) in content {
+            let Some(topic) = self.reference.topics().get(name) else { continue };
+            for (number, (stored, found)) in topic.partitions.iter().zip(&found.partitions).enumerate() {
+                let is_wrong = |(offset, message): &(&u64, &Message)| {
+                    stored.messages.get(**offset as usize).is_some_and(|stored| stored != *message)
+                };
+                if let Some((offset, _)) = found.messages.iter().find(is_wrong) {
+                    return Err(format!("{name}/{number}: a wrong message was served at offset {offset}"));
                 }
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, mark: Mark) -> Result<(), String> {
+    /// Reads what the open log shows; all of it is durable.
+    pub(crate) async fn look(&mut self) -> Result<(), Verdict> {
+        let found = self.content().await?;
+        self.reference.compare(&found)?;
+        Ok(self.tell(Mark::Read(found))?)
+    }
+
+    pub(crate) fn tell(&mut self, mark: Mark) -> Result<(), String> {
         self.disk.tell(mark.clone());
         self.reference.follow(&mark, None)
     }
 
     pub(crate) async fn publish(&mut self, messages: Vec<Message>) -> Result<Vec<Outcome>, Verdict> {
-        self.tell(Mark::Publishing(messages.clone()))?;
+        self.tell(Mark::Calling(Call::Publish(messages.clone())))?;
         let answer = tokio::time::timeout(SOON, self.log.publish(&messages)).await;
         let outcomes = answer.map_err(|_| "publishing was never answered".to_owned())?;
-        self.tell(Mark::Published(outcomes.clone()))?;
+        self.tell(Mark::Answered(Answer::Outcomes(outcomes.clone())))?;
         Ok(outcomes)
     }
 
     /// Takes in a call that was made on the log itself.
     pub(crate) fn adopt(&mut self, messages: Vec<Message>, outcomes: Vec<Outcome>) -> Result<(), Verdict> {
-        self.tell(Mark::Publishing(messages))?;
-        Ok(self.tell(Mark::Published(outcomes))?)
-    }
-
-    /// Lets `group` have everything of `topic` that it has not finished, and acknowledge what `finishes` says.
-    pub(crate) async fn consume(
-        &mut self,
-        group: &GroupName,
-        topic: &TopicName,
-        finishes: impl Fn(&Delivery) -> bool,
-    ) -> Result<(), Verdict> {
-        let ends: Vec<u64> = self.ends(topic);
-        let progress = self.reference.groups().get(&(group.clone(), topic.clone())).cloned().unwrap_or_default();
-        // Whether there is anything that it must be given; it may be given more, and nobody would wait for that.
-        let at = |offsets: &[u64], number: usize| offsets.get(number).copied().unwrap_or_default();
-        let awaited: Vec<bool> =
-            (0..ends.len()).map(|number| at(&progress.acknowledged, number) < ends[number]).collect();
-        if !awaited.contains(&true) {
-            return Ok(());
-        }
-        let mut subscriber = self.log.subscribe(topic, group).await?;
-        let mut next: Vec<Option<u64>> = vec![None; ends.len()];
-        let mut deliveries = Vec::new();
-        while (0..ends.len()).any(|number| awaited[number] && next[number].is_none_or(|next| next < ends[number])) {
-            let delivery = tokio::time::timeout(SOON, subscriber.next()).await;
-            let delivery = delivery.map_err(|_| format!("{group} on {topic} is never given what it waits for"))?;
-            let delivery = delivery?.ok_or_else(|| "the log was closed".to_owned())?;
-            self.check_delivery(topic, &delivery, &mut next)?;
-            deliveries.push(delivery);
-        }
-        self.check_resumed(group, topic, &deliveries, &progress.saved, &progress.acknowledged)?;
-        // What else was given depends on how fast somebody was, and the journal must not.
-        let finished = finish(&mut deliveries, ends.len(), |delivery| {
-            awaited[delivery.position.partition as usize] && finishes(delivery)
-        });
-        if !finished.is_empty() {
-            let offsets = offsets_after(&finished, &ends, &progress.saved);
-            self.tell(Mark::Acknowledging(group.clone(), topic.clone(), offsets.clone()))?;
-            for delivery in finished {
-                delivery.ack().await?;
-            }
-            drop(deliveries);
-            subscriber.close().await?;
-            self.tell(Mark::Acknowledged(group.clone(), topic.clone(), offsets))?;
-            return Ok(());
-        }
-        drop(deliveries);
-        Ok(subscriber.close().await?)
-    }
-
-    fn check_delivery(&self, topic: &TopicName, delivery: &Delivery, next: &mut [Option<u64>]) -> Result<(), Verdict> {
-        let (partition, offset) = (delivery.position.partition as usize, delivery.position.offset);
-        let message = delivery.message.as_ref().map_err(|error| format!("{topic}/{partition}: {error}"))?;
-        let expected = &mut next[partition];
-        if expected.is_some_and(|expected| expected != offset) {
-            return Err(format!("{topic}/{partition}: offset {offset} was delivered instead of {expected:?}").into());
-        }
-        *expected = Some(offset + 1);
-        if self.reference.stored()[topic][partition].get(offset as usize) != Some(message) {
-            return Err(format!("{topic}/{partition}: another message was delivered for offset {offset}").into());
-        }
-        Ok(())
-    }
-
-    fn check_resumed(
-        &self,
-        group: &GroupName,
-        topic: &TopicName,
-        deliveries: &[Delivery],
-        saved: &[u64],
-        acknowledged: &[u64],
-    ) -> Result<(), Verdict> {
-        for number in 0..self.ends(topic).len() {
-            let first = deliveries.iter().find(|delivery| delivery.position.partition as usize == number);
-            let Some(first) = first.map(|delivery| delivery.position.offset) else { continue };
-            let saved = saved.get(number).copied().unwrap_or_default();
-            let acknowledged = acknowledged.get(number).copied().unwrap_or_default();
-            if !(saved..=acknowledged).contains(&first) {
-                return Err(format!(
-                    "{group} resumed {topic}/{number} at offset {first}; it had saved {saved} and acknowledged \
-                     {acknowledged}"
-                )
-                .into());
-            }
-        }
-        Ok(())
-    }
-
-    /// The offsets behind the last messages of `topic`.
-    fn ends(&self, topic: &TopicName) -> Vec<u64> {
-        let partitions = self.reference.stored().get(topic).map(Vec::as_slice).unwrap_or_default();
-        partitions.iter().map(|partition| partition.len() as u64).collect()
+        self.tell(Mark::Calling(Call::Publish(messages)))?;
+        Ok(self.tell(Mark::Answered(Answer::Outcomes(outcomes)))?)
     }
 
     /// Ends the process as a crash of the process does, without a power cut: what was written is there, synced or
     /// not. Opens the log again.
-    pub(crate) async fn kill(self) -> Result<Self, Verdict> {
-        let disk = self.disk.kill();
-        drop(self.log);
-        Self::open(disk, self.reference, self.options).await
+    pub(crate) async fn kill(self, stumbles: Option<u64>) -> Result<Self, Verdict> {
+        let Self { disk, log, mut reference, producers, options, .. } = self;
+        let disk = disk.kill();
+        drop(producers);
+        drop(log);
+        if options.acknowledge == Acknowledge::Written {
+            reference.keep_what_was_written();
+        }
+        Self::open_at_last(disk, reference, options, stumbles).await
     }
 
-    pub(crate) async fn close(self) -> Result<(ModelDisk, Reference), Verdict> {
+    pub(crate) async fn close(mut self) -> Result<(ModelDisk, Reference), Verdict> {
         self.log.close().await?;
+        self.tell(Mark::Closed)?;
         Ok((self.disk, self.reference))
     }
 
@@ -232,40 +186,81 @@ impl Session {
         self.disk.set_faults(faults);
     }
 
-    /// What every log must be able to do, whatever happened to it before: take a message in every partition, deliver
-    /// it to every group, and find everything again.
+    /// What every log must be able to do, whatever happened to it before: take a message in every partition, know what
+    /// it was given before, deliver to every group, and find everything again.
     pub(crate) async fn goes_on(mut self) -> Result<(ModelDisk, Reference), Verdict> {
+        self.finish_interrupted().await?;
+        let mut messages = self.old_messages();
         let mut topics: Vec<(TopicName, u32)> = self
             .reference
-            .stored()
+            .topics()
             .iter()
-            .map(|(topic, partitions)| (topic.clone(), partitions.len() as u32))
+            .map(|(topic, promised)| (topic.clone(), promised.partitions.len() as u32))
             .collect();
         if topics.is_empty() {
             topics.push((TopicName::new("first")?, self.options.partitions));
         }
-        let probes = topics.iter().flat_map(|(topic, partitions)| {
+        messages.extend(topics.iter().flat_map(|(topic, partitions)| {
             (0..*partitions).map(|number| {
                 let key = key_of(number, *partitions);
                 Message::new(topic.clone(), "it goes on").with_key(key)
             })
-        });
-        let outcomes = self.publish(probes.collect()).await?;
-        if let Some(outcome) = outcomes.iter().find(|outcome| !outcome.is_accepted()) {
-            return Err(format!("the log opens, and does not take a message: {outcome:?}").into());
-        }
+        }));
+        self.publish_all(messages).await?;
+        self.producers_go_on().await?;
         let groups: Vec<_> = self.reference.groups().keys().cloned().collect();
         for (group, topic) in groups {
             self.consume(&group, &topic, |_| false).await?;
         }
+        if self
+            .reference
+            .topics()
+            .values()
+            .any(|topic| topic.settings.compact || topic.settings.retention_bytes.is_some())
+        {
+            self.maintain().await?;
+        }
         self.reopen().await?.close().await
+    }
+
+    pub(crate) async fn publish_all(&mut self, messages: Vec<Message>) -> Result<(), Verdict> {
+        let outcomes = self.publish(messages).await?;
+        match outcomes.iter().find(|outcome| !outcome.is_accepted()) {
+            Some(outcome) => Err(format!("the log opens, and does not take a message: {outcome:?}").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Some of what the log was given before; given again, it must be found and not stored.
+    fn old_messages(&self) -> Vec<Message> {
+        let topics = self.reference.topics().values().filter(|topic| topic.settings.deduplicate);
+        let partitions =
+            topics.flat_map(|topic| &topic.partitions).filter(|partition| partition.end() > partition.start);
+        let old = partitions.flat_map(|partition| {
+            let kept = partition.end() - partition.start;
+            [0, kept / 3, kept - 1].map(|at| partition.messages[(partition.start + at) as usize].clone())
+        });
+        old.collect()
+    }
+
+    /// Whoever had no answer asks again, and the second time it is done, once.
+    pub(crate) async fn finish_interrupted(&mut self) -> Result<(), Verdict> {
+        match self.interrupted.take() {
+            Some(Call::Publish(messages)) => self.publish(messages).await.map(drop),
+            Some(Call::Produce { producer, topic, partition, first, messages }) => {
+                self.register(&producer).await?;
+                self.produce(&producer, &topic, partition, first, messages).await.map(drop)
+            }
+            Some(Call::Maintain) | None => Ok(()),
+            Some(call) => self.change(call).await,
+        }
     }
 }
 
 async fn collect(
     topic: &TopicName,
     reader: &mut dyn TopicReader,
-    partitions: &mut [Vec<Message>],
+    partitions: &mut [FoundPartition],
 ) -> Result<(), Verdict> {
     loop {
         let stored = reader.read(1000).await?;
@@ -274,38 +269,14 @@ async fn collect(
         }
         for stored in stored {
             let partition = &mut partitions[stored.position.partition as usize];
-            if stored.position.offset != partition.len() as u64 {
-                let expected = partition.len();
-                return Err(format!("{topic}: {:?} was read where offset {expected} belongs", stored.position).into());
-            }
-            partition.push(stored.message?);
+            let added = partition.add(stored.position.offset, stored.message?);
+            added.map_err(|sentence| format!("{topic}/{}: {sentence}", stored.position.partition))?;
         }
     }
 }
 
-/// Takes those out of `deliveries` that are to be acknowledged: of each partition up to the first that is not.
-fn finish(deliveries: &mut Vec<Delivery>, partitions: usize, finishes: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-    let mut stopped = vec![false; partitions];
-    let (finished, rest) = std::mem::take(deliveries).into_iter().partition(|delivery| {
-        let stopped = &mut stopped[delivery.position.partition as usize];
-        *stopped |= !finishes(delivery);
-        !*stopped
-    });
-    *deliveries = rest;
-    finished
-}
-
-/// How far a group has come once `finished` are acknowledged.
-fn offsets_after(finished: &[Delivery], ends: &[u64], saved: &[u64]) -> Vec<u64> {
-    let mut offsets: Vec<u64> = (0..ends.len()).map(|number| saved.get(number).copied().unwrap_or_default()).collect();
-    for delivery in finished {
-        offsets[delivery.position.partition as usize] = delivery.position.offset + 1;
-    }
-    offsets
-}
-
 /// Some key that belongs to partition `number`.
-fn key_of(number: u32, partitions: u32) -> Key {
+pub(crate) fn key_of(number: u32, partitions: u32) -> Key {
     let keys = (0..).map(|n| Key::new(format!("probe-{n}")).expect("it is a key"));
     keys.into_iter().find(|key| key.partition(partitions) == number).expect("every partition has keys")
 }

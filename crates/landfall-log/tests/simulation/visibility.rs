@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use landfall_core::Publisher;
+use landfall_core::{Publisher, TopicName};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::disk::ModelDisk;
+use crate::marks::Call;
+use crate::messages::{TOPICS, any_messages};
 use crate::random::{Random, seed};
 use crate::reference::Reference;
 use crate::session::{Session, Verdict};
 use crate::tree::Tree;
-use crate::workload::{any_messages, options};
+use crate::workload::options;
 use crate::{runtime, shared_failpoints};
 
 const CALLS: usize = 40;
@@ -21,7 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) async fn look_before_each_sync(run: u64) -> Result<(), Verdict> {
     let mut random = Random::of(seed(), run);
     let options = options(&mut random);
-    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::default(), options).await?;
+    let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::new(options), options).await?;
+    for topic in TOPICS {
+        session.change(Call::Create(TopicName::new(topic)?, options.partitions, options.topic)).await?;
+    }
     for _ in 0..CALLS {
         let messages = any_messages(&mut random, &session.disk);
         let (watcher, mut asked) = unbounded_channel();

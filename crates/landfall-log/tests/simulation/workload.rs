@@ -1,10 +1,14 @@
 //! Generated work: what a program could do with a log, drawn from a seed.
 
-use landfall_core::{GroupName, Headers, Key, Kind, Message, MessageId, Timestamp, TopicName};
-use landfall_log::Options;
+use std::time::Duration;
+
+use landfall_core::{Delivery, GroupName, Message, ProducerName, StartAt, TopicName};
+use landfall_log::{Gaps, Options, TopicSettings};
 
 use crate::disk::{Faults, Lie, ModelDisk};
 use crate::journal::Entry;
+use crate::marks::Call;
+use crate::messages::{TOPICS, any_message, any_messages};
 use crate::random::Random;
 use crate::reference::Reference;
 use crate::session::{Session, Verdict};
@@ -29,17 +33,30 @@ pub(crate) struct Finished {
     pub(crate) tree: Tree,
 }
 
-const TOPICS: [&str; 2] = ["orders", "payments"];
 const GROUPS: [&str; 2] = ["stock", "mail"];
-/// The messages of all runs are of one afternoon.
-const NOON: i64 = 1_794_744_000_000;
+const PRODUCERS: [&str; 2] = ["relay", "import"];
 
 pub(crate) fn options(random: &mut Random) -> Options {
     Options {
         partitions: 1 + random.below(2) as u32,
-        segment_bytes: [4096, 6000, 8192][random.below(3)],
+        segment_bytes: [1536, 2048, 4096][random.below(3)],
         preallocate_bytes: [1000, 2048, 1 << 20][random.below(3)],
+        // Nobody else could close the gap.
+        gaps: Gaps::Refuse,
+        // Only when the work says so.
+        maintenance: Duration::from_secs(24 * 3600),
+        topic: settings(random),
         ..Options::default()
+    }
+}
+
+fn settings(random: &mut Random) -> TopicSettings {
+    TopicSettings {
+        retention_time: None,
+        retention_bytes: random.chance(40).then(|| 1000 + random.below(6000) as u64),
+        may_drop_unread: random.chance(40),
+        compact: random.chance(50),
+        deduplicate: random.chance(90),
     }
 }
 
@@ -47,14 +64,25 @@ pub(crate) fn options(random: &mut Random) -> Options {
 pub(crate) async fn work(seed: u64, steps: usize, lie: Option<Lie>) -> Result<Finished, Verdict> {
     let mut random = Random::new(seed);
     let options = options(&mut random);
-    let base = Tree::default();
+    work_with(random, options, steps, lie).await
+}
+
+pub(crate) async fn work_with(
+    mut random: Random,
+    options: Options,
+    steps: usize,
+    lie: Option<Lie>,
+) -> Result<Finished, Verdict> {
+    let (base, before) = (Tree::default(), Reference::new(options));
     let disk = ModelDisk::new(base.clone()).with_lie(lie);
-    let mut worker = Worker { random, session: Session::open(disk, Reference::default(), options).await? };
+    let stumbles = random.chance(20).then(|| random.below(12) as u64);
+    let session = Session::open_at_last(disk, before.clone(), options, stumbles).await?;
+    let mut worker = Worker { random, session };
     for _ in 0..steps {
         worker = worker.act().await?;
     }
     let (disk, reference) = worker.session.close().await?;
-    let history = History { base, before: Reference::default(), journal: disk.take_journal(), options };
+    let history = History { base, before, journal: disk.take_journal(), options };
     Ok(Finished { history, reference, tree: disk.tree() })
 }
 
@@ -65,110 +93,156 @@ struct Worker {
 
 impl Worker {
     async fn act(mut self) -> Result<Self, Verdict> {
-        match self.random.below(20) {
-            0..14 => {
-                let messages = any_messages(&mut self.random, &self.session.disk);
-                self.session.publish(messages).await?;
+        match self.random.below(24) {
+            0..3 => self.session.look().await?,
+            3 => self.session = self.session.reopen().await?,
+            4..7 => {
+                let faults = self.faults();
+                self.session.set_faults(faults);
+                self.change_something().await?;
+                let stumbles = self.random.chance(30).then(|| self.random.below(12) as u64);
+                self.session = self.session.kill(stumbles).await?;
+                if self.random.chance(50) {
+                    self.session.finish_interrupted().await?;
+                }
             }
-            14..17 => self.consume().await?,
-            17 => self.session = self.session.reopen().await?,
-            _ => {
-                let kill_after = Some(self.random.below(8) as u64);
-                self.session.set_faults(Faults { kill_after, ..Faults::default() });
-                let messages = any_messages(&mut self.random, &self.session.disk);
-                self.session.publish(messages).await?;
-                self.session = self.session.kill().await?;
-            }
+            7..10 => self.consume().await?,
+            _ => self.change_something().await?,
         }
         Ok(self)
     }
 
-    async fn consume(&mut self) -> Result<(), Verdict> {
-        let group = GroupName::new(GROUPS[self.random.below(GROUPS.len())])?;
+    /// The process dies, or the disk fails and the log stops.
+    fn faults(&mut self) -> Faults {
+        let after = Some(self.random.below(8) as u64);
+        match self.random.below(5) {
+            0 => Faults { fail_sync_after: after, ..Faults::default() },
+            1 => Faults { fail_write_after: after, ..Faults::default() },
+            _ => Faults { kill_after: after, ..Faults::default() },
+        }
+    }
+
+    /// What may be interrupted at any point.
+    async fn change_something(&mut self) -> Result<(), Verdict> {
+        match self.random.below(24) {
+            0..13 => {
+                let messages = self.messages();
+                self.session.publish(messages).await.map(drop)
+            }
+            13..18 => self.produce().await,
+            18..20 => self.change_a_topic().await,
+            20 => self.seek().await,
+            21..23 => self.session.maintain().await,
+            _ => self.delete_a_topic().await,
+        }
+    }
+
+    /// New ones, and sometimes old ones again.
+    fn messages(&mut self) -> Vec<Message> {
+        let mut messages = any_messages(&mut self.random, &self.session.disk);
+        if self.random.chance(40) {
+            for _ in 0..1 + self.random.below(3) {
+                let again = self.stored_message().unwrap_or_else(|| messages[0].clone());
+                messages.insert(self.random.below(messages.len() + 1), again);
+            }
+        }
+        messages
+    }
+
+    /// Any message that is still there.
+    fn stored_message(&mut self) -> Option<Message> {
+        let topics = self.session.reference.topics().values();
+        let partitions =
+            topics.flat_map(|topic| &topic.partitions).filter(|partition| partition.end() > partition.start);
+        let partitions: Vec<_> = partitions.collect();
+        let partition = partitions.get(self.random.below(partitions.len().max(1)))?;
+        let kept = partition.end() - partition.start;
+        let at = partition.start as usize + self.random.below(kept as usize);
+        partition.messages.get(at).cloned()
+    }
+
+    /// A topic that is there, if any is.
+    fn known_topic(&mut self) -> Option<TopicName> {
+        let topics: Vec<_> = self.session.reference.topics().keys().cloned().collect();
+        topics.get(self.random.below(topics.len().max(1))).cloned()
+    }
+
+    fn partitions(&self, topic: &TopicName) -> u32 {
+        self.session.reference.topics().get(topic).map_or(0, |topic| topic.partitions.len() as u32)
+    }
+
+    /// The next messages of a producer, all or some of what it sent before, or what must be refused.
+    async fn produce(&mut self) -> Result<(), Verdict> {
+        let name = ProducerName::new(PRODUCERS[self.random.below(PRODUCERS.len())])?;
+        let Some(topic) = self.known_topic() else { return Ok(()) };
+        if !self.session.producers.contains_key(&name) || self.random.chance(15) {
+            self.session.register(&name).await?;
+        }
+        if self.random.chance(20) {
+            return self.session.produce_in_vain(&name, &topic).await;
+        }
+        let partition = self.random.below(self.partitions(&topic) as usize) as u32;
+        let next = self.session.next_number(&name, &topic, partition);
+        let first = if self.random.chance(50) { next } else { self.random.below(next as usize + 1) as u64 };
+        let mut messages = self.session.sent(&name, &topic, partition, first);
+        messages.truncate(self.random.below(6));
+        if first + messages.len() as u64 == next {
+            for _ in 0..1 + self.random.below(3) {
+                let mut message = any_message(&mut self.random, &self.session.disk, topic.as_str());
+                message.key = message.key.filter(|key| key.partition(self.partitions(&topic)) == partition);
+                messages.push(message);
+            }
+        }
+        self.session.produce(&name, &topic, partition, first, messages).await.map(drop)
+    }
+
+    async fn change_a_topic(&mut self) -> Result<(), Verdict> {
         let topic = TopicName::new(TOPICS[self.random.below(TOPICS.len())])?;
-        let limit = self.random.below(30) as u64;
-        let done = self.session.reference.groups().get(&(group.clone(), topic.clone())).cloned().unwrap_or_default();
-        let finishes = move |partition: usize, offset: u64| {
-            offset < done.saved.get(partition).copied().unwrap_or_default() + limit
+        let settings = settings(&mut self.random);
+        let call = match self.session.reference.topics().get(&topic) {
+            None => Call::Create(topic, 1 + self.random.below(3) as u32, settings),
+            Some(found) if self.random.chance(30) && found.partitions.len() < 4 => {
+                let partitions = found.partitions.len() + self.random.below(2);
+                Call::Grow(topic, partitions as u32)
+            }
+            // Whether it knows its messages by their ids stays as it was: turned on later it knows only some.
+            Some(found) => {
+                let deduplicate = found.settings.deduplicate;
+                Call::Configure(topic, TopicSettings { deduplicate, ..settings })
+            }
         };
-        let finishes = |delivery: &landfall_core::Delivery| {
-            finishes(delivery.position.partition as usize, delivery.position.offset)
+        self.session.change(call).await
+    }
+
+    async fn delete_a_topic(&mut self) -> Result<(), Verdict> {
+        match self.known_topic() {
+            Some(topic) => self.session.change(Call::Delete(topic)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn seek(&mut self) -> Result<(), Verdict> {
+        let (group, Some(topic)) = (self.group()?, self.known_topic()) else { return Ok(()) };
+        let to = match self.random.below(4) {
+            0 => StartAt::Beginning,
+            1..3 => StartAt::End,
+            _ => StartAt::Offset(self.random.below(40) as u64),
+        };
+        self.session.seek(&group, &topic, to).await
+    }
+
+    async fn consume(&mut self) -> Result<(), Verdict> {
+        let (group, Some(topic)) = (self.group()?, self.known_topic()) else { return Ok(()) };
+        let limit = self.random.below(30) as u64;
+        let done = self.session.reference.progress(&group, &topic);
+        let finishes = |delivery: &Delivery| {
+            let saved = done.saved.get(delivery.position.partition as usize);
+            delivery.position.offset < saved.copied().unwrap_or_default() + limit
         };
         self.session.consume(&group, &topic, finishes).await
     }
-}
 
-/// Mostly one or a few small messages, sometimes of several topics.
-pub(crate) fn any_messages(random: &mut Random, disk: &ModelDisk) -> Vec<Message> {
-    let count = if random.chance(50) { 1 } else { 1 + random.below(6) };
-    let topic = random.below(TOPICS.len());
-    (0..count)
-        .map(|_| {
-            let other = random.chance(15);
-            message(random, disk, TOPICS[if other { (topic + 1) % TOPICS.len() } else { topic }])
-        })
-        .collect()
-}
-
-fn message(random: &mut Random, disk: &ModelDisk, topic: &str) -> Message {
-    let (high, low) = (random.next(), random.next());
-    let id = format!(
-        "{:08x}-{:04x}-7{:03x}-8{:03x}-{:012x}",
-        high >> 32,
-        high >> 16 & 0xffff,
-        high & 0xfff,
-        low >> 52,
-        low & 0xffff_ffff_ffff
-    );
-    let id: MessageId = id.parse().expect("it is an id");
-    let payload = payload(random, disk);
-    let topic = TopicName::new(topic).expect("it is a topic");
-    let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("it is a kind"));
-    message.time = Timestamp::from_millis(NOON + random.below(1_000_000) as i64);
-    if random.chance(70) {
-        message.key = Some(Key::new(format!("k{}", random.below(9))).expect("it is a key"));
-        message.sequence = random.chance(50).then(|| random.below(1000) as i64);
+    fn group(&mut self) -> Result<GroupName, Verdict> {
+        Ok(GroupName::new(GROUPS[self.random.below(GROUPS.len())])?)
     }
-    if random.chance(20) {
-        let mut headers = Headers::default();
-        headers.insert("x-trace", "0".repeat(random.below(40))).expect("it is a header");
-        message.headers = headers;
-    }
-    message
-}
-
-/// Also such as could be taken for something else: sectors that were never written, or a batch.
-fn payload(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
-    match random.below(20) {
-        0..13 => {
-            let length = random.below(60);
-            random.bytes(length)
-        }
-        13..15 => vec![0; 300 + random.below(1500)],
-        15..17 => {
-            let length = 300 + random.below(1200);
-            random.bytes(length)
-        }
-        17 => {
-            let mut bytes = vec![0xee; 200 + random.below(900)];
-            bytes.extend(vec![0; random.below(900)]);
-            bytes
-        }
-        18 => stored_bytes(random, disk),
-        // Larger than any segment: refused, and nothing of it is stored.
-        _ => vec![7; 9000],
-    }
-}
-
-/// A part of a segment as it stands on the disk.
-fn stored_bytes(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
-    let tree = disk.tree();
-    let segments: Vec<_> = tree.files().into_iter().filter(|(path, _)| path.ends_with(".segment")).collect();
-    if segments.is_empty() {
-        return Vec::new();
-    }
-    let (_, node) = &segments[random.below(segments.len())];
-    let Ok(bytes) = tree.file(*node) else { return Vec::new() };
-    let start = random.below(bytes.len().max(1));
-    bytes[start..bytes.len().min(start + 1500)].to_vec()
 }

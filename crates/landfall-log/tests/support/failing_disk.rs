@@ -1,5 +1,7 @@
 //! A disk on which, after a number of changes, everything fails: as for a process that dies there.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ struct Line {
 }
 
 impl From<TopicDescription> for Line {
-    fn from(TopicDescription { topic, settings, messages, bytes, skew, partitions }: TopicDescription) -> Self {
+    fn from(TopicDescription { topic, settings, messages, bytes, skew, partitions, .. }: TopicDescription) -> Self {
         Self { topic, partitions: partitions.len(), messages, bytes, skew, settings }
     }
 }

@@ -4,9 +4,12 @@ mod configure;
 mod confirm;
 mod create;
 mod delete;
+mod forget;
 mod grow;
 mod list;
+mod place;
 mod publish;
+mod seek;
 mod settings;
 mod show;
 mod tail;
@@ -17,7 +20,8 @@ use clap::{Args, Subcommand};
 use super::sources::Sources;
 use crate::error::Result;
 
-/// What stands in the broker: create and change topics, list them, read them, write to them.
+/// What stands in the broker: create and change topics, list them, read them, write to them, move the groups that
+/// read them.
 #[derive(Debug, Args)]
 pub(crate) struct Topic {
     #[command(subcommand)]
@@ -37,6 +41,8 @@ enum Action {
     Tail(tail::Tail),
     Publish(publish::Publish),
     Verify(verify::Verify),
+    Seek(seek::Seek),
+    Forget(forget::Forget),
 }
 
 impl Topic {
@@ -52,6 +58,8 @@ impl Topic {
             Action::Tail(tail) => tail.run(&config).await,
             Action::Publish(publish) => publish.run(&config).await,
             Action::Verify(verify) => verify.run(&config).await,
+            Action::Seek(seek) => seek.run(&config).await,
+            Action::Forget(forget) => forget.run(&config).await,
         }
     }
 }

@@ -7,11 +7,11 @@ use landfall::log::TopicDescription;
 use super::settings::kept;
 use crate::config::Config;
 use crate::error::Result;
-use crate::output::Output;
+use crate::output::{Output, or_dash};
 use crate::stores::broker;
 use crate::units::shown_bytes;
 
-/// Show a topic's settings, and how its messages are spread over its partitions; works beside a running daemon.
+/// Show a topic's settings, how its messages are spread over its partitions, and how far groups have come; works beside a running daemon.
 ///
 /// A skew of 1 means that every partition has as many messages as any other; with 4 partitions a skew of 4 means that one
 /// of them has everything, so that one consumer does all the work.
@@ -22,7 +22,8 @@ use crate::units::shown_bytes;
 pub(super) struct Show {
     topic: TopicName,
     /// One JSON object: topic, settings, messages, bytes, skew, and for each of its partitions: partition, start, end,
-    /// messages, bytes, segments, share.
+    /// messages, bytes, segments, share; for each of its groups: group, members (null where another process has the log
+    /// open), partitions, lag.
     #[arg(long)]
     json: bool,
 }
@@ -50,6 +51,13 @@ impl Show {
                 shown_bytes(partition.bytes),
                 partition.segments.to_string(),
             ]
+        })?;
+        if topic.groups.is_empty() {
+            return Ok(());
+        }
+        output.line("")?;
+        output.list(false, &topic.groups, ["group", "members", "lag"], |group| {
+            [group.group.to_string(), or_dash(group.members), group.lag.to_string()]
         })
     }
 }

@@ -6,8 +6,9 @@ use clap::Args;
 use landfall::{Headers, Key, Kind, Message, MessageId, Position, StartAt, StoredMessage, Timestamp, TopicName};
 use serde::Serialize;
 
+use super::place::place;
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::{Output, or_dash, shown};
 use crate::payload::Payload;
 use crate::stores::broker;
@@ -23,7 +24,7 @@ pub(super) struct Tail {
     topic: TopicName,
     /// Where to begin: beginning, end, an offset in every partition, or a time (RFC 3339, UTC): then with the first
     /// message that the broker took at that time or later.
-    #[arg(long, default_value = "beginning", value_parser = start_at)]
+    #[arg(long, default_value = "beginning", value_parser = place)]
     from: StartAt,
     /// Go on when the end is reached, until Ctrl-C.
     #[arg(long)]
@@ -38,16 +39,6 @@ pub(super) struct Tail {
 const BATCH: usize = 500;
 /// Between two looks at a quiet end.
 const PAUSE: Duration = Duration::from_millis(100);
-
-fn start_at(text: &str) -> Result<StartAt> {
-    match text {
-        "beginning" => Ok(StartAt::Beginning),
-        "end" => Ok(StartAt::End),
-        _ => text.parse().map(StartAt::Offset).or_else(|_| text.parse().map(StartAt::Time)).map_err(|_| {
-            Error::wrong_use("must be beginning, end, an offset, or a time in UTC such as 2026-11-15T08:00:00Z")
-        }),
-    }
-}
 
 impl Tail {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
@@ -139,18 +130,6 @@ struct Unreadable<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_to_begin_is_a_word_an_offset_or_a_time() {
-        assert_eq!(start_at("beginning").unwrap(), StartAt::Beginning);
-        assert_eq!(start_at("end").unwrap(), StartAt::End);
-        assert_eq!(start_at("17").unwrap(), StartAt::Offset(17));
-        let time = StartAt::Time(Timestamp::from_millis(1_794_732_000_123));
-        assert_eq!(start_at("2026-11-15T08:40:00.123Z").unwrap(), time);
-        for wrong in ["", "-1", "yesterday", "2026-13-01T00:00:00Z", "99999999999999999999"] {
-            assert!(start_at(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn a_line_has_the_fields_of_the_contract_in_their_order() {

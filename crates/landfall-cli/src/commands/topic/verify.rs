@@ -147,7 +147,8 @@ fn warning<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
         }
     }
     let more = if is_open_ended { ", and what may have followed at the end," } else { "" };
-    format!("a repair gives up {} offsets{more} for good; the damaged files are kept aside", HumanCount(lost))
+    let offsets = if lost == 1 { "offset" } else { "offsets" };
+    format!("a repair gives up {} {offsets}{more} for good; the damaged files are kept aside", HumanCount(lost))
 }
 
 /// What was done to one file.
@@ -159,13 +160,17 @@ fn told(repaired: &Repaired) -> String {
     };
     let ranges: Vec<_> = repaired.lost.iter().map(range).collect();
     let is_cut = repaired.problems.iter().any(|one| one.first_offset.is_some() && one.last_offset.is_none());
-    line += match (repaired.partition, ranges.is_empty(), is_cut) {
-        (None, ..) => " was put aside: the group begins anew",
-        (Some(_), true, false) => " was repaired: nothing is lost",
-        (Some(_), true, true) => " was repaired: what could not be read at its end is cut off",
-        (Some(_), false, _) => " was repaired: lost are offsets ",
+    line += match (repaired.partition, ranges.is_empty() && !is_cut) {
+        (None, _) => " was put aside, and the group begins anew",
+        (Some(_), true) => " was repaired; nothing is lost",
+        (Some(_), false) => " was repaired",
     };
-    line += &ranges.join(", ");
+    if !ranges.is_empty() {
+        line += &format!("; lost offsets: {}", ranges.join(", "));
+    }
+    if is_cut {
+        line += "; what could not be read at its end is cut off";
+    }
     if let Some(kept) = &repaired.kept {
         line += &format!("; as it was found it is kept in {}", kept.display());
     }

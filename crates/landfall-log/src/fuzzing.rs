@@ -1,0 +1,175 @@
+//! What reads files from the disk, as functions from bytes: for the fuzzers in `fuzz/`, and for `tests/corpus.rs`,
+//! which replays what they start from. Only there with the feature `fuzzing`.
+//!
+//! Each takes any bytes as the content of a file and reads it in every way that the log does. It panics if a promise of
+//! the format is broken; that a file is refused is never one. Most of what a fuzzer tries ends at a wrong
+//! checksum, so each file is read a second time with its checksums made right (`sealed.rs`): the fields behind them
+//! must not be trusted either, since another build may have written them.
+
+mod sealed;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use landfall_core::{GroupName, TopicName};
+
+use crate::batch::{self, Batch};
+use crate::disk::Disk;
+use crate::group_file::GroupFile;
+use crate::index::memory_disk::MemoryDisk;
+use crate::index::{self, Expected, IndexFile};
+use crate::producers::Registry;
+use crate::reader::{Found, SegmentReader};
+use crate::recovery::recover;
+use crate::segment;
+use crate::start;
+use crate::topic_file::{self, TopicFile};
+use crate::walk::{Piece, Walk};
+
+/// A segment of any partition.
+pub fn segment(bytes: &[u8]) {
+    read_segment(bytes);
+    read_segment(&sealed::segment(bytes));
+}
+
+/// The index of a segment.
+pub fn index(bytes: &[u8]) {
+    read_index(bytes);
+    read_index(&sealed::index(bytes));
+}
+
+/// How far a group has come.
+pub fn group(bytes: &[u8]) {
+    let path = Path::new("group.json");
+    if let Ok(file) = GroupFile::parse(bytes, path) {
+        let (disk, folder) = MemoryDisk::new();
+        let path = folder.join("group.json");
+        assert!(file.write(&*disk, &path).is_ok(), "it was read, and cannot be written: {file:?}");
+        let again = GroupFile::parse(&disk.content(&path), &path);
+        assert_eq!(again.ok().as_ref(), Some(&file), "it was written, and is read otherwise");
+    }
+    // The checksum of a file that says anything else is right only by accident, so that one is made here.
+    let (Ok(group), Ok(topic)) = (GroupName::new("stock"), TopicName::new("orders")) else { return };
+    let finished = bytes.chunks(8).map(|chunk| chunk.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    let file = GroupFile::new(&group, &topic, finished.collect());
+    let text = serde_json::json!(file).to_string();
+    assert_eq!(GroupFile::parse(text.as_bytes(), path).ok(), Some(file), "what was written is not what is read");
+}
+
+/// What makes a folder a topic.
+pub fn topic(bytes: &[u8]) {
+    let (disk, folder) = MemoryDisk::new();
+    disk.put(&folder.join(topic_file::NAME), bytes.to_vec());
+    if let Ok(Some(file)) = TopicFile::read(&*disk, &folder) {
+        assert!(file.write(&*disk, &folder).is_ok(), "it was read, and cannot be written: {file:?}");
+        assert_eq!(TopicFile::read(&*disk, &folder).ok().flatten(), Some(file), "it is read otherwise");
+    }
+    disk.put(&folder.join(start::NAME), bytes.to_vec());
+    if let Ok(begins) = start::read(&*disk, &folder) {
+        assert!(start::write(&*disk, &folder, &begins).is_ok(), "it was read, and cannot be written: {begins:?}");
+        assert_eq!(start::read(&*disk, &folder).ok(), Some(begins), "it is read otherwise");
+    }
+}
+
+/// The list of idempotent producers.
+pub fn producers(bytes: &[u8]) {
+    let (disk, folder) = MemoryDisk::new();
+    disk.put(&folder.join("producers.json"), bytes.to_vec());
+    let Ok(mut registry) = Registry::open(disk.clone(), &folder) else { return };
+    let Ok(name) = landfall_core::ProducerName::new("relay") else { return };
+    if let Ok((id, epoch)) = registry.register(&name) {
+        let again = Registry::open(disk, &folder).ok();
+        assert_eq!(again.and_then(|again| again.epoch(id)), Some(epoch), "it registered, and is not known again");
+    }
+}
+
+fn read_segment(bytes: &[u8]) {
+    let (memory, folder) = MemoryDisk::new();
+    let disk: Arc<dyn Disk> = memory.clone();
+    let (partition, base_offset) = (number(bytes, 12) as u32, number(bytes, 16));
+    let path = segment::path(&folder, base_offset);
+    memory.put(&path, bytes.to_vec());
+
+    if let Ok(mut reader) = SegmentReader::open(&*disk, &folder, partition, base_offset) {
+        while let Ok(Found::Batch(batch)) = reader.next(bytes.len() as u64) {
+            check(&batch, bytes, reader.header().salt);
+        }
+    }
+    for limit in [None, Some(base_offset.saturating_add(10))] {
+        walk(&*disk, &folder, partition, base_offset, limit, bytes);
+    }
+    // Opening changes the file, so it comes last; what it leaves must open again and hold the same.
+    if let Ok(recovered) = recover(&disk, &folder, partition) {
+        let left = memory.content(&path);
+        assert!(bytes.starts_with(&left), "opening a segment wrote something else into it");
+        let again = recover(&disk, &folder, partition).map(|again| again.next_offset);
+        assert_eq!(again.ok(), Some(recovered.next_offset), "what was recovered is recovered otherwise");
+    }
+}
+
+/// Goes through the segment as `verify` and `repair` do.
+fn walk(disk: &dyn Disk, folder: &Path, partition: u32, base_offset: u64, limit: Option<u64>, bytes: &[u8]) {
+    let Ok(reader) = SegmentReader::open(disk, folder, partition, base_offset) else { return };
+    let salt = reader.header().salt;
+    let Ok(mut walk) = Walk::new(reader, limit) else { return };
+    // No piece is shorter than a byte, so a walk that takes longer goes round in circles.
+    for _ in 0..=bytes.len() {
+        match walk.next() {
+            Ok(Piece::Batch(batch)) => check(&batch, bytes, salt),
+            Ok(Piece::End) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+    panic!("the walk through {} bytes does not come to an end", bytes.len());
+}
+
+/// What is served was written like that: its checksum, computed here and not by the reader, is right.
+fn check(batch: &Batch, file: &[u8], salt: u32) {
+    let start = batch.position as usize;
+    let stored = file.get(start..start + batch.header.total_bytes()).unwrap_or_default();
+    assert!(stored.len() >= batch::FRAME_BYTES, "a batch was served that is not in the file");
+    let computed = crc32c::crc32c_append(salt, &stored[8..]);
+    assert_eq!(computed.to_le_bytes(), stored[4..8], "a batch was served whose checksum is wrong");
+    let Ok(topic) = TopicName::new("orders") else { return };
+    for record in &batch.records {
+        let message = record.message(&topic);
+        assert!(!(record.is_removed() && message.is_ok()), "a message was served that is not there any more");
+        let _ = record.key();
+    }
+    let count = batch.records.len() as u64;
+    let offsets = batch.header.next_offset() - batch.header.base_offset;
+    assert!(batch.header.is_lost() || count == offsets, "{count} records for {offsets} offsets");
+}
+
+fn read_index(bytes: &[u8]) {
+    let (memory, folder) = MemoryDisk::new();
+    let disk: Arc<dyn Disk> = memory.clone();
+    let base_offset = number(bytes, 16);
+    memory.put(&index::path(&folder, base_offset), bytes.to_vec());
+    let expected = Expected {
+        salt: number(bytes, 8) as u32,
+        partition: number(bytes, 12) as u32,
+        end_offset: None,
+        segment_bytes: number(bytes, 32),
+    };
+    let Ok(Some(index)) = IndexFile::open(&disk, &folder, base_offset, expected) else { return };
+    assert!(index.memory_bytes() < 1024 + bytes.len(), "the index keeps more in memory than it has on disk");
+    let mut ids = Vec::new();
+    assert!(index.for_each_id(|id, offset| ids.push((id, offset))).is_ok(), "it was verified, and cannot be read");
+    for (id, offset) in ids {
+        assert_eq!(index.find(id).ok().flatten(), Some(offset), "an id is listed and not found");
+    }
+    for offset in [0, base_offset, number(bytes, 24), u64::MAX] {
+        let _ = (index.position_for(offset), index.position_at_time(offset as i64));
+        let _ = index.offsets_from(offset, offset);
+    }
+    for state in index.producers().unwrap_or_default() {
+        let _ = index.offsets_from(state.producer, state.next_sequence.saturating_sub(1));
+    }
+}
+
+/// The eight bytes at `at` as a number; 0 if the file is shorter.
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let field = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    field.map_or(0, |field| u64::from_le_bytes(*field))
+}

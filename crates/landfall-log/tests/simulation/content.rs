@@ -1,0 +1,41 @@
+//! What a log was found to hold.
+
+use std::collections::BTreeMap;
+
+use landfall_core::{Message, TopicName};
+use landfall_log::TopicSettings;
+
+pub(crate) type Content = BTreeMap<TopicName, FoundTopic>;
+
+#[derive(Debug, Clone)]
+pub(crate) struct FoundTopic {
+    pub(crate) settings: TopicSettings,
+    pub(crate) partitions: Vec<FoundPartition>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FoundPartition {
+    /// Where it says that it begins, and behind which offset it ends.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// By offset; those that compaction removed are missing.
+    pub(crate) messages: BTreeMap<u64, Message>,
+}
+
+impl FoundPartition {
+    /// Takes in the next message that a reader was given.
+    pub(crate) fn add(&mut self, offset: u64, message: Message) -> Result<(), String> {
+        let last = self.messages.last_key_value().map(|(last, _)| *last);
+        if last.is_some_and(|last| last >= offset) || offset < self.start {
+            return Err(format!("offset {offset} was read behind {last:?} of a partition from {} on", self.start));
+        }
+        self.messages.insert(offset, message);
+        // It may have grown since it said where it ends.
+        self.end = self.end.max(offset + 1);
+        Ok(())
+    }
+}
+
+pub(crate) fn message_count(content: &Content) -> usize {
+    content.values().flat_map(|topic| &topic.partitions).map(|partition| partition.messages.len()).sum()
+}
