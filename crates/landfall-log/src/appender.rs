@@ -1,7 +1,6 @@
 //! Writes batches to the end of one partition. Only the writer's thread has appenders.
 //!
-//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced, and the
-//! larger it is the larger they are, because a step is dear and the next ones will be needed soon. That makes
+//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced. That makes
 //! the sync of a batch cheap (nothing but its own bytes has to reach the disk), it is what lets recovery tell a
 //! torn batch from a damaged one (`batch.rs`), and a full disk shows before anything of a batch is written: the
 //! messages are refused, and the log goes on.
@@ -27,8 +26,6 @@ use crate::segment::{self, Extent, SegmentHeader};
 /// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
 pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
 
-/// A file grows by as much as it has, but never by more than this in one step: whoever publishes waits for it.
-const LARGE_STEP: u64 = 8 * 1024 * 1024;
 /// Fresh memory for every step would cost more than writing it.
 static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
 /// Parts are merged into one batch up to this size. Beyond it a batch of its own is cheaper than to copy the records.
@@ -302,14 +299,11 @@ impl Appender {
         }
         // The sync of the zeros may fail for want of room, and nothing else may hang on it.
         self.sync()?;
-        let (step, limit) = (self.options.preallocate_bytes, self.options.segment_bytes);
-        let Some(segment) = &mut self.segment else { return Ok(()) };
-        let end_of = |step: u64| wanted.next_multiple_of(step).min(limit).max(wanted);
-        let (least, end) = (end_of(step), end_of(segment.allocated.min(LARGE_STEP).max(step)));
-        match segment.extend(end) {
-            // There may be room for less.
-            Err(error) if is_full(&error) && least < end => segment.extend(least),
-            extended => extended,
+        let step = wanted.next_multiple_of(self.options.preallocate_bytes);
+        let end = step.min(self.options.segment_bytes).max(wanted);
+        match &mut self.segment {
+            Some(segment) => segment.extend(end),
+            None => Ok(()),
         }
     }
 }

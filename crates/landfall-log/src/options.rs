@@ -14,8 +14,7 @@ pub struct Options {
     pub partitions: u32,
     /// A segment that would grow beyond this is finished and the next one begun. No message can be larger.
     pub segment_bytes: u64,
-    /// A segment's file grows by this many bytes at first, filled with zeros before they are needed; the larger it is
-    /// the larger are its steps, up to 8 MiB.
+    /// A segment's file grows by steps of this many bytes, filled with zeros before they are needed.
     pub preallocate_bytes: u64,
     /// When a publisher is told that its messages are accepted.
     pub acknowledge: Acknowledge,
