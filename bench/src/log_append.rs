@@ -1,4 +1,5 @@
-//! What the embedded log adds to writing bytes and syncing them: batches of 256, and one message at a time.
+//! What the embedded log adds to writing bytes and syncing them: batches of 256 by one publisher and by four, and one
+//! message at a time.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -6,21 +7,23 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use landfall::log::{Log, Options};
-use landfall::{Broker, Message, MessageId};
+use landfall::{Broker, Message, MessageId, Publisher};
+use tokio::task::JoinSet;
 
 use crate::Result;
 use crate::contest::{self, Contestant, Turn, ensure_equal};
 use crate::table::{Row, rate_rows};
 use crate::workload::message;
 
-const PAYLOAD: usize = 1024;
+pub(crate) const PAYLOAD: usize = 1024;
 
 pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for batch in [256, 1] {
-        let name = format!("log append, 1 KiB × {batch}, synced");
+    for (batch, publishers) in [(256, 1), (256, 4), (1, 1)] {
+        let by = if publishers == 1 { "" } else { ", 4 publishers" };
+        let name = format!("log append, 1 KiB × {batch}{by}, synced");
         let mut contestants: [Box<dyn Contestant>; 3] = [
-            Box::new(Landfall { batch }),
+            Box::new(Landfall { batch, publishers }),
             Box::new(RawWrite { batch, zeroed_bytes: 0 }),
             Box::new(RawWrite { batch, zeroed_bytes: 64 * 1024 * 1024 }),
         ];
@@ -34,6 +37,7 @@ pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
 /// One partition, since a batch that is spread over four files is four syncs and would be compared with one.
 struct Landfall {
     batch: usize,
+    publishers: usize,
 }
 
 #[async_trait]
@@ -41,27 +45,41 @@ impl Contestant for Landfall {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let folder = tempfile::tempdir()?;
         let log = Log::open(folder.path(), Options { partitions: 1, ..Options::default() })?;
-        let publisher = log.publisher();
-        let mut batch = (0..self.batch as u64).map(|n| message(n, PAYLOAD)).collect::<Result<Vec<Message>>>()?;
-
-        // New ids are the sender's work, so they are made outside the time that counts.
+        let mut publishers = JoinSet::new();
+        for _ in 0..self.publishers {
+            let batch = (0..self.batch as u64).map(|n| message(n, PAYLOAD)).collect::<Result<Vec<Message>>>()?;
+            publishers.spawn(publish(log.clone(), batch, length));
+        }
         let (mut operations, mut elapsed) = (0, Duration::ZERO);
-        while elapsed < length {
-            for message in &mut batch {
-                message.id = MessageId::new();
-            }
-            let started = Instant::now();
-            let outcomes = publisher.publish(&batch).await;
-            elapsed += started.elapsed();
-            if let Some(outcome) = outcomes.iter().find(|outcome| !outcome.is_accepted()) {
-                return Err(format!("the log did not accept a message: {outcome:?}").into());
-            }
-            operations += outcomes.len() as u64;
+        while let Some(published) = publishers.join_next().await {
+            let (count, took) = published??;
+            operations += count;
+            elapsed = elapsed.max(took);
         }
         let stored = log.topics().await?.iter().map(|topic| topic.messages).sum();
         ensure_equal("messages in the log", stored, operations)?;
         Ok(Turn::Rate { operations, elapsed })
     }
+}
+
+/// Publishes `batch` again and again, for about `length`; how many messages that were, and how long it took.
+///
+/// New ids are the sender's work, so they are made outside the time that counts.
+pub(crate) async fn publish(log: Log, mut batch: Vec<Message>, length: Duration) -> Result<(u64, Duration)> {
+    let (mut operations, mut elapsed) = (0, Duration::ZERO);
+    while elapsed < length {
+        for message in &mut batch {
+            message.id = MessageId::new();
+        }
+        let started = Instant::now();
+        let outcomes = log.publish(&batch).await;
+        elapsed += started.elapsed();
+        if let Some(outcome) = outcomes.iter().find(|outcome| !outcome.is_accepted()) {
+            return Err(format!("the log did not accept a message: {outcome:?}").into());
+        }
+        operations += outcomes.len() as u64;
+    }
+    Ok((operations, elapsed))
 }
 
 /// The payloads alone, without a header, a checksum or an index. A file that grows makes every sync write its new

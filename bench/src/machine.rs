@@ -51,6 +51,12 @@ impl Machine {
     }
 }
 
+/// How much memory this process has in use, as Linux counts it.
+pub(crate) fn resident_bytes() -> Result<u64> {
+    let field = proc_field("/proc/self/status", "VmRSS").ok_or("this system does not tell what memory is in use")?;
+    Ok(field.trim_end_matches(" kB").parse::<u64>()? * 1024)
+}
+
 fn proc_field(path: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

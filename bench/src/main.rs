@@ -1,7 +1,7 @@
 //! One command, one table: Landfall beside its peers and the machine's limits, in one run.
 //!
 //! ```text
-//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--json]
+//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--records N] [--json]
 //! ```
 //!
 //! Every measurement is a contest: Landfall and its peers take turns on the same server and the same disk, several
@@ -13,6 +13,10 @@ mod consumer;
 mod contest;
 mod latency;
 mod log_append;
+mod log_dedup;
+mod log_memory;
+mod log_read;
+mod log_supply;
 mod machine;
 mod observed;
 mod outbox_insert;
@@ -44,6 +48,9 @@ struct Arguments {
     /// Only this measurement; may be given several times.
     #[arg(long, value_name = "NAME", value_enum)]
     only: Vec<Measurement>,
+    /// How many ids are live in log-dedup, and how many records pass in log-memory.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    records: u64,
     /// Prints one JSON object in place of the table, with the ratio of every round.
     #[arg(long)]
     json: bool,
@@ -54,6 +61,11 @@ enum Measurement {
     OutboxInsert,
     Relay,
     LogAppend,
+    LogRead,
+    /// Only if it is asked for: it fills a log with `--records` first.
+    LogDedup,
+    /// Only if it is asked for: it lets `--records` pass.
+    LogMemory,
     Consumer,
     Latency,
 }
@@ -87,6 +99,15 @@ async fn run(arguments: &Arguments) -> Result<Report> {
 
     if wanted(Measurement::LogAppend) {
         report.rows.extend(log_append::measure(total).await?);
+    }
+    if wanted(Measurement::LogRead) {
+        report.rows.extend(log_read::measure(total).await?);
+    }
+    if arguments.only.contains(&Measurement::LogDedup) {
+        report.rows.extend(log_dedup::measure(total, arguments.records).await?);
+    }
+    if arguments.only.contains(&Measurement::LogMemory) {
+        report.rows.extend(log_memory::measure(arguments.records).await?);
     }
     if [Measurement::OutboxInsert, Measurement::Relay, Measurement::Consumer, Measurement::Latency]
         .into_iter()

@@ -72,6 +72,11 @@ pub(crate) fn latency_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> 
         .collect()
 }
 
+/// One row for a size that should not have grown: below 1 it has.
+pub(crate) fn size_row(name: &str, unit: &'static str, landfall: f64, peer_name: &str, peer: f64) -> Row {
+    Row::new(name.into(), unit, landfall, peer_name.into(), peer, vec![peer / landfall])
+}
+
 fn rate(turn: &Turn) -> f64 {
     match turn {
         Turn::Rate { operations, elapsed } => *operations as f64 / elapsed.as_secs_f64(),

@@ -26,6 +26,11 @@ use crate::segment::{self, Extent, SegmentHeader};
 /// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
 pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
 
+/// Fresh memory for every step would cost more than writing it.
+static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
+/// Parts are merged into one batch up to this size. Beyond it a batch of its own is cheaper than to copy the records.
+const MERGED_BYTES: usize = 128 * 1024;
+
 /// Records of one publish call for one partition, encoded one after the other.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -131,6 +136,7 @@ impl Appender {
         let pending = match &mut self.pending {
             Some(pending) => {
                 pending.buffer.extend_from_slice(part.records());
+                self.buffers.give_back(std::mem::take(&mut part.buffer));
                 pending.count += count;
                 pending.taken = pending.taken.max(part.taken);
                 pending
@@ -154,7 +160,7 @@ impl Appender {
         self.pending.as_ref().is_none_or(|pending| {
             pending.sequenced.is_none()
                 && part.sequenced.is_none()
-                && pending.buffer.len() + part.records().len() <= self.options.batch_limit()
+                && pending.buffer.len() + part.records().len() <= self.options.batch_limit().min(MERGED_BYTES)
         })
     }
 
@@ -329,9 +335,14 @@ impl OpenSegment {
 
     /// Fills the file with zeros up to `end`.
     fn extend(&mut self, end: u64) -> Result<()> {
-        let zeros = vec![0; (end - self.allocated) as usize];
-        let extended = self.file.write_at(&zeros, self.allocated).and_then(|()| self.file.sync());
-        if let Err(error) = extended {
+        let fill = || -> io::Result<()> {
+            for at in (self.allocated..end).step_by(ZEROS.len()) {
+                let length = (end - at).min(ZEROS.len() as u64);
+                self.file.write_at(&ZEROS[..length as usize], at)?;
+            }
+            self.file.sync()
+        };
+        if let Err(error) = fill() {
             let error = failed("make room in", &self.path)(error);
             if is_full(&error) {
                 self.file.set_length(self.allocated).map_err(failed("cut", &self.path))?;

@@ -1,6 +1,6 @@
 //! From a batch of messages to encoded records per partition, and from places back to one outcome per message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName};
@@ -22,8 +22,8 @@ pub(crate) struct Plan<'a> {
     options: &'a Options,
     taken: i64,
     parts: Vec<Part>,
-    /// The part that is being filled, by the partition's id.
-    filling: HashMap<u64, usize>,
+    /// The part that is being filled, by the partition's id. There are few, and each message asks.
+    filling: BTreeMap<u64, usize>,
     places: Vec<Place>,
 }
 
@@ -42,12 +42,18 @@ impl<'a> Plan<'a> {
         buffers: &'a Buffers,
     ) -> Self {
         let (taken, places) = (Timestamp::now().as_millis(), Vec::with_capacity(batch.len()));
-        let mut plan = Self { buffers, options, taken, parts: Vec::new(), filling: HashMap::new(), places };
+        let mut plan = Self { buffers, options, taken, parts: Vec::new(), filling: BTreeMap::new(), places };
         let mut keyless: HashMap<&TopicName, u32> = HashMap::new();
         let mut held: HashSet<(&TopicName, &Key)> = HashSet::new();
+        let mut latest: Option<(&TopicName, Option<&Destination>)> = None;
         for message in batch {
             let lane = message.key.as_ref().map(|key| (&message.topic, key));
-            let placed = match destinations.get(&message.topic) {
+            // Mostly all messages are of one topic.
+            let (_, destination) = match latest {
+                Some(latest) if *latest.0 == message.topic => latest,
+                _ => *latest.insert((&message.topic, destinations.get(&message.topic))),
+            };
+            let placed = match destination {
                 _ if !held.is_empty() && lane.is_some_and(|lane| held.contains(&lane)) => {
                     Err(Outcome::behind_predecessor())
                 }

@@ -13,6 +13,10 @@ use crate::segment::{self, SegmentHeader};
 
 /// What is read from the file at a time, unless one batch is larger.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
+/// What of a chunk is only the half of a batch is read a second time, so a chunk should hold several of them, up to a
+/// size that may stay in memory for the sake of one message.
+const SEVERAL: usize = 4;
+const LARGE_CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Stands before a batch of one segment.
 #[derive(Debug)]
@@ -147,7 +151,8 @@ impl SegmentReader {
             return Ok(());
         }
         // A length that the file cannot bear out is not worth the memory.
-        self.chunk_bytes = self.chunk_bytes.max(wanted.min(left as usize));
+        let several = (SEVERAL * wanted).min(LARGE_CHUNK_BYTES).max(wanted);
+        self.chunk_bytes = self.chunk_bytes.max(several.min(left as usize));
         self.ahead = self.read_at(self.position, left.min(self.chunk_bytes as u64) as usize)?.into();
         Ok(())
     }

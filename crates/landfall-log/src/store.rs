@@ -101,7 +101,7 @@ impl Store {
         let mut positions = Vec::new();
         let mut is_known = Vec::new();
         for (index, &id) in part.ids.iter().enumerate() {
-            let found = seen.find(id)?;
+            let found = seen.find_or_insert(id, Position { partition, offset })?;
             if found.is_some() && positions.is_empty() {
                 // The first that is known: only now is it worth a list.
                 is_known = vec![false; part.ids.len()];
@@ -109,10 +109,7 @@ impl Store {
                     (0..index as u64).map(|n| Position { partition, offset: offset - index as u64 + n }).collect();
             }
             let position = found.unwrap_or(Position { partition, offset });
-            if found.is_none() {
-                seen.insert(id, position);
-                offset += 1;
-            }
+            offset += u64::from(found.is_none());
             if !is_known.is_empty() {
                 is_known[index] = found.is_some();
                 positions.push(position);
@@ -186,9 +183,7 @@ impl Store {
         let partition = part.partition.partition();
         let seen = self.seen(part.partition.topic())?;
         for (offset, &id) in (*base..).zip(&part.ids) {
-            if seen.find(id)?.is_none() {
-                seen.insert(id, Position { partition, offset });
-            }
+            seen.find_or_insert(id, Position { partition, offset })?;
         }
         Ok(())
     }

@@ -19,6 +19,9 @@ use crate::store::Store;
 use crate::topic::{Topic, Topics};
 use crate::writer::{Answer, Append, CLOSED, Command};
 
+/// Whoever publishes one message after the other sends the next one about this long after the answer. To wait for it
+/// awake costs a part of what the sync cost, and saves the time in which a sleeping thread is woken.
+const LINGER: Duration = Duration::from_micros(50);
 /// A group is not filled beyond this: its publishers wait for all of it.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
@@ -102,7 +105,7 @@ impl Work {
         let flush = self.unsynced.since.map(|since| since + self.options.flush.patience());
         let patience = self.patience.front().map(|(deadline, ..)| *deadline);
         let received = match flush.into_iter().chain(patience).min() {
-            None => Ok(commands.blocking_recv()),
+            None => Ok(linger(commands).or_else(|| commands.blocking_recv())),
             Some(deadline) => self.clock.block_on(async { tokio::time::timeout_at(deadline, commands.recv()).await }),
         };
         match received {
@@ -299,6 +302,19 @@ impl Work {
                 None => append.answer_placed(),
                 Some(error) => drop(append.reply.send(unknown(error))),
             }
+        }
+    }
+}
+
+/// What comes within a short time.
+fn linger(commands: &mut mpsc::Receiver<Command>) -> Option<Command> {
+    let began = std::time::Instant::now();
+    loop {
+        match commands.try_recv() {
+            Ok(command) => return Some(command),
+            // Others may have the core meanwhile.
+            Err(mpsc::error::TryRecvError::Empty) if began.elapsed() < LINGER => std::thread::yield_now(),
+            Err(_) => return None,
         }
     }
 }

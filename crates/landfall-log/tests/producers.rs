@@ -145,6 +145,8 @@ async fn a_repeat_may_be_thousands_of_batches_and_many_segments_old() {
         assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 3000);
     }
     assert_eq!(offsets(&send(&producer, 2999..3001).await), [places[2999], 4000]);
+    // Readers see what was synced, and closing syncs everything.
+    log.close().await.unwrap();
     assert_eq!(read_all(&log).await.len(), 4001);
 }
 

@@ -66,15 +66,25 @@ impl Seen {
     /// asked cannot be read or is damaged.
     pub(crate) fn find(&self, id: MessageId) -> Result<Option<Position>> {
         let number = number(id);
-        if let Some(position) = self.recent.get(&number) {
-            return Ok(Some(*position));
+        match self.recent.get(&number) {
+            Some(position) => Ok(Some(*position)),
+            None => find_finished(&self.filter, id, self.mix.hash(number)),
         }
-        for Finished { partition, index } in self.filter.candidates(self.mix.hash(number)) {
-            if let Some(offset) = index.find(id)? {
-                return Ok(Some(Position { partition: *partition, offset }));
+    }
+
+    /// As [`find`](Self::find); an id that is not found stands at `position` from now on, in an unfinished segment.
+    pub(crate) fn find_or_insert(&mut self, id: MessageId, position: Position) -> Result<Option<Position>> {
+        let number = number(id);
+        match self.recent.entry(number) {
+            Entry::Occupied(entry) => Ok(Some(*entry.get())),
+            Entry::Vacant(entry) => {
+                let found = find_finished(&self.filter, id, self.mix.hash(number))?;
+                if found.is_none() {
+                    entry.insert(position);
+                }
+                Ok(found)
             }
         }
-        Ok(None)
     }
 
     /// The message with this id stands at `position`, in an unfinished segment.
@@ -145,6 +155,15 @@ impl Seen {
             self.index_bytes -= index.memory_bytes();
         }
     }
+}
+
+fn find_finished(filter: &Filter<Finished>, id: MessageId, hash: u64) -> Result<Option<Position>> {
+    for Finished { partition, index } in filter.candidates(hash) {
+        if let Some(offset) = index.find(id)? {
+            return Ok(Some(Position { partition: *partition, offset }));
+        }
+    }
+    Ok(None)
 }
 
 fn number(id: MessageId) -> u128 {
