@@ -57,8 +57,11 @@ pub(crate) async fn live(folder: &Path, story: Story, life: u64) -> Result<()> {
 /// Opens the log, once nobody else has it: a director may have died a moment ago, and its world is still stopping.
 async fn open_log(folder: &Path) -> Result<Log> {
     let started = Instant::now();
+    // The log would not store the copies that this story is about, and most brokers would: let it be one of those.
+    let topic = log::TopicSettings { deduplicate: false, ..Default::default() };
+    let options = log::Options { topic, ..log::Options::default() };
     loop {
-        match Log::open(folder, log::Options::default()) {
+        match Log::open(folder, options) {
             Err(error) if error.kind() == ErrorKind::InUse && started.elapsed() < PREDECESSOR => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
