@@ -208,12 +208,16 @@ impl Doubtful {
         self.batches.push((batch.header.base_offset, batch.position));
     }
 
-    /// Writes them again, so that the system knows that it has to, and syncs the file.
+    /// Writes them again, so that the system knows that it has to, and syncs the file. The room behind them is given
+    /// back: if the zeros in it never reached the disk, what is written over them next could not be told from damage.
     fn make_durable(&self, disk: &dyn Disk, path: &Path, end: u64) -> Result<()> {
         let write_again = || -> io::Result<()> {
             let file = disk.open(path, Access::Write)?;
             // First what the system still knows to be unwritten, so that writing it again changes nothing on the disk.
             file.sync()?;
+            if file.length()? > end {
+                file.set_length(end)?;
+            }
             if let Some((_, position)) = self.batches.first() {
                 let bytes = disk::read(&*file, *position, end.saturating_sub(*position) as usize)?;
                 file.write_at(&bytes, *position)?;

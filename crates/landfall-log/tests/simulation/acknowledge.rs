@@ -9,7 +9,7 @@ use crate::workload::{options, work_with};
 
 const IMAGES: usize = 1200;
 const STEPS: usize = 25;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 40, crashed_again: 2 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 20, crashed_again: 2 };
 
 fn explore_run(run: u64, acknowledge: Acknowledge) -> Result<usize, String> {
     let mut explorer = Explorer::new(Random::of(seed(), run));

@@ -51,7 +51,8 @@ fn week() -> TopicSettings {
 }
 
 fn open(disk: &ModelDisk) -> Result<Log, String> {
-    let options = Options { partitions: 1, ..Options::default() };
+    // With little room ahead, so that images are small.
+    let options = Options { partitions: 1, preallocate_bytes: 4096, ..Options::default() };
     Log::open_on(Arc::new(disk.clone()), "/log", options).map_err(|error| error.to_string())
 }
 

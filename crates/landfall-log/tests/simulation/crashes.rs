@@ -12,7 +12,7 @@ use crate::workload::{History, work};
 const IMAGES: usize = 10_000;
 const WORKERS: u64 = 2;
 const STEPS: usize = 25;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, gone_on_with: 40, crashed_again: 4 };
+const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, gone_on_with: 15, crashed_again: 6 };
 
 /// Explores every run of one worker until it has done its share; answers with how many different images that were.
 fn explore(worker: u64) -> usize {

@@ -333,12 +333,12 @@ impl Reference {
                     }
                 }
             }
-            Some((Call::Produce { producer, topic: of, partition, first, messages }, _)) => {
-                if of == name && *partition as usize == number {
-                    let next = topic.partitions[number].sequences.get(producer).map_or(0, Vec::len) as u64;
-                    under_way.messages = messages.iter().skip(next.saturating_sub(*first) as usize).collect();
-                    under_way.is_whole = true;
-                }
+            Some((Call::Produce { producer, topic: of, partition, first, messages }, _))
+                if of == name && *partition as usize == number =>
+            {
+                let next = topic.partitions[number].sequences.get(producer).map_or(0, Vec::len) as u64;
+                under_way.messages = messages.iter().skip(next.saturating_sub(*first) as usize).collect();
+                under_way.is_whole = true;
             }
             Some((Call::Maintain, _)) => {
                 let (needed, partition) = (self.needed(name, topic, number), &topic.partitions[number]);
