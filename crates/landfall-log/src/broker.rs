@@ -9,10 +9,10 @@ use landfall_core::{
     TopicInfo, TopicName, TopicReader,
 };
 
+use crate::group::subscriber::LogSubscriber;
 use crate::log::Log;
-use crate::publish::{Destination, Plan};
-use crate::subscriber::LogSubscriber;
-use crate::topic_reader::{LogReader, no_such_topic};
+use crate::read::reader::{LogReader, no_such_topic};
+use crate::write::publish::{Destination, Plan};
 
 /// `Accepted` means synced: it survives a power cut. A topic comes into being with its first message.
 ///
@@ -32,7 +32,7 @@ impl Publisher for Log {
         let mut plan = Plan::new(batch, &destinations, self.options(), self.buffers());
         let parts = plan.take_parts();
         if parts.is_empty() {
-            return plan.outcomes(&crate::writer::Answer::Placed(Vec::new()));
+            return plan.outcomes(&crate::write::writer::Answer::Placed(Vec::new()));
         }
         let answer = self.writer().append(parts).await;
         plan.outcomes(&answer)

@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use landfall_core::{GroupName, TopicName};
 
-use crate::batch::{self, Batch};
+use crate::damage::walk::{Piece, Walk};
 use crate::disk::Disk;
-use crate::group_file::GroupFile;
-use crate::index::memory_disk::MemoryDisk;
-use crate::index::{self, Expected, IndexFile};
-use crate::producers::Registry;
-use crate::reader::{Found, SegmentReader};
-use crate::recovery::recover;
-use crate::segment;
-use crate::start;
-use crate::topic_file::{self, TopicFile};
-use crate::walk::{Piece, Walk};
+use crate::group::file::GroupFile;
+use crate::storage::batch::{self, Batch};
+use crate::storage::index::memory_disk::MemoryDisk;
+use crate::storage::index::{self, Expected, IndexFile};
+use crate::storage::reader::{Found, SegmentReader};
+use crate::storage::recovery::recover;
+use crate::storage::segment;
+use crate::storage::start;
+use crate::topic::file::{self as topic_file, TopicFile};
+use crate::write::producers::Registry;
 
 /// A segment of any partition.
 pub fn segment(bytes: &[u8]) {

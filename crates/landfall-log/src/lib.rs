@@ -4,10 +4,11 @@
 //! Readers never see a record before that. The path of a record, and of this crate's files:
 //!
 //! ```text
-//! publish ─▶ record ─▶ batch ─▶ writer ─▶ appender ─▶ segment          one thread writes, syncs once per group
-//!                                                        │
-//!            subscriber ◀─ tracker ◀─ lanes ◀─ cursor ◀──┘             only up to what was synced
-//!                              └─▶ group ─▶ flusher                    finished offsets, up to the first gap
+//! write/    publish ─▶ writer ─▶ work ─▶ store ─▶ appender         one thread writes, syncs once per group
+//! storage/                                           └─▶ record in batch in segment, an index beside each
+//!                                                                   │
+//! group/    subscriber ◀─ tracker ◀─ lanes ◀─ cursor ◀──────────────┘  only up to what was synced
+//!                             └─▶ progress ─▶ flusher                  finished offsets, up to the first gap
 //! ```
 //!
 //! On disk:
@@ -28,83 +29,40 @@
 //! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
 //!
 //! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
-//! served and never skipped. The one thing that is cut away is an unfinished tail: `recovery.rs` says how it
+//! served and never skipped. The one thing that is cut away is an unfinished tail: `storage/recovery.rs` says how it
 //! is told apart from damage. [`ReadOnlyLog::verify`] finds all damage that there is, and [`Log::repair`] gives up, on
 //! request, what cannot be read. After the first write or sync that fails the log takes nothing more until it is
 //! reopened, because nobody knows what the failed call left behind.
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 
-mod admin;
-mod appender;
-mod aside;
-mod assignment;
-mod batch;
 mod broker;
-mod buffers;
-mod compaction;
-mod cursor;
-mod deletion;
-mod describe;
+mod damage;
 pub mod disk;
 mod durable;
-mod examine;
-mod flusher;
 mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
-mod group_file;
-mod groups;
-mod index;
-mod keeper;
-mod lag;
-mod lanes;
-mod links;
 mod lock;
 mod log;
 mod maintain;
-mod member;
-mod members;
 mod options;
-mod partition;
-mod place;
 mod producer;
-mod producers;
-mod publish;
-mod read_only;
-mod reader;
-mod record;
-mod recovery;
-mod repair;
-mod retention;
-mod rewrite;
-mod salvage;
-mod seek;
-mod seen;
-mod segment;
-mod settings;
-mod start;
-mod store;
-mod subscriber;
+mod read;
+mod storage;
 mod topic;
-mod topic_file;
-mod topic_reader;
-mod tracker;
-mod verify;
-mod walk;
-mod work;
-mod writer;
+mod write;
 
-pub use admin::Growth;
-pub use describe::{PartitionDescription, TopicDescription};
-pub use lag::{GroupDescription, PartitionLag};
+pub use damage::repair::{Lost, Repaired};
+pub use damage::verify::{Problem, Report};
+pub use group::lag::{GroupDescription, PartitionLag};
 pub use log::Log;
-pub use maintain::Maintenance;
+pub use maintain::round::Maintenance;
 pub use options::{Acknowledge, Flush, Gaps, Options};
 pub use producer::Producer;
-pub use read_only::ReadOnlyLog;
-pub use repair::{Lost, Repaired};
-pub use settings::TopicSettings;
-pub use verify::{Problem, Report};
+pub use read::read_only::ReadOnlyLog;
+pub use topic::admin::Growth;
+pub use topic::describe::{PartitionDescription, TopicDescription};
+pub use topic::settings::TopicSettings;

@@ -6,21 +6,21 @@ use std::sync::{Arc, OnceLock, Weak};
 use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-use crate::buffers::Buffers;
-use crate::deletion;
 use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory, sync_directory, sync_name};
-use crate::flusher::Flusher;
 use crate::format;
-use crate::groups::Groups;
-use crate::keeper::Keeper;
+use crate::group::all::Groups;
+use crate::group::flusher::Flusher;
 use crate::lock::FolderLock;
+use crate::maintain::keeper::Keeper;
 use crate::options::Options;
-use crate::producers::Registry;
-use crate::read_only::ReadOnlyLog;
-use crate::store::Store;
-use crate::topic::Topics;
-use crate::writer::Writer;
+use crate::read::read_only::ReadOnlyLog;
+use crate::topic::deletion;
+use crate::topic::open::Topics;
+use crate::write::buffers::Buffers;
+use crate::write::producers::Registry;
+use crate::write::store::Store;
+use crate::write::writer::Writer;
 
 /// The embedded broker: cheap to clone, every clone is the same log. [`landfall_core::Broker`] says what it does.
 ///

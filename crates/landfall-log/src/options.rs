@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use landfall_core::{Error, Result};
 
-use crate::settings::TopicSettings;
-use crate::{batch, segment};
+use crate::storage::batch;
+use crate::storage::segment;
+use crate::topic::settings::TopicSettings;
 
 /// How a log is laid out and how much it lets through. None of it changes what is already stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use landfall_core::{Error, ErrorCode, ErrorKind, Message, Outcome, ProducerName, Result, Timestamp, TopicName};
 
-use crate::appender::Part;
-use crate::batch::Sequenced;
 use crate::log::Log;
-use crate::partition::Partition;
-use crate::producers::{Epoch, ProducerId};
-use crate::topic_reader::no_such_topic;
-use crate::{batch, record};
+use crate::read::reader::no_such_topic;
+use crate::storage::batch;
+use crate::storage::batch::Sequenced;
+use crate::storage::partition::Partition;
+use crate::storage::record;
+use crate::write::appender::Part;
+use crate::write::producers::{Epoch, ProducerId};
 
 /// A producer whose messages are stored once each, however often they are sent and however long ago that was.
 ///

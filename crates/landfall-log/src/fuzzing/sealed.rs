@@ -1,8 +1,8 @@
 //! The same bytes with right checksums, as far as they can be taken for what they should be.
 
 use super::number;
-use crate::batch;
-use crate::segment;
+use crate::storage::batch;
+use crate::storage::segment;
 
 /// The lengths of an index file's header, of the header of a page and of the entries of each table.
 const INDEX_HEADER_BYTES: usize = 80;

@@ -1,0 +1,123 @@
+//! The segments of a partition as a chain, also where it is broken.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use landfall_core::{ErrorKind, Result};
+
+use crate::damage::salvage;
+use crate::disk::{Access, Disk, File};
+use crate::durable::failed;
+use crate::storage::reader::SegmentReader;
+use crate::storage::segment::{self, Extent, SegmentHeader};
+
+/// One segment that is there, or should be.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) base_offset: u64,
+    pub(crate) state: State,
+    /// The size it claims to have.
+    pub(crate) own_bytes: u64,
+    /// The size that its successor takes it to have, or will.
+    pub(crate) claimed_bytes: u64,
+    /// The first offset of the next one; `None` for the last.
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Whole(SegmentHeader),
+    /// Its header is damaged. `known` has what can be told of it, if that is enough to read its batches.
+    Headless {
+        known: Option<SegmentHeader>,
+        why: String,
+    },
+    Missing,
+}
+
+impl Link {
+    fn new(base_offset: u64, state: State, own_bytes: u64) -> Self {
+        Self { base_offset, state, own_bytes, claimed_bytes: own_bytes, limit: None }
+    }
+
+    /// What its header says, if it is right.
+    pub(crate) fn header(&self) -> Option<&SegmentHeader> {
+        if let State::Whole(header) = &self.state { Some(header) } else { None }
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { base_offset: self.base_offset, bytes: self.claimed_bytes }
+    }
+
+    /// A reader of its batches; `None` if they cannot be read, or the file is gone by now.
+    pub(crate) fn reader(&self, disk: &dyn Disk, directory: &Path) -> Result<Option<SegmentReader>> {
+        let path = segment::path(directory, self.base_offset);
+        let (State::Whole(header) | State::Headless { known: Some(header), .. }) = &self.state else { return Ok(None) };
+        let Some(file) = open(disk, &path)? else { return Ok(None) };
+        // Compaction may have put another file in its place since the chain was read.
+        let now = SegmentHeader::read(&*file, &path, header.partition, self.base_offset);
+        Ok(Some(SegmentReader::new(file, path, now.unwrap_or(*header))))
+    }
+}
+
+/// The chain of the partition in `directory`, whose first offset is `start`: what is there, and between it what is
+/// missing.
+pub(crate) fn links(disk: &dyn Disk, directory: &Path, partition: u32, start: u64) -> Result<Vec<Link>> {
+    let mut links: Vec<Link> = Vec::new();
+    for base_offset in segment::list(disk, directory)? {
+        let Some(link) = read(disk, directory, partition, base_offset)? else {
+            // Retention took it away while we were looking, and so everything before it.
+            links.clear();
+            continue;
+        };
+        let before = links.last().map(|link| link.base_offset);
+        let is_beginning = before.is_none() && base_offset <= start;
+        if let Some(Extent { base_offset: named, bytes }) = link.header().and_then(|header| header.previous)
+            && !is_beginning
+            && named < base_offset
+            && before.is_none_or(|before| before < named)
+        {
+            links.push(Link::new(named, State::Missing, bytes));
+        }
+        links.push(link);
+    }
+    if links.first().is_some_and(|first| first.base_offset > start) {
+        links.insert(0, Link::new(start, State::Missing, segment::HEADER_BYTES as u64));
+    }
+    for index in 1..links.len() {
+        let (base_offset, previous) = (links[index].base_offset, links[index].header().and_then(|next| next.previous));
+        let before = &mut links[index - 1];
+        before.limit = Some(base_offset);
+        if let Some(previous) = previous.filter(|previous| previous.base_offset == before.base_offset) {
+            before.claimed_bytes = previous.bytes;
+        }
+    }
+    Ok(links)
+}
+
+/// The segment that begins with `base_offset`; `None` if there is none any more.
+fn read(disk: &dyn Disk, directory: &Path, partition: u32, base_offset: u64) -> Result<Option<Link>> {
+    let path = segment::path(directory, base_offset);
+    let Some(file) = open(disk, &path)? else { return Ok(None) };
+    let bytes = file.length().map_err(failed("look at", &path))?;
+    let (state, own_bytes) = match SegmentHeader::read(&*file, &path, partition, base_offset) {
+        Ok(header) => (State::Whole(header), header.original_bytes.unwrap_or(bytes)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let known = salvage::header(&file, &path, SegmentHeader::new(partition, base_offset, None))?;
+            let (text, at) = (error.to_string(), "is damaged at byte 0: ");
+            let why = text.rsplit_once(at).map_or(text.as_str(), |(_, why)| why).to_owned();
+            (State::Headless { known, why }, bytes.max(segment::HEADER_BYTES as u64))
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Link::new(base_offset, state, own_bytes)))
+}
+
+fn open(disk: &dyn Disk, path: &Path) -> Result<Option<Arc<dyn File>>> {
+    match disk.open(path, Access::Read) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("open", path)(error)),
+    }
+}

@@ -1,0 +1,6 @@
+//! Reading topics without a group, inside the process and beside it.
+
+pub(crate) mod lanes;
+pub(crate) mod read_only;
+pub(crate) mod reader;
+pub(crate) mod seek;

@@ -1,0 +1,12 @@
+//! A partition on disk: records in batches, batches in segments, an index beside each finished one; reading and recovering them.
+
+pub(crate) mod batch;
+pub(crate) mod cursor;
+pub(crate) mod index;
+pub(crate) mod partition;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod recovery;
+pub(crate) mod rewrite;
+pub(crate) mod segment;
+pub(crate) mod start;

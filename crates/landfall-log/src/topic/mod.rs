@@ -1,0 +1,8 @@
+//! Topics: what they are, and how they are created, changed and deleted.
+
+pub(crate) mod admin;
+pub(crate) mod deletion;
+pub(crate) mod describe;
+pub(crate) mod file;
+pub(crate) mod open;
+pub(crate) mod settings;

@@ -1,0 +1,10 @@
+//! From a publish call to synced bytes, each message once.
+
+pub(crate) mod appender;
+pub(crate) mod buffers;
+pub(crate) mod producers;
+pub(crate) mod publish;
+pub(crate) mod seen;
+pub(crate) mod store;
+pub(crate) mod work;
+pub(crate) mod writer;
