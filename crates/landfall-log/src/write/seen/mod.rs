@@ -62,8 +62,8 @@ impl Seen {
         }
     }
 
-    /// Where the message with this id stands. Mostly answered from memory; an error if an index file that has to be
-    /// asked cannot be read or is damaged.
+    /// Where the message with this id stands.
+    #[cfg(test)]
     pub(crate) fn find(&self, id: MessageId) -> Result<Option<Position>> {
         let number = number(id);
         match self.recent.get(&number) {
@@ -72,7 +72,8 @@ impl Seen {
         }
     }
 
-    /// As [`find`](Self::find); an id that is not found stands at `position` from now on, in an unfinished segment.
+    /// Where the message with this id stands; if it does not yet, it stands at `position` from now on, in an unfinished
+    /// segment. Mostly answered from memory; an error if an index file that has to be asked cannot be read or is damaged.
     pub(crate) fn find_or_insert(&mut self, id: MessageId, position: Position) -> Result<Option<Position>> {
         let number = number(id);
         match self.recent.entry(number) {
@@ -92,7 +93,7 @@ impl Seen {
         self.recent.insert(number(id), position);
     }
 
-    /// Takes back an [`insert`](Self::insert): the message was not written after all.
+    /// Takes back that an id was inserted: the message was not written after all.
     pub(crate) fn remove(&mut self, id: MessageId) {
         self.recent.remove(&number(id));
     }
