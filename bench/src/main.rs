@@ -15,6 +15,7 @@ mod latency;
 mod log_append;
 mod log_dedup;
 mod log_memory;
+mod log_open;
 mod log_read;
 mod log_supply;
 mod machine;
@@ -66,6 +67,8 @@ enum Measurement {
     LogDedup,
     /// Only if it is asked for: it lets `--records` pass.
     LogMemory,
+    /// Only if it is asked for: it writes and copies a gibibyte.
+    LogOpen,
     Consumer,
     Latency,
 }
@@ -105,6 +108,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     }
     if arguments.only.contains(&Measurement::LogDedup) {
         report.rows.extend(log_dedup::measure(total, arguments.records).await?);
+    }
+    if arguments.only.contains(&Measurement::LogOpen) {
+        report.rows.extend(log_open::measure(total).await?);
     }
     if arguments.only.contains(&Measurement::LogMemory) {
         report.rows.extend(log_memory::measure(arguments.records).await?);
