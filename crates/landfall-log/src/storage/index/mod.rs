@@ -78,7 +78,7 @@ impl ProducerRange {
     /// Where the message with this sequence stands, and those behind it, if it is in this range.
     fn offsets_from(&self, sequence: u64) -> Option<Range<u64>> {
         let index = sequence.checked_sub(self.first_sequence)?;
-        let (offset, end) = (self.first_offset.checked_add(index)?, self.first_offset + u64::from(self.count));
+        let (offset, end) = (self.first_offset.checked_add(index)?, self.first_offset.checked_add(self.count.into())?);
         (offset < end).then_some(offset..end)
     }
 
