@@ -42,6 +42,7 @@ pub(crate) async fn hold(
     let mut turns: Vec<Vec<Turn>> = contestants.iter().map(|_| Vec::new()).collect();
     for round in 0..=ROUNDS {
         for (contestant, turns) in contestants.iter_mut().zip(&mut turns) {
+            settle();
             let turn = contestant.turn(length).await.map_err(|error| format!("{name}: {error}"))?;
             if round > 0 {
                 turns.push(turn);
@@ -50,6 +51,12 @@ pub(crate) async fn hold(
     }
     eprintln!("{name}: done in {:.1} s", started.elapsed().as_secs_f64());
     Ok(turns)
+}
+
+/// Lets the disk finish what the turn before left behind (files that were removed, pages that were not written), so that
+/// nobody pays for somebody else. Where there is no such command the turns are a little less fair.
+fn settle() {
+    let _ = std::process::Command::new("sync").status();
 }
 
 /// How many operations to prepare for a turn of a given length, learnt from the turns before.
