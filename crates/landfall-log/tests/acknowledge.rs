@@ -1,101 +1,20 @@
 //! When publishers are told, when files are synced, and what a full disk does.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "support/counting_disk.rs"]
+mod counting_disk;
 mod support;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use counting_disk::CountingDisk;
 use landfall_core::{Broker, ErrorCode, Outcome, Publisher, StartAt};
-use landfall_log::disk::{Access, Disk, File, SystemDisk};
 use landfall_log::{Acknowledge, Flush, Log, Options};
 use support::*;
 
-/// The system's disk, counted and with a limit.
-#[derive(Debug, Clone, Default)]
-struct WatchedDisk(Arc<Watched>);
-
-#[derive(Debug, Default)]
-struct Watched {
-    syncs: AtomicU64,
-    is_full: AtomicBool,
-}
-
-impl WatchedDisk {
-    fn syncs(&self) -> u64 {
-        self.0.syncs.load(Ordering::SeqCst)
-    }
-
-    fn set_full(&self, is_full: bool) {
-        self.0.is_full.store(is_full, Ordering::SeqCst);
-    }
-}
-
-impl Disk for WatchedDisk {
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        SystemDisk.list(folder)
-    }
-
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.create_directory(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.sync_directory(path)
-    }
-
-    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(WatchedFile { file: SystemDisk.open(path, access)?, watched: Arc::clone(&self.0) }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        SystemDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.remove(path)
-    }
-}
-
-#[derive(Debug)]
-struct WatchedFile {
-    file: Arc<dyn File>,
-    watched: Arc<Watched>,
-}
-
-impl File for WatchedFile {
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, position)
-    }
-
-    /// Whatever would make the file longer needs room that a full disk does not have; a part of it may still fit.
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        let length = self.file.length()?;
-        if self.watched.is_full.load(Ordering::SeqCst) && position + bytes.len() as u64 > length {
-            self.file.write_at(&bytes[..bytes.len() / 2], position)?;
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.file.write_at(bytes, position)
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.file.set_length(length)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.file.length()
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.watched.syncs.fetch_add(1, Ordering::SeqCst);
-        self.file.sync()
-    }
-}
-
-async fn open(disk: &WatchedDisk, folder: &Path, acknowledge: Acknowledge, flush: Flush) -> Log {
+async fn open(disk: &CountingDisk, folder: &Path, acknowledge: Acknowledge, flush: Flush) -> Log {
     let options = Options { acknowledge, flush, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder, options).unwrap();
     // The topic, its segment and the room in it: what comes after this needs no sync but its own.
@@ -105,7 +24,7 @@ async fn open(disk: &WatchedDisk, folder: &Path, acknowledge: Acknowledge, flush
 
 #[tokio::test]
 async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_otherwise() {
-    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let (folder, disk) = (quick_folder(), CountingDisk::default());
     let log = open(&disk, folder.path(), Acknowledge::default(), Flush::default()).await;
     for n in 1..5 {
         let before = disk.syncs();
@@ -117,7 +36,7 @@ async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_oth
 
 #[tokio::test]
 async fn what_is_acknowledged_when_written_is_synced_after_so_many_messages() {
-    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let (folder, disk) = (quick_folder(), CountingDisk::default());
     let started = Instant::now();
     let log = open(&disk, folder.path(), Acknowledge::Written, Flush::EveryMessages(10)).await;
     let before = disk.syncs();
@@ -138,7 +57,7 @@ async fn what_is_acknowledged_when_written_is_synced_after_so_many_messages() {
 async fn a_lone_message_is_synced_when_its_time_has_come() {
     for acknowledge in [Acknowledge::None, Acknowledge::Written, Acknowledge::Synced] {
         for flush in [Flush::EveryMessages(1_000_000), Flush::Every(Duration::from_millis(30))] {
-            let (folder, disk) = (quick_folder(), WatchedDisk::default());
+            let (folder, disk) = (quick_folder(), CountingDisk::default());
             let log = open(&disk, folder.path(), acknowledge, flush).await;
             publish(&log, &[message("k", 1)]).await;
             if acknowledge == Acknowledge::Synced {
@@ -153,7 +72,7 @@ async fn a_lone_message_is_synced_when_its_time_has_come() {
 #[tokio::test]
 async fn closing_syncs_what_is_left() {
     for acknowledge in [Acknowledge::None, Acknowledge::Written] {
-        let (folder, disk) = (quick_folder(), WatchedDisk::default());
+        let (folder, disk) = (quick_folder(), CountingDisk::default());
         let log = open(&disk, folder.path(), acknowledge, Flush::Every(Duration::from_secs(60))).await;
         let before = disk.syncs();
         publish(&log, &(1..20).map(|n| message("k", n)).collect::<Vec<_>>()).await;
@@ -166,7 +85,7 @@ async fn closing_syncs_what_is_left() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_messages_serves_readers_and_recovers_when_there_is_room() {
-    let (folder, disk) = (quick_folder(), WatchedDisk::default());
+    let (folder, disk) = (quick_folder(), CountingDisk::default());
     let options = Options { preallocate_bytes: 4096, segment_bytes: 16 * 1024, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
     let mut stored = Vec::new();

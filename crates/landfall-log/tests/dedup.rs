@@ -7,9 +7,8 @@ mod failing_disk;
 mod support;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use failing_disk::FailingDisk;
@@ -376,21 +375,8 @@ async fn what_was_sent_before_a_kill_is_sent_again_and_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sent, mut places): (u64, Vec<Position>) = (0, Vec::new());
     for round in 0..KILLS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "publishes_numbers_until_it_is_killed"])
-            .env(FOLDER, folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let numbers = output.map_while(Result::ok).filter_map(|line| line.strip_prefix("sent ")?.parse::<u64>().ok());
-        for (line, number) in numbers.enumerate() {
-            sent = sent.max(number);
-            if line == 20 + round * 3 {
-                child.kill().unwrap();
-            }
-        }
-        assert!(child.wait().unwrap().code().is_none(), "it was killed");
+        sent =
+            sent.max(run_until_killed("publishes_numbers_until_it_is_killed", FOLDER, folder.path(), 20 + round * 3));
         let log = Log::open(folder.path(), small_segments()).unwrap();
         let all: Vec<_> = (0..sent).map(numbered).collect();
         let positions = publish(&log, &all).await;

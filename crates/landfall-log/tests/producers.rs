@@ -8,8 +8,7 @@ mod failing_disk;
 mod support;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -487,21 +486,12 @@ async fn what_was_sent_before_a_kill_is_sent_again_and_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sent, mut ids): (u64, Vec<MessageId>) = (0, Vec::new());
     for round in 0..KILLS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "sends_numbers_until_it_is_killed"])
-            .env(FOLDER, folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let numbers = output.map_while(Result::ok).filter_map(|line| line.strip_prefix("sent ")?.parse::<u64>().ok());
-        for (line, number) in numbers.enumerate() {
-            sent = sent.max(number);
-            if line as u64 == 25 + round * 4 {
-                child.kill().unwrap();
-            }
-        }
-        assert!(child.wait().unwrap().code().is_none(), "it was killed");
+        sent = sent.max(run_until_killed(
+            "sends_numbers_until_it_is_killed",
+            FOLDER,
+            folder.path(),
+            (25 + round * 4) as usize,
+        ));
         let log = Log::open(folder.path(), small_segments()).unwrap();
         let producer = log.producer(&name("till-1")).await.unwrap();
         assert_eq!(u64::from(producer.epoch()), 2 * round + 1);

@@ -22,7 +22,9 @@ fn options() -> Options {
 async fn ten_messages(folder: &std::path::Path) -> (Log, Vec<Message>, Timestamp) {
     let log = Log::open(folder, options()).unwrap();
     let mut messages = publish_each(&log, 0..5).await;
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    // The log's clock counts milliseconds: the next one belongs to neither half.
+    let last = Timestamp::now();
+    landfall_testkit::eventually(SOON, "the clock goes on", async || Timestamp::now() > last).await;
     let between = Timestamp::now();
     messages.extend(publish_each(&log, 5..10).await);
     assert!(segments(folder, 0).len() > 1);
@@ -105,9 +107,8 @@ async fn a_member_that_waits_at_the_end_is_woken() {
     let (log, messages, _) = ten_messages(folder.path()).await;
     log.seek(&topic(), &group(), StartAt::End).await.unwrap();
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-    let waits = tokio::spawn(async move { next(&mut subscriber).await.message.unwrap() });
-    tokio::time::sleep(MOMENT / 2).await;
-    assert!(!waits.is_finished());
+    let mut waits = tokio::spawn(async move { next(&mut subscriber).await.message.unwrap() });
+    assert!(tokio::time::timeout(MOMENT, &mut waits).await.is_err(), "there is nothing for it yet");
     log.seek(&topic(), &group(), StartAt::Offset(9)).await.unwrap();
     assert_eq!(waits.await.unwrap(), messages[9]);
 }

@@ -1,8 +1,10 @@
-//! A disk that counts what is read of each file.
+//! The system's disk, watched: what is read of each file, how often files are synced, and a limit on its room.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use landfall_log::disk::{Access, Disk, File, SystemDisk};
@@ -10,6 +12,8 @@ use landfall_log::disk::{Access, Disk, File, SystemDisk};
 #[derive(Debug, Default, Clone)]
 pub(crate) struct CountingDisk {
     read: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
+    syncs: Arc<AtomicU64>,
+    is_full: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -23,6 +27,16 @@ impl CountingDisk {
     /// How many bytes were read of each file.
     pub(crate) fn read(&self) -> BTreeMap<PathBuf, u64> {
         self.read.lock().unwrap().clone()
+    }
+
+    /// How often a file was synced.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::SeqCst)
+    }
+
+    /// Whether there is room for files to grow.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
     }
 }
 
@@ -60,7 +74,13 @@ impl File for CountingFile {
         Ok(read)
     }
 
+    /// Whatever would make the file longer needs room that a full disk does not have; a part of it may still fit.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let is_full = self.disk.is_full.load(Ordering::SeqCst);
+        if is_full && position + bytes.len() as u64 > self.file.length()? {
+            self.file.write_at(&bytes[..bytes.len() / 2], position)?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file.write_at(bytes, position)
     }
 
@@ -73,6 +93,7 @@ impl File for CountingFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.syncs.fetch_add(1, Ordering::SeqCst);
         self.file.sync()
     }
 }

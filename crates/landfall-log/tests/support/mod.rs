@@ -1,7 +1,9 @@
 //! What the tests of the log share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use landfall_core::{
@@ -81,6 +83,29 @@ pub(crate) async fn read_all(log: &Log) -> Vec<Message> {
 pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
     let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon");
     delivery.unwrap().expect("the log is not closed")
+}
+
+/// Runs the ignored test `child` of this binary as a process, with `folder` in the variable `variable`, and kills it when
+/// it has said `sent N` more than `lines` times; answers with the largest N it has said.
+pub(crate) fn run_until_killed(child: &str, variable: &str, folder: &Path, lines: usize) -> u64 {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", child])
+        .env(variable, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let numbers = output.map_while(std::result::Result::ok);
+    let numbers = numbers.filter_map(|line| line.strip_prefix("sent ")?.parse::<u64>().ok());
+    let mut sent = 0;
+    for (line, number) in numbers.enumerate() {
+        sent = sent.max(number);
+        if line == lines {
+            child.kill().unwrap();
+        }
+    }
+    assert!(child.wait().unwrap().code().is_none(), "it was killed");
+    sent
 }
 
 /// The segments of a partition of `orders`, in order.
