@@ -2,21 +2,23 @@
 
 use crate::disk::Lie;
 use crate::explore::{Effort, Explorer};
-use crate::random::{Random, seed};
+use crate::random::Random;
 use crate::workload::work;
 use crate::{damage, only_failpoints, runtime, shared_failpoints, visibility};
 
+/// The same work every time: whether a planted bug shows is a property of the checks, not of luck.
+const SEED: u64 = 1;
 /// A bug that so many runs do not show would be a bug of the checks.
-const RUNS: u64 = 30;
+const RUNS: u64 = 100;
 const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 100, crashed_again: 0 };
 
 fn assert_caught(bug: &str, run: impl Fn(u64) -> Result<(), String>) {
-    assert!((0..RUNS).any(|number| run(number).is_err()), "LANDFALL_SEED={}: {bug} was not noticed", seed());
+    assert!((0..RUNS).any(|number| run(number).is_err()), "{bug} was not noticed");
 }
 
 fn explore_on_a_disk_that_lies(run: u64, lie: Lie) -> Result<(), String> {
-    let mut explorer = Explorer::new(Random::of(seed(), run));
-    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), 25, Some(lie)))?;
+    let mut explorer = Explorer::new(Random::of(SEED, run));
+    let finished = explorer.runtime().block_on(work(Random::of(SEED, !run).next(), 25, Some(lie)))?;
     explorer.explore(&finished.history, EFFORT)
 }
 
@@ -48,20 +50,20 @@ fn assert_caught_in_the_log(failpoint: &str, run: impl Fn(u64) -> Result<(), Str
 
 #[test]
 fn a_bad_checksum_that_is_accepted_is_noticed() {
-    assert_caught_in_the_log("landfall-log::accept-bad-checksum", damage::flip_bits);
+    assert_caught_in_the_log("landfall-log::accept-bad-checksum", |run| damage::flip_bits(SEED, run));
 }
 
 #[test]
 fn a_message_that_is_served_before_the_sync_is_noticed() {
     assert_caught_in_the_log("landfall-log::serve-unsynced", |run| {
-        runtime().block_on(visibility::look_before_each_sync(run)).map_err(String::from)
+        runtime().block_on(visibility::look_before_each_sync(SEED, run)).map_err(String::from)
     });
 }
 
 /// Work over reopened and killed logs, which checks each answer, and crashes at every moment of it.
 fn explore_everything(run: u64) -> Result<(), String> {
-    let mut explorer = Explorer::new(Random::of(seed(), run));
-    let finished = explorer.runtime().block_on(work(Random::of(seed(), !run).next(), 25, None))?;
+    let mut explorer = Explorer::new(Random::of(SEED, run));
+    let finished = explorer.runtime().block_on(work(Random::of(SEED, !run).next(), 25, None))?;
     explorer.explore(&finished.history, EFFORT)
 }
 

@@ -20,8 +20,8 @@ const CALLS: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Publishes, and looks at the log whenever the disk is about to sync: nothing of the call may be seen yet.
-pub(crate) async fn look_before_each_sync(run: u64) -> Result<(), Verdict> {
-    let mut random = Random::of(seed(), run);
+pub(crate) async fn look_before_each_sync(seed: u64, run: u64) -> Result<(), Verdict> {
+    let mut random = Random::of(seed, run);
     let options = options(&mut random);
     let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::new(options), options).await?;
     for topic in TOPICS {
@@ -56,7 +56,7 @@ pub(crate) async fn look_before_each_sync(run: u64) -> Result<(), Verdict> {
 fn nobody_sees_a_message_before_it_is_durable() {
     let _shared = shared_failpoints();
     for run in 0..4 {
-        let verdict = runtime().block_on(look_before_each_sync(run)).map_err(String::from);
+        let verdict = runtime().block_on(look_before_each_sync(seed(), run)).map_err(String::from);
         verdict.unwrap_or_else(|verdict| panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()));
     }
 }
