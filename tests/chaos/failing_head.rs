@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall::{DeadLetterFilter, DeadLetters, OutboxView};
+use landfall::{DeadLetterFilter, DeadLetters, OutboxFilter, OutboxView};
 use landfall_system_tests::PATIENCE;
 use landfall_testkit::{Fault, eventually};
 
@@ -20,7 +20,7 @@ async fn a_failing_head_holds_back_its_key_alone_and_drains_by_itself() {
     let relays = [stage.relay(), stage.relay()];
     stage.write(WRITES).await;
     stage.has_effects(|order| order.key != FAILING).await;
-    let head = async |stage: &Stage| stage.producer.list(None, 1).await.unwrap().remove(0);
+    let head = async |stage: &Stage| stage.producer.list(&OutboxFilter::default(), 1).await.unwrap().remove(0);
     eventually(PATIENCE, "the head has failed several times", async || head(&stage).await.attempts >= 3).await;
     assert_eq!(waiting_and_applied(&stage).await, (WRITES as usize, 0));
 
@@ -62,7 +62,7 @@ async fn failing(seed: u64, max_attempts: u32) -> Option<Stage> {
 
 /// How many messages of the failing key stand in the outbox, where nobody else's does, and how many had their effect.
 async fn waiting_and_applied(stage: &Stage) -> (usize, usize) {
-    let rows = stage.producer.list(None, 1_000).await.unwrap();
+    let rows = stage.producer.list(&OutboxFilter::default(), 1_000).await.unwrap();
     assert!(rows.iter().all(|row| row.key.as_ref().is_some_and(|key| key.as_str() == FAILING)), "{rows:?}");
     let applied = stage.effects().await.iter().filter(|effect| effect.key == FAILING).count();
     (rows.len(), applied)

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use landfall::OutboxView;
+use landfall::{OutboxFilter, OutboxView};
 use landfall_system_tests::{Failpoint, PATIENCE};
 use landfall_testkit::{Fault, eventually};
 use rand::rngs::StdRng;
@@ -101,7 +101,7 @@ async fn the_late_settlement_of_a_paused_relay_changes_nothing() {
     let others = [stage.relay(), stage.relay()];
     stage.is_shared_by(2).await;
     eventually(PATIENCE, "only the contested row is left, after a failed try", async || {
-        let rows = stage.producer.list(None, 10).await.unwrap();
+        let rows = stage.producer.list(&OutboxFilter::default(), 10).await.unwrap();
         rows.len() == 1 && rows[0].message_id == id && rows[0].attempts == 1
     })
     .await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use landfall::{DeadLetterFilter, DeadLetterStatus, Result};
+use landfall::{DeadLetterFilter, DeadLetterStatus, OutboxFilter, Result};
 
 use crate::worker::Adapter;
 
@@ -19,7 +19,7 @@ pub struct Remains {
 impl Remains {
     pub async fn look<D: Adapter>(producer: &D, consumer: &D) -> Result<Self> {
         let mut remains = Self::default();
-        for row in producer.list(None, 10_000).await? {
+        for row in producer.list(&OutboxFilter::default(), 10_000).await? {
             let key = row.key.as_ref().map(ToString::to_string);
             remains.add("the producer's outbox".into(), key, format!("{row:?}"));
         }

@@ -25,6 +25,8 @@ pub struct DatabaseCapabilities {
     pub concurrent_writers: bool,
     /// `OutboxQueue::wait` returns early for a commit in another process.
     pub wakes_across_processes: bool,
+    /// [`CompetingQueue`](crate::CompetingQueue) works.
+    pub competing_relays: bool,
 }
 
 /// The tables, and how they come to be.

@@ -30,6 +30,9 @@ impl ErrorCode {
     /// An earlier message of the same key was not accepted.
     pub const PREDECESSOR: ErrorCode = ErrorCode(Cow::Borrowed("BEHIND_PREDECESSOR"));
 
+    /// A person parked it.
+    pub const PARKED_BY_HAND: ErrorCode = ErrorCode(Cow::Borrowed("PARKED_BY_HAND"));
+
     /// A code of the caller's own: upper-cased, everything but letters and digits becomes `_`, at most 64 characters.
     pub fn new(text: &str) -> Self {
         let code: String = text

@@ -49,8 +49,8 @@ pub use message::{Headers, Kind, Message};
 pub use mode::Mode;
 pub use name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
 pub use outbox::{
-    Decision, OutboxEntry, OutboxQueue, OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId,
-    Settlement, Shard,
+    Claim, CompetingQueue, Decision, Housekeeping, OutboxControl, OutboxDetail, OutboxEntry, OutboxFilter, OutboxQueue,
+    OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId, Settlement, Shard,
 };
 pub use outcome::{Outcome, Position, Refusal};
 pub use snowflake::Snowflake;

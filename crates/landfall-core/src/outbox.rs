@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::{Database, Error, ErrorCode, Key, Lease, LeaseName, Message, MessageId, Result, Timestamp, TopicName};
@@ -70,8 +71,9 @@ pub enum Decision {
     Published,
     /// It failed: counted, and due again after the delay; its key waits with it.
     Retry { after: Duration, error: String },
-    /// It failed for the last time: becomes a dead letter, and its key waits behind it until it is redriven.
-    Park { code: ErrorCode, error: String },
+    /// It failed for the last time: becomes a dead letter. If it holds its key, what follows waits behind it until it is
+    /// redriven; if not, it is skipped and its successors go on without it.
+    Park { code: ErrorCode, error: String, holds_key: bool },
 }
 
 /// The relay's view of the outbox.
@@ -101,13 +103,77 @@ pub trait OutboxQueue: Send + Sync {
     async fn wait(&self, at_most: Duration);
 }
 
+/// The outbox without order, for those who do not need it: any number of relays compete for rows, and no lease is
+/// taken. Never at the same time as relays that keep order; the relay sees to that.
+#[async_trait]
+pub trait CompetingQueue: Send + Sync {
+    /// Locks at most `limit` messages that are due and that nobody else has locked (`FOR UPDATE SKIP LOCKED`), oldest
+    /// first, whatever their keys. Kind `Unsupported` where the database has no such thing
+    /// ([`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities)).
+    async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>>;
+}
+
+/// Messages that are locked by one open transaction.
+#[async_trait]
+pub trait Claim: Send {
+    /// What was claimed; empty the second time.
+    fn take_entries(&mut self) -> Vec<OutboxEntry>;
+
+    /// Carries out `settlements` and commits; what they do not name is as it was, and free again. No lease is compared:
+    /// the rows have been locked all the time. Dropping a claim frees all of it, and so does a crash.
+    async fn settle(self: Box<Self>, settlements: &[Settlement]) -> Result<()>;
+}
+
 /// What people ask the outbox.
 #[async_trait]
 pub trait OutboxView: Send + Sync {
     async fn stats(&self) -> Result<OutboxStats>;
 
-    /// What is in the outbox, oldest first, at most `limit` rows after `after`.
-    async fn list(&self, after: Option<RowId>, limit: usize) -> Result<Vec<OutboxRow>>;
+    /// What matches, in order of row, at most `limit`.
+    async fn list(&self, filter: &OutboxFilter, limit: usize) -> Result<Vec<OutboxRow>>;
+
+    /// Every row of that id with everything in it, in order of row; empty where there is none (any more).
+    async fn show(&self, message_id: MessageId) -> Result<Vec<OutboxDetail>>;
+}
+
+/// What people do to the outbox. Every call is in the audit trail under its actor's name.
+#[async_trait]
+pub trait OutboxControl: Send + Sync {
+    /// Makes those of `rows` that wait for their next attempt due at once; their attempts stay as they are. Answers with
+    /// the rows it changed.
+    async fn retry(&self, rows: &[RowId], actor: &str) -> Result<Vec<RowId>>;
+
+    /// Parks those of `rows` that have failed at least once, as if they had failed for the last time (code `PARKED_BY_HAND`,
+    /// the reason as its error), with their keys held. Answers with the rows it changed: one that is pending is the
+    /// relay's, which may be sending it this very moment.
+    async fn park(&self, rows: &[RowId], reason: &str, actor: &str) -> Result<Vec<RowId>>;
+}
+
+/// What nobody needs any more goes, in steps that are small enough for nobody to notice. A step that answers with fewer
+/// than `at_most` was the last one.
+#[async_trait]
+pub trait Housekeeping: Send + Sync {
+    /// Removes sent messages that have been kept for longer than `age`.
+    async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64>;
+
+    /// Forgets ids that were handled longer ago than `age`, but none that is still a dead letter of its group. From then on
+    /// a copy of such a message would take effect again.
+    async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64>;
+
+    /// Removes dead letters that have been done for longer than `age`. The audit trail stays.
+    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64>;
+}
+
+/// Which messages; every field that is set must match.
+#[derive(Debug, Clone, Default)]
+pub struct OutboxFilter {
+    /// Nothing means what is still to be sent: pending, waiting and retrying.
+    pub state: Option<OutboxState>,
+    pub message_id: Option<MessageId>,
+    pub topic: Option<TopicName>,
+    pub key: Option<Key>,
+    /// Only rows above this one: the last row of the page before.
+    pub after: Option<RowId>,
 }
 
 /// The figures of `landfall outbox stats`. Every message counts in exactly one of them.
@@ -137,14 +203,63 @@ pub struct OutboxRow {
     pub next_attempt: Option<Timestamp>,
     pub last_error: Option<String>,
     pub created_at: Timestamp,
+    /// When it was sent, of one that was sent and is kept.
+    pub sent_at: Option<Timestamp>,
     pub payload_bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// One row with everything in it, for `landfall outbox show`.
+#[derive(Debug, Clone, Serialize)]
+pub struct OutboxDetail {
+    #[serde(flatten)]
+    pub row: OutboxRow,
+    pub sequence: Option<i64>,
+    pub kind: String,
+    pub mode: String,
+    /// As the JSON object that was stored.
+    pub headers: serde_json::Value,
+    #[serde(skip)]
+    pub payload: Bytes,
+}
+
+/// Where a message of the outbox is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutboxState {
+    /// Never failed, and nothing stands before it.
     Pending,
+    /// Never failed, and its key waits behind a message that did. Counts as pending.
+    Waiting,
+    /// Failed at least once, and due again at its next attempt.
     Retrying,
+    /// A dead letter of the relay that was not redriven yet.
+    Parked,
+    /// Sent, and kept for a while.
+    Sent,
+}
+
+impl OutboxState {
+    pub const ALL: [OutboxState; 5] = [Self::Pending, Self::Waiting, Self::Retrying, Self::Parked, Self::Sent];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Waiting => "waiting",
+            Self::Retrying => "retrying",
+            Self::Parked => "parked",
+            Self::Sent => "sent",
+        }
+    }
+}
+
+impl std::str::FromStr for OutboxState {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            Error::invalid(format!("state {text:?} is none of pending, waiting, retrying, parked, sent"))
+        })
+    }
 }
 
 /// For adapters: the error of a row that cannot be a message, with the row named.

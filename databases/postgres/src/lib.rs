@@ -81,7 +81,7 @@ struct Inner {
 
 impl Postgres {
     pub const CAPABILITIES: DatabaseCapabilities =
-        DatabaseCapabilities { concurrent_writers: true, wakes_across_processes: true };
+        DatabaseCapabilities { concurrent_writers: true, wakes_across_processes: true, competing_relays: true };
 
     /// Connects to `postgres://user:password@host:port/database`.
     ///

@@ -105,7 +105,7 @@ impl<'a> Decisions<'a> {
                     columns.retry_seconds.push((*after).min(LONGEST_RETRY).as_secs_f64());
                     columns.retry_errors.push(row::storable(error));
                 }
-                Decision::Park { code, error } => {
+                Decision::Park { code, error, holds_key: _ } => {
                     columns.parked.push(*id);
                     columns.park_codes.push(code.as_str());
                     columns.park_errors.push(row::storable(error));

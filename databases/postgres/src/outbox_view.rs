@@ -1,7 +1,9 @@
 //! The outbox as people look at it.
 
 use async_trait::async_trait;
-use landfall_core::{OutboxRow, OutboxStats, OutboxView, Result, RowId};
+use landfall_core::{
+    Error, ErrorKind, MessageId, OutboxDetail, OutboxFilter, OutboxRow, OutboxStats, OutboxView, Result, RowId,
+};
 
 use crate::{Postgres, row};
 
@@ -22,13 +24,17 @@ impl OutboxView for Postgres {
         })
     }
 
-    async fn list(&self, after: Option<RowId>, limit: usize) -> Result<Vec<OutboxRow>> {
+    async fn list(&self, filter: &OutboxFilter, limit: usize) -> Result<Vec<OutboxRow>> {
         let rows = sqlx::query(self.statements().outbox_list.text())
-            .bind(after.unwrap_or(RowId::MIN))
+            .bind(filter.after.unwrap_or(RowId::MIN))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(self.pool())
             .await
             .map_err(self.could_not("list the outbox"))?;
         rows.iter().map(row::outbox_row).collect()
+    }
+
+    async fn show(&self, _: MessageId) -> Result<Vec<OutboxDetail>> {
+        Err(Error::new(ErrorKind::Unsupported, "not yet"))
     }
 }

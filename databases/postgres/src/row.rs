@@ -71,6 +71,7 @@ pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
         next_attempt: row.try_get::<Option<Moment>, _>(5).map_err(undecodable)?.map(|moment| moment.0),
         last_error: row.try_get(6).map_err(undecodable)?,
         created_at: row.try_get::<Moment, _>(7).map_err(undecodable)?.0,
+        sent_at: None,
         payload_bytes: row.try_get::<i64, _>(8).map_err(undecodable)? as u64,
     })
 }

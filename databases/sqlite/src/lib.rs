@@ -82,7 +82,7 @@ struct Inner {
 
 impl Sqlite {
     pub const CAPABILITIES: DatabaseCapabilities =
-        DatabaseCapabilities { concurrent_writers: false, wakes_across_processes: true };
+        DatabaseCapabilities { concurrent_writers: false, wakes_across_processes: true, competing_relays: false };
 
     /// Opens `url` (`sqlite:orders.db`, `sqlite:///var/lib/orders.db`, `sqlite::memory:` or a plain path) and creates
     /// the file and its folder where they are missing, unless the URL says `?mode=rw` or `?mode=ro`.

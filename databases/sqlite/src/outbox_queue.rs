@@ -58,7 +58,7 @@ impl OutboxQueue for Sqlite {
                 Decision::Retry { after, error } => {
                     self.settle_retry(&mut transaction, settlement.row, *after, error).await?
                 }
-                Decision::Park { code, error } => {
+                Decision::Park { code, error, holds_key: _ } => {
                     self.settle_park(&mut transaction, settlement.row, code, error).await?
                 }
             };

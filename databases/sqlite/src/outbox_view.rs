@@ -1,7 +1,9 @@
 //! What people ask the outbox.
 
 use async_trait::async_trait;
-use landfall_core::{OutboxRow, OutboxStats, OutboxView, Result, RowId};
+use landfall_core::{
+    Error, ErrorKind, MessageId, OutboxDetail, OutboxFilter, OutboxRow, OutboxStats, OutboxView, Result, RowId,
+};
 use sqlx::Row;
 
 use crate::{Sqlite, row};
@@ -27,13 +29,17 @@ impl OutboxView for Sqlite {
         stats().map_err(self.cannot("count the outbox"))
     }
 
-    async fn list(&self, after: Option<RowId>, limit: usize) -> Result<Vec<OutboxRow>> {
+    async fn list(&self, filter: &OutboxFilter, limit: usize) -> Result<Vec<OutboxRow>> {
         let rows = sqlx::query(self.statements().outbox_list.clone())
-            .bind(after.unwrap_or(RowId::MIN))
+            .bind(filter.after.unwrap_or(RowId::MIN))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(&self.inner.pool)
             .await
             .map_err(self.cannot("list the outbox"))?;
         rows.iter().map(row::outbox_row).collect()
+    }
+
+    async fn show(&self, _: MessageId) -> Result<Vec<OutboxDetail>> {
+        Err(Error::new(ErrorKind::Unsupported, "not yet"))
     }
 }

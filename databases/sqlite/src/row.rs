@@ -55,6 +55,7 @@ pub(crate) fn outbox_row(row: &SqliteRow) -> Result<OutboxRow> {
         next_attempt: column::<Option<i64>>(row, "next_attempt_at")?.map(Timestamp::from_millis),
         last_error: text(row, "last_error"),
         created_at: Timestamp::from_millis(column(row, "created_at")?),
+        sent_at: None,
         payload_bytes: column::<i64>(row, "payload_bytes")?.unsigned_abs(),
     })
 }

@@ -16,8 +16,8 @@ use landfall::log::{self, Log};
 use landfall::relay::{self, Relay};
 use landfall::sqlite::{self, Sqlite};
 use landfall::{
-    Backoff, Broker, ErrorCode, Failure, GroupName, Key, Kind, Message, MessageId, Mode, OutboxQueue, OutboxView,
-    Outcome, Publisher, Schema, TopicName,
+    Backoff, Broker, ErrorCode, Failure, GroupName, Key, Kind, Message, MessageId, Mode, OutboxFilter, OutboxQueue,
+    OutboxView, Outcome, Publisher, Schema, TopicName,
 };
 use landfall_examples::{Result, until};
 use sqlx::Executor;
@@ -53,7 +53,7 @@ async fn main() -> Result<()> {
     let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Note, options);
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
-    until("the outbox is empty", async || Ok(database.list(None, 1).await?.is_empty())).await?;
+    until("the outbox is empty", async || Ok(database.list(&OutboxFilter::default(), 1).await?.is_empty())).await?;
     // Per key, messages take effect in order: behind this last one of its key, no copy can still be on its way.
     let last = Kind::new(LAST)?;
     let last = messages.iter().map(|message| message.clone().with_id(MessageId::new()).with_kind(last.clone()));

@@ -9,7 +9,7 @@
 
 use landfall::produce::Outbox;
 use landfall::sqlite::{self, Sqlite};
-use landfall::{Key, Kind, Message, OutboxView, Schema, TopicName};
+use landfall::{Key, Kind, Message, OutboxFilter, OutboxView, Schema, TopicName};
 use landfall_examples::Result;
 use sqlx::{Executor, SqliteConnection};
 
@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
     println!("{freed} seats freed");
 
     // No relay runs here, so everything that was committed still waits in the outbox, in order.
-    for row in database.list(None, 10).await? {
+    for row in database.list(&OutboxFilter::default(), 10).await? {
         let key = row.key.map(|key| key.to_string()).unwrap_or_default();
         println!("outbox: {} {key}, {} bytes", row.topic, row.payload_bytes);
     }

@@ -1,7 +1,7 @@
 //! `landfall outbox`: what waits to be published.
 
 use clap::{Args, Subcommand};
-use landfall::{OutboxState, RowId};
+use landfall::{OutboxFilter, RowId};
 
 use super::sources::Sources;
 use crate::error::Result;
@@ -58,19 +58,15 @@ impl Outbox {
                 output.line(&format!("oldest     {:.1} s", stats.oldest_seconds))?;
             }
             Action::List { limit, after, json } => {
-                let rows = view.list(after, limit as usize).await?;
+                let rows = view.list(&OutboxFilter { after, ..OutboxFilter::default() }, limit as usize).await?;
                 let columns = ["row", "message id", "topic", "key", "state", "attempts", "created", "bytes", "error"];
                 output.list(json, &rows, columns, |row| {
-                    let state = match row.state {
-                        OutboxState::Pending => "pending",
-                        OutboxState::Retrying => "retrying",
-                    };
                     [
                         row.row.to_string(),
                         row.message_id.to_string(),
                         row.topic.to_string(),
                         or_dash(row.key.as_ref()),
-                        state.to_owned(),
+                        row.state.as_str().to_owned(),
                         row.attempts.to_string(),
                         row.created_at.to_string(),
                         row.payload_bytes.to_string(),

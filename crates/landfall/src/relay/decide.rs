@@ -1,19 +1,21 @@
 //! What one outcome means for one row: pure, so that every case can be tested.
 
-use landfall_core::{Backoff, Decision, ErrorCode, Outcome};
+use landfall_core::{Decision, ErrorCode, Outcome};
+
+use super::Options;
 
 /// `attempts` are the failed tries before this one. `None` leaves the row alone: it was not tried.
-pub(super) fn decide(outcome: &Outcome, attempts: u32, backoff: &Backoff, random: f64) -> Option<Decision> {
+pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random: f64) -> Option<Decision> {
     let (code, error, retriable) = match outcome {
         Outcome::Accepted(_) => return Some(Decision::Published),
         Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR => return None,
         Outcome::Refused(refusal) => (refusal.code.clone(), refusal.reason.clone(), refusal.retriable),
         Outcome::Unknown(reason) => (ErrorCode::UNKNOWN, reason.clone(), true),
     };
-    let delay = if retriable { backoff.delay_after(attempts + 1, random) } else { None };
+    let delay = if retriable { options.backoff.delay_after(attempts + 1, random) } else { None };
     Some(match delay {
         Some(after) => Decision::Retry { after, error: format!("{code}: {error}") },
-        None => Decision::Park { code, error },
+        None => Decision::Park { code, error, holds_key: options.failed_holds_key },
     })
 }
 
@@ -36,7 +38,7 @@ pub(super) fn outage(outcomes: &[Outcome]) -> Option<&str> {
 mod tests {
     use std::time::Duration;
 
-    use landfall_core::Position;
+    use landfall_core::{Backoff, Position};
 
     use super::*;
 
@@ -44,7 +46,7 @@ mod tests {
         Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(1), max_attempts: 3 };
 
     fn decided(outcome: Outcome, attempts: u32) -> Option<Decision> {
-        decide(&outcome, attempts, &BACKOFF, 1.0)
+        decide(&outcome, attempts, &Options { backoff: BACKOFF, ..Options::default() }, 1.0)
     }
 
     #[test]
@@ -59,7 +61,8 @@ mod tests {
         let refused = || Outcome::retry_later(ErrorCode::new("busy"), "full");
         let retry = Decision::Retry { after: Duration::from_millis(200), error: "BUSY: full".into() };
         assert_eq!(decided(refused(), 1), Some(retry));
-        assert_eq!(decided(refused(), 2), Some(Decision::Park { code: ErrorCode::new("BUSY"), error: "full".into() }));
+        let park = Decision::Park { code: ErrorCode::new("BUSY"), error: "full".into(), holds_key: true };
+        assert_eq!(decided(refused(), 2), Some(park));
         assert!(matches!(decided(Outcome::Unknown("timeout".into()), 0), Some(Decision::Retry { .. })));
         assert!(matches!(decided(Outcome::Unknown("timeout".into()), 2), Some(Decision::Park { .. })));
     }
@@ -68,6 +71,13 @@ mod tests {
     fn what_will_never_be_taken_is_parked_at_once() {
         let refused = Outcome::refuse(ErrorCode::TOO_LARGE, "2 MiB");
         assert!(matches!(decided(refused, 0), Some(Decision::Park { .. })));
+    }
+
+    #[test]
+    fn what_is_parked_lets_its_key_go_on_if_the_options_say_so() {
+        let options = Options { failed_holds_key: false, ..Options::default() };
+        let decision = decide(&Outcome::refuse(ErrorCode::TOO_LARGE, "2 MiB"), 0, &options, 1.0);
+        assert!(matches!(decision, Some(Decision::Park { holds_key: false, .. })));
     }
 
     #[test]

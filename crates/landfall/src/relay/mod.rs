@@ -39,6 +39,9 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// For a message the broker refused: delays between its tries, and how many tries before it is parked.
     pub backoff: Backoff,
+    /// Whether a message that failed for the last time holds back its key until it is redriven. If not it is skipped: it
+    /// is parked all the same, and its successors overtake it.
+    pub failed_holds_key: bool,
     /// The longest pause between two looks at a quiet outbox, for writers that wake nobody.
     pub poll_max: Duration,
     /// Messages beyond these limits (plain SQL can write them) are parked instead of published.
@@ -53,6 +56,7 @@ impl Default for Options {
             batch: 500,
             lease_ttl: Duration::from_secs(10),
             backoff: Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), max_attempts: 10 },
+            failed_holds_key: true,
             poll_max: Duration::from_millis(100),
             limits: Limits::default(),
             holder: Holder(format!("{}-{:08x}", std::process::id(), rand::random::<u32>())),

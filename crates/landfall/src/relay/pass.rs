@@ -63,7 +63,8 @@ impl Pass<'_> {
             match checked {
                 Ok(message) => publishable.push((entry, message)),
                 Err((code, error)) => {
-                    let decision = Decision::Park { code, error: error.to_string() };
+                    let decision =
+                        Decision::Park { code, error: error.to_string(), holds_key: self.options.failed_holds_key };
                     unpublishable.push(Settlement { row: entry.row, shard: entry.shard, decision });
                 }
             }
@@ -106,7 +107,7 @@ impl Pass<'_> {
             if message.mode == Mode::AtMostOnce {
                 continue;
             }
-            if let Some(decision) = decide(outcome, entry.attempts, &self.options.backoff, rand::random()) {
+            if let Some(decision) = decide(outcome, entry.attempts, self.options, rand::random()) {
                 settlements.push(Settlement { row: entry.row, shard: entry.shard, decision });
             }
         }
@@ -122,9 +123,9 @@ impl Pass<'_> {
                 Decision::Retry { after, error } => {
                     tracing::warn!(row = settlement.row, ?after, %error, "not published; it and its key wait");
                 }
-                Decision::Park { code, error } => {
+                Decision::Park { code, error, holds_key } => {
                     metrics::counter!("landfall_dlq_in_total").increment(1);
-                    tracing::error!(row = settlement.row, %code, %error, "parked; its key waits behind it");
+                    tracing::error!(row = settlement.row, %code, %error, holds_key, "parked");
                 }
             }
         }

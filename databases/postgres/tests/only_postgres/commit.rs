@@ -1,6 +1,6 @@
 //! What a commit's answer means.
 
-use landfall_core::{Database, ErrorKind, OutboxView, OutboxWriter};
+use landfall_core::{Database, ErrorKind, OutboxFilter, OutboxView, OutboxWriter};
 
 use crate::stage::{message, migrated};
 
@@ -13,7 +13,7 @@ async fn a_commit_after_a_failed_statement_is_an_error_and_commits_nothing() {
     sqlx::query("SELECT 1 / 0").execute(&mut *transaction).await.unwrap_err();
     let error = database.commit(transaction).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    assert!(database.list(None, 10).await.unwrap().is_empty());
+    assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn connections_serve_many_transactions_one_after_the_other() {
             database.commit(transaction).await.unwrap();
         }
     }
-    assert_eq!(database.list(None, 100).await.unwrap().len(), 15);
+    assert_eq!(database.list(&OutboxFilter::default(), 100).await.unwrap().len(), 15);
     // What a commit left behind for the driver is rolled back: no connection sits in a transaction.
     landfall_testkit::eventually(crate::stage::SOON, "no connection is idle in a transaction", async || {
         let idle: i64 = sqlx::query_scalar(

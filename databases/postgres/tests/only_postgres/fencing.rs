@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, ErrorCode, Holder, Leases, OutboxQueue, OutboxView, Shard};
+use landfall_core::{Decision, ErrorCode, Holder, Leases, OutboxFilter, OutboxQueue, OutboxView, Shard};
 
 use crate::stage::{LONG, SOON, another, due, lease_all, message, migrated, settlement, somebody_is_blocked};
 
@@ -12,7 +12,7 @@ async fn a_settlement_waits_for_a_takeover_in_flight_and_then_changes_nothing() 
     let decisions = [
         Decision::Published,
         Decision::Retry { after: LONG, error: "late".into() },
-        Decision::Park { code: ErrorCode::UNAVAILABLE, error: "late".into() },
+        Decision::Park { code: ErrorCode::UNAVAILABLE, error: "late".into(), holds_key: true },
     ];
     database.append(&[message("a", 1)]).await.unwrap();
     for decision in decisions {
@@ -31,7 +31,7 @@ async fn a_settlement_waits_for_a_takeover_in_flight_and_then_changes_nothing() 
         takeover.commit().await.unwrap();
         let changed = tokio::time::timeout(SOON, settling).await.unwrap().unwrap();
         assert!(changed.is_empty(), "{changed:?}");
-        let rows = database.list(None, 10).await.unwrap();
+        let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
         assert_eq!(rows.iter().map(|row| (row.row, row.attempts)).collect::<Vec<_>>(), [(entries[0].row, 0)]);
         sqlx::query("UPDATE landfall_lease SET holder = NULL").execute(database.pool()).await.unwrap();
     }

@@ -1,6 +1,6 @@
 //! Ids are given out in one order and committed in another: nothing is lost, nobody waits.
 
-use landfall_core::{Database, OutboxQueue, OutboxView, OutboxWriter};
+use landfall_core::{Database, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter};
 
 use crate::stage::{LONG, due, lease_all, message, migrated, publish_everything};
 
@@ -16,11 +16,11 @@ async fn a_row_that_commits_after_its_successor_is_published_after_it() {
 
     assert!(due(&database, &leases).await.is_empty());
     database.commit(second).await.unwrap();
-    let rows = database.list(None, 10).await.unwrap();
+    let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.row).collect::<Vec<_>>(), [2], "the higher id is committed first");
     assert_eq!(publish_everything(&database, &leases).await, [early.id]);
     database.commit(first).await.unwrap();
-    let rows = database.list(None, 10).await.unwrap();
+    let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.row).collect::<Vec<_>>(), [1]);
     assert_eq!(publish_everything(&database, &leases).await, [late.id]);
     assert_eq!(database.stats().await.unwrap().published, 2);

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use landfall_core::{
-    DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, Kind, Mode, OutboxQueue, OutboxView,
+    DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, Kind, Mode, OutboxFilter, OutboxQueue, OutboxView,
 };
 use uuid::Uuid;
 
@@ -94,7 +94,7 @@ async fn the_table_refuses_what_no_broker_could_take() {
         let refused = error.as_database_error().unwrap();
         assert_eq!(refused.constraint(), Some(constraint), "{statement}");
     }
-    assert!(database.list(None, 10).await.unwrap().is_empty());
+    assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
 /// A key that the column takes and a message cannot have is parked, and people still see it.
@@ -105,14 +105,14 @@ async fn a_key_with_a_line_break_is_parked_and_can_be_listed() {
         .execute(database.pool())
         .await
         .unwrap();
-    assert_eq!(database.list(None, 10).await.unwrap()[0].key.as_ref().unwrap().as_str(), "a?b");
+    assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap()[0].key.as_ref().unwrap().as_str(), "a?b");
     let leases = lease_all(&database, "one", LONG).await;
     let entry = database.next(&leases, 10).await.unwrap().remove(0);
     let error = entry.message.as_ref().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().starts_with("outbox row 1 cannot be a message: key"), "{error}");
 
-    let park = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string() };
+    let park = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string(), holds_key: true };
     database.settle(&leases, &[settlement(&entry, park)]).await.unwrap();
     let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
     assert_eq!(letters[0].key.as_ref().unwrap().as_str(), "a?b");

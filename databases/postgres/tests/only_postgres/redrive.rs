@@ -19,7 +19,7 @@ fn failure() -> Failure {
 }
 
 fn park() -> Decision {
-    Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into() }
+    Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true }
 }
 
 fn of(message: &Message) -> DeadLetterFilter {

@@ -24,7 +24,7 @@ async fn a_mixed_lot<F: DatabaseFixture>(stage: &Stage<F>) -> Vec<DeadLetter> {
     let by_the_relay = keyless();
     stage.enqueue(std::slice::from_ref(&by_the_relay)).await;
     let leases = stage.lease_all("one").await;
-    let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into() };
+    let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
     stage.settle(&leases, &by_the_relay, decision).await;
     let all = stage.letters().await;
     assert_eq!(all.len(), 6);
@@ -118,7 +118,7 @@ pub async fn every_change_is_in_the_audit_trail<F: DatabaseFixture>(stage: Stage
     let relayed = keyless();
     stage.enqueue(std::slice::from_ref(&relayed)).await;
     let leases = stage.lease_all("one").await;
-    let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into() };
+    let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
     stage.settle(&leases, &relayed, decision).await;
     stage.redrive(&relayed).await;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_core::{
-    Decision, ErrorCode, Lease, Leases, OutboxEntry, OutboxQueue, OutboxState, OutboxView, Settlement,
+    Decision, ErrorCode, Lease, Leases, OutboxEntry, OutboxFilter, OutboxQueue, OutboxState, OutboxView, Settlement,
 };
 
 use super::stage::{A_MOMENT, LONG, SOON, holder, lease_all, settlement};
@@ -15,7 +15,7 @@ fn every_decision() -> [Decision; 3] {
     [
         Decision::Published,
         Decision::Retry { after: LONG, error: "late".into() },
-        Decision::Park { code: ErrorCode::UNAVAILABLE, error: "late".into() },
+        Decision::Park { code: ErrorCode::UNAVAILABLE, error: "late".into(), holds_key: true },
     ]
 }
 
@@ -26,7 +26,7 @@ async fn settles_nothing<F: DatabaseFixture>(stage: &Stage<F>, stale: &[Lease], 
         let changed = stage.database.settle(stale, &settlements).await.unwrap();
         assert!(changed.is_empty(), "{decision:?} changed rows {changed:?} under a stale lease");
     }
-    let rows = stage.database.list(None, 100).await.unwrap();
+    let rows = stage.database.list(&OutboxFilter::default(), 100).await.unwrap();
     assert_eq!(rows.len(), due.len());
     assert!(rows.iter().all(|row| row.state == OutboxState::Pending && row.attempts == 0), "{rows:?}");
     assert!(stage.letters().await.is_empty());

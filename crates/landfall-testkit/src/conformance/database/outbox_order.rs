@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_core::{Database, Decision, OutboxQueue, OutboxState, OutboxView, OutboxWriter, Shard};
+use landfall_core::{Database, Decision, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter, Shard};
 
 use super::stage::settlement;
 use super::{DatabaseFixture, Stage};
@@ -62,7 +62,7 @@ pub async fn settled_rows_are_gone_and_counted<F: DatabaseFixture>(stage: Stage<
     let stats = stage.database.stats().await.unwrap();
     assert_eq!((stats.pending, stats.published), (0, 3));
     assert_eq!(stats.oldest_seconds, 0.0, "nothing waits");
-    assert!(stage.database.list(None, 10).await.unwrap().is_empty());
+    assert!(stage.database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
 pub async fn every_row_is_in_exactly_one_shard_and_a_key_in_one<F: DatabaseFixture>(stage: Stage<F>) {
@@ -117,7 +117,8 @@ pub async fn the_list_pages_through_everything_once<F: DatabaseFixture>(stage: S
     stage.enqueue(&messages).await;
     let mut rows = Vec::new();
     loop {
-        let page = stage.database.list(rows.last().map(|row: &landfall_core::OutboxRow| row.row), 2).await.unwrap();
+        let after = rows.last().map(|row: &landfall_core::OutboxRow| row.row);
+        let page = stage.database.list(&OutboxFilter { after, ..OutboxFilter::default() }, 2).await.unwrap();
         assert!(page.len() <= 2);
         if page.is_empty() {
             break;

@@ -8,7 +8,11 @@ use super::{DatabaseFixture, Stage};
 use crate::conformance::sample::{elaborate, ids, key, keyed, keyless, series, sorted, topic};
 
 fn park() -> Decision {
-    Decision::Park { code: ErrorCode::TOO_LARGE, error: "the broker takes no more than 10 bytes".into() }
+    Decision::Park {
+        code: ErrorCode::TOO_LARGE,
+        error: "the broker takes no more than 10 bytes".into(),
+        holds_key: true,
+    }
 }
 
 pub async fn parking_makes_a_dead_letter_and_holds_the_key<F: DatabaseFixture>(stage: Stage<F>) {
@@ -132,7 +136,7 @@ pub async fn an_unreadable_row_comes_as_an_error_and_can_be_parked<F: DatabaseFi
     let error = broken[0].message.as_ref().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
-    let decision = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string() };
+    let decision = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string(), holds_key: true };
     let settled = stage.database.settle(&leases, &[settlement(&broken[0], decision)]).await.unwrap();
     assert_eq!(settled, [broken[0].row]);
     let due = stage.due(&leases).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, OutboxState, OutboxView, Timestamp};
+use landfall_core::{Decision, OutboxFilter, OutboxState, OutboxView, Timestamp};
 
 use super::stage::{LONG, SOON};
 use super::{DatabaseFixture, Stage};
@@ -66,7 +66,7 @@ pub async fn attempts_and_the_last_error_are_visible<F: DatabaseFixture>(stage: 
     let decision = Decision::Retry { after: LONG, error: "refused: 'quota' \"exceeded\"".into() };
     stage.settle(&leases, &message, decision).await;
 
-    let rows = stage.database.list(None, 10).await.unwrap();
+    let rows = stage.database.list(&OutboxFilter::default(), 10).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].state, rows[0].attempts), (OutboxState::Retrying, 2));
     assert_eq!(rows[0].last_error.as_deref(), Some("refused: 'quota' \"exceeded\""));
@@ -81,7 +81,7 @@ pub async fn a_long_error_is_taken<F: DatabaseFixture>(stage: Stage<F>) {
     let leases = stage.lease_all("one").await;
     let error = "größer".repeat(100_000);
     assert_eq!(stage.settle(&leases, &message, Decision::Retry { after: LONG, error: error.clone() }).await.len(), 1);
-    let rows = stage.database.list(None, 10).await.unwrap();
+    let rows = stage.database.list(&OutboxFilter::default(), 10).await.unwrap();
     let stored = rows[0].last_error.as_deref().unwrap();
     assert!(!stored.is_empty() && error.starts_with(stored.trim_end_matches('…')), "the beginning is kept");
 }

@@ -1,6 +1,6 @@
 //! What goes into the outbox: with the caller's transaction or not at all.
 
-use landfall_core::{Database, ErrorKind, Limits, Message, Mode, OutboxQueue, OutboxView, OutboxWriter};
+use landfall_core::{Database, ErrorKind, Limits, Message, Mode, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter};
 
 use super::{DatabaseFixture, Stage};
 use crate::conformance::sample::{elaborate, ids, keyed, keyless, series, topic};
@@ -63,14 +63,14 @@ pub async fn a_payload_beyond_the_limit_is_refused_and_nothing_is_written<F: Dat
     stage.fixture.insert_effect(&mut transaction, &effect).await;
     stage.database.commit(transaction).await.unwrap();
     assert_eq!(stage.effects().await, [effect]);
-    assert!(stage.database.list(None, 10).await.unwrap().is_empty());
+    assert!(stage.database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
 pub async fn append_is_all_or_none<F: DatabaseFixture>(stage: Stage<F>) {
     let too_large = Message::new(topic("orders"), vec![0; Limits::default().payload_bytes + 1]);
     let error = stage.database.append(&[keyed("a", 1), too_large]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(stage.database.list(None, 10).await.unwrap().is_empty());
+    assert!(stage.database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 
     let messages = series("a", 3);
     stage.database.append(&messages).await.unwrap();
@@ -83,7 +83,7 @@ pub async fn an_empty_batch_changes_nothing<F: DatabaseFixture>(stage: Stage<F>)
     stage.database.append(&[]).await.unwrap();
     let leases = stage.lease_all("one").await;
     assert!(stage.database.settle(&leases, &[]).await.unwrap().is_empty());
-    assert!(stage.database.list(None, 10).await.unwrap().is_empty());
+    assert!(stage.database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
 pub async fn one_id_enqueued_twice_is_there_twice<F: DatabaseFixture>(stage: Stage<F>) {
