@@ -117,6 +117,27 @@ impl PostgresServer {
         process_tree::wait_until_gone(&family).await
     }
 
+    /// Stops the server in good order ("fast": sessions are ended, what they had not committed is rolled back). Nothing
+    /// happens if it is down.
+    pub async fn stop(&self) -> Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(watchdog) = running.take() else { return Ok(()) };
+        process_tree::signal(&[watchdog.server()], Signal::SIGINT)?;
+        // The watchdog would ask it to hurry.
+        let stopped = process_tree::wait_until_gone(&[watchdog.server()]).await;
+        watchdog.stop_and_keep().await?;
+        stopped
+    }
+
+    /// Stops the server at once and without a last checkpoint ("immediate"): it recovers when it is started again.
+    /// Nothing happens if it is down.
+    pub async fn stop_immediately(&self) -> Result<()> {
+        match self.running.lock().await.take() {
+            Some(watchdog) => watchdog.stop_and_keep().await,
+            None => Ok(()),
+        }
+    }
+
     /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
     pub async fn restart(&self) -> Result<()> {
         self.kill_9().await?;
