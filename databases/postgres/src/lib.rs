@@ -15,6 +15,7 @@ mod background;
 mod database;
 mod dead_letter;
 mod error;
+mod import;
 mod inbox;
 mod lease;
 mod moment;
