@@ -50,7 +50,7 @@ impl Schema for MySql {
     }
 
     async fn migrate(&self) -> Result<bool> {
-        if !self.state().await?.is_behind()? {
+        if !is_behind(self.state().await?)? {
             return Ok(false);
         }
         // A connection of its own, whose end releases the lock whatever happens: nothing of it returns to the pool.
@@ -68,15 +68,10 @@ impl Schema for MySql {
     }
 }
 
-trait IsBehind {
-    fn is_behind(self) -> Result<bool>;
-}
-
-impl IsBehind for SchemaState {
-    fn is_behind(self) -> Result<bool> {
-        self.refuse_newer()?;
-        Ok(self.found < self.expected)
-    }
+/// Whether there is something to do. Tables from the future are refused.
+fn is_behind(state: SchemaState) -> Result<bool> {
+    state.refuse_newer()?;
+    Ok(state.found < state.expected)
 }
 
 impl MySql {
@@ -95,7 +90,7 @@ impl MySql {
             return Err(Error::new(ErrorKind::Unavailable, sentence));
         }
         let state = self.found(connection).await?;
-        if !state.is_behind()? {
+        if !is_behind(state)? {
             return Ok(false);
         }
         if let Some(schema) = self.prefix().schema() {
