@@ -16,6 +16,7 @@ mod cursor;
 mod database;
 mod dead_letter;
 mod error;
+mod import;
 mod inbox;
 mod lease;
 mod moment;
