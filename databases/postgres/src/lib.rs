@@ -12,14 +12,17 @@
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 
 mod background;
+mod competing;
 mod cursor;
 mod database;
 mod dead_letter;
 mod error;
+mod housekeeping;
 mod import;
 mod inbox;
 mod lease;
 mod moment;
+mod outbox_control;
 mod outbox_queue;
 mod outbox_read;
 mod outbox_settle;
