@@ -57,10 +57,11 @@ macro_rules! adapter {
         $names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr
     ) => {{
         use $module as module;
-        #[allow(clippy::needless_update, reason = "some adapters have more options than these")]
         fn options(settings: Settings) -> module::Options {
             let Settings { prefix, limits, max_connections } = settings;
-            module::Options { prefix, limits, max_connections, ..module::Options::default() }
+            #[allow(clippy::needless_update, reason = "an adapter may have options of its own")]
+            let options = module::Options { prefix, limits, max_connections, ..Default::default() };
+            options
         }
         Adapter {
             scheme: Scheme::built_in($names),
@@ -118,6 +119,17 @@ fn adapters() -> Vec<Adapter> {
         ),
         #[cfg(not(feature = "postgres"))]
         missing!(&["postgres", "postgresql"], "postgres"),
+        #[cfg(feature = "mysql")]
+        adapter!(
+            &["mysql", "mariadb"],
+            landfall::mysql,
+            MySql::connect,
+            |pool, options| Ok(landfall::mysql::MySql::from_pool(pool, options)),
+            "mysql://localhost",
+            None
+        ),
+        #[cfg(not(feature = "mysql"))]
+        missing!(&["mysql", "mariadb"], "mysql"),
     ]
 }
 
