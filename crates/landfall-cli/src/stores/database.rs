@@ -59,7 +59,9 @@ macro_rules! adapter {
         use $module as module;
         fn options(settings: Settings) -> module::Options {
             let Settings { prefix, limits, max_connections } = settings;
-            module::Options { prefix, limits, max_connections }
+            #[allow(clippy::needless_update, reason = "an adapter may have options of its own")]
+            let options = module::Options { prefix, limits, max_connections, ..Default::default() };
+            options
         }
         Adapter {
             scheme: Scheme::built_in($names),
