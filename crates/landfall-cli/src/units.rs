@@ -32,6 +32,15 @@ pub(crate) fn retention(text: &str) -> Result<Kept<Duration>, Wanted> {
     }
 }
 
+/// `7d`, `36h`, `90s`; `0` for no time at all.
+pub(crate) fn age(text: &str) -> Result<Duration, Wanted> {
+    const WANTED: Wanted = "must be a time such as 7d, 36h or 90s, or 0";
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => humantime::parse_duration(text).map_err(|_| WANTED),
+    }
+}
+
 /// `10GiB`, `500MB`, `4096`; `unlimited` or `0` for no limit.
 pub(crate) fn retention_bytes(text: &str) -> Result<Kept<u64>, Wanted> {
     const WANTED: Wanted = "must be a size such as 10GiB, 500MB or a number of bytes, or unlimited";
@@ -107,6 +116,15 @@ mod tests {
         }
         for bad in ["", "GiB", "1.5GiB", "-1", "10XB", "99999999999TiB"] {
             assert!(retention_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_age_may_be_nothing_and_is_never_endless() {
+        assert_eq!(age("36h"), Ok(Duration::from_secs(36 * 3600)));
+        assert_eq!(age("0"), Ok(Duration::ZERO));
+        for bad in ["", "7", "forever", "-1d"] {
+            assert!(age(bad).is_err(), "{bad}");
         }
     }
 

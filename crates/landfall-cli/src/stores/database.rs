@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView, Schema, TablePrefix};
+use landfall::{
+    DeadLetters, Housekeeping, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, Schema, TablePrefix,
+};
 
 use super::{Opening, Scheme, pick};
 use crate::config::{Address, Config};
@@ -13,22 +15,26 @@ pub(crate) struct Database {
     pub(crate) schema: Arc<dyn Schema>,
     pub(crate) queue: Arc<dyn OutboxQueue>,
     pub(crate) view: Arc<dyn OutboxView>,
+    pub(crate) control: Arc<dyn OutboxControl>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) housekeeping: Arc<dyn Housekeeping>,
 }
 
 impl Database {
     fn new<D>(adapter: D) -> Self
     where
-        D: Schema + OutboxQueue + OutboxView + Leases + DeadLetters + 'static,
+        D: Schema + OutboxQueue + OutboxView + OutboxControl + Leases + DeadLetters + Housekeeping + 'static,
     {
         let adapter = Arc::new(adapter);
         Self {
             schema: adapter.clone(),
             queue: adapter.clone(),
             view: adapter.clone(),
+            control: adapter.clone(),
             leases: adapter.clone(),
-            dead_letters: adapter,
+            dead_letters: adapter.clone(),
+            housekeeping: adapter,
         }
     }
 }

@@ -7,6 +7,7 @@ mod bad_starts;
 mod damage;
 mod dead_letters;
 mod lists;
+mod outbox;
 mod serve;
 mod support;
 mod tokens;

@@ -5,6 +5,7 @@ use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven};
 
 use super::filter::Filter;
 use super::list;
+use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
 
@@ -59,8 +60,7 @@ impl Redrive {
             return self.show(dead_letters).await;
         }
         let filter = self.filter.to_filter();
-        let user = || std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
-        let actor = self.actor.clone().unwrap_or_else(user);
+        let actor = actor(self.actor.clone());
         let done = match self.limit {
             None => dead_letters.redrive(&filter, &actor).await?,
             Some(limit) => {
