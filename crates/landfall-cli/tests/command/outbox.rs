@@ -91,7 +91,7 @@ async fn every_state_is_counted_and_listed() {
 
     assert_eq!(keys(&list(&place, &["--key", "parked"]).await), ["parked"]);
     assert_eq!(list(&place, &["--topic", "payments"]).await.len(), 0);
-    assert_eq!(list(&place, &["--id", retrying["message_id"].as_str().unwrap()]).await, [retrying.clone()]);
+    assert_eq!(keys(&list(&place, &["--id", retrying["message_id"].as_str().unwrap()]).await), ["retrying"]);
     let after = list(&place, &["--after", &retrying["row"].to_string(), "--limit", "2"]).await;
     assert_eq!(keys(&after), ["pending", "retrying"]);
     let table = place.run(&["outbox", "list", "--state", "retrying"]).await.stdout;
