@@ -8,7 +8,8 @@
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
 //!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter.
+//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
+//! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
 pub mod produce;
@@ -22,3 +23,5 @@ pub use landfall_log as log;
 pub use landfall_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use landfall_sqlite as sqlite;
+#[cfg(any(feature = "diesel-async", feature = "tokio-postgres"))]
+pub use landfall_stacks as stacks;
