@@ -6,12 +6,14 @@
 //! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
 //! 2. [`relay`]: what was committed is taken to the broker, per key in order.
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
+//! 4. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
 //!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
 //! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
+pub mod housekeeping;
 pub mod produce;
 pub mod relay;
 
