@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use landfall::Span;
 use landfall::log::Flush;
 
 /// How much of something is kept; `None` is all of it.
@@ -30,6 +31,11 @@ pub(crate) fn retention(text: &str) -> Result<Kept<Duration>, Wanted> {
         "forever" | "0" => Ok(Kept(None)),
         text => humantime::parse_duration(text).map(|time| Kept(Some(time))).map_err(|_| WANTED),
     }
+}
+
+/// `45d`, `36h`; `0` for no time at all, and `forever`.
+pub(crate) fn span(text: &str) -> Result<Span, Wanted> {
+    text.parse().map_err(|_| "must be a time such as 45d or 36h, 0 or forever")
 }
 
 /// `7d`, `36h`, `90s`; `0` for no time at all.

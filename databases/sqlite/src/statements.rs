@@ -224,6 +224,8 @@ statements! {
             attempts, redrives, original_partition, original_offset, first_seen, last_attempt, headers,
             CAST(payload AS BLOB) AS payload
         FROM {p}dead_letter WHERE 1";
+    parked_age_p95 = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
+        ORDER BY first_seen LIMIT 1 OFFSET ?1";
     dead_letter_stats = "SELECT status, count(*) FROM {p}dead_letter GROUP BY status";
 }
 

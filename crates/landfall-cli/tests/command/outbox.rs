@@ -37,7 +37,7 @@ async fn settle(database: &Sqlite, key: &str, decision: Decision) {
 }
 
 /// Keys named for the state of their first message; behind the retrying and the parked one stands another.
-async fn one_of_each(place: &Place) -> Sqlite {
+pub(crate) async fn one_of_each(place: &Place) -> Sqlite {
     assert_eq!(place.run(&["migrate"]).await.code, 0);
     let database = place.adapter().await;
     let messages = ["sent", "retrying", "parked", "pending"].map(|key| message(key, 1));
