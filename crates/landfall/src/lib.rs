@@ -8,12 +8,15 @@
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
 //! 4. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
 //!
+//! An outbox that is already there is taken in by [`import`].
+//!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
 //! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
 pub mod housekeeping;
+pub mod import;
 pub mod produce;
 pub mod relay;
 
