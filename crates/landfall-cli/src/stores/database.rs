@@ -163,6 +163,17 @@ fn adapters() -> Vec<Adapter> {
         ),
         #[cfg(not(feature = "postgres"))]
         missing!(&["postgres", "postgresql"], "postgres"),
+        #[cfg(feature = "mysql")]
+        adapter!(
+            &["mysql", "mariadb"],
+            landfall::mysql,
+            MySql::connect,
+            |pool, options| Ok(landfall::mysql::MySql::from_pool(pool, options)),
+            "mysql://localhost",
+            None
+        ),
+        #[cfg(not(feature = "mysql"))]
+        missing!(&["mysql", "mariadb"], "mysql"),
     ]
 }
 
