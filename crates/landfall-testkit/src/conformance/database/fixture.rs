@@ -2,14 +2,20 @@
 //! cannot run because they know no SQL.
 
 use landfall_core::{
-    Database, DatabaseCapabilities, DeadLetters, Inbox, Key, Leases, Message, MessageId, OutboxQueue, OutboxView,
-    OutboxWriter, Schema, TopicName,
+    CompetingQueue, Database, DatabaseCapabilities, DeadLetters, Inbox, Key, Leases, Message, MessageId, OutboxQueue,
+    OutboxView, OutboxWriter, Schema, TopicName,
 };
 
 /// A database that implements every port.
-pub trait WholeDatabase: OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema {}
+pub trait WholeDatabase:
+    OutboxWriter + Inbox + OutboxQueue + CompetingQueue + OutboxView + Leases + DeadLetters + Schema
+{
+}
 
-impl<D: OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema> WholeDatabase for D {}
+impl<D: OutboxWriter + Inbox + OutboxQueue + CompetingQueue + OutboxView + Leases + DeadLetters + Schema> WholeDatabase
+    for D
+{
+}
 
 /// What a fixture's statements run on.
 pub type Connection<F> = <<F as DatabaseFixture>::Database as Database>::Connection;
