@@ -5,9 +5,11 @@
 //! |---|---|
 //! | test code that publishes or consumes, without a server | [`MemoryBroker`], with a [`Fault`] on demand |
 //! | let several processes publish to one recording broker | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
+//! | let a consumer in another process read from it | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
 //! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
+//! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
 //! | have an empty PostgreSQL or MariaDB database, or a server to kill | [`servers`] |
 //! | prove that an adapter keeps the contract of its port | [`conformance`] |
 //!
@@ -30,6 +32,7 @@ pub mod history;
 mod memory_broker;
 mod not_run;
 mod process;
+pub mod proxy;
 pub mod remote;
 pub mod servers;
 mod wait;

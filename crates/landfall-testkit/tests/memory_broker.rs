@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use landfall_core::{Broker, ErrorCode, GroupName, Headers, Key, Message, Outcome, Publisher, TopicName};
-use landfall_testkit::remote::{PublishServer, RemotePublisher};
+use landfall_testkit::remote::{DeliverServer, PublishServer, RemoteBroker, RemotePublisher};
 use landfall_testkit::{Fault, MemoryBroker, eventually};
 
 fn message(key: &str, sequence: i64) -> Message {
@@ -162,4 +162,41 @@ async fn a_publisher_connects_again_when_the_server_is_back() {
     eventually(soon, "the publisher is back", async || publisher.publish(&[message("a", 3)]).await[0].is_accepted())
         .await;
     assert_eq!(recorded(&broker).last().unwrap().sequence, Some(3));
+}
+
+/// What a consumer had in its hands when its connection broke goes to the next one, in order; what it had finished not.
+#[tokio::test]
+async fn a_consumer_from_elsewhere_gets_what_the_one_before_did_not_finish() {
+    let broker = MemoryBroker::new();
+    let (orders, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
+    let publish = PublishServer::start(broker.clone()).await.unwrap();
+    let deliver = DeliverServer::start(broker, orders.clone(), group.clone()).await.unwrap();
+    let remote = RemoteBroker::connect(publish.address(), deliver.address()).await.unwrap();
+    let sent: Vec<_> = (1..=5).map(|sequence| message("a", sequence)).collect();
+    assert!(remote.publisher().publish(&sent).await.iter().all(Outcome::is_accepted));
+
+    let mut first = remote.subscribe(&orders, &group).await.unwrap();
+    let mut held = Vec::new();
+    for expected in &sent[..4] {
+        let delivery = first.next().await.unwrap().unwrap();
+        assert_eq!(delivery.message.as_ref().unwrap(), expected);
+        held.push(delivery);
+    }
+    held.remove(1).ack().await.unwrap();
+    held.remove(1).nack(Duration::ZERO).await.unwrap();
+    // What was given back comes before what was never handed out only if the answer was faster; both come.
+    let (fifth, third) = (first.next().await.unwrap().unwrap(), first.next().await.unwrap().unwrap());
+    let mut both = [fifth.message.as_ref().unwrap().sequence, third.message.as_ref().unwrap().sequence];
+    both.sort_unstable();
+    assert_eq!(both, [Some(3), Some(5)]);
+    // Both connections are open; the second has its turn when the first is gone.
+    let mut second = remote.subscribe(&orders, &group).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(50), second.next()).await.is_err());
+    std::mem::forget((held, fifth, third));
+    drop(first);
+    for expected in [1, 3, 4, 5] {
+        let delivery = second.next().await.unwrap().unwrap();
+        assert_eq!(delivery.message.as_ref().unwrap().sequence, Some(expected));
+        delivery.ack().await.unwrap();
+    }
 }

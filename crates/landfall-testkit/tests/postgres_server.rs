@@ -36,6 +36,25 @@ async fn what_was_committed_is_there_after_kill_9_and_restart() {
 }
 
 #[tokio::test]
+async fn what_was_committed_is_there_however_the_server_was_stopped() {
+    let Some(server) = private_postgres().await else { return };
+    let url = server.fresh_database().await.unwrap();
+    for number in 1..=2 {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE TABLE kept_{number} (n integer)"));
+        sqlx::query(create).execute(&mut connection).await.unwrap();
+        match number {
+            1 => server.stop().await.unwrap(),
+            _ => server.stop_immediately().await.unwrap(),
+        }
+        assert!(PgConnection::connect(&url).await.is_err());
+        server.restart().await.unwrap();
+    }
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    sqlx::query("SELECT * FROM kept_1, kept_2").execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
     let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();

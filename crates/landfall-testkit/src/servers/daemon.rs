@@ -97,6 +97,25 @@ impl<P: Program> Daemon<P> {
         process_tree::wait_until_gone(&family).await
     }
 
+    /// Asks the server with `signal` to stop in good order, and waits until it has. Nothing happens if it is down.
+    pub(super) async fn stop(&self, signal: Signal) -> Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(watchdog) = running.take() else { return Ok(()) };
+        process_tree::signal(&[watchdog.server()], signal)?;
+        // The watchdog would ask it to hurry.
+        let stopped = process_tree::wait_until_gone(&[watchdog.server()]).await;
+        watchdog.stop_and_keep().await?;
+        stopped
+    }
+
+    /// Stops the server as its [`Ending`] says. Nothing happens if it is down.
+    pub(super) async fn stop_immediately(&self) -> Result<()> {
+        match self.running.lock().await.take() {
+            Some(watchdog) => watchdog.stop_and_keep().await,
+            None => Ok(()),
+        }
+    }
+
     /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
     pub(super) async fn restart(&self) -> Result<()> {
         self.kill_9().await?;

@@ -79,6 +79,11 @@ impl MariaDbServer {
         self.0.kill_9().await
     }
 
+    /// Stops the server in good order. Nothing happens if it is down.
+    pub async fn stop(&self) -> Result<()> {
+        self.0.stop(Signal::SIGTERM).await
+    }
+
     /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
     pub async fn restart(&self) -> Result<()> {
         self.0.restart().await

@@ -76,6 +76,18 @@ impl PostgresServer {
         self.0.kill_9().await
     }
 
+    /// Stops the server in good order ("fast": sessions are ended, what they had not committed is rolled back). Nothing
+    /// happens if it is down.
+    pub async fn stop(&self) -> Result<()> {
+        self.0.stop(Signal::SIGINT).await
+    }
+
+    /// Stops the server at once and without a last checkpoint ("immediate"): it recovers when it is started again.
+    /// Nothing happens if it is down.
+    pub async fn stop_immediately(&self) -> Result<()> {
+        self.0.stop_immediately().await
+    }
+
     /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
     pub async fn restart(&self) -> Result<()> {
         self.0.restart().await
