@@ -138,7 +138,7 @@ pub async fn rows_that_cannot_be_messages_are_there_to_be_parked<F: ImportFixtur
     assert_eq!(stage.move_all(&debezium()).await, Imported { moved: 4, refused: 3 });
     assert_eq!(stage.count("SELECT count(*) FROM outbox").await, 0, "none of them blocks the table");
 
-    for entry in stage.due().await {
+    for entry in stage.publish().await {
         let known = entry.message_id.to_string();
         match entry.message {
             Ok(message) => assert_eq!((known, &message.payload[..]), (id(4), &b"p4"[..])),

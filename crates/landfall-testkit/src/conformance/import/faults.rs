@@ -14,7 +14,7 @@ pub async fn a_rolled_back_row_is_never_moved<F: ImportFixture>(stage: Stage<F>)
     stage.fixture.execute(&mut transaction, &insert(1, "42", "{}")).await;
     drop(transaction);
     assert_eq!(stage.move_all(&debezium()).await.moved, 0);
-    assert!(stage.due().await.is_empty());
+    assert!(stage.publish().await.is_empty());
 }
 
 pub async fn a_stale_epoch_moves_nothing<F: ImportFixture>(stage: Stage<F>) {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use landfall_core::{
-    Database, Holder, Import, ImportSource, Imported, Lease, Leases, Mapping, Message, OutboxEntry, OutboxQueue,
-    Schema, Shard, TableName,
+    Database, Decision, Holder, Import, ImportSource, Imported, Lease, Leases, Mapping, Message, OutboxEntry,
+    OutboxQueue, Schema, Settlement, Shard, TableName,
 };
+use tokio::sync::Mutex;
 
 use super::ImportFixture;
 
@@ -16,13 +17,14 @@ pub(super) const LONG: Duration = Duration::from_secs(3600);
 pub struct Stage<F: ImportFixture> {
     pub(super) fixture: F,
     pub(super) database: F::Database,
+    published: Mutex<Vec<Message>>,
 }
 
 impl<F: ImportFixture> Stage<F> {
     pub(super) async fn set(fixture: F) -> Self {
         let database = fixture.open().await;
         database.migrate().await.unwrap();
-        Self { fixture, database }
+        Self { fixture, database, published: Mutex::default() }
     }
 
     /// Runs `statements` in one transaction of the user's own, and commits.
@@ -72,18 +74,33 @@ impl<F: ImportFixture> Stage<F> {
         }
     }
 
-    /// What the relay would read, in its order.
-    pub(super) async fn due(&self) -> Vec<OutboxEntry> {
+    /// What the relay reads, in its order; then it is called published.
+    pub(super) async fn publish(&self) -> Vec<OutboxEntry> {
         let mut leases = Vec::new();
         for shard in 0..self.database.shards() {
             let name = Shard(shard).lease_name();
             leases.extend(self.database.acquire(&name, &Holder("relay".into()), LONG).await.unwrap());
         }
-        self.database.next(&leases, 100_000).await.unwrap()
+        let mut published = Vec::new();
+        loop {
+            let entries = self.database.next(&leases, 1000).await.unwrap();
+            if entries.is_empty() {
+                return published;
+            }
+            let settle =
+                |entry: &OutboxEntry| Settlement { row: entry.row, shard: entry.shard, decision: Decision::Published };
+            let settlements: Vec<_> = entries.iter().map(settle).collect();
+            assert_eq!(self.database.settle(&leases, &settlements).await.unwrap().len(), entries.len());
+            published.extend(entries);
+        }
     }
 
+    /// Every message that was ever moved, in the order in which a relay publishes them.
     pub(super) async fn messages(&self) -> Vec<Message> {
-        self.due().await.into_iter().map(|entry| entry.message.unwrap()).collect()
+        let published = self.publish().await.into_iter().map(|entry| entry.message.unwrap());
+        let mut all = self.published.lock().await;
+        all.extend(published);
+        all.clone()
     }
 
     /// The payloads of the messages of one key, as text, in the order in which the relay publishes them.
