@@ -7,7 +7,7 @@ use landfall_core::{ImportSource, Mapping, TableName};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::conformance::import::{Dialect, ImportFixture};
 use landfall_testkit::servers::fresh_mysql_database;
-use sqlx::{AssertSqlSafe, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 struct MySqlFixture(String);
 
@@ -54,6 +54,18 @@ impl ImportFixture for MySqlFixture {
 
     async fn execute(&self, connection: &mut MySqlConnection, statement: &str) {
         sqlx::query(AssertSqlSafe(statement)).execute(connection).await.expect("the statement runs");
+    }
+
+    async fn kill_connections(&self) {
+        let mut connection = MySqlConnection::connect(&self.0).await.expect("the server answers");
+        let others = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist
+            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+        let others: Vec<i64> = sqlx::query_scalar(others).fetch_all(&mut connection).await.expect("a list");
+        for other in others {
+            // It may have ended by itself meanwhile.
+            let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {other}"))).execute(&mut connection).await;
+        }
+        connection.close().await.expect("the connection is closed");
     }
 
     async fn count(&self, connection: &mut MySqlConnection, query: &str) -> i64 {

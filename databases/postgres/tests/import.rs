@@ -5,7 +5,7 @@
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::import::{Dialect, ImportFixture};
 use landfall_testkit::servers::fresh_postgres_database;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 struct PostgresFixture(String);
 
@@ -60,6 +60,14 @@ impl ImportFixture for PostgresFixture {
 
     async fn execute(&self, connection: &mut PgConnection, statement: &str) {
         sqlx::query(AssertSqlSafe(statement)).execute(connection).await.expect("the statement runs");
+    }
+
+    async fn kill_connections(&self) {
+        let mut connection = PgConnection::connect(&self.0).await.expect("the server answers");
+        let statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        sqlx::query(statement).execute(&mut connection).await.expect("the others are gone");
+        connection.close().await.expect("the connection is closed");
     }
 
     async fn count(&self, connection: &mut PgConnection, query: &str) -> i64 {

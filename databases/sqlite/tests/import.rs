@@ -53,6 +53,8 @@ impl ImportFixture for SqliteFixture {
         sqlx::query(AssertSqlSafe(statement)).execute(connection).await.expect("the statement runs");
     }
 
+    async fn kill_connections(&self) {}
+
     async fn count(&self, connection: &mut SqliteConnection, query: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(connection).await.expect("the query runs")
     }

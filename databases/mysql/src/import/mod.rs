@@ -9,6 +9,8 @@
 
 mod table;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use landfall_core::{
     Database, Error, ErrorKind, ForeignRow, Import, ImportOrder, ImportSource, Imported, ImportedRow, Lease, Mapping,
@@ -32,7 +34,8 @@ impl ImportSource for MySql {
         let fill = |template| statements::fill(template, self.prefix());
         let (lease, enqueue) = (fill(LEASE), fill(ENQUEUE));
         let database = self.clone();
-        Ok(Box::new(Prepared { database, mapping, order, id_type, any, lease, find, read, take, enqueue }))
+        let prepared = Prepared { database, mapping, order, id_type, any, lease, find, read, take, enqueue };
+        Ok(Box::new(Shielded(Arc::new(prepared))))
     }
 }
 
@@ -41,6 +44,24 @@ const LEASE: &str = "SELECT 1 FROM {p}lease WHERE name = ? AND holder = ? AND ep
 
 const ENQUEUE: &str =
     "INSERT INTO {p}outbox (message_id, topic, `key`, kind, headers, payload) VALUES (?, ?, ?, ?, ?, ?)";
+
+/// Works in a task of its own, which nobody can cut off: a statement that is dropped while it is being prepared leaves the
+/// driver's connection out of step with the server, and the pool waits for it for ever.
+struct Shielded(Arc<Prepared>);
+
+#[async_trait]
+impl Import for Shielded {
+    fn order(&self) -> &ImportOrder {
+        &self.0.order
+    }
+
+    async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
+        let (prepared, lease) = (Arc::clone(&self.0), lease.clone());
+        tokio::spawn(async move { prepared.import(&lease, limit).await })
+            .await
+            .map_err(|error| Error::new(ErrorKind::Unknown, "an import came to no end").with_source(error))?
+    }
+}
 
 struct Prepared {
     database: MySql,
@@ -64,12 +85,7 @@ enum Id {
     Bytes(Vec<u8>),
 }
 
-#[async_trait]
-impl Import for Prepared {
-    fn order(&self) -> &ImportOrder {
-        &self.order
-    }
-
+impl Prepared {
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
         // Most looks find nothing, and those cost one round trip.
         let any: bool = sqlx::query_scalar(AssertSqlSafe(self.any.as_str()))
@@ -91,9 +107,7 @@ impl Import for Prepared {
         self.database.wake();
         Ok(Imported { moved: rows.len(), refused: rows.iter().filter(|row| row.refused.is_some()).count() })
     }
-}
 
-impl Prepared {
     async fn is_held(&self, connection: &mut MySqlConnection, lease: &Lease) -> Result<bool> {
         let held = sqlx::query(AssertSqlSafe(self.lease.as_str()))
             .bind(&lease.name.0)

@@ -86,6 +86,36 @@ pub async fn a_mover_that_is_cut_off_anywhere_loses_and_doubles_nothing<F: Impor
     every_row_is_there_once(&stage, ROWS).await;
 }
 
+/// Under a statement and under a commit alike; what became of the transaction is seen by looking at the rows.
+pub async fn a_mover_whose_connections_are_killed_loses_and_doubles_nothing<F: ImportFixture>(stage: Stage<F>) {
+    const ROWS: u32 = 200;
+    const KILLS: usize = 8;
+    stage.define(F::DIALECT.debezium).await;
+    let rows: Vec<String> = (0..ROWS).map(|number| insert(number, "k", "{}")).collect();
+    stage.commit(&rows.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let import = stage.prepare(debezium()).await;
+    let lease = stage.lease(&debezium(), "mover").await;
+    let all_moved = tokio::sync::Notify::new();
+    let killing = async {
+        for _ in 0..KILLS {
+            stage.fixture.kill_connections().await;
+        }
+        all_moved.notified().await;
+    };
+    let moving = async {
+        let mut empty = 0;
+        while empty < 2 {
+            match import.import(&lease, 2).await {
+                Ok(step) => empty = if step.moved == 0 { empty + 1 } else { 0 },
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+        }
+        all_moved.notify_one();
+    };
+    futures_util::future::join(killing, moving).await;
+    every_row_is_there_once(&stage, ROWS).await;
+}
+
 /// Rows that were taken are back when they cannot be enqueued.
 pub async fn a_failing_enqueue_leaves_the_rows_where_they_are<F: ImportFixture>(stage: Stage<F>) {
     stage.define(F::DIALECT.debezium).await;

@@ -18,6 +18,9 @@ pub trait ImportFixture: Sized + Send + Sync + 'static {
 
     fn execute(&self, connection: &mut Connection<Self>, statement: &str) -> impl Future<Output = ()> + Send;
 
+    /// Has the server end every connection to this database but the one it is asked on, if it is one that can.
+    fn kill_connections(&self) -> impl Future<Output = ()> + Send;
+
     /// The one number that `query` answers with.
     fn count(&self, connection: &mut Connection<Self>, query: &str) -> impl Future<Output = i64> + Send;
 }

@@ -57,6 +57,7 @@ macro_rules! import_conformance {
                 a_stale_epoch_moves_nothing,
                 two_movers_move_every_row_once,
                 a_mover_that_is_cut_off_anywhere_loses_and_doubles_nothing,
+                a_mover_whose_connections_are_killed_loses_and_doubles_nothing,
                 a_failing_enqueue_leaves_the_rows_where_they_are;
         }
     };
