@@ -1,0 +1,92 @@
+//! What a soak stands on: two databases on a server of its own, and the proxy before it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use landfall::{Error, ErrorKind, Result};
+use landfall_testkit::proxy::Proxy;
+use landfall_testkit::servers::PostgresServer;
+use rand::Rng;
+use tempfile::TempDir;
+
+use super::ledger::Ledger;
+use super::run::DatabaseKind;
+use crate::worker::Adapter;
+
+#[derive(Debug)]
+pub struct Ground {
+    /// The addresses without the proxy between, for whoever looks on.
+    pub producer: String,
+    pub consumer: String,
+    /// `None` where there is no server to connect to.
+    pub proxy: Option<Proxy>,
+    server: Server,
+    /// Holds SQLite's files; removed with the ground.
+    _folder: TempDir,
+}
+
+#[derive(Debug)]
+enum Server {
+    /// The processes share files.
+    None,
+    Postgres(PostgresServer),
+}
+
+impl Ground {
+    /// Starts a private server, whatever the environment says: it is going to be killed.
+    pub async fn prepare<D: Adapter + Ledger>(kind: DatabaseKind, accounts: u32) -> Result<Self> {
+        let folder = TempDir::new()
+            .map_err(|error| Error::new(ErrorKind::Unavailable, "no temporary folder").with_source(error))?;
+        let (server, producer, consumer, port) = match kind {
+            DatabaseKind::Sqlite => {
+                let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+                (Server::None, url("producer.db"), url("consumer.db"), None)
+            }
+            DatabaseKind::Postgres => {
+                let server = PostgresServer::start().await?;
+                let (producer, consumer) = (server.fresh_database().await?, server.fresh_database().await?);
+                let port = server.port();
+                (Server::Postgres(server), producer, consumer, Some(port))
+            }
+        };
+        let proxy = match port {
+            Some(port) => Some(Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?),
+            None => None,
+        };
+        for url in [&producer, &consumer] {
+            let database = D::open(url).await?;
+            database.migrate().await?;
+            database.create_ledger(accounts).await?;
+            database.close().await;
+        }
+        Ok(Self { producer, consumer, proxy, server, _folder: folder })
+    }
+
+    /// The addresses that the processes get.
+    pub fn addresses(&self) -> (String, String) {
+        let through = |url: &String| self.proxy.as_ref().map_or_else(|| url.clone(), |proxy| proxy.url(url));
+        (through(&self.producer), through(&self.consumer))
+    }
+
+    pub fn has_server(&self) -> bool {
+        !matches!(self.server, Server::None)
+    }
+
+    /// Takes the server down: killed, told to stop at once, or told to stop in good order.
+    pub async fn stop_server(&self, random: &mut impl Rng) -> Result<()> {
+        match &self.server {
+            Server::None => Ok(()),
+            Server::Postgres(server) => match random.random_range(0..4) {
+                0 => server.stop().await,
+                1 => server.stop_immediately().await,
+                _ => server.kill_9().await,
+            },
+        }
+    }
+
+    pub async fn start_server(&self) -> Result<()> {
+        match &self.server {
+            Server::None => Ok(()),
+            Server::Postgres(server) => server.restart().await,
+        }
+    }
+}

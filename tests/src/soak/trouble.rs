@@ -1,0 +1,245 @@
+//! Whoever kills, pauses, restarts and cuts, at random and from a seed.
+
+use std::time::{Duration, Instant};
+
+use landfall::Result;
+use landfall_testkit::proxy::{Moment, Proxy, Trigger};
+use landfall_testkit::{Fault, MemoryBroker};
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use serde::Serialize;
+
+use super::actor::Cast;
+use super::ground::Ground;
+use super::part::Play;
+
+/// What was done to everybody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Blows {
+    /// Processes that got SIGKILL, and of these, relays.
+    pub kills: u32,
+    pub relay_kills: u32,
+    /// Processes that got SIGSTOP, and of these, relays that stood still for longer than their lease.
+    pub pauses: u32,
+    pub lease_pauses: u32,
+    /// Times the database server went down and up again.
+    pub restarts: u32,
+    /// Messages that the broker refused, or took and gave no answer.
+    pub broker_faults: u32,
+}
+
+pub struct Trouble<'a> {
+    pub random: StdRng,
+    pub ground: &'a Ground,
+    pub broker: MemoryBroker,
+    pub lease: Duration,
+    pub blows: Blows,
+    later: Vec<(Instant, Later)>,
+    next: Instant,
+    is_server_down: bool,
+}
+
+/// What ends a fault, or follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Later {
+    Resume(usize),
+    Start(usize),
+    StartServer,
+    HealProxy,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Blow {
+    Kill(fn(Play) -> bool),
+    Pause(fn(Play) -> bool),
+    RestartServer,
+    CutCommits,
+    CutOne,
+    CutAll,
+    Delay,
+    Refuse,
+    FailBroker,
+}
+
+/// Each with its weight. What needs a server comes last.
+const BLOWS: [(Blow, u32); 14] = [
+    (Blow::Kill(is_relay), 20),
+    (Blow::Pause(is_relay), 20),
+    (Blow::Kill(is_writer), 8),
+    (Blow::Pause(is_writer), 6),
+    (Blow::Kill(is_consumer), 8),
+    (Blow::Pause(is_consumer), 4),
+    (Blow::Kill(is_operator), 2),
+    (Blow::FailBroker, 10),
+    (Blow::RestartServer, 7),
+    (Blow::CutCommits, 20),
+    (Blow::CutOne, 10),
+    (Blow::CutAll, 4),
+    (Blow::Delay, 3),
+    (Blow::Refuse, 3),
+];
+const WITHOUT_SERVER: usize = 8;
+
+impl<'a> Trouble<'a> {
+    pub fn new(random: StdRng, ground: &'a Ground, broker: MemoryBroker, lease: Duration) -> Self {
+        let (later, next) = (Vec::new(), Instant::now());
+        Self { random, ground, broker, lease, blows: Blows::default(), later, next, is_server_down: false }
+    }
+
+    /// Does what is due, and strikes if it is time to.
+    pub async fn go_on(&mut self, cast: &mut Cast) -> Result<()> {
+        let now = Instant::now();
+        let (due, later) = self.later.iter().partition(|(when, _)| *when <= now);
+        self.later = later;
+        let due: Vec<(Instant, Later)> = due;
+        for (_, later) in due {
+            self.follow_up(cast, later).await?;
+        }
+        if now >= self.next {
+            self.strike(cast).await?;
+            self.next = Instant::now() + self.between(50, 600);
+        }
+        Ok(())
+    }
+
+    /// Ends every fault: everybody is alive and awake, and everything answers.
+    pub async fn heal(&mut self, cast: &mut Cast) -> Result<()> {
+        if let Some(proxy) = &self.ground.proxy {
+            proxy.heal();
+        }
+        self.broker.heal();
+        for (_, later) in std::mem::take(&mut self.later) {
+            self.follow_up(cast, later).await?;
+        }
+        Ok(())
+    }
+
+    async fn follow_up(&mut self, cast: &mut Cast, later: Later) -> Result<()> {
+        match later {
+            Later::Resume(number) => cast.resume(number),
+            Later::Start(number) => cast.start(number)?,
+            Later::StartServer => {
+                self.ground.start_server().await?;
+                self.is_server_down = false;
+            }
+            Later::HealProxy => {
+                if let Some(proxy) = &self.ground.proxy {
+                    proxy.heal();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn strike(&mut self, cast: &mut Cast) -> Result<()> {
+        let choice = if self.ground.has_server() { &BLOWS[..] } else { &BLOWS[..WITHOUT_SERVER] };
+        let Ok((blow, _)) = choice.choose_weighted(&mut self.random, |(_, weight)| *weight) else { return Ok(()) };
+        match *blow {
+            Blow::Kill(like) => self.kill(cast, like).await,
+            Blow::Pause(like) => self.pause(cast, like).await,
+            Blow::RestartServer => return self.restart_server().await,
+            Blow::FailBroker => self.fail_broker(),
+            blow => {
+                if let Some(proxy) = &self.ground.proxy {
+                    self.trouble_connections(proxy, blow);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn kill(&mut self, cast: &mut Cast, like: fn(Play) -> bool) {
+        let Some(number) = cast.running(like).choose(&mut self.random).copied() else { return };
+        self.blows.kills += 1;
+        self.blows.relay_kills += u32::from(cast.running(is_relay).contains(&number));
+        cast.kill(number).await;
+        self.then(0, 800, Later::Start(number));
+    }
+
+    /// Mostly for longer than a lease: whoever wakes up then has lost everything and does not know it.
+    async fn pause(&mut self, cast: &mut Cast, like: fn(Play) -> bool) {
+        let Some(number) = cast.running(like).choose(&mut self.random).copied() else { return };
+        let is_long = self.random.random_bool(0.7);
+        let length =
+            if is_long { self.lease.mul_f64(self.random.random_range(1.2..2.5)) } else { self.between(10, 300) };
+        self.blows.pauses += 1;
+        self.blows.lease_pauses += u32::from(is_long && cast.running(is_relay).contains(&number));
+        cast.pause(number).await;
+        self.later.push((Instant::now() + length, Later::Resume(number)));
+    }
+
+    async fn restart_server(&mut self) -> Result<()> {
+        if self.is_server_down {
+            return Ok(());
+        }
+        self.blows.restarts += 1;
+        self.is_server_down = true;
+        self.ground.stop_server(&mut self.random).await?;
+        self.then(0, 600, Later::StartServer);
+        Ok(())
+    }
+
+    fn fail_broker(&mut self) {
+        let faults =
+            [Fault::Refuse, Fault::Unavailable, Fault::RefuseForGood, Fault::UnknownAndLost, Fault::UnknownAndStored];
+        let count = self.random.random_range(1..6);
+        if let Some(fault) = faults.choose(&mut self.random) {
+            self.broker.fail_next(count, *fault);
+            self.blows.broker_faults += count as u32;
+        }
+    }
+
+    fn trouble_connections(&mut self, proxy: &Proxy, blow: Blow) {
+        match blow {
+            Blow::CutCommits => {
+                for _ in 0..self.random.random_range(1..4) {
+                    let moment =
+                        if self.random.random_bool(0.5) { Moment::BeforeForwarding } else { Moment::BeforeTheAnswer };
+                    proxy.cut_next(Trigger::word("COMMIT"), moment);
+                }
+            }
+            Blow::CutOne => drop(proxy.cut_one(self.random.random_range(0..1_000))),
+            Blow::CutAll => drop(proxy.cut_all()),
+            Blow::Delay => {
+                proxy.delay(self.between(5, 50));
+                self.then(100, 1_000, Later::HealProxy);
+            }
+            _ => {
+                proxy.refuse();
+                self.then(100, 1_000, Later::HealProxy);
+            }
+        }
+    }
+
+    fn then(&mut self, shortest_ms: u64, longest_ms: u64, later: Later) {
+        let when = Instant::now() + self.between(shortest_ms, longest_ms);
+        self.later.push((when, later));
+    }
+
+    fn between(&mut self, shortest_ms: u64, longest_ms: u64) -> Duration {
+        Duration::from_millis(self.random.random_range(shortest_ms..longest_ms))
+    }
+}
+
+fn is_relay(play: Play) -> bool {
+    matches!(play, Play::Relay(_))
+}
+
+fn is_writer(play: Play) -> bool {
+    matches!(play, Play::Write(_))
+}
+
+fn is_consumer(play: Play) -> bool {
+    play == Play::Consume
+}
+
+fn is_operator(play: Play) -> bool {
+    play == Play::Operate
+}
+
+impl std::fmt::Debug for Trouble<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trouble").field("blows", &self.blows).field("later", &self.later).finish_non_exhaustive()
+    }
+}
