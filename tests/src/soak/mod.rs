@@ -34,3 +34,4 @@ pub use figures::Figures;
 pub use part::{Part, Play};
 pub use plant::SoakPlant;
 pub use run::{DatabaseKind, Options, run};
+pub use trouble::Focus;

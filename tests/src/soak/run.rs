@@ -20,7 +20,7 @@ use super::judge::judge;
 use super::ledger::Ledger;
 use super::part::{Part, Play};
 use super::plant::SoakPlant;
-use super::trouble::{Blows, Trouble};
+use super::trouble::{Blows, Focus, Trouble};
 use crate::remains::Remains;
 use crate::setup::{GROUP, TOPIC};
 use crate::worker::Adapter;
@@ -46,7 +46,7 @@ impl DatabaseKind {
     fn hold_ms(self) -> u64 {
         match self {
             Self::Sqlite => 8,
-            Self::Postgres => 200,
+            Self::Postgres => 100,
         }
     }
 }
@@ -76,6 +76,7 @@ pub struct Options {
     /// The program that plays the parts: `program play JSON`.
     pub program: PathBuf,
     pub plant: Option<SoakPlant>,
+    pub focus: Focus,
     /// How long nothing may move before what does not drain is judged as it is.
     pub standstill: Duration,
     /// Told now and then how far it is, with the share that is done.
@@ -84,8 +85,16 @@ pub struct Options {
 
 impl Options {
     pub fn new(database: DatabaseKind, duration: Duration, seed: u64, program: impl Into<PathBuf>) -> Self {
-        let standstill = Duration::from_secs(30);
-        Self { database, duration, seed, program: program.into(), plant: None, standstill, progress: |_, _| {} }
+        Self {
+            database,
+            duration,
+            seed,
+            program: program.into(),
+            plant: None,
+            focus: Focus::Everything,
+            standstill: Duration::from_secs(30),
+            progress: |_, _| {},
+        }
     }
 }
 
@@ -154,7 +163,7 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         self.cast.ready().await;
 
         let random = StdRng::seed_from_u64(self.options.seed);
-        let mut trouble = Trouble::new(random, self.ground, self.broker.clone(), LEASE);
+        let mut trouble = Trouble::new(random, self.options.focus, self.ground, self.broker.clone(), LEASE);
         let (started, mut told) = (Instant::now(), Instant::now());
         while started.elapsed() < self.options.duration && self.cast.gave_up.is_empty() {
             trouble.go_on(&mut self.cast).await?;

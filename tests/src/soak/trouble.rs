@@ -29,8 +29,33 @@ pub struct Blows {
     pub broker_faults: u32,
 }
 
+/// What kind of trouble there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Focus {
+    #[default]
+    Everything,
+    /// Relays are killed and paused, and nothing else happens.
+    Relays,
+    /// The broker fails, and nothing else does.
+    Broker,
+    /// Connections are cut under a commit, and nothing else happens.
+    Commits,
+}
+
+impl Focus {
+    fn allows(self, blow: Blow) -> bool {
+        match self {
+            Focus::Everything => true,
+            Focus::Relays => matches!(blow, Blow::Kill(like) | Blow::Pause(like) if like(Play::Relay(0))),
+            Focus::Broker => matches!(blow, Blow::FailBroker),
+            Focus::Commits => matches!(blow, Blow::CutCommits),
+        }
+    }
+}
+
 pub struct Trouble<'a> {
     pub random: StdRng,
+    pub focus: Focus,
     pub ground: &'a Ground,
     pub broker: MemoryBroker,
     pub lease: Duration,
@@ -62,7 +87,13 @@ enum Blow {
     FailBroker,
 }
 
-/// Each with its weight. What needs a server comes last.
+impl Blow {
+    fn needs_server(self) -> bool {
+        !matches!(self, Blow::Kill(_) | Blow::Pause(_) | Blow::FailBroker)
+    }
+}
+
+/// Each with its weight.
 const BLOWS: [(Blow, u32); 14] = [
     (Blow::Kill(is_relay), 20),
     (Blow::Pause(is_relay), 20),
@@ -79,12 +110,11 @@ const BLOWS: [(Blow, u32); 14] = [
     (Blow::Delay, 3),
     (Blow::Refuse, 3),
 ];
-const WITHOUT_SERVER: usize = 8;
 
 impl<'a> Trouble<'a> {
-    pub fn new(random: StdRng, ground: &'a Ground, broker: MemoryBroker, lease: Duration) -> Self {
+    pub fn new(random: StdRng, focus: Focus, ground: &'a Ground, broker: MemoryBroker, lease: Duration) -> Self {
         let (later, next) = (Vec::new(), Instant::now());
-        Self { random, ground, broker, lease, blows: Blows::default(), later, next, is_server_down: false }
+        Self { random, focus, ground, broker, lease, blows: Blows::default(), later, next, is_server_down: false }
     }
 
     /// Does what is due, and strikes if it is time to.
@@ -133,8 +163,12 @@ impl<'a> Trouble<'a> {
     }
 
     async fn strike(&mut self, cast: &mut Cast) -> Result<()> {
-        let choice = if self.ground.has_server() { &BLOWS[..] } else { &BLOWS[..WITHOUT_SERVER] };
-        let Ok((blow, _)) = choice.choose_weighted(&mut self.random, |(_, weight)| *weight) else { return Ok(()) };
+        let (focus, has_server) = (self.focus, self.ground.has_server());
+        let weight = |(blow, weight): &(Blow, u32)| match focus.allows(*blow) && (has_server || !blow.needs_server()) {
+            true => *weight,
+            false => 0,
+        };
+        let Ok((blow, _)) = BLOWS.choose_weighted(&mut self.random, weight) else { return Ok(()) };
         match *blow {
             Blow::Kill(like) => self.kill(cast, like).await,
             Blow::Pause(like) => self.pause(cast, like).await,
