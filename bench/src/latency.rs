@@ -79,9 +79,9 @@ async fn send_and_watch<D: Bare>(
     send(&outbox, 0).await?;
     effect().await?;
 
-    let mut ticks = ticks();
+    let mut ticks = ticks(PER_SECOND);
     let mut sent = HashMap::new();
-    for number in 1..=messages_in(length) {
+    for number in 1..=messages_in(length, PER_SECOND) {
         ticks.tick().await;
         let started = Instant::now();
         sent.insert(send(&outbox, number).await?, started);
@@ -95,7 +95,7 @@ async fn send_and_watch<D: Bare>(
     Ok(latencies)
 }
 
-async fn send<D: Bare>(outbox: &Outbox<D>, number: u64) -> Result<MessageId> {
+pub(crate) async fn send<D: Bare>(outbox: &Outbox<D>, number: u64) -> Result<MessageId> {
     let message = message(number, PAYLOAD_BYTES)?;
     let id = message.id;
     outbox.execute::<_, landfall::Error, _>(|_| Box::pin(async move { Ok(((), vec![message])) })).await?;
@@ -111,8 +111,8 @@ impl<D: Bare> Contestant for StepByStep<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let mut file = tempfile::tempfile()?;
         let mut latencies = Vec::new();
-        let mut ticks = ticks();
-        for number in 0..=messages_in(length) {
+        let mut ticks = ticks(PER_SECOND);
+        for number in 0..=messages_in(length, PER_SECOND) {
             let message = message(number, PAYLOAD_BYTES)?;
             ticks.tick().await;
             let started = Instant::now();
@@ -127,14 +127,14 @@ impl<D: Bare> Contestant for StepByStep<'_, D> {
     }
 }
 
-fn ticks() -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
+pub(crate) fn ticks(per_second: u32) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
-fn messages_in(length: Duration) -> u64 {
-    (length.as_secs_f64() * f64::from(PER_SECOND)).ceil() as u64
+pub(crate) fn messages_in(length: Duration, per_second: u32) -> u64 {
+    (length.as_secs_f64() * f64::from(per_second)).ceil() as u64
 }
 
 /// As many effects as messages, the uncounted first one included; then empty tables for whoever is next.

@@ -36,7 +36,7 @@ pub(crate) async fn measure(records: u64) -> Result<Vec<Row>> {
             passed += more;
             removed += log.maintain().await?.removed_messages;
         }
-        let mebibytes = machine::resident_bytes()? as f64 / f64::from(1 << 20);
+        let mebibytes = machine::resident_bytes("self")? as f64 / f64::from(1 << 20);
         eprintln!("log-memory: {passed} of {records} records have passed, {mebibytes:.0} MiB resident");
         sizes.push(mebibytes);
     }

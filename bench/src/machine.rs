@@ -51,9 +51,10 @@ impl Machine {
     }
 }
 
-/// How much memory this process has in use, as Linux counts it.
-pub(crate) fn resident_bytes() -> Result<u64> {
-    let field = proc_field("/proc/self/status", "VmRSS").ok_or("this system does not tell what memory is in use")?;
+/// How much memory a process (its number, or `self`) has in use, as Linux counts it.
+pub(crate) fn resident_bytes(process: &str) -> Result<u64> {
+    let field = proc_field(&format!("/proc/{process}/status"), "VmRSS")
+        .ok_or("this system does not tell what memory is in use")?;
     Ok(field.trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 

@@ -22,6 +22,8 @@ mod machine;
 mod observed;
 mod outbox_insert;
 mod relay;
+mod relay_latency;
+mod relay_memory;
 mod supply;
 mod table;
 mod workload;
@@ -61,6 +63,8 @@ struct Arguments {
 enum Measurement {
     OutboxInsert,
     Relay,
+    RelayLatency,
+    RelayMemory,
     LogAppend,
     LogRead,
     /// Only if it is asked for: it fills a log with `--records` first.
@@ -83,6 +87,15 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[tokio::main]
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "printing the table is what this program is for")]
 async fn main() -> ExitCode {
+    if let Ok(url) = std::env::var(relay_memory::RELAY_OF) {
+        return match relay_memory::be_a_relay(&url).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("landfall-bench: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let arguments = Arguments::parse();
     match run(&arguments).await {
         Ok(report) if arguments.json => println!("{}", report.to_json()),
@@ -115,10 +128,15 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     if arguments.only.contains(&Measurement::LogMemory) {
         report.rows.extend(log_memory::measure(arguments.records).await?);
     }
-    if [Measurement::OutboxInsert, Measurement::Relay, Measurement::Consumer, Measurement::Latency]
-        .into_iter()
-        .any(wanted)
-    {
+    let on_databases = [
+        Measurement::OutboxInsert,
+        Measurement::Relay,
+        Measurement::RelayLatency,
+        Measurement::RelayMemory,
+        Measurement::Consumer,
+        Measurement::Latency,
+    ];
+    if on_databases.into_iter().any(wanted) {
         let folder = tempfile::tempdir()?;
         let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
         report.software.push(sqlite.version().await?);
@@ -129,6 +147,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 let postgres = <Postgres as Bare>::open(&url).await?;
                 report.software.push(postgres.version().await?);
                 report.rows.extend(on_database(&postgres, &wanted, total).await?);
+                if wanted(Measurement::RelayMemory) {
+                    report.rows.extend(relay_memory::measure(&postgres, &url, total).await?);
+                }
             }
             None => report.not_run.push("everything on PostgreSQL".into()),
         }
@@ -146,6 +167,9 @@ async fn on_database<D: Bare>(database: &D, wanted: impl Fn(Measurement) -> bool
     }
     if wanted(Measurement::Relay) {
         rows.extend(relay::measure(database, total).await?);
+    }
+    if wanted(Measurement::RelayLatency) {
+        rows.extend(relay_latency::measure(database, total).await?);
     }
     if wanted(Measurement::Consumer) {
         for concurrency in [1, 16] {

@@ -66,7 +66,7 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
 
 /// A broker that accepts everything and keeps nothing.
 #[derive(Default)]
-struct Nowhere {
+pub(crate) struct Nowhere {
     accepted: AtomicU64,
 }
 

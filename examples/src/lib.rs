@@ -1,9 +1,18 @@
-//! What the examples share: an error that is only told, and a wait that ends.
+//! What the examples share: an error that is only told, a wait that ends, and a relay that is stopped when it is done.
+
+mod delivery;
 
 use std::time::{Duration, Instant};
 
+pub use delivery::deliver;
+
 /// The examples tell their errors to a person and end; nobody decides by their kind.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// The database that the example's first argument names.
+pub fn database_url() -> Result<String> {
+    std::env::args().nth(1).ok_or_else(|| "give the URL of an empty database as the argument".into())
+}
 
 /// Asks `is_so` until it answers yes, for at most 20 seconds.
 ///

@@ -6,20 +6,28 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use landfall_testkit::servers::fresh_postgres_database;
 use tokio::process::Command;
 
 /// An example ends by itself within seconds; on a busy machine it may take a little longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test per example; every file and folder in `src/bin` must be among them.
+/// One test per example; every file and folder in `src/bin` must be among them. Where a function follows, it gives the
+/// URL of an empty database, which becomes the example's argument; without a server the test is not run.
 macro_rules! examples {
-    ($($test:ident: $name:literal,)*) => {
+    ($($test:ident: $name:literal $(on $server:path)?,)*) => {
         const EXAMPLES: &[&str] = &[$($name),*];
 
         $(
             #[tokio::test]
             async fn $test() {
-                prints_what_is_expected(Command::new(env!(concat!("CARGO_BIN_EXE_", $name))), $name).await;
+                #[allow(unused_mut, reason = "only some have an argument")]
+                let mut example = Command::new(env!(concat!("CARGO_BIN_EXE_", $name)));
+                $(
+                    let Some(url) = $server().await else { return };
+                    example.arg(url);
+                )?
+                prints_what_is_expected(example, $name).await;
             }
         )*
     };
@@ -33,11 +41,14 @@ examples! {
     each_mode_keeps_its_promise: "delivery_modes",
     a_number_is_stored_once: "numbered_producer",
     the_shop_answers_every_order: "real_world_shop",
+    sqlx_shares_its_transaction_on_postgresql: "stack_sqlx_postgres" on fresh_postgres_database,
+    tokio_postgres_shares_its_transaction: "stack_tokio_postgres" on fresh_postgres_database,
+    diesel_async_shares_its_transaction: "stack_diesel_async" on fresh_postgres_database,
 }
 
 #[tokio::test]
 async fn the_shop_answers_every_order_on_postgresql_too() {
-    let Some(url) = landfall_testkit::servers::fresh_postgres_database().await else { return };
+    let Some(url) = fresh_postgres_database().await else { return };
     let mut shop = Command::new(env!("CARGO_BIN_EXE_real_world_shop"));
     shop.arg(url);
     prints_what_is_expected(shop, "real_world_shop").await;

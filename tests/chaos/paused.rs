@@ -115,14 +115,17 @@ async fn the_late_settlement_of_a_paused_relay_changes_nothing() {
     assert_eq!(everything(&stage).await, before);
 
     stage.broker.heal();
-    sqlx::query("UPDATE landfall_outbox SET next_attempt_at = now()").execute(stage.producer.pool()).await.unwrap();
+    sqlx::query("UPDATE landfall_outbox_waiting SET next_attempt_at = now()")
+        .execute(stage.producer.pool())
+        .await
+        .unwrap();
     stage.judge(others.into_iter().chain([paused])).await.assert_nothing_is_wrong();
     assert_eq!(published.iter().filter(|(_, message)| message.id == id).count(), 1);
 }
 
 /// Every row of the outbox with all its columns, and what was counted as published.
 async fn everything(stage: &Stage) -> (Vec<String>, u64) {
-    let rows = sqlx::query_scalar("SELECT to_jsonb(o)::text FROM landfall_outbox o ORDER BY id")
+    let rows = sqlx::query_scalar("SELECT to_jsonb(o)::text FROM landfall_outbox_status o ORDER BY id")
         .fetch_all(stage.producer.pool())
         .await
         .unwrap();
@@ -130,7 +133,7 @@ async fn everything(stage: &Stage) -> (Vec<String>, u64) {
 }
 
 async fn shards_with_messages(stage: &Stage) -> i64 {
-    sqlx::query_scalar("SELECT count(DISTINCT shard) FROM landfall_outbox")
+    sqlx::query_scalar("SELECT count(DISTINCT shard) FROM landfall_outbox_unsettled")
         .fetch_one(stage.producer.pool())
         .await
         .unwrap()

@@ -9,7 +9,7 @@
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
-//!   [`DeadLetters`], [`Schema`], [`Publisher`], [`Subscriber`], [`Broker`].
+//!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
 mod backoff;
 mod broker;
@@ -18,6 +18,7 @@ mod dead_letter;
 mod error;
 mod failure;
 mod id;
+mod import;
 mod inbox;
 mod lease;
 mod limits;
@@ -42,6 +43,10 @@ pub use dead_letter::{
 pub use error::{Error, ErrorKind, Result};
 pub use failure::{ErrorCode, Failure, Verdict};
 pub use id::MessageId;
+pub use import::{
+    ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
+    Taken, TopicTemplate,
+};
 pub use inbox::{Admission, Inbox, Origin, RedriveItem};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;

@@ -123,6 +123,10 @@ pub struct Headers(BTreeMap<HeaderName, String>);
 const VALUE_LIMIT: usize = 4 * 1024;
 const TOTAL_LIMIT: usize = 32 * 1024;
 
+/// In the stored headers of a row that is no message: why. Only a mover writes it (`import`), and whoever reads such a
+/// row gets the reason as its error.
+pub(crate) const REFUSED_HEADER: &str = "landfall-refused";
+
 impl Headers {
     /// Sets `name`, replacing an earlier value; refuses names and values that could not travel.
     pub fn insert(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
@@ -167,8 +171,12 @@ impl Headers {
 
     /// From the JSON object that a writer in any language stored: checked like any other input.
     pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str(text)
-            .map_err(|error| Error::invalid("headers are not a JSON object of text values").with_source(error))
+        let broken = |error| Error::invalid("headers are not a JSON object of text values").with_source(error);
+        let mut map: BTreeMap<String, String> = serde_json::from_str(text).map_err(broken)?;
+        match map.remove(REFUSED_HEADER) {
+            Some(reason) => Err(Error::invalid(reason)),
+            None => map.try_into(),
+        }
     }
 }
 

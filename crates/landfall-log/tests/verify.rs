@@ -661,3 +661,54 @@ async fn verify_works_beside_an_open_log_and_repair_does_not() {
     assert_eq!(Log::repair(folder.path(), Some(&nothing)).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(Log::repair(quick_folder().path(), None).unwrap_err().kind(), ErrorKind::NotFound);
 }
+
+/// Opens the log on a disk that fails once the last batches are kept beside their segment; answers with where.
+fn interrupt_opening(stored: &Stored) -> PathBuf {
+    let tail = stored.segments[0].0.with_file_name("tail");
+    for steps in 0.. {
+        let disk = Arc::new(FailingDisk::new(io::ErrorKind::Other));
+        disk.fail_after(steps);
+        let opened = Log::open_on(disk.clone(), stored.path(), OPTIONS());
+        if tail.exists() {
+            break;
+        }
+        assert!(opened.is_err(), "the last batches were never kept");
+    }
+    tail
+}
+
+#[tokio::test]
+async fn last_batches_that_are_kept_beside_their_segment_are_verified_and_put_in_their_place() {
+    for is_repaired in [false, true] {
+        let stored = stored().await;
+        let tail = interrupt_opening(&stored);
+        let last = stored.segments.len() - 1;
+        // The power failed while they were written: something of them is there, and it looks damaged.
+        let (range, _) = stored.batch(last, batch_bounds(&stored.segments[last].1).len() - 2);
+        stored.damage(last, |bytes| bytes[range.start + 80..range.start + 90].fill(9));
+        assert_eq!(stored.verify().await.messages, 24);
+        if is_repaired {
+            assert_eq!(Log::repair(stored.path(), None).unwrap(), []);
+            assert!(!tail.exists());
+        }
+        stored.holds(0..0, 24, "the last batches are put in their place").await;
+        assert!(!tail.exists());
+    }
+}
+
+#[tokio::test]
+async fn last_batches_that_are_kept_and_damaged_keep_the_log_closed_until_they_are_put_aside() {
+    let stored = stored().await;
+    let tail = interrupt_opening(&stored);
+    let mut bytes = fs::read(&tail).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&tail, &bytes).unwrap();
+    assert_refused_as_corrupt(stored.path(), &tail, "its checksum is wrong");
+    let report = stored.verify().await;
+    assert_eq!((&only(&report).file, only(&report).is_repairable), (&tail, true));
+
+    let repaired = Log::repair(stored.path(), None).unwrap();
+    let [Repaired { file, kept: Some(kept), lost, .. }] = &repaired[..] else { panic!("{repaired:?}") };
+    assert_eq!((file, fs::read(kept).unwrap(), lost.len()), (&tail, bytes, 0));
+    stored.holds(0..0, 24, "the segment was never touched").await;
+}

@@ -10,14 +10,14 @@
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
 //! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
-//! | have an empty PostgreSQL database, or a server to kill | [`servers`] |
+//! | have an empty PostgreSQL or MariaDB database, or a server to kill | [`servers`] |
 //! | prove that an adapter keeps the contract of its port | [`conformance`] |
 //!
 //! # Servers
 //!
 //! Tests never share a server with anybody. [`servers`] starts private ones from the programs on the machine, each
 //! with its own port and folder, and they are gone when the test process is, however it ended. A URL in the
-//! environment (`LANDFALL_TEST_POSTGRES_URL`) replaces the private one. Where there is no server a test says so with
+//! environment (`LANDFALL_TEST_POSTGRES_URL`, `LANDFALL_TEST_MYSQL_URL`) replaces the private one. Where there is no server a test says so with
 //! [`not_run`] and returns: it is then reported by name as not run.
 //!
 //! # A new adapter

@@ -7,10 +7,14 @@
 //! 2. [`relay`]: what was committed is taken to the broker, per key in order.
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
 //!
+//! An outbox that is already there is taken in by [`import`].
+//!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter.
+//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
+//! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
+pub mod import;
 pub mod produce;
 pub mod relay;
 
@@ -22,3 +26,5 @@ pub use landfall_log as log;
 pub use landfall_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use landfall_sqlite as sqlite;
+#[cfg(any(feature = "diesel-async", feature = "tokio-postgres"))]
+pub use landfall_stacks as stacks;

@@ -12,20 +12,25 @@
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 
 mod background;
+mod cursor;
 mod database;
 mod dead_letter;
 mod error;
+mod import;
 mod inbox;
 mod lease;
 mod moment;
 mod outbox_queue;
+mod outbox_read;
+mod outbox_settle;
 mod outbox_view;
 mod outbox_writer;
 mod row;
 mod schema;
+mod session;
 mod signals;
+mod snapshot;
 mod statements;
-mod vacuum;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,9 +40,9 @@ use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, Tabl
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
+use crate::cursor::Cursor;
 use crate::signals::Signals;
 use crate::statements::Statements;
-use crate::vacuum::Vacuum;
 
 /// How long [`Postgres::connect`] tries before it says that the server cannot be reached.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
@@ -76,7 +81,9 @@ struct Inner {
     place: String,
     statements: Statements,
     signals: Signals,
-    vacuum: Vacuum,
+    /// Whether connections are shared with others by the transaction.
+    pooler: bool,
+    cursor: tokio::sync::Mutex<Cursor>,
 }
 
 impl Postgres {
@@ -129,7 +136,8 @@ impl Postgres {
         let place = place(&target);
         let signals = Signals::new(&target, &prefix);
         let statements = Statements::new(&prefix);
-        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals, vacuum: Vacuum::default() }) }
+        let cursor = tokio::sync::Mutex::default();
+        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals, pooler: false, cursor }) }
     }
 
     pub fn pool(&self) -> &PgPool {

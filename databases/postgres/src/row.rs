@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use landfall_core::{
-    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxEntry, OutboxRow, OutboxState,
-    RedriveItem, Result, Shard, TopicName,
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
+    RedriveItem, Result, Shard, Timestamp, TopicName,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -19,16 +19,19 @@ pub(crate) fn storable(text: &str) -> String {
     text.chars().take(ERROR_CHARACTERS).map(|c| if c == '\0' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// A row of `next`. What a foreign writer stored may not be a message; that is told within the entry.
-pub(crate) fn entry(row: &PgRow) -> sqlx::Result<OutboxEntry> {
+/// A row of those that read the outbox, and whether its key is blocked. What a foreign writer stored may not be a message;
+/// that is told within the entry.
+pub(crate) fn entry(row: &PgRow) -> sqlx::Result<(OutboxEntry, bool)> {
     let id: i64 = row.try_get(0)?;
-    Ok(OutboxEntry {
+    let blocked = row.try_get(12)?;
+    let entry = OutboxEntry {
         row: id,
         shard: Shard(row.try_get::<i16, _>(1)? as u16),
         attempts: row.try_get::<i32, _>(2)? as u32,
         message_id: row.try_get::<Uuid, _>(3)?.into(),
         message: message(row, 3).map_err(|error| OutboxEntry::unreadable(id, error)),
-    })
+    };
+    Ok((entry, blocked))
 }
 
 /// A row of `next_redriven`.
@@ -58,22 +61,41 @@ fn message(row: &PgRow, at: usize) -> Result<Message> {
     })
 }
 
-/// A row of `outbox_list`.
+/// A row of `outbox_list`, or the beginning of one of `outbox_show`.
 pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
-    let attempts: i32 = row.try_get(4).map_err(undecodable)?;
+    let moment = |at: usize| -> Result<Option<Timestamp>> {
+        Ok(row.try_get::<Option<Moment>, _>(at).map_err(undecodable)?.map(|moment| moment.0))
+    };
     Ok(OutboxRow {
         row: row.try_get(0).map_err(undecodable)?,
         message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
         topic: TopicName::new(row.try_get::<&str, _>(2).map_err(undecodable)?)?,
         key: row.try_get::<Option<&str>, _>(3).map_err(undecodable)?.map(shown_key).transpose()?,
-        state: if attempts == 0 { OutboxState::Pending } else { OutboxState::Retrying },
-        attempts: attempts as u32,
-        next_attempt: row.try_get::<Option<Moment>, _>(5).map_err(undecodable)?.map(|moment| moment.0),
-        last_error: row.try_get(6).map_err(undecodable)?,
-        created_at: row.try_get::<Moment, _>(7).map_err(undecodable)?.0,
-        sent_at: None,
-        payload_bytes: row.try_get::<i64, _>(8).map_err(undecodable)? as u64,
+        state: row.try_get::<&str, _>(4).map_err(undecodable)?.parse()?,
+        attempts: row.try_get::<i32, _>(5).map_err(undecodable)? as u32,
+        next_attempt: moment(6)?,
+        last_error: row.try_get(7).map_err(undecodable)?,
+        created_at: row.try_get::<Moment, _>(8).map_err(undecodable)?.0,
+        sent_at: moment(9)?,
+        payload_bytes: row.try_get::<i64, _>(10).map_err(undecodable)? as u64,
     })
+}
+
+/// A row of `outbox_show`.
+pub(crate) fn outbox_detail(row: &PgRow) -> Result<OutboxDetail> {
+    Ok(OutboxDetail {
+        row: outbox_row(row)?,
+        sequence: row.try_get(11).map_err(undecodable)?,
+        kind: row.try_get(12).map_err(undecodable)?,
+        mode: row.try_get(13).map_err(undecodable)?,
+        headers: stored_headers(row.try_get(14).map_err(undecodable)?)?,
+        payload: Bytes::copy_from_slice(row.try_get(15).map_err(undecodable)?),
+    })
+}
+
+fn stored_headers(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, "stored headers are not JSON").with_source(error))
 }
 
 /// A row of `find`.
@@ -97,8 +119,7 @@ pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         original_offset: row.try_get::<Option<i64>, _>(13).map_err(undecodable)?.map(|offset| offset as u64),
         first_seen: row.try_get::<Moment, _>(14).map_err(undecodable)?.0,
         last_attempt: row.try_get::<Moment, _>(15).map_err(undecodable)?.0,
-        headers: serde_json::from_str(headers)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, "stored headers are not JSON").with_source(error))?,
+        headers: stored_headers(headers)?,
         payload: Bytes::copy_from_slice(row.try_get(17).map_err(undecodable)?),
     })
 }
@@ -109,6 +130,6 @@ fn shown_key(text: &str) -> Result<Key> {
     Key::new(text.replace(char::is_control, "?"))
 }
 
-fn undecodable(error: sqlx::Error) -> Error {
+pub(crate) fn undecodable(error: sqlx::Error) -> Error {
     Error::new(ErrorKind::Internal, "a column does not have the type that this build expects").with_source(error)
 }

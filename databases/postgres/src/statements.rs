@@ -58,24 +58,44 @@ statements! {
                     $8::bytea[], $9::timestamptz[]) WITH ORDINALITY
             AS given (message_id, topic, key, sequence, kind, mode, headers, payload, created_at, ordinal)
         ORDER BY ordinal",
+    // Every shard's place, those that stand together in one row.
+    places: "
+        SELECT array_agg(shard), n, s1::text, s2::text, last_id, done
+        FROM {p}outbox_place WHERE shard = ANY ($1) GROUP BY n, s1::text, s2::text, last_id, done",
     next: "
-        SELECT id, shard, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
-        FROM {p}outbox_next($1, $2)",
-    settle: "SELECT {p}outbox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-    // Every index is cleaned however little there is to clean, the file is not cut (that would lock out the writers),
-    // and where autovacuum is at work already it is left to it.
-    vacuum: "VACUUM (INDEX_CLEANUP on, TRUNCATE off, SKIP_LOCKED, PARALLEL 0) {p}outbox",
+        SELECT found.*, given.at
+        FROM jsonb_to_recordset($1::text::jsonb) AS given (at integer, shards smallint[], s1 text)
+        CROSS JOIN LATERAL {p}outbox_next(given.shards, given.s1::pg_snapshot, $2, $3) AS found",
+    walk: "SELECT * FROM {p}outbox_walk($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4, $5, $6)",
+    jump: "SELECT {p}outbox_jump($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4)",
+    pick: "SELECT * FROM {p}outbox_pick($1)",
+    due: "SELECT * FROM {p}outbox_due($1, $2)",
+    look_up: "
+        SELECT id, shard, xid::text::bigint FROM {p}outbox WHERE id = ANY ($1) AND shard = ANY ($2)
+        UNION ALL SELECT id, shard, NULL FROM {p}outbox_waiting WHERE id = ANY ($1) AND shard = ANY ($2)",
+    settle: "
+        SELECT verdict, changed, numbers FROM {p}outbox_settle(
+            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+    still_held: "
+        SELECT lease.name FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
+        JOIN {p}lease_holder lease USING (name, holder, epoch)",
     outbox_stats: "
-        SELECT count(*) FILTER (WHERE attempts = 0),
-               count(*) FILTER (WHERE attempts > 0),
-               greatest(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8,
+        SELECT unsettled.rows + waiting.fresh, waiting.failed,
+               greatest(coalesce(extract(epoch FROM clock_timestamp() - least(unsettled.oldest, waiting.oldest)), 0),
+                        0)::float8,
                (SELECT count(*) FROM {p}dead_letter WHERE consumer_group = '' AND status = 'parked'),
-               (SELECT coalesce(sum(count), 0)::bigint FROM {p}outbox_published)
-        FROM {p}outbox",
+               (SELECT coalesce(sum(published), 0)::bigint FROM {p}outbox_progress)
+        FROM (SELECT count(*) AS rows, min(created_at) AS oldest FROM {p}outbox_unsettled) unsettled,
+             (SELECT count(*) FILTER (WHERE attempts = 0) AS fresh, count(*) FILTER (WHERE attempts > 0) AS failed,
+                     min(created_at) AS oldest FROM {p}outbox_waiting) waiting",
     outbox_list: "
-        SELECT id, message_id, topic, key, attempts, next_attempt_at, last_error, created_at,
+        SELECT id, message_id, topic, key, state, attempts, next_attempt_at, last_error, created_at, sent_at,
                octet_length(payload)::bigint
-        FROM {p}outbox WHERE id > $1 ORDER BY id LIMIT $2",
+        FROM {p}outbox_status WHERE true",
+    outbox_show: "
+        SELECT id, message_id, topic, key, state, attempts, next_attempt_at, last_error, created_at, sent_at,
+               octet_length(payload)::bigint, sequence, kind, mode, headers::text, payload
+        FROM {p}outbox_status WHERE message_id = $1 ORDER BY id",
 
     // Leases. What is plainly somebody else's is not even locked, so that those who ask do not slow the holder down.
     lease_acquire: "
@@ -217,8 +237,11 @@ statements! {
         WITH letter AS (
             UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1 WHERE id = ANY ($1) RETURNING *
         ), restored AS (
-            INSERT INTO {p}outbox (id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
-            SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at FROM letter
+            INSERT INTO {p}outbox_waiting (
+                id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard, next_attempt_at)
+            SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
+                (coalesce(hashtext(key)::bigint, outbox_id) & 15)::smallint, clock_timestamp()
+            FROM letter
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
         SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id",

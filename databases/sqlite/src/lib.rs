@@ -18,6 +18,7 @@
 mod database;
 mod dead_letter;
 mod error;
+mod import;
 mod inbox;
 mod lease;
 mod open;

@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::durable;
 use crate::storage::batch::Batch;
 use crate::storage::segment::{self, Extent};
+use crate::storage::tail::{self, Tail};
 
 /// A partition, and what is known about it from elsewhere.
 #[derive(Debug)]
@@ -58,7 +59,15 @@ pub(crate) fn examine(
         let what = "the folder of the partition is missing";
         findings.problems.push(place.problem(place.directory.clone(), 0, what).with_offsets(place.start, None));
     } else {
-        match links(disk, &place.directory, place.partition, place.start) {
+        let tail = match Tail::of_partition(disk, &place.directory) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let problem = place.problem(tail::path(&place.directory), 0, error.to_string());
+                findings.problems.push(problem);
+                None
+            }
+            tail => tail?,
+        };
+        match links(disk, &place.directory, place.partition, place.start, tail) {
             Ok(links) => place.examine_chain(disk, links, &mut findings, report, progress)?,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let problem = place.problem(place.directory.clone(), 0, error.to_string());

@@ -11,6 +11,7 @@ use crate::disk::{Access, Disk, File};
 use crate::durable::failed;
 use crate::storage::reader::SegmentReader;
 use crate::storage::segment::{self, Extent, SegmentHeader};
+use crate::storage::tail::Tail;
 
 /// One segment that is there, or should be.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) claimed_bytes: u64,
     /// The first offset of the next one; `None` for the last.
     pub(crate) limit: Option<u64>,
+    /// Its last batches, if they are kept beside it.
+    pub(crate) tail: Option<Tail>,
 }
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) enum State {
 
 impl Link {
     fn new(base_offset: u64, state: State, own_bytes: u64) -> Self {
-        Self { base_offset, state, own_bytes, claimed_bytes: own_bytes, limit: None }
+        Self { base_offset, state, own_bytes, claimed_bytes: own_bytes, limit: None, tail: None }
     }
 
     /// What its header says, if it is right.
@@ -55,6 +58,10 @@ impl Link {
         let path = segment::path(directory, self.base_offset);
         let (State::Whole(header) | State::Headless { known: Some(header), .. }) = &self.state else { return Ok(None) };
         let Some(file) = open(disk, &path)? else { return Ok(None) };
+        let file = match &self.tail {
+            Some(tail) => tail.clone().over(file),
+            None => file,
+        };
         // Compaction may have put another file in its place since the chain was read.
         let now = SegmentHeader::read(&*file, &path, header.partition, self.base_offset);
         Ok(Some(SegmentReader::new(file, path, now.unwrap_or(*header))))
@@ -62,8 +69,14 @@ impl Link {
 }
 
 /// The chain of the partition in `directory`, whose first offset is `start`: what is there, and between it what is
-/// missing.
-pub(crate) fn links(disk: &dyn Disk, directory: &Path, partition: u32, start: u64) -> Result<Vec<Link>> {
+/// missing. `tail` is what is kept beside the last.
+pub(crate) fn links(
+    disk: &dyn Disk,
+    directory: &Path,
+    partition: u32,
+    start: u64,
+    tail: Option<Tail>,
+) -> Result<Vec<Link>> {
     let mut links: Vec<Link> = Vec::new();
     for base_offset in segment::list(disk, directory)? {
         let Some(link) = read(disk, directory, partition, base_offset)? else {
@@ -92,6 +105,9 @@ pub(crate) fn links(disk: &dyn Disk, directory: &Path, partition: u32, start: u6
         if let Some(previous) = previous.filter(|previous| previous.base_offset == before.base_offset) {
             before.claimed_bytes = previous.bytes;
         }
+    }
+    if let Some(last) = links.last_mut() {
+        last.tail = tail.filter(|tail| tail.base_offset == last.base_offset);
     }
     Ok(links)
 }

@@ -27,6 +27,7 @@ use crate::log::Log;
 use crate::storage::batch::Batch;
 use crate::storage::rewrite::Rewriter;
 use crate::storage::segment::{self, Extent, SegmentHeader};
+use crate::storage::tail;
 
 /// A file that was repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -88,6 +89,7 @@ fn check_format(disk: &dyn Disk, root: &Path) -> Result<()> {
 fn repair(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<Repaired>> {
     let mut repaired = Vec::new();
     for topic in &topics(folder, one)? {
+        finish_tails(folder, topic, &mut repaired)?;
         let verified = verify_topic(folder, topic, &mut |_| {})?;
         for (place, findings) in verified.partitions.into_iter().filter(|(_, findings)| !findings.needs_a_person) {
             Partition { folder, place }.repair(findings, &mut repaired)?;
@@ -106,6 +108,29 @@ fn repair(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<Repaired>> 
         warn!(file = %file.display(), kept = ?kept, lost, "repaired a damaged file");
     }
     Ok(repaired)
+}
+
+/// Puts the last batches of each partition in their place where a recovery was interrupted in it. What is kept of them
+/// and cannot be used is put aside.
+fn finish_tails(folder: Folder<'_>, topic: &TopicName, repaired: &mut Vec<Repaired>) -> Result<()> {
+    let Folder { disk, root } = folder;
+    let topic_folder = root.join("topics").join(topic.as_str());
+    for name in durable::list(disk, &topic_folder)? {
+        let Ok(partition) = name.parse::<u32>() else { continue };
+        let directory = topic_folder.join(&name);
+        match tail::finish(disk, &directory) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let file = tail::path(&directory);
+                let kept = Some(aside::keep(disk, root, [topic.as_str(), &name, "tail"], &file)?);
+                durable::remove(disk, &file)?;
+                let problems = vec![Problem::new(Some(partition), file.clone(), 0, error.to_string())];
+                let (topic, partition, lost) = (topic.clone(), Some(partition), Vec::new());
+                repaired.push(Repaired { topic, partition, file, problems, kept, lost });
+            }
+            finished => finished?,
+        }
+    }
+    Ok(())
 }
 
 /// A partition that is being repaired.

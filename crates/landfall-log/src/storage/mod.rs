@@ -10,3 +10,4 @@ pub(crate) mod recovery;
 pub(crate) mod rewrite;
 pub(crate) mod segment;
 pub(crate) mod start;
+pub(crate) mod tail;

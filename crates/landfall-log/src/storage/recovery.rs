@@ -26,8 +26,8 @@ use std::sync::Arc;
 use landfall_core::Result;
 use tracing::warn;
 
-use crate::disk::{self, Access, Disk};
-use crate::durable::{self, UNFINISHED, damaged, failed};
+use crate::disk::{Access, Disk};
+use crate::durable::{self, UNFINISHED, damaged, failed, is_full};
 use crate::storage::batch::{Batch, BatchHeader, Sequenced};
 use crate::storage::index::{self, Builder, Described, Expected, IndexFile, ProducerRange};
 use crate::storage::partition::{Recovered, Segment};
@@ -35,12 +35,14 @@ use crate::storage::reader::{Found, SegmentReader};
 use crate::storage::rewrite::REWRITTEN;
 use crate::storage::segment::{self, Extent, SegmentHeader};
 use crate::storage::start::{self, Start};
+use crate::storage::tail::{self, Tail};
 use crate::write::producers::Producers;
 
 /// Checks the partition in `directory`, finishes what was begun and cuts off an unfinished tail; what is left.
 pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) -> Result<Recovered> {
     durable::remove(&**disk, &directory.join(UNFINISHED))?;
     durable::remove(&**disk, &directory.join(REWRITTEN))?;
+    tail::finish(&**disk, directory)?;
     let Start { offset: start, producers } = start::read(&**disk, directory)?;
     let bases = remaining(&**disk, directory, start)?;
     let Some((&last, finished)) = bases.split_last() else {
@@ -67,7 +69,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, directory: &Path, partition: u32) ->
         doubtful.add(batch);
         add(batch, &mut unfinished, &mut producers);
     })?;
-    doubtful.make_durable(&**disk, reader.path(), bytes)?;
+    doubtful.make_durable(&**disk, directory, &reader, bytes)?;
     durable::sync_directory(&**disk, directory)?;
     let created = reader.header().created;
     segments.push(Segment { extent: Extent { base_offset: last, bytes }, created, index: None });
@@ -210,21 +212,30 @@ impl Doubtful {
 
     /// Writes them again, so that the system knows that it has to, and syncs the file. The room behind them is given
     /// back: if the zeros in it never reached the disk, what is written over them next could not be told from damage.
-    fn make_durable(&self, disk: &dyn Disk, path: &Path, end: u64) -> Result<()> {
-        let write_again = || -> io::Result<()> {
+    fn make_durable(&self, disk: &dyn Disk, directory: &Path, reader: &SegmentReader, end: u64) -> Result<()> {
+        let path = reader.path();
+        let cut = || -> io::Result<()> {
             let file = disk.open(path, Access::Write)?;
-            // First what the system still knows to be unwritten, so that writing it again changes nothing on the disk.
-            file.sync()?;
             if file.length()? > end {
                 file.set_length(end)?;
             }
-            if let Some((_, position)) = self.batches.first() {
-                let bytes = disk::read(&*file, *position, end.saturating_sub(*position) as usize)?;
-                file.write_at(&bytes, *position)?;
-            }
             file.sync()
         };
-        write_again().map_err(failed("sync", path))
+        cut().map_err(failed("sync", path))?;
+        let Some((_, position)) = self.batches.first() else { return Ok(()) };
+        let bytes = reader.read_at(*position, end.saturating_sub(*position) as usize)?;
+        let SegmentHeader { salt, base_offset, .. } = *reader.header();
+        let tail = Tail { salt, base_offset, position: *position, bytes };
+        match tail.keep(disk, directory) {
+            // Without room for it they are written over themselves: readers can go on, and whoever makes room. Only a
+            // power cut right now, after a sync that failed before, could make a batch look damaged that nobody was told of.
+            Err(error) if is_full(&error) => {
+                warn!(file = %path.display(), "there is no room to keep the last batches while they are made durable");
+                durable::remove(disk, &directory.join(UNFINISHED))?;
+            }
+            kept => kept?,
+        }
+        tail.put_in_place(disk, directory)
     }
 }
 

@@ -120,16 +120,21 @@ impl SegmentHeader {
 
     /// Reads the header of the segment at `path`, which must be the one for `partition` and `base_offset`.
     pub(crate) fn read(file: &dyn File, path: &Path, partition: u32, base_offset: u64) -> Result<Self> {
-        let bytes = disk::read(file, 0, HEADER_BYTES).map_err(failed("read", path))?;
-        let Some(bytes) = bytes.first_chunk() else {
-            return Err(damaged(path, 0, "the file is too short for a segment's header"));
-        };
-        let header = Self::decode(bytes).map_err(|why| damaged(path, 0, why))?;
+        let header = Self::read_any(file, path)?;
         if (header.partition, header.base_offset) != (partition, base_offset) {
             let (partition, offset) = (header.partition, header.base_offset);
             return Err(damaged(path, 0, format!("its header says partition {partition}, offset {offset}")));
         }
         Ok(header)
+    }
+
+    /// Reads the header of the segment at `path`, whichever it is.
+    pub(crate) fn read_any(file: &dyn File, path: &Path) -> Result<Self> {
+        let bytes = disk::read(file, 0, HEADER_BYTES).map_err(failed("read", path))?;
+        let Some(bytes) = bytes.first_chunk() else {
+            return Err(damaged(path, 0, "the file is too short for a segment's header"));
+        };
+        Self::decode(bytes).map_err(|why| damaged(path, 0, why))
     }
 }
 

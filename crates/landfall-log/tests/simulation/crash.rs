@@ -164,26 +164,8 @@ impl Crash {
     /// Any fates at all, those that go wrong in one place only as often as those that go wrong in many.
     pub(crate) fn any_fates(&self, random: &mut Random) -> Vec<Fate> {
         let kept = [0, 50, 90][random.below(3)];
-        let any = |(index, open): (usize, &Open)| {
-            if random.chance(kept) {
-                return Fate::Kept;
-            }
-            match open.change.any_fate(random) {
-                Fate::Torn { bytes, is_grown } if self.is_overwritten(index) => {
-                    Fate::Torn { bytes: open.change.whole_sectors(bytes), is_grown }
-                }
-                fate => fate,
-            }
-        };
-        self.open.iter().enumerate().map(any).collect()
-    }
-
-    /// Whether a later write that is open as well goes to the same file. Then the earlier one had come to its end in
-    /// memory, and what reached the disk of it are whole sectors.
-    fn is_overwritten(&self, index: usize) -> bool {
-        let file = self.open[index].change.file();
-        let is_write = |open: &Open| matches!(open.change, Change::Write { .. }) && open.change.file() == file;
-        self.open[index + 1..].iter().any(is_write)
+        let any = |open: &Open| if random.chance(kept) { Fate::Kept } else { open.change.any_fate(random) };
+        self.open.iter().map(any).collect()
     }
 
     /// Every way in which exactly one write was torn at one byte, or lost one sector: with what came after it lost,
@@ -225,17 +207,6 @@ impl Change {
                 position / SECTOR..(position + bytes.len() as u64).div_ceil(SECTOR)
             }
             _ => 0..0,
-        }
-    }
-
-    /// The most bytes of a write up to `bytes` that end with a sector.
-    fn whole_sectors(&self, bytes: usize) -> usize {
-        match self {
-            Change::Write { position, .. } => {
-                let end = (position + bytes as u64) / SECTOR * SECTOR;
-                end.saturating_sub(*position) as usize
-            }
-            _ => bytes,
         }
     }
 

@@ -34,6 +34,7 @@ mod faults;
 mod model;
 mod planted;
 mod repair;
+mod tail;
 mod visibility;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -4,7 +4,7 @@ use crate::disk::Lie;
 use crate::explore::{Effort, Explorer};
 use crate::random::Random;
 use crate::workload::work;
-use crate::{damage, only_failpoints, runtime, shared_failpoints, visibility};
+use crate::{damage, only_failpoints, runtime, shared_failpoints, tail, visibility};
 
 /// The same work every time: whether a planted bug shows is a property of the checks, not of luck.
 const SEED: u64 = 1;
@@ -90,4 +90,9 @@ fn groups_that_retention_does_not_ask_are_noticed() {
 #[test]
 fn compaction_that_keeps_the_oldest_of_a_key_is_noticed() {
     assert_caught_in_the_log("landfall-log::keep-oldest", explore_everything);
+}
+
+#[test]
+fn last_batches_that_are_written_over_themselves_are_noticed() {
+    assert_caught_in_the_log("landfall-log::keep-no-tail", |run| tail::crash_while_opening(SEED, run));
 }

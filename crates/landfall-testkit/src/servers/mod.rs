@@ -1,7 +1,11 @@
 //! Real servers for tests, each private to the test process: own port, own folder, gone when the process is.
 
 mod account;
+mod daemon;
+mod mariadb;
+mod names;
 mod postgres;
 mod watchdog;
 
+pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};

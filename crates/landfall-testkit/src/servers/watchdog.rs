@@ -15,16 +15,25 @@ use landfall_core::{Error, ErrorKind, Result};
 
 use super::account::Account;
 
+/// How a server that nobody needs any more is told so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// SIGQUIT, which ends PostgreSQL and its children at once.
+    Quit,
+    /// SIGKILL, for a server of one process that would take its time to save what is removed anyway.
+    Kill,
+}
+
 /// The last line read decides about the folder: `keep` for a restart, anything else (or nothing) removes it.
 /// SIGCONT follows because a paused server cannot take SIGQUIT.
 const SCRIPT: &str = r#"
-log=$1; folder=$2; shift 2
+log=$1; folder=$2; ending=$3; shift 3
 "$@" </dev/null >>"$log" 2>&1 &
 server=$!
 echo "$server"
 order=remove
 while read -r line; do order=$line; done
-kill -QUIT "$server" 2>/dev/null
+kill "-$ending" "$server" 2>/dev/null
 kill -CONT "$server" 2>/dev/null
 wait "$server"
 [ "$order" = keep ] || rm -rf "$folder"
@@ -43,11 +52,16 @@ impl Watchdog {
         log: &Path,
         folder: &Path,
         account: Option<Account>,
+        ending: Ending,
     ) -> Result<Self> {
         let failed =
             |error| Error::new(ErrorKind::Unavailable, "cannot start a shell for the server").with_source(error);
+        let ending = match ending {
+            Ending::Quit => "QUIT",
+            Ending::Kill => "KILL",
+        };
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(SCRIPT).arg("landfall-watchdog").arg(log).arg(folder).args(command);
+        shell.arg("-c").arg(SCRIPT).arg("landfall-watchdog").arg(log).arg(folder).arg(ending).args(command);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0).current_dir(folder);
         if let Some(account) = account {
             shell.uid(account.uid).gid(account.gid);

@@ -1,17 +1,15 @@
 //! Keeps a fair share of the shards leased: each relay that is alive holds about as many as the others.
 //!
-//! A relay says that it is alive by a lease of its own: the first free one of `relay/0`, `relay/1`…, so that the table
-//! never has more of these than there were relays at the same time. Shards are taken when they are free, and given
-//! back when there are more relays than before; nobody coordinates anybody.
+//! A relay says that it is alive by its seat. Shards are taken when they are free, and given back when there are more
+//! relays than before; nobody coordinates anybody.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use landfall_core::{Holder, Lease, LeaseName, Leases, Result, Shard};
+use landfall_core::{Lease, Result, Shard};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
-const ALIVE: &str = "relay/";
+use super::seat::{Row, Seat};
 
 /// The shards held right now; the reader checks each lease's own clock as well.
 pub(super) type Held = watch::Receiver<Vec<Lease>>;
@@ -19,18 +17,16 @@ pub(super) type Held = watch::Receiver<Vec<Lease>>;
 pub(super) type Working = Arc<Mutex<()>>;
 
 pub(super) struct Keeper {
-    leases: Arc<dyn Leases>,
-    holder: Holder,
-    ttl: Duration,
+    seat: Seat,
     shards: u16,
     held: watch::Sender<Vec<Lease>>,
     working: Working,
 }
 
 impl Keeper {
-    pub(super) fn new(leases: Arc<dyn Leases>, holder: Holder, ttl: Duration, shards: u16) -> Self {
+    pub(super) fn new(seat: Seat, shards: u16) -> Self {
         let (held, _) = watch::channel(Vec::new());
-        Self { leases, holder, ttl, shards, held, working: Working::default() }
+        Self { seat, shards, held, working: Working::default() }
     }
 
     pub(super) fn subscribe(&self) -> Held {
@@ -41,29 +37,24 @@ impl Keeper {
         self.working.clone()
     }
 
-    pub(super) async fn run(self, stop: CancellationToken) {
-        // Often enough to renew twice before a lease ends, and to take over a dead relay's shards within a second.
-        let interval = (self.ttl / 3).min(Duration::from_secs(1));
-        let mut seat = 0;
+    pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            if let Err(error) = self.keep(&mut seat).await {
+            if let Err(error) = self.keep().await {
                 tracing::warn!(%error, "leases cannot be renewed; what is held ends by itself");
             }
-            tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => {} }
+            tokio::select! { () = tokio::time::sleep(self.seat.interval()) => {}, () = stop.cancelled() => {} }
         }
-        self.give_back(seat).await;
+        self.give_back().await;
     }
 
-    async fn keep(&self, seat: &mut u32) -> Result<()> {
-        while self.leases.acquire(&alive(*seat), &self.holder, self.ttl).await?.is_none() {
-            *seat += 1;
-        }
+    async fn keep(&mut self) -> Result<()> {
+        self.seat.take().await?;
         let mut held = self.held.borrow().clone();
         if !held.is_empty() {
-            held = self.leases.renew(&held, self.ttl).await?;
+            held = self.seat.leases.renew(&held, self.seat.ttl).await?;
             self.held.send_replace(held.clone());
         }
-        let relays = self.leases.held(ALIVE).await?.len().max(1);
+        let relays = self.seat.count(Row::Ordered).await?.max(1);
         let share = usize::from(self.shards).div_ceil(relays);
         if held.len() > share {
             self.give_away(held, share).await
@@ -75,8 +66,13 @@ impl Keeper {
     }
 
     /// Takes free shards until the share is full, beginning at a random one so that two newcomers rarely collide.
+    /// None while a relay without order is at work: it sees this one's seat and gets up.
     async fn take(&self, mut held: Vec<Lease>, share: usize) -> Result<()> {
-        let taken = self.leases.held(Shard::LEASES).await?;
+        if self.seat.count(Row::Unordered).await? > 0 {
+            tracing::warn!("a relay without order is at work on this outbox; waiting until it has stopped");
+            return Ok(());
+        }
+        let taken = self.seat.leases.held(Shard::LEASES).await?;
         let start = rand::random_range(0..self.shards.max(1));
         for step in 0..self.shards {
             if held.len() >= share {
@@ -86,7 +82,7 @@ impl Keeper {
             if taken.contains(&name) {
                 continue;
             }
-            if let Some(lease) = self.leases.acquire(&name, &self.holder, self.ttl).await? {
+            if let Some(lease) = self.seat.leases.acquire(&name, &self.seat.holder, self.seat.ttl).await? {
                 tracing::info!(shard = %lease.name.0, epoch = lease.epoch, "leased");
                 held.push(lease);
                 self.held.send_replace(held.clone());
@@ -99,22 +95,14 @@ impl Keeper {
         let _between_passes = self.working.lock().await;
         let surplus = held.split_off(share);
         self.held.send_replace(held);
-        self.leases.release(&surplus).await
+        self.seat.leases.release(&surplus).await
     }
 
-    async fn give_back(&self, seat: u32) {
+    async fn give_back(&mut self) {
         let _after_the_last_pass = self.working.lock().await;
-        let mut held = self.held.send_replace(Vec::new());
-        // Only to learn the epoch of the sign of life, which is released with the shards.
-        if let Ok(Some(lease)) = self.leases.acquire(&alive(seat), &self.holder, self.ttl).await {
-            held.push(lease);
-        }
-        if let Err(error) = self.leases.release(&held).await {
+        let held = self.held.send_replace(Vec::new());
+        if let Err(error) = self.seat.leave(held).await {
             tracing::warn!(%error, "leases could not be given back; they end by themselves");
         }
     }
-}
-
-fn alive(seat: u32) -> LeaseName {
-    LeaseName(format!("{ALIVE}{seat}"))
 }

@@ -9,23 +9,33 @@
 //! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: whoever takes the
 //! shard over reads the same rows again. A message may thus be published twice, never zero times, and the copies
 //! never put a key out of order at the effect: each copy comes after everything before it has been published once.
+//!
+//! For those who need no order there is [`Relay::unordered`] (`competing.rs`).
 
+mod competing;
 mod decide;
 mod keeper;
 mod pass;
+mod seat;
+mod sender;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Backoff, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
+use landfall_core::{Backoff, CompetingQueue, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
 use tokio_util::sync::CancellationToken;
 
+use competing::{Competition, Doorkeeper};
 use keeper::Keeper;
-use pass::{Pass, Progress};
+use pass::Pass;
+use seat::{Row, Seat};
+use sender::{Progress, Sender, Turn};
 
 /// Moves messages from one outbox to one broker. Run as many as you like, in as many processes as you like.
 pub struct Relay {
     queue: Arc<dyn OutboxQueue>,
+    /// Set for a relay without order.
+    competing: Option<Arc<dyn CompetingQueue>>,
     leases: Arc<dyn Leases>,
     publisher: Arc<dyn Publisher>,
     options: Options,
@@ -71,7 +81,20 @@ impl Relay {
         publisher: Arc<dyn Publisher>,
         options: Options,
     ) -> Self {
-        Self { queue, leases, publisher, options }
+        Self { queue, competing: None, leases, publisher, options }
+    }
+
+    /// A relay that keeps no order: it competes with any number of others for whatever is due. Not beside relays that do
+    /// keep order; while one of those is at work on the same outbox, this one waits.
+    pub fn unordered<Q: OutboxQueue + CompetingQueue + 'static>(
+        queue: Arc<Q>,
+        leases: Arc<dyn Leases>,
+        publisher: Arc<dyn Publisher>,
+        options: Options,
+    ) -> Self {
+        // A parked message holds nobody up where nobody waits for anybody.
+        let options = Options { failed_holds_key: false, ..options };
+        Self { competing: Some(queue.clone()), queue, leases, publisher, options }
     }
 
     /// Works until `stop` is cancelled, then finishes the batch in flight and gives its leases back.
@@ -79,38 +102,49 @@ impl Relay {
     /// A database or a broker that cannot be reached is waited for, with backoff; it is not an error. `Err` only for
     /// what no waiting mends, such as a schema this build does not understand.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let keeper =
-            Keeper::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, self.queue.shards());
-        let held = keeper.subscribe();
-        let working = keeper.working();
+        match &self.competing {
+            None => self.run_in_order(&stop).await,
+            Some(queue) => self.run_without_order(&**queue, &stop).await,
+        }
+    }
+
+    async fn run_in_order(&self, stop: &CancellationToken) -> Result<()> {
+        let keeper = Keeper::new(self.seat(Row::Ordered), self.queue.shards());
+        let pass =
+            Pass { queue: &*self.queue, sender: self.sender(), held: keeper.subscribe(), working: keeper.working() };
         let keep = tokio::spawn(keeper.run(stop.clone()));
-
-        let pass = Pass { queue: &*self.queue, publisher: &*self.publisher, options: &self.options };
-        let result = self.work(&pass, held, working, &stop).await;
-
+        let result = self.work(stop, &pass).await;
         stop.cancel();
         // The keeper gives the leases back as its last act; a panic in it has been logged by the runtime.
         let _ = keep.await;
         result
     }
 
-    async fn work(
-        &self,
-        pass: &Pass<'_>,
-        held: keeper::Held,
-        working: keeper::Working,
-        stop: &CancellationToken,
-    ) -> Result<()> {
+    async fn run_without_order(&self, queue: &dyn CompetingQueue, stop: &CancellationToken) -> Result<()> {
+        let doorkeeper = Doorkeeper::new(self.seat(Row::Unordered));
+        let competition =
+            Competition { queue, sender: self.sender(), seated: doorkeeper.subscribe(), working: doorkeeper.working() };
+        let keep = tokio::spawn(doorkeeper.run(stop.clone()));
+        let result = self.work(stop, &competition).await;
+        stop.cancel();
+        let _ = keep.await;
+        result
+    }
+
+    fn seat(&self, row: Row) -> Seat {
+        Seat::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, row)
+    }
+
+    fn sender(&self) -> Sender<'_> {
+        Sender { publisher: &*self.publisher, options: &self.options }
+    }
+
+    /// One turn after the other, and what to do in between.
+    async fn work(&self, stop: &CancellationToken, turn: &impl Turn) -> Result<()> {
         let mut idle = Idle::new(self.options.poll_max);
         let mut trouble = 0_u32;
         while !stop.is_cancelled() {
-            let progress = {
-                // While this is held the keeper gives no shard away, so a shard changes hands between two passes.
-                let _busy = working.lock().await;
-                let leases: Vec<_> = held.borrow().iter().filter(|lease| lease.is_live()).cloned().collect();
-                pass.run(&leases).await
-            };
-            let pause = match progress {
+            let pause = match turn.take().await {
                 Ok(Progress::Moved) => {
                     (idle, trouble) = (Idle::new(self.options.poll_max), 0);
                     continue;

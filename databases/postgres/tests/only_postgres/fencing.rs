@@ -62,19 +62,21 @@ async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
     let lease = leases.iter().find(|lease| lease.name == entry.shard.lease_name()).unwrap().clone();
 
     let mut settling = database.pool().begin().await.unwrap();
-    let settled: Vec<i64> = sqlx::query_scalar(
-        "SELECT landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5],
-            '{}', '{}', '{}', '{}', '{}', '{}')",
+    let verdict: String = sqlx::query_scalar(
+        "SELECT verdict FROM landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3],
+            (SELECT jsonb_build_array(jsonb_build_object('shards', ARRAY[shard], 'n', n, 'published', 1,
+                's1', pg_current_snapshot()::text, 'done', ARRAY[]::bigint[]))
+             FROM landfall_outbox_place WHERE shard = $4),
+            true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
     )
     .bind(&lease.name.0)
     .bind(&lease.holder.0)
     .bind(lease.epoch)
     .bind(entry.shard.0 as i16)
-    .bind(entry.row)
     .fetch_one(&mut *settling)
     .await
     .unwrap();
-    assert_eq!(settled, [entry.row]);
+    assert_eq!(verdict, "done");
 
     let (other, name) = (another(&database).await, lease.name.clone());
     let taking = tokio::spawn(async move {

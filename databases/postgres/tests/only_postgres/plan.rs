@@ -1,100 +1,93 @@
-//! The relay's speed: its two functions use indexes whatever the statistics say, and dead rows do not pile up. A plan
+//! The relay's speed: its functions use indexes whatever the statistics say, and read no more than they hand out. A plan
 //! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
 
-use landfall_core::{DeadLetterFilter, DeadLetters, Decision, GroupName, Inbox, Key, OutboxQueue, Settlement, Shard};
-use landfall_testkit::eventually;
+use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
 use sqlx::PgConnection;
 
-use crate::stage::{LONG, SOON, lease_all, migrated};
+use crate::stage::{LONG, due, lease_all, message, migrated, publish_everything};
 
-/// Reads a batch and settles it. One lease stands for every shard here: which shard it is for is the caller's word.
-const RELAY_ONCE: &str = "
-    WITH given AS (SELECT array_agg(n::smallint) AS shards FROM generate_series(0, 15) n)
-    SELECT cardinality(landfall_outbox_settle(
-        array_fill('outbox/0'::text, '{16}'), array_fill('one'::text, '{16}'), array_fill(1::bigint, '{16}'), shards,
-        ARRAY(SELECT id FROM landfall_outbox_next(shards, 500)),
-        '{}', '{}', '{}', '{}', '{}', '{}'))
-    FROM given";
+const ALL: &str = "'{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'";
 
-async fn relay_once(connection: &mut PgConnection) -> i32 {
-    sqlx::query_scalar(RELAY_ONCE).fetch_one(connection).await.unwrap()
+async fn run(connection: &mut PgConnection, statement: &str) {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(connection).await.unwrap();
 }
 
-async fn run(connection: &mut PgConnection, statement: &'static str) {
-    sqlx::raw_sql(statement).execute(connection).await.unwrap();
+async fn count(connection: &mut PgConnection, statement: &str) -> i64 {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(connection).await.unwrap()
 }
 
-/// Rows of the outbox that sequential scans have read on this connection and that the server has not summed up yet,
-/// which it does between transactions.
-async fn read_sequentially(connection: &mut PgConnection) -> i64 {
-    sqlx::query_scalar(
-        "SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'landfall_outbox'",
+/// Rows of the outbox that this connection has read in this transaction: by sequential scans, and through indexes.
+async fn read(connection: &mut PgConnection) -> (i64, i64) {
+    sqlx::query_as(
+        "SELECT coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
+         FROM pg_stat_xact_user_tables WHERE relname ~ '^landfall_outbox_[0-3]$'",
     )
     .fetch_one(connection)
     .await
     .unwrap()
 }
 
+/// What a statement reads that answers with a number of rows.
+async fn reads(connection: &mut PgConnection, statement: &str, expected: i64) -> i64 {
+    run(connection, "BEGIN").await;
+    let before = read(connection).await;
+    assert_eq!(count(connection, statement).await, expected, "{statement}");
+    let after = read(connection).await;
+    run(connection, "ROLLBACK").await;
+    assert_eq!(after.0, before.0, "the whole table was read: {statement}");
+    after.1 - before.1
+}
+
 #[tokio::test]
 async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
-    run(&mut connection, "ALTER TABLE landfall_outbox SET (autovacuum_enabled = off)").await;
-    run(&mut connection, "INSERT INTO landfall_lease VALUES ('outbox/0', 'one', 1, now())").await;
+    let s1: String =
+        sqlx::query_scalar("SELECT pg_current_snapshot()::text").fetch_one(&mut *connection).await.unwrap();
+    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000)");
+    let walk =
+        format!("SELECT count(id) FROM landfall_outbox_walk({ALL}, '{s1}', pg_current_snapshot(), 10000, 20000, 500)");
+    let jump = format!("SELECT landfall_outbox_jump({ALL}, '{s1}', pg_current_snapshot(), 15000)");
+    let pick = "SELECT count(id) FROM landfall_outbox_pick(ARRAY(SELECT generate_series(1, 20000, 40)))".to_owned();
     run(&mut connection, "VACUUM ANALYZE").await;
-    for _ in 0..10 {
-        assert_eq!(relay_once(&mut connection).await, 0);
+    for statement in [&next, &walk, &pick].into_iter().cycle().take(30) {
+        assert_eq!(count(&mut connection, statement).await, 0);
     }
     let load = "INSERT INTO landfall_outbox (topic, key, payload)
                 SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 20000) n";
     run(&mut connection, load).await;
-    // Some rows wait for their next attempt, and some keys are held.
-    let retry = "UPDATE landfall_outbox SET attempts = 1, next_attempt_at = now() + interval '1 hour'
-                 WHERE id % 1000 < 10 AND id < 5000;
-                 INSERT INTO landfall_held_key (consumer_group, topic, key)
-                 SELECT '', 'orders', 'k' || n FROM generate_series(10, 19) n";
-    run(&mut connection, retry).await;
 
-    run(&mut connection, "BEGIN").await;
-    let before = read_sequentially(&mut connection).await;
-    assert_eq!(relay_once(&mut connection).await, 500);
-    assert_eq!(relay_once(&mut connection).await, 500);
-    assert_eq!(read_sequentially(&mut connection).await, before, "the whole table was read for a batch");
-    run(&mut connection, "ROLLBACK").await;
-
-    let mut total = 0;
-    loop {
-        match relay_once(&mut connection).await {
-            0 => break,
-            settled => total += settled,
-        }
-    }
-    assert_eq!(total, 20_000 - 20 * 20, "everything but the rows of the twenty blocked keys");
+    let fetched = reads(&mut connection, &next, 0).await;
+    assert!(fetched <= 1001, "{fetched} rows were read to see that there are more than a thousand");
+    assert!(reads(&mut connection, &walk, 500).await <= 510);
+    assert!(reads(&mut connection, &jump, 15001).await <= 10);
+    assert!(reads(&mut connection, &pick, 500).await <= 510);
 }
 
+/// Reading costs what there is to hand out, however much was settled before, and however old the oldest transaction is.
 #[tokio::test]
-async fn many_settled_rows_are_vacuumed_without_waiting_for_autovacuum() {
+async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
-    run(&mut connection, "ALTER TABLE landfall_outbox SET (autovacuum_enabled = off)").await;
+    let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await.unwrap();
     let load = "INSERT INTO landfall_outbox (topic, key, payload)
-                SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 50000) n";
+                SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 5000) n";
     run(&mut connection, load).await;
     let leases = lease_all(&database, "one", LONG).await;
-    let published = |row| Settlement { row, shard: Shard(0), decision: Decision::Published };
-    let rows: Vec<_> = (1..=50_000).map(published).collect();
-    for batch in rows.chunks(10_000) {
-        assert_eq!(database.settle(&leases, batch).await.unwrap().len(), batch.len());
+    let mut settled = 0;
+    while settled < 5000 {
+        settled += publish_everything(&database, &leases).await.len();
     }
-    eventually(SOON, "the outbox is vacuumed", async || {
-        let vacuums: i64 =
-            sqlx::query_scalar("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'landfall_outbox'")
-                .fetch_one(&mut *connection)
-                .await
-                .unwrap();
-        vacuums > 0
-    })
-    .await;
+    let messages: Vec<_> = (1..=10).map(|n| message("a", n)).collect();
+    database.append(&messages).await.unwrap();
+    let place = "SELECT s1::text FROM landfall_outbox_place LIMIT 1";
+    let s1: String = sqlx::query_scalar(place).fetch_one(&mut *connection).await.unwrap();
+    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000)");
+    let fetched = reads(&mut connection, &next, 10).await;
+    assert!(fetched <= 40, "{fetched} rows were read to find ten");
+    assert_eq!(due(&database, &leases).await.len(), 10);
+    old.rollback().await.unwrap();
 }
 
 /// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.

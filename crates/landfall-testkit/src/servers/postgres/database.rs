@@ -1,20 +1,16 @@
 //! Databases for tests: on the server that all tests of a process share, or on one that somebody else runs.
 
-use std::time::Duration;
-
 use landfall_core::{Result, Timestamp};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
-use super::{PostgresServer, unavailable};
+use super::PostgresServer;
 use crate::not_run::{current_test, not_run};
+use crate::servers::daemon::unavailable;
+use crate::servers::names::{self, is_left_behind, with_database};
 
 /// Names a server to use in place of a private one.
 pub(super) const URL_VARIABLE: &str = "LANDFALL_TEST_POSTGRES_URL";
-/// What the databases' names begin with; a UUIDv7 follows, and so the time they were made.
-const PREFIX: &str = "landfall_test_";
-/// No test takes that long, so what is older was left behind.
-const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(3600);
 
 /// The server that all tests of this process share, started by the first who asks; `None`, with one line saying why,
 /// if there can be none. Tests that break their server take a [`private_postgres`].
@@ -47,7 +43,7 @@ pub async fn fresh_postgres_database() -> Option<String> {
 
 /// Creates a database beside the one that `base` names, and answers with its URL.
 pub(super) async fn create(base: &str) -> Result<String> {
-    let name = format!("{PREFIX}{}", uuid::Uuid::now_v7().simple());
+    let name = names::fresh();
     let failed = |error| unavailable("cannot create a database on the PostgreSQL test server", error);
     let mut connection = PgConnection::connect(base).await.map_err(failed)?;
     // Not from template1, which somebody's own server may have filled.
@@ -73,7 +69,7 @@ async fn create_on_borrowed(base: &str) -> Result<String> {
 async fn remove_left_behind(base: &str) -> sqlx::Result<()> {
     let mut connection = PgConnection::connect(base).await?;
     let names: Vec<String> = sqlx::query_scalar("SELECT datname FROM pg_database WHERE starts_with(datname, $1)")
-        .bind(PREFIX)
+        .bind(names::PREFIX)
         .fetch_all(&mut connection)
         .await?;
     for name in names.iter().filter(|name| is_left_behind(name, Timestamp::now())) {
@@ -83,52 +79,4 @@ async fn remove_left_behind(base: &str) -> sqlx::Result<()> {
         }
     }
     connection.close().await
-}
-
-/// Only names that were made here qualify, and so only letters and digits reach the statement.
-fn is_left_behind(name: &str, now: Timestamp) -> bool {
-    let id = name.strip_prefix(PREFIX).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let made = id.and_then(|id| uuid::Uuid::try_parse(id).ok()).and_then(|id| id.get_timestamp());
-    made.is_some_and(|made| {
-        let made = Timestamp::from_millis(made.to_unix().0 as i64 * 1000);
-        made.elapsed_since(now) > LEFT_BEHIND_AFTER
-    })
-}
-
-/// `url` with its database replaced and its parameters kept.
-fn with_database(url: &str, name: &str) -> String {
-    let (address, parameters) = url.split_once('?').map_or((url, None), |(address, rest)| (address, Some(rest)));
-    let authority = address.find("://").map_or(0, |scheme| scheme + 3);
-    let end = address[authority..].find('/').map_or(address.len(), |slash| authority + slash);
-    match parameters {
-        Some(parameters) => format!("{}/{name}?{parameters}", &address[..end]),
-        None => format!("{}/{name}", &address[..end]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_keeps_everything_but_its_database() {
-        for (url, expected) in [
-            ("postgres://u:p@h:1/x", "postgres://u:p@h:1/new"),
-            ("postgres://h", "postgres://h/new"),
-            ("postgres://h/x?sslmode=require", "postgres://h/new?sslmode=require"),
-        ] {
-            assert_eq!(with_database(url, "new"), expected);
-        }
-    }
-
-    #[test]
-    fn only_old_databases_of_our_own_are_left_behind() {
-        let name = format!("{PREFIX}{}", uuid::Uuid::now_v7().simple());
-        let later = |seconds: i64| Timestamp::from_millis(Timestamp::now().as_millis() + seconds * 1000);
-        assert!(!is_left_behind(&name, later(60)));
-        assert!(is_left_behind(&name, later(7200)));
-        for other in ["landfall_test_", "landfall_test_mine", "production", &format!("{name};"), &name[1..]] {
-            assert!(!is_left_behind(other, later(7200)), "{other}");
-        }
-    }
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use landfall_core::{Error, ErrorKind, Result};
 
+use super::USER;
 use super::database::URL_VARIABLE;
-use super::{USER, unavailable};
 use crate::servers::account::Account;
+use crate::servers::daemon::unavailable;
 
 /// The folder of `initdb` and `postgres`: the newest of Debian's, which keeps them out of `PATH`, else from `PATH`.
 pub(super) fn find_binaries() -> Result<PathBuf> {

@@ -1,0 +1,7 @@
+//! Enqueue through other drivers, on a real PostgreSQL server; what arrived is read by the adapter that the relay uses.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod diesel_async;
+mod stage;
+mod tokio_postgres;

@@ -1,0 +1,186 @@
+//! What every private server has in common: a folder, a port, a watchdog, and a process that tests kill and pause.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use landfall_core::{Error, ErrorKind, Result};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use super::account::{self, Account};
+use super::watchdog::{Ending, Watchdog};
+use crate::process::tree as process_tree;
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// One kind of server: how it is started, and how one knows that it answers.
+pub(super) trait Program: Send + Sync {
+    /// As people call it.
+    const NAME: &'static str;
+    /// How it is stopped when nobody needs it any more.
+    const ENDING: Ending;
+
+    fn command(&self, folder: &Path, port: u16) -> Vec<OsString>;
+
+    /// Connects and says goodbye.
+    fn answers(&self, port: u16) -> impl Future<Output = sqlx::Result<()>> + Send;
+}
+
+/// A server of this process's own. It is stopped and its folder removed when this is dropped, and also when the process
+/// ends in any other way, SIGKILL included.
+#[derive(Debug)]
+pub(super) struct Daemon<P: Program> {
+    program: P,
+    folder: PathBuf,
+    account: Option<Account>,
+    port: u16,
+    /// `None` while the server is down after [`Daemon::kill_9`].
+    running: Mutex<Option<Watchdog>>,
+}
+
+/// A folder for a server's data, owned by the account that the server will run under.
+pub(super) fn folder(prefix: &str) -> Result<(TempDir, Option<Account>)> {
+    let folder = tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir()
+        .map_err(|error| unavailable("cannot make a temporary folder", error))?;
+    let account = account::unprivileged(folder.path())?;
+    if let Some(Account { uid, gid }) = account {
+        std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid))
+            .map_err(|error| unavailable("cannot hand the temporary folder to the server's user", error))?;
+    }
+    Ok((folder, account))
+}
+
+impl<P: Program + Clone> Daemon<P> {
+    /// Starts `program` on a folder that has been prepared for it. From then on the watchdog removes the folder.
+    pub(super) async fn start(program: P, folder: TempDir, account: Option<Account>) -> Result<Self> {
+        // A free port may be taken before the server binds it, so a server that ends at once is tried again.
+        let mut last = None;
+        for _ in 0..5 {
+            let mut daemon = Self {
+                program: program.clone(),
+                folder: folder.path().to_owned(),
+                account,
+                port: free_port()?,
+                running: Mutex::new(None),
+            };
+            match daemon.launch().await {
+                Ok(watchdog) => {
+                    *daemon.running.get_mut() = Some(watchdog);
+                    let _removed_by_the_watchdog = folder.keep();
+                    return Ok(daemon);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        let nothing = || Error::new(ErrorKind::Internal, format!("no attempt to start {} was made", P::NAME));
+        Err(last.unwrap_or_else(nothing))
+    }
+}
+
+impl<P: Program> Daemon<P> {
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
+    pub(super) async fn kill_9(&self) -> Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(watchdog) = running.take() else { return Ok(()) };
+        let family = process_tree::family(watchdog.server());
+        process_tree::signal(&family, Signal::SIGKILL)?;
+        watchdog.stop_and_keep().await?;
+        process_tree::wait_until_gone(&family).await
+    }
+
+    /// Asks the server with `signal` to stop in good order, and waits until it has. Nothing happens if it is down.
+    pub(super) async fn stop(&self, signal: Signal) -> Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(watchdog) = running.take() else { return Ok(()) };
+        process_tree::signal(&[watchdog.server()], signal)?;
+        // The watchdog would ask it to hurry.
+        let stopped = process_tree::wait_until_gone(&[watchdog.server()]).await;
+        watchdog.stop_and_keep().await?;
+        stopped
+    }
+
+    /// Stops the server as its [`Ending`] says. Nothing happens if it is down.
+    pub(super) async fn stop_immediately(&self) -> Result<()> {
+        match self.running.lock().await.take() {
+            Some(watchdog) => watchdog.stop_and_keep().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
+    pub(super) async fn restart(&self) -> Result<()> {
+        self.kill_9().await?;
+        let mut running = self.running.lock().await;
+        if running.is_none() {
+            *running = Some(self.launch().await?);
+        }
+        Ok(())
+    }
+
+    /// Sends `signal` to every process of the server.
+    pub(super) async fn signal(&self, signal: Signal) -> Result<()> {
+        match &*self.running.lock().await {
+            Some(watchdog) => process_tree::signal(&process_tree::family(watchdog.server()), signal),
+            None => {
+                let sentence = format!("the {} server is down; restart it first", P::NAME);
+                Err(Error::new(ErrorKind::Conflict, sentence))
+            }
+        }
+    }
+
+    async fn launch(&self) -> Result<Watchdog> {
+        let log = self.folder.join("log");
+        let command = self.program.command(&self.folder, self.port);
+        let watchdog = Watchdog::start(command, &log, &self.folder, self.account, P::ENDING)?;
+        let started = Instant::now();
+        loop {
+            let error = match self.program.answers(self.port).await {
+                Ok(()) => return Ok(watchdog),
+                Err(error) => error,
+            };
+            if !process_tree::is_alive(watchdog.server()) || started.elapsed() > READY_WITHIN {
+                let text = format!("{} did not start; its log ends with: {}", P::NAME, tail(&log));
+                watchdog.stop_and_keep().await?;
+                return Err(unavailable(&text, error));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl<P: Program> Drop for Daemon<P> {
+    fn drop(&mut self) {
+        // While the server is down there is no watchdog that would do it.
+        if self.running.get_mut().is_none()
+            && let Err(error) = std::fs::remove_dir_all(&self.folder)
+        {
+            tracing::warn!(error = %error, "the folder of a {} test server was not removed", P::NAME);
+        }
+    }
+}
+
+fn free_port() -> Result<u16> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| unavailable("there is no free port on 127.0.0.1", error))
+}
+
+fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+}
+
+pub(super) fn unavailable(text: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Unavailable, text).with_source(source)
+}

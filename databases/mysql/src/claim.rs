@@ -1,0 +1,47 @@
+//! The outbox without order: rows are locked by whoever comes first, and by nobody twice.
+
+use async_trait::async_trait;
+use landfall_core::{Claim, CompetingQueue, Database, OutboxEntry, Result, Settlement};
+
+use crate::database::Transaction;
+use crate::statements::SHARDS;
+use crate::{MySql, row};
+
+#[async_trait]
+impl CompetingQueue for MySql {
+    async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
+        let doing = "claim messages of the outbox";
+        let mut transaction = self.begin().await?;
+        let rows = sqlx::query(self.statements().claim.text())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(self.could_not(doing))?;
+        let entries = rows.iter().map(row::entry).collect::<sqlx::Result<Vec<_>>>().map_err(self.could_not(doing))?;
+        let rows = entries.iter().map(|entry| entry.row).collect();
+        Ok(Box::new(Claimed { database: self.clone(), transaction, rows, entries }))
+    }
+}
+
+struct Claimed {
+    database: MySql,
+    transaction: Transaction,
+    /// What this transaction has locked; nothing else is touched.
+    rows: Vec<i64>,
+    entries: Vec<OutboxEntry>,
+}
+
+#[async_trait]
+impl Claim for Claimed {
+    fn take_entries(&mut self) -> Vec<OutboxEntry> {
+        std::mem::take(&mut self.entries)
+    }
+
+    async fn settle(mut self: Box<Self>, settlements: &[Settlement]) -> Result<()> {
+        let locked: Vec<&Settlement> =
+            settlements.iter().filter(|settlement| self.rows.contains(&settlement.row)).collect();
+        // No shard is anybody's here; at random, so that competing relays rarely wait for each other's count.
+        self.database.carry_out(&mut self.transaction, &locked, rand::random_range(0..SHARDS)).await?;
+        self.database.commit(self.transaction).await
+    }
+}

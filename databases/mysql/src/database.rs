@@ -1,0 +1,66 @@
+//! Transactions that the caller's own statements share.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use landfall_core::{Database, Result};
+use sqlx::MySqlConnection;
+
+use crate::{MySql, error};
+
+/// The isolation level is named because the ports rely on it: after waiting for a lock they look again, and must see
+/// what was committed meanwhile; and because the gaps that the default locks would make writers wait for relays.
+///
+/// The savepoint stands for the transaction's life: see [`MySql::commit`].
+const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT landfall_transaction";
+
+/// Fails at its first statement, and then commits nothing, if the transaction is no longer the one that was begun.
+const COMMIT: &str = "RELEASE SAVEPOINT landfall_transaction; COMMIT";
+
+/// Undoes everything since the beginning and goes on; locks stay as they are.
+pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT landfall_transaction";
+
+/// A transaction; dereferences to the connection, and rolls back when it is dropped.
+pub struct Transaction(sqlx::Transaction<'static, sqlx::MySql>);
+
+impl Deref for Transaction {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl Database for MySql {
+    type Connection = MySqlConnection;
+    type Transaction = Transaction;
+
+    async fn begin(&self) -> Result<Transaction> {
+        self.pool().begin_with(BEGIN).await.map(Transaction).map_err(self.could_not("begin a transaction"))
+    }
+
+    /// A deadlock rolls the whole transaction back, and a `CREATE TABLE` commits it half-way; what the connection does
+    /// afterwards commits by itself, statement by statement, and a `COMMIT` at the end is content with that. A handler
+    /// that swallowed the deadlock's error would have its effect without its inbox row. Either way the savepoint is
+    /// gone, and the commit fails.
+    async fn commit(&self, mut transaction: Transaction) -> Result<()> {
+        sqlx::raw_sql(COMMIT)
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| error::translate_commit(&self.inner.place, error))?;
+        // The driver believes in a transaction still, and rolls nothing back when the connection goes to the pool.
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! The consumer's side: one transaction holds the inbox row, the handler's writes and nothing else.
+//!
+//! Live traffic and a redrive of the same key meet on one row of `held_key`. `admit` locks it before it queues a
+//! message behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So
+//! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
+
+use landfall_core::{
+    Admission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin,
+    RedriveItem, Result,
+};
+use sqlx::MySqlConnection;
+
+use crate::statements::Sql;
+use crate::{MySql, moment, row};
+
+impl Inbox for MySql {
+    async fn admit(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<Admission> {
+        if message.mode.is_deduplicated() {
+            let taken = sqlx::query(self.statements().admit.text())
+                .bind(group.as_str())
+                .bind(message.id.as_uuid())
+                .execute(&mut *connection)
+                .await
+                .map_err(self.could_not("take charge of a message"))?;
+            if taken.rows_affected() == 0 {
+                return Ok(Admission::Duplicate);
+            }
+        }
+        if !self.lock_held_key(connection, group.as_str(), message).await? {
+            return Ok(Admission::Fresh);
+        }
+        let letter = NewLetter {
+            group,
+            message,
+            origin,
+            status: DeadLetterStatus::Waiting,
+            code: &ErrorCode::PREDECESSOR,
+            error: "an earlier message of the same key is not done",
+            attempts: 0,
+        };
+        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        Ok(Admission::Held)
+    }
+
+    async fn park(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+        attempts: u32,
+        failure: &Failure,
+    ) -> Result<DeadLetterId> {
+        let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
+        let letter = NewLetter { group, message, origin, status, code, error, attempts };
+        let id = self.write_letter(connection, &self.statements().park, letter).await?;
+        self.hold_key(connection, id).await?;
+        self.audit_letter(connection, id, &consumer(group.as_str()), "park", &failure.error).await?;
+        Ok(id)
+    }
+
+    async fn next_redriven(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        resting: &[DeadLetterId],
+    ) -> Result<Option<RedriveItem>> {
+        let found = sqlx::query(self.statements().next_redriven.text())
+            .bind(group.as_str())
+            .bind(serde_json::Value::from(resting).to_string())
+            .fetch_optional(connection)
+            .await
+            .map_err(self.could_not("look for a redriven message"))?;
+        found.as_ref().map(row::redrive_item).transpose()
+    }
+
+    async fn complete_redriven(&self, connection: &mut MySqlConnection, item: &RedriveItem) -> Result<()> {
+        let doing = "complete a redriven message";
+        let done = sqlx::query(self.statements().complete_redriven.text())
+            .bind(item.id)
+            .execute(&mut *connection)
+            .await
+            .map_err(self.could_not(doing))?;
+        if done.rows_affected() == 0 {
+            // An effect that belongs to nobody's redrive must not be committed.
+            let sentence = format!("dead letter {} is not being redriven; roll the transaction back", item.id);
+            return Err(Error::new(ErrorKind::Conflict, sentence));
+        }
+        let group = self.group_of(connection, item.id).await?;
+        self.audit_letter(connection, item.id, &consumer(&group), "effect", "").await?;
+        if self.lock_held_key(connection, &group, &item.message).await? {
+            self.pass_key_on(connection, &group, &item.message).await?;
+        }
+        Ok(())
+    }
+
+    async fn park_redriven(
+        &self,
+        connection: &mut MySqlConnection,
+        item: &RedriveItem,
+        failure: &Failure,
+    ) -> Result<()> {
+        let parked = sqlx::query(self.statements().park_redriven.text())
+            .bind(failure.code.as_str())
+            .bind(row::storable(&failure.error))
+            .bind(item.id)
+            .execute(&mut *connection)
+            .await
+            .map_err(self.could_not("park a redriven message"))?;
+        if parked.rows_affected() == 0 {
+            return Ok(());
+        }
+        let group = self.group_of(connection, item.id).await?;
+        self.hold_key(connection, item.id).await?;
+        self.audit_letter(connection, item.id, &consumer(&group), "park", &failure.error).await
+    }
+}
+
+impl MySql {
+    /// Whether the message's key is held for `group`; if so, nobody else releases it before this transaction ends.
+    async fn lock_held_key(&self, connection: &mut MySqlConnection, group: &str, message: &Message) -> Result<bool> {
+        let Some(key) = &message.key else { return Ok(false) };
+        let locked = sqlx::query(self.statements().lock_held_key.text())
+            .bind(group)
+            .bind(message.topic.as_str())
+            .bind(key.as_str())
+            .fetch_optional(connection)
+            .await
+            .map_err(self.could_not("lock a held key"))?;
+        Ok(locked.is_some())
+    }
+
+    /// Gives the key of `message`, which is done, to the next letter that waits for it, or frees it.
+    async fn pass_key_on(&self, connection: &mut MySqlConnection, group: &str, message: &Message) -> Result<()> {
+        let doing = "pass on a key";
+        let key = message.key.as_ref().map(|key| key.as_str());
+        let head: Option<DeadLetterId> = sqlx::query_scalar(self.statements().head_of_key.text())
+            .bind(group)
+            .bind(message.topic.as_str())
+            .bind(key)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(self.could_not(doing))?;
+        let query = match head {
+            Some(head) => sqlx::query(self.statements().hand_over_key.text()).bind(head),
+            None => {
+                let topic = message.topic.as_str();
+                sqlx::query(self.statements().free_key.text()).bind(group).bind(topic).bind(key)
+            }
+        };
+        query.execute(connection).await.map_err(self.could_not(doing))?;
+        Ok(())
+    }
+
+    async fn group_of(&self, connection: &mut MySqlConnection, id: DeadLetterId) -> Result<String> {
+        sqlx::query_scalar(self.statements().group_of.text())
+            .bind(id)
+            .fetch_one(connection)
+            .await
+            .map_err(self.could_not("read a dead letter"))
+    }
+
+    async fn write_letter(
+        &self,
+        connection: &mut MySqlConnection,
+        statement: &Sql,
+        letter: NewLetter<'_>,
+    ) -> Result<DeadLetterId> {
+        let NewLetter { group, message, origin, status, code, error, attempts } = letter;
+        let written = sqlx::query(statement.text())
+            .bind(group.as_str())
+            .bind(message.id.as_uuid())
+            .bind(message.topic.as_str())
+            .bind(message.key.as_ref().map(|key| key.as_str()))
+            .bind(message.sequence)
+            .bind(message.kind.as_str())
+            .bind(message.mode.as_str())
+            .bind(message.headers.to_json())
+            .bind(&message.payload[..])
+            .bind(moment::text(message.time))
+            .bind(origin.map(|position| i64::from(position.partition)))
+            .bind(origin.map(|position| position.offset as i64))
+            .bind(status.as_str())
+            .bind(code.as_str())
+            .bind(row::storable(error))
+            .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .execute(connection)
+            .await
+            .map_err(self.could_not("make a message a dead letter"))?;
+        Ok(written.last_insert_id() as DeadLetterId)
+    }
+}
+
+struct NewLetter<'a> {
+    group: &'a GroupName,
+    message: &'a Message,
+    origin: Origin,
+    status: DeadLetterStatus,
+    code: &'a ErrorCode,
+    error: &'a str,
+    attempts: u32,
+}
+
+/// Who the audit trail says it was.
+fn consumer(group: &str) -> String {
+    format!("consumer:{group}")
+}

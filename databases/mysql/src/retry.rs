@@ -1,0 +1,32 @@
+//! Once more, where the server said that it rolled back.
+
+use std::time::Duration;
+
+use landfall_core::{Error, Result};
+
+use crate::error;
+
+/// Two transactions that deadlock go on after one of them was rolled back: the other one is out of the way in a moment.
+const TRIES: u32 = 5;
+
+/// Runs `transaction` again while it fails because of a deadlock: the server has rolled it back, so nothing of it
+/// happened. A commit whose outcome is unknown is no such failure. A lock that was not given in time (50 seconds by
+/// default) is left to the caller, who has waited long enough.
+pub(crate) async fn retried<T, F: Future<Output = Result<T>>>(mut transaction: impl FnMut() -> F) -> Result<T> {
+    let mut tries = 1;
+    loop {
+        match transaction().await {
+            Err(error) if tries < TRIES && is_rolled_back(&error) => {
+                tracing::debug!(%error, tries, "rolled back by the server; trying again");
+                tokio::time::sleep(Duration::from_millis(u64::from(rand::random_range(1..=5 * tries)))).await;
+                tries += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn is_rolled_back(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+    source.is_some_and(error::is_deadlock)
+}

@@ -1,0 +1,143 @@
+//! Rows as the words of `landfall-core`, and what is cut to fit a column.
+
+use bytes::Bytes;
+use landfall_core::{
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
+    RedriveItem, Result, Shard, Timestamp, TopicName,
+};
+use sqlx::mysql::MySqlRow;
+use sqlx::{Decode, MySql as Server, Row, Type};
+use uuid::Uuid;
+
+/// The longest error that is stored; a stack trace beyond it helps nobody in a list.
+const ERROR_CHARACTERS: usize = 2000;
+
+/// Text of unknown origin as a column takes it.
+pub(crate) fn storable(text: &str) -> String {
+    text.chars().take(ERROR_CHARACTERS).collect()
+}
+
+/// Who did something, as the audit trail keeps it.
+pub(crate) fn actor(name: &str) -> String {
+    name.chars().take(300).collect()
+}
+
+/// A row of `next` or `claim`. What a foreign writer stored may not be a message; that is told within the entry.
+pub(crate) fn entry(row: &MySqlRow) -> sqlx::Result<OutboxEntry> {
+    let id: i64 = row.try_get(0)?;
+    Ok(OutboxEntry {
+        row: id,
+        shard: Shard(row.try_get::<i8, _>(1)? as u16),
+        attempts: row.try_get::<i32, _>(2)?.max(0) as u32,
+        message_id: row.try_get::<Uuid, _>(3)?.into(),
+        message: message(row, 3).map_err(|error| OutboxEntry::unreadable(id, error)),
+    })
+}
+
+/// A row of `next_redriven`.
+pub(crate) fn redrive_item(row: &MySqlRow) -> Result<RedriveItem> {
+    let id: i64 = column(row, 0)?;
+    let message = message(row, 2).map_err(|error| {
+        let sentence = format!("dead letter {id} cannot be a message any more");
+        Error::new(ErrorKind::Corrupt, sentence).with_source(error)
+    })?;
+    Ok(RedriveItem { id, message, attempts: count(column(row, 1)?) })
+}
+
+/// The nine columns of a message, of which the first is at `at`.
+fn message(row: &MySqlRow, at: usize) -> Result<Message> {
+    let headers: &str = column(row, at + 6)?;
+    let time: Option<i64> = column(row, at + 8)?;
+    Ok(Message {
+        id: column::<Uuid>(row, at)?.into(),
+        topic: TopicName::new(column::<&str>(row, at + 1)?)?,
+        key: column::<Option<&str>>(row, at + 2)?.map(Key::new).transpose()?,
+        sequence: column(row, at + 3)?,
+        kind: Kind::new(column::<&str>(row, at + 4)?)?,
+        mode: column::<&str>(row, at + 5)?.parse()?,
+        headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
+        payload: Bytes::copy_from_slice(column(row, at + 7)?),
+        // A session that is not strict can store a date that is none.
+        time: time.map(Timestamp::from_millis).ok_or_else(|| Error::invalid("created_at is not a date"))?,
+    })
+}
+
+/// A row of `outbox_rows`, `parked_rows` or `sent_rows`.
+pub(crate) fn outbox_row(row: &MySqlRow) -> Result<OutboxRow> {
+    Ok(OutboxRow {
+        row: column(row, 0)?,
+        message_id: column::<Uuid>(row, 1)?.into(),
+        topic: TopicName::new(column::<&str>(row, 2)?)?,
+        key: column::<Option<&str>>(row, 3)?.map(shown_key).transpose()?,
+        state: column::<&str>(row, 4)?.parse()?,
+        attempts: count(column(row, 5)?),
+        next_attempt: moment(row, 6)?,
+        last_error: column(row, 7)?,
+        created_at: moment(row, 8)?.unwrap_or(Timestamp::from_millis(0)),
+        sent_at: moment(row, 9)?,
+        payload_bytes: column::<i64>(row, 10)?.unsigned_abs(),
+    })
+}
+
+/// A row of `outbox_details`, `parked_details` or `sent_details`.
+pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
+    let headers: &str = column(row, 14)?;
+    Ok(OutboxDetail {
+        row: outbox_row(row)?,
+        sequence: column(row, 11)?,
+        kind: column(row, 12)?,
+        mode: column(row, 13)?,
+        headers: shown_headers(headers),
+        payload: Bytes::copy_from_slice(column(row, 15)?),
+    })
+}
+
+/// A row of `find`.
+pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
+    let group: &str = column(row, 2)?;
+    Ok(DeadLetter {
+        id: column(row, 0)?,
+        message_id: column::<Uuid>(row, 1)?.into(),
+        group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
+        topic: TopicName::new(column::<&str>(row, 3)?)?,
+        key: column::<Option<&str>>(row, 4)?.map(shown_key).transpose()?,
+        sequence: column(row, 5)?,
+        kind: column(row, 6)?,
+        status: column::<&str>(row, 7)?.parse()?,
+        error_code: column(row, 8)?,
+        error: column(row, 9)?,
+        attempts: count(column(row, 10)?),
+        redrives: count(column(row, 11)?),
+        original_partition: column::<Option<i64>>(row, 12)?.and_then(|partition| u32::try_from(partition).ok()),
+        // The column is signed and the broker's number is not; the bits come back as they were.
+        original_offset: column::<Option<i64>>(row, 13)?.map(|offset| offset as u64),
+        first_seen: moment(row, 14)?.unwrap_or(Timestamp::from_millis(0)),
+        last_attempt: moment(row, 15)?.unwrap_or(Timestamp::from_millis(0)),
+        headers: shown_headers(column(row, 16)?),
+        payload: Bytes::copy_from_slice(column(row, 17)?),
+    })
+}
+
+fn count(stored: i32) -> u32 {
+    u32::try_from(stored).unwrap_or_default()
+}
+
+fn moment(row: &MySqlRow, at: usize) -> Result<Option<Timestamp>> {
+    Ok(column::<Option<i64>>(row, at)?.map(Timestamp::from_millis))
+}
+
+/// A key as people see it in a list. A foreign writer's may hold control characters, which is why it was parked: it
+/// must be shown, so they are shown as `?`. The database keeps and compares what was stored.
+fn shown_key(text: &str) -> Result<Key> {
+    Key::new(text.replace(char::is_control, "?"))
+}
+
+fn shown_headers(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+fn column<'r, T: Decode<'r, Server> + Type<Server>>(row: &'r MySqlRow, at: usize) -> Result<T> {
+    row.try_get(at).map_err(|error| {
+        Error::new(ErrorKind::Internal, "a column does not have the type that this build expects").with_source(error)
+    })
+}

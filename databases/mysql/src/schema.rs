@@ -1,0 +1,152 @@
+//! The tables and how they come to be: numbered migrations, one at a time under a named lock.
+//!
+//! A statement that makes a table commits by itself in MySQL, so a migration that is interrupted leaves some tables
+//! behind. Its number is therefore written down before its first statement and marked as applied after its last one: a
+//! number without that mark is a migration to be finished, and only then may a table be there already.
+
+use async_trait::async_trait;
+use landfall_core::{Error, ErrorKind, Result, Schema, SchemaState};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
+
+use crate::{MySql, error, statements};
+
+/// Migration `n` brings the tables from version `n - 1` to `n`. Each of its statements can be run again.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_spine.sql")];
+
+const SCHEMA_TABLE: &str = "\
+-- Which of the migrations these tables have; one that was begun and not finished has no time.
+CREATE TABLE {new} {p}schema (
+    version    BIGINT NOT NULL PRIMARY KEY,
+    applied_at DATETIME(6)
+) {table};
+";
+
+/// How long one migration waits for another to end.
+const LOCK_WITHIN_SECONDS: i64 = 60;
+
+#[async_trait]
+impl Schema for MySql {
+    fn ddl(&self) -> String {
+        let prefix = self.prefix();
+        let mut text = String::new();
+        if let Some(schema) = prefix.schema() {
+            text.push_str(&format!("CREATE DATABASE IF NOT EXISTS {schema};\n\n"));
+        }
+        text.push_str(&self.filled(SCHEMA_TABLE, false));
+        for (version, migration) in (1..).zip(MIGRATIONS) {
+            let table = prefix.as_str();
+            text.push_str(&format!("\nINSERT INTO {table}schema (version) VALUES ({version});\n\n"));
+            text.push_str(&self.filled(migration, false));
+            text.push_str(&format!(
+                "\nUPDATE {table}schema SET applied_at = UTC_TIMESTAMP(6) WHERE version = {version};\n"
+            ));
+        }
+        text
+    }
+
+    async fn state(&self) -> Result<SchemaState> {
+        let mut connection = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
+        self.found(&mut connection).await
+    }
+
+    async fn migrate(&self) -> Result<bool> {
+        if !is_behind(self.state().await?)? {
+            return Ok(false);
+        }
+        // A connection of its own, whose end releases the lock whatever happens: nothing of it returns to the pool.
+        let target = self.pool().connect_options();
+        let mut connection =
+            MySqlConnection::connect_with(&target).await.map_err(self.could_not("open a connection"))?;
+        let migrated = self.migrate_under_lock(&mut connection).await;
+        // The server notices by itself if this goodbye is lost.
+        let _ = connection.close().await;
+        migrated
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.state().await?.require_current()
+    }
+}
+
+/// Whether there is something to do. Tables from the future are refused.
+fn is_behind(state: SchemaState) -> Result<bool> {
+    state.refuse_newer()?;
+    Ok(state.found < state.expected)
+}
+
+impl MySql {
+    async fn migrate_under_lock(&self, connection: &mut MySqlConnection) -> Result<bool> {
+        // A lock's name is at most 64 characters, and the server's own for all databases.
+        let lock =
+            "SELECT COALESCE(GET_LOCK(SHA1(CONCAT('landfall migrate ', COALESCE(DATABASE(), ''), ' ', ?)), ?), 0)";
+        let is_locked: i64 = sqlx::query_scalar(lock)
+            .bind(self.prefix().as_str())
+            .bind(LOCK_WITHIN_SECONDS)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(self.could_not("lock the schema"))?;
+        if is_locked == 0 {
+            let sentence = format!("another migration of {} has been running for a minute", self.inner.place);
+            return Err(Error::new(ErrorKind::Unavailable, sentence));
+        }
+        let state = self.found(connection).await?;
+        if !is_behind(state)? {
+            return Ok(false);
+        }
+        if let Some(schema) = self.prefix().schema() {
+            self.apply(connection, &format!("CREATE DATABASE IF NOT EXISTS {schema}")).await?;
+        }
+        self.apply(connection, &self.filled(SCHEMA_TABLE, true)).await?;
+        for (version, migration) in (1..).zip(MIGRATIONS).skip_while(|(version, _)| *version <= state.found) {
+            self.step(connection, version, migration).await?;
+        }
+        Ok(true)
+    }
+
+    async fn step(&self, connection: &mut MySqlConnection, version: i64, migration: &str) -> Result<()> {
+        let (sql, doing) = (self.statements(), "record the schema's version");
+        let begun: i64 = sqlx::query_scalar(sql.schema_begun.text())
+            .bind(version)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(self.could_not(doing))?;
+        let record = async |connection: &mut MySqlConnection, statement: &statements::Sql| {
+            let query = sqlx::query(statement.text()).bind(version);
+            query.execute(connection).await.map(drop).map_err(self.could_not(doing))
+        };
+        if begun == 0 {
+            record(connection, &sql.schema_begin).await?;
+        }
+        let script = self.filled(migration, begun > 0);
+        match sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut *connection).await {
+            Ok(_) => record(connection, &sql.schema_record).await,
+            Err(error) if begun == 0 && error::is_existing_table(&error) => {
+                // It is not ours. Were the number left behind, the next try would take it for one of its own.
+                record(connection, &sql.schema_abandon).await?;
+                let sentence = "the tables cannot be made beside what is there; choose another table prefix";
+                Err(Error::new(ErrorKind::Schema, sentence).with_source(error))
+            }
+            Err(error) => Err(self.could_not("migrate the tables")(error)),
+        }
+    }
+
+    /// `script` for tables that are not there, or for what an interrupted migration left to do.
+    fn filled(&self, script: &str, goes_on: bool) -> String {
+        let script = script.replace("{new} ", if goes_on { "IF NOT EXISTS " } else { "" });
+        statements::fill(&script, self.prefix())
+    }
+
+    async fn found(&self, connection: &mut MySqlConnection) -> Result<SchemaState> {
+        let expected = MIGRATIONS.len() as i64;
+        match sqlx::query_scalar(self.statements().schema_version.text()).fetch_one(connection).await {
+            Ok(found) => Ok(SchemaState { found, expected }),
+            Err(error) if error::is_missing_table(&error) => Ok(SchemaState { found: 0, expected }),
+            Err(error) => Err(self.could_not("read the schema's version")(error)),
+        }
+    }
+
+    async fn apply(&self, connection: &mut MySqlConnection, script: &str) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map_err(self.could_not("migrate the tables"))?;
+        Ok(())
+    }
+}

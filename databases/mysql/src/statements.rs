@@ -1,0 +1,365 @@
+//! Every statement of the adapter, made once per instance: `{p}` stands for the validated table prefix.
+//!
+//! Values always travel as parameters. Where a statement takes locks on several rows it takes them in a stated order.
+//! Statements about several rows (`{rows}`) exist in a few sizes, so that all of them stay prepared: a list that is
+//! shorter than its statement is filled up with its last element.
+
+use std::sync::Arc;
+
+use landfall_core::TablePrefix;
+use sqlx::AssertSqlSafe;
+
+/// A statement in which nothing but the table prefix was filled in.
+#[derive(Clone)]
+pub(crate) struct Sql(Arc<str>);
+
+impl Sql {
+    fn new(template: &str, prefix: &TablePrefix) -> Self {
+        Self(fill(template, prefix).into())
+    }
+
+    pub(crate) fn text(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(self.0.clone())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A statement about rows whose ids are listed, in several sizes.
+pub(crate) struct ByRows([Sql; SIZES.len()]);
+
+const SIZES: [usize; 4] = [1, 16, 128, 512];
+
+impl ByRows {
+    /// The most rows that one statement is about; longer lists are cut into chunks of this size.
+    pub(crate) const MOST: usize = SIZES[SIZES.len() - 1];
+
+    fn new(template: &str, prefix: &TablePrefix) -> Self {
+        Self(SIZES.map(|size| Sql::new(&template.replace("{rows}", &placeholders(size)), prefix)))
+    }
+
+    /// The smallest statement that `ids` (at most [`ByRows::MOST`]) fit into, and what to bind in their place.
+    pub(crate) fn fit<'a>(&self, ids: &'a [i64]) -> (AssertSqlSafe<Arc<str>>, impl Iterator<Item = i64> + use<'a>) {
+        let place = SIZES.iter().position(|size| ids.len() <= *size).unwrap_or(SIZES.len() - 1);
+        // An empty list is nobody's row.
+        let last = ids.last().copied().unwrap_or(-1);
+        (self.0[place].text(), ids.iter().copied().chain(std::iter::repeat(last)).take(SIZES[place]))
+    }
+}
+
+fn placeholders(count: usize) -> String {
+    vec!["?"; count].join(", ")
+}
+
+/// How many shards there are, as in the definition of the column `shard`.
+pub(crate) const SHARDS: u16 = 16;
+
+/// What every table is made with. Each server reads the comment that is meant for it.
+const TABLE: &str = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 \
+    COLLATE /*M!100202 utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */";
+
+/// What a [`Message`](landfall_core::Message) is made of.
+const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, payload, {ms:created_at}";
+
+/// `template` with the prefix in place of `{p}` (with its database) and `{b}` (bare). Safe because a [`TablePrefix`]
+/// cannot be anything but lower-case identifiers.
+pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
+    let text = template
+        .replace("{message}", MESSAGE)
+        .replace("{table}", TABLE)
+        .replace("{shards}", &placeholders(SHARDS.into()))
+        .replace("{now}", "UTC_TIMESTAMP(6)");
+    // Times as milliseconds since 1970, ids as people write them.
+    let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
+    let text = expand(
+        text,
+        "{uuid:",
+        "LOWER(CONCAT_WS('-', SUBSTR(HEX(@), 1, 8), SUBSTR(HEX(@), 9, 4), SUBSTR(HEX(@), 13, 4), \
+         SUBSTR(HEX(@), 17, 4), SUBSTR(HEX(@), 21)))",
+    );
+    text.replace("{p}", prefix.as_str()).replace("{b}", prefix.bare())
+}
+
+/// Each `{name:column}` as `expression` of that column.
+fn expand(mut text: String, opening: &str, expression: &str) -> String {
+    while let Some(start) = text.find(opening) {
+        let Some(length) = text[start..].find('}') else { break };
+        let column = text[start + opening.len()..start + length].to_owned();
+        text.replace_range(start..=start + length, &expression.replace('@', &column));
+    }
+    text
+}
+
+/// The condition under which a row of the outbox (as `o`) may be published. One that waits for its next attempt, or
+/// stands behind a dead letter, holds back its topic and key; one without a key holds nobody.
+const FREE: &str = "
+    NOT EXISTS (
+        SELECT 1 FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
+        WHERE w.next_attempt_at > {now} AND w.topic = o.topic AND w.`key` = o.`key`)
+    AND NOT EXISTS (
+        SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)";
+
+/// A row of the outbox, of the parked and of the sent ones as people see it, and continued with a filter.
+const OUTBOX_ROWS: &str = "
+    SELECT o.id, o.message_id, o.topic, o.`key`,
+           CASE WHEN o.attempts > 0 THEN 'retrying' WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
+           o.attempts, {ms:o.next_attempt_at}, o.last_error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+    FROM {p}outbox o WHERE TRUE";
+const PARKED_ROWS: &str = "
+    SELECT o.outbox_id, o.message_id, o.topic, o.`key`, 'parked' AS state,
+           o.attempts, NULL, o.error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+    FROM {p}dead_letter o WHERE o.is_open = 1 AND o.consumer_group = ''";
+const SENT_ROWS: &str = "
+    SELECT o.id, o.message_id, o.topic, o.`key`, 'sent' AS state,
+           o.attempts, NULL, o.last_error, {ms:o.created_at}, {ms:o.sent_at}, OCTET_LENGTH(o.payload){more}
+    FROM {p}outbox_sent o WHERE TRUE";
+
+fn rows(template: &str) -> String {
+    template.replace("{more}", "").replace("{free}", FREE)
+}
+
+fn details(template: &str) -> String {
+    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload").replace("{free}", FREE)
+        + " AND o.message_id = ?"
+}
+
+const LETTER: &str = "
+    INSERT INTO {p}dead_letter (
+        consumer_group, message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
+        original_partition, original_offset, status, error_code, error, attempts)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)";
+
+/// An insert of `rows` messages at once, in their order.
+fn enqueue(rows: usize) -> String {
+    format!(
+        "INSERT INTO {{p}}outbox (message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload) VALUES {}",
+        vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ")
+    )
+}
+
+macro_rules! statements {
+    ($($name:ident: $kind:ident = $template:expr;)*) => {
+        pub(crate) struct Statements {
+            $(pub(crate) $name: $kind,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(prefix: &TablePrefix) -> Self {
+                Self { $($name: $kind::new($template, prefix),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    // The outbox: writing.
+    enqueue_1: Sql = &enqueue(1);
+    enqueue_8: Sql = &enqueue(8);
+    enqueue_64: Sql = &enqueue(64);
+
+    // The outbox: the relay. One statement sees one state of the tables. The primary key is named because the
+    // optimizer's figures about a table that is empty at one moment and full at the next are worth nothing.
+    next: Sql = &format!("
+        SELECT o.id, o.shard, o.attempts, {{message}} FROM {{p}}outbox o FORCE INDEX (PRIMARY)
+        WHERE o.shard IN ({{shards}}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {{now}})
+          AND {FREE}
+        ORDER BY o.id LIMIT ?");
+    claim: Sql = "
+        SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY)
+        WHERE o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}
+        ORDER BY o.id LIMIT ? FOR UPDATE SKIP LOCKED";
+    // A takeover in flight is waited for here and then seen; one that comes later waits for this transaction. In order
+    // of name, as everywhere, so that nobody waits in a circle.
+    lock_leases: Sql = "
+        SELECT name, holder, epoch FROM {p}lease WHERE name IN ({shards}) ORDER BY name LOCK IN SHARE MODE";
+    lock_rows: ByRows = "
+        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND shard IN ({shards}) ORDER BY id FOR UPDATE";
+    lock_failed_rows: ByRows = "
+        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND attempts > 0 ORDER BY id FOR UPDATE";
+    remove_of_shards: ByRows = "DELETE FROM {p}outbox WHERE id IN ({rows}) AND shard IN ({shards})";
+    remove: ByRows = "DELETE FROM {p}outbox WHERE id IN ({rows})";
+    keep: ByRows = "
+        REPLACE INTO {p}outbox_sent (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts,
+            last_error, payload, sent_at)
+        SELECT id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts, last_error, payload,
+            {now}
+        FROM {p}outbox WHERE id IN ({rows})";
+    count_published: Sql = "UPDATE {p}outbox_published SET count = count + ? WHERE shard = ?";
+    retry: Sql = "
+        UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + INTERVAL ? MICROSECOND, last_error = ?
+        WHERE id = ?";
+    // One that was parked before, redriven and now fails again is the same dead letter.
+    park_row: Sql = "
+        INSERT INTO {p}dead_letter (message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
+            outbox_id, status, error_code, error, attempts, holds_key)
+        SELECT o.message_id, o.topic, o.`key`, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at,
+            o.id, 'parked', ?, ?, o.attempts + ?, ?
+        FROM {p}outbox o WHERE o.id = ?
+        ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID({p}dead_letter.id),
+            message_id = VALUES(message_id), topic = VALUES(topic), `key` = VALUES(`key`),
+            sequence = VALUES(sequence), kind = VALUES(kind), mode = VALUES(mode), headers = VALUES(headers),
+            payload = VALUES(payload), status = 'parked', error_code = VALUES(error_code), error = VALUES(error),
+            attempts = {p}dead_letter.attempts + VALUES(attempts), holds_key = VALUES(holds_key),
+            last_attempt = {now}, done_at = NULL";
+
+    // The outbox: people.
+    outbox_stats: Sql = "
+        SELECT CAST(COALESCE(SUM(attempts = 0), 0) AS SIGNED), CAST(COALESCE(SUM(attempts > 0), 0) AS SIGNED),
+               CAST(GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(created_at), {now}), 0), 0) AS SIGNED),
+               (SELECT COUNT(*) FROM {p}dead_letter WHERE is_open = 1 AND consumer_group = ''),
+               CAST((SELECT COALESCE(SUM(count), 0) FROM {p}outbox_published) AS SIGNED)
+        FROM {p}outbox";
+    outbox_rows: Sql = &rows(OUTBOX_ROWS);
+    parked_rows: Sql = &rows(PARKED_ROWS);
+    sent_rows: Sql = &rows(SENT_ROWS);
+    outbox_details: Sql = &details(OUTBOX_ROWS);
+    parked_details: Sql = &details(PARKED_ROWS);
+    sent_details: Sql = &details(SENT_ROWS);
+    lock_waiting_rows: ByRows = "
+        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND next_attempt_at > {now} ORDER BY id FOR UPDATE";
+    make_due: ByRows = "UPDATE {p}outbox SET next_attempt_at = {now} WHERE id IN ({rows})";
+    audit_rows: ByRows = "
+        INSERT INTO {p}audit (actor, action, outbox_id, message_id)
+        SELECT ?, ?, id, message_id FROM {p}outbox WHERE id IN ({rows}) ORDER BY id";
+
+    // Leases. The epoch comes back as the \"last insert id\": there is no RETURNING. Its assignment stands first, where
+    // holder and expires_at are still the old ones.
+    lease_take: Sql = "
+        UPDATE {p}lease
+        SET epoch = LAST_INSERT_ID(epoch + (holder IS NULL OR expires_at <= {now})),
+            holder = ?, expires_at = {now} + INTERVAL ? MICROSECOND
+        WHERE name = ? AND (holder IS NULL OR holder = ? OR expires_at <= {now})";
+    lease_make: Sql = "
+        INSERT IGNORE INTO {p}lease (name, holder, epoch, expires_at)
+        VALUES (?, ?, 1, {now} + INTERVAL ? MICROSECOND)";
+    lease_renew: Sql = "
+        UPDATE {p}lease SET expires_at = {now} + INTERVAL ? MICROSECOND WHERE name = ? AND holder = ? AND epoch = ?";
+    lease_release: Sql = "UPDATE {p}lease SET holder = NULL WHERE name = ? AND holder = ? AND epoch = ?";
+    lease_held: Sql = "
+        SELECT name FROM {p}lease
+        WHERE holder IS NOT NULL AND expires_at > {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY name";
+
+    // The inbox. The id is inserted before the held key is locked, so that two copies of one message never wait for
+    // each other.
+    admit: Sql = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES (?, ?)";
+    lock_held_key: Sql = "
+        SELECT 1 FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ? FOR UPDATE";
+    queue_behind: Sql = LETTER;
+    park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
+        error = VALUES(error), attempts = VALUES(attempts), last_attempt = {{now}}, done_at = NULL");
+    next_redriven: Sql = "
+        SELECT letter.id, letter.attempts, {message} FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_due)
+        WHERE letter.consumer_group = ? AND letter.due IS NOT NULL AND letter.status IN ('redriving', 'waiting')
+          AND NOT JSON_CONTAINS(?, CAST(letter.id AS CHAR))
+          AND (letter.`key` IS NULL OR NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter earlier
+            WHERE earlier.is_open = 1 AND earlier.consumer_group = letter.consumer_group
+              AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id))
+        ORDER BY letter.due LIMIT 1
+        FOR UPDATE SKIP LOCKED";
+    complete_redriven: Sql = "
+        UPDATE {p}dead_letter SET status = 'done', due = NULL, last_attempt = {now}, done_at = {now}
+        WHERE id = ? AND status IN ('redriving', 'waiting')";
+    park_redriven: Sql = "
+        UPDATE {p}dead_letter
+        SET status = 'parked', due = NULL, attempts = attempts + 1, error_code = ?, error = ?, last_attempt = {now}
+        WHERE id = ? AND status IN ('redriving', 'waiting')";
+    group_of: Sql = "SELECT consumer_group FROM {p}dead_letter WHERE id = ?";
+    // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the
+    // key is free. They run after `lock_held_key`, as statements of their own that see what was committed meanwhile.
+    head_of_key: Sql = "
+        SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
+        WHERE is_open = 1 AND consumer_group = ? AND topic = ? AND `key` = ? ORDER BY id LIMIT 1";
+    hand_over_key: Sql = "UPDATE {p}dead_letter SET due = id WHERE id = ? AND status = 'waiting'";
+    free_key: Sql = "DELETE FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ?";
+
+    // Dead letters. A key that is held already is locked by holding it again.
+    hold_key: Sql = "
+        INSERT INTO {p}held_key (consumer_group, topic, `key`)
+        SELECT consumer_group, topic, `key` FROM {p}dead_letter WHERE id = ? AND `key` IS NOT NULL
+        ON DUPLICATE KEY UPDATE since = {p}held_key.since";
+    audit_letter: Sql = "
+        INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id, detail)
+        SELECT ?, ?, id, outbox_id, message_id, ? FROM {p}dead_letter WHERE id = ?";
+    audit_letters: ByRows = "
+        INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id)
+        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter WHERE id IN ({rows}) ORDER BY id";
+    // The first two are continued with a filter.
+    find: Sql = "
+        SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
+               redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload
+        FROM {p}dead_letter WHERE TRUE";
+    find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE TRUE";
+    redrive_consumer: ByRows = "
+        UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1 WHERE id IN ({rows})";
+    return_to_outbox: ByRows = "
+        INSERT INTO {p}outbox (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload)
+        SELECT outbox_id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload
+        FROM {p}dead_letter WHERE id IN ({rows}) ORDER BY outbox_id";
+    redrive_relay: ByRows = "
+        UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1, done_at = {now} WHERE id IN ({rows})";
+    lock_relay_keys: ByRows = "
+        SELECT 1 FROM {p}dead_letter letter
+        JOIN {p}held_key held ON held.consumer_group = '' AND held.topic = letter.topic AND held.`key` = letter.`key`
+        WHERE letter.id IN ({rows}) ORDER BY held.topic, held.`key` FOR UPDATE";
+    // Another letter of the key that holds it too goes on holding it. Runs after `lock_relay_keys`.
+    release_relay_keys: ByRows = "
+        DELETE held FROM {p}held_key held
+        JOIN {p}dead_letter letter ON held.topic = letter.topic AND held.`key` = letter.`key`
+        WHERE held.consumer_group = '' AND letter.id IN ({rows})
+          AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter other
+            WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
+              AND other.`key` = held.`key` AND other.holds_key)";
+    dead_letter_stats: Sql = "SELECT status, COUNT(*) FROM {p}dead_letter GROUP BY status";
+
+    // Housekeeping.
+    remove_sent: Sql = "
+        DELETE FROM {p}outbox_sent WHERE sent_at < {now} - INTERVAL ? MICROSECOND ORDER BY sent_at LIMIT ?";
+    forget_handled: Sql = "
+        DELETE FROM {p}inbox
+        WHERE handled_at < {now} - INTERVAL ? MICROSECOND AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter letter
+            WHERE letter.message_id = {p}inbox.message_id AND letter.consumer_group = {p}inbox.consumer_group
+              AND letter.is_open = 1)
+        ORDER BY handled_at LIMIT ?";
+    remove_done_letters: Sql = "
+        DELETE FROM {p}dead_letter WHERE done_at < {now} - INTERVAL ? MICROSECOND ORDER BY done_at LIMIT ?";
+
+    // The schema.
+    schema_version: Sql = "SELECT COALESCE(MAX(version), 0) FROM {p}schema WHERE applied_at IS NOT NULL";
+    schema_begun: Sql = "SELECT COUNT(*) FROM {p}schema WHERE version = ?";
+    schema_begin: Sql = "INSERT INTO {p}schema (version) VALUES (?)";
+    schema_abandon: Sql = "DELETE FROM {p}schema WHERE version = ? AND applied_at IS NULL";
+    schema_record: Sql = "UPDATE {p}schema SET applied_at = {now} WHERE version = ?";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_is_all_that_is_pasted_into_a_statement() {
+        let statements = Statements::new(&TablePrefix::new("billing.shop_").unwrap());
+        for statement in [&statements.next, &statements.park, &statements.outbox_details, &statements.enqueue_8] {
+            let text = statement.as_str();
+            assert!(text.contains("billing.shop_outbox") || text.contains("billing.shop_dead_letter"), "{text}");
+            assert!(!text.contains(['{', '}', '@']), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_filled_up_with_its_last_element() {
+        let statements = Statements::new(&TablePrefix::default());
+        for (count, size) in [(1, 1), (2, 16), (16, 16), (17, 128), (512, 512)] {
+            let ids: Vec<i64> = (1..=count).collect();
+            let (_, bound) = statements.remove.fit(&ids);
+            let bound: Vec<i64> = bound.collect();
+            assert_eq!((bound.len(), bound[..ids.len()] == ids[..]), (size, true));
+            assert!(bound[ids.len()..].iter().all(|id| *id == count));
+        }
+    }
+}

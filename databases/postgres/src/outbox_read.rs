@@ -1,0 +1,331 @@
+//! Reading the next batch: the rest of an open window, or a new one, and what waits and is due.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use landfall_core::{Mode, OutboxEntry, Result, RowId};
+use serde_json::json;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::cursor::{Cursor, Group, Held, Window};
+use crate::outbox_settle::Plan;
+use crate::snapshot::Snapshot;
+use crate::{Postgres, row};
+
+/// A window of up to so many rows is known by its ids; a larger one is walked along the index of ids.
+const IDS_MOST: i32 = 10_000;
+/// Ids further apart than this, on average, are looked up one by one.
+const SPREAD: i64 = 8;
+/// How many ids a walk looks at for each row that is asked for, at first and at most.
+const SPAN: i64 = 16;
+const SPAN_MOST: i64 = 1 << 20;
+
+/// What a statement found: rows, each with whether its key is blocked, and whether any key may be.
+#[derive(Default)]
+struct Found {
+    rows: Vec<(OutboxEntry, bool)>,
+    troubled: bool,
+}
+
+impl Postgres {
+    /// Makes the cursor stand for these leases; what it knew about others is loaded when they are asked for.
+    pub(crate) async fn follow(&self, cursor: &mut Cursor, held: Vec<Held>) -> Result<()> {
+        if cursor.held == held && !cursor.groups.is_empty() {
+            return Ok(());
+        }
+        let doing = "read how far the relays have come";
+        let shards: Vec<i16> = held.iter().map(|held| held.shard).collect();
+        let mut session = self.session().await?;
+        let rows = self.query(&self.statements().places).bind(&shards).fetch_all(session.connection()).await;
+        let rows = rows.map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        cursor.forget();
+        for row in rows {
+            cursor.groups.push(group(&row)?);
+        }
+        cursor.merge();
+        cursor.held = held;
+        Ok(())
+    }
+
+    pub(crate) async fn read(&self, cursor: &mut Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {
+        cursor.waiting.clear();
+        cursor.fragile.clear();
+        let mut batch = Vec::new();
+        let mut troubled = false;
+        loop {
+            let found = self.read_window(cursor, limit).await?;
+            troubled |= found.troubled;
+            if found.rows.is_empty() {
+                break;
+            }
+            let blocked: Vec<RowId> =
+                found.rows.iter().filter(|(_, blocked)| *blocked).map(|(row, _)| row.row).collect();
+            batch = found.rows.into_iter().filter(|(_, blocked)| !blocked).map(|(entry, _)| entry).collect();
+            if !blocked.is_empty() && !self.set_aside(cursor, &blocked).await? {
+                // Somebody else has moved these shards on, and may be about to send what was just read.
+                return Ok(Vec::new());
+            }
+            if !batch.is_empty() {
+                break;
+            }
+        }
+        if troubled {
+            let mut due = self.read_due(cursor, limit).await?;
+            // Neither stands still for the other.
+            due.truncate(limit.saturating_sub(batch.len()).max(limit.div_ceil(2)));
+            cursor.waiting.extend(due.iter().map(|entry| entry.row));
+            due.append(&mut batch);
+            batch = due;
+        }
+        batch.truncate(limit);
+        let is_fragile =
+            |entry: &&OutboxEntry| entry.message.as_ref().map_or(true, |message| message.mode == Mode::AtMostOnce);
+        cursor.fragile.extend(batch.iter().filter(is_fragile).map(|entry| entry.row));
+        Ok(batch)
+    }
+
+    /// Rows of one or several windows; nothing only if there is nothing.
+    async fn read_window(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
+        cursor.turn = cursor.turn.wrapping_add(1);
+        let mut found = Found::default();
+        // New windows and those that are open take turns, so that a long one does not hold up the others.
+        let fresh_first = cursor.turn.is_multiple_of(2);
+        for fresh in [fresh_first, !fresh_first] {
+            let part = if fresh { self.open_windows(cursor, limit).await? } else { self.go_on(cursor, limit).await? };
+            found.troubled |= part.troubled;
+            if !part.rows.is_empty() {
+                found.rows = part.rows;
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Opens a window for every group that has none, all at one moment: those that finish it stand at the same place.
+    async fn open_windows(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
+        let at_rest: Vec<_> = cursor.groups.iter().enumerate().filter(|(_, group)| group.window.is_none()).collect();
+        let given: Vec<_> = at_rest
+            .iter()
+            .map(|(at, group)| json!({ "at": at, "shards": group.shards, "s1": group.s1.as_str() }))
+            .collect();
+        if given.is_empty() {
+            return Ok(Found::default());
+        }
+        let doing = "read the outbox";
+        let mut session = self.session().await?;
+        let rows = self
+            .query(&self.statements().next)
+            .bind(serde_json::Value::Array(given).to_string())
+            .bind(i32::try_from(limit).unwrap_or(IDS_MOST).min(IDS_MOST))
+            .bind(IDS_MOST)
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+
+        let mut found = Found::default();
+        for row in &rows {
+            let at: i32 = row.try_get(16).map_err(self.could_not(doing))?;
+            let Some(group) = cursor.groups.get_mut(at as usize) else { continue };
+            if let Some(s2) = row.try_get::<Option<&str>, _>(13).map_err(self.could_not(doing))? {
+                let ids: Vec<RowId> = row.try_get(14).map_err(self.could_not(doing))?;
+                let is_all: bool = row.try_get(15).map_err(self.could_not(doing))?;
+                found.troubled |= row.try_get::<bool, _>(12).map_err(self.could_not(doing))?;
+                group.open(Snapshot::parse(s2)?, ids, is_all);
+            } else {
+                let (entry, blocked) = row::entry(row).map_err(self.could_not(doing))?;
+                if group.knows(entry.row) {
+                    found.rows.push((entry, blocked));
+                }
+            }
+        }
+        cursor.merge();
+        Ok(found)
+    }
+
+    /// The next rows of a window that is open.
+    async fn go_on(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
+        let count = cursor.groups.len();
+        let mut found = Found::default();
+        for step in 0..count {
+            let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
+            while group.window.is_some() && found.rows.is_empty() {
+                let part = self.read_on(group, limit).await?;
+                found.troubled |= part.troubled;
+                found.rows = part.rows;
+            }
+            if !found.rows.is_empty() {
+                break;
+            }
+        }
+        cursor.merge();
+        Ok(found)
+    }
+
+    async fn read_on(&self, group: &mut Group, limit: usize) -> Result<Found> {
+        let Some(window) = &group.window else { return Ok(Found::default()) };
+        let known: Vec<RowId> = window.ids.iter().filter(|id| !group.done.contains(id)).take(limit).copied().collect();
+        if let (Some(first), Some(last)) = (known.first(), known.last()) {
+            let mut found = if last - first < SPREAD * known.len() as i64 {
+                self.walk(group, first - 1, *last, i64::MAX).await?
+            } else {
+                self.pick(&known).await?
+            };
+            found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
+            return Ok(found);
+        }
+        self.scan(group, limit).await
+    }
+
+    /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
+    /// settled before), so a walk that meets nothing makes a jump.
+    async fn scan(&self, group: &mut Group, limit: usize) -> Result<Found> {
+        let Some(window) = &group.window else { return Ok(Found::default()) };
+        let mut from = window.scanned_to;
+        let mut span = SPAN.saturating_mul(limit as i64).min(SPAN_MOST);
+        if from == RowId::MIN {
+            match self.jump(group, from).await? {
+                Some(id) => from = id - 1,
+                None => from = RowId::MAX,
+            }
+        }
+        let mut found = Found::default();
+        while from < RowId::MAX && found.rows.is_empty() {
+            let upto = from.saturating_add(span);
+            found = self.walk(group, from, upto, limit as i64).await?;
+            from = match found.rows.last() {
+                Some((last, _)) if found.rows.len() >= limit => last.row,
+                Some(_) => upto,
+                None => match self.jump(group, upto).await? {
+                    Some(id) => id - 1,
+                    None => RowId::MAX,
+                },
+            };
+            span = (span * 2).min(SPAN_MOST);
+        }
+        if let Some(window) = &mut group.window {
+            window.ids = found.rows.iter().map(|(entry, _)| entry.row).collect();
+            window.scanned_to = from;
+        }
+        group.advance();
+        found.rows.retain(|(entry, _)| group.knows(entry.row));
+        Ok(found)
+    }
+
+    async fn walk(&self, group: &Group, after: RowId, upto: RowId, at_most: i64) -> Result<Found> {
+        let Some(window) = &group.window else { return Ok(Found::default()) };
+        let doing = "read the outbox";
+        let mut session = self.session().await?;
+        let rows = self
+            .query(&self.statements().walk)
+            .bind(&group.shards)
+            .bind(group.s1.as_str())
+            .bind(window.s2.as_str())
+            .bind(after)
+            .bind(upto)
+            .bind(at_most)
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        self.messages(&rows)
+    }
+
+    async fn pick(&self, ids: &[RowId]) -> Result<Found> {
+        let doing = "read the outbox";
+        let mut session = self.session().await?;
+        let rows = self.query(&self.statements().pick).bind(ids).fetch_all(session.connection()).await;
+        let rows = rows.map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        self.messages(&rows)
+    }
+
+    async fn jump(&self, group: &Group, after: RowId) -> Result<Option<RowId>> {
+        let Some(window) = &group.window else { return Ok(None) };
+        let doing = "read the outbox";
+        let mut session = self.session().await?;
+        let id = self
+            .query_scalar(&self.statements().jump)
+            .bind(&group.shards)
+            .bind(group.s1.as_str())
+            .bind(window.s2.as_str())
+            .bind(after)
+            .fetch_one(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(id)
+    }
+
+    /// The rows of `walk` and `pick`, of which the first is not a message.
+    fn messages(&self, rows: &[PgRow]) -> Result<Found> {
+        let doing = "read the outbox";
+        let mut found = Found { rows: Vec::with_capacity(rows.len()), troubled: false };
+        for row in rows {
+            if row.try_get::<Option<RowId>, _>(0).map_err(self.could_not(doing))?.is_some() {
+                found.rows.push(row::entry(row).map_err(self.could_not(doing))?);
+            } else {
+                found.troubled = row.try_get(12).map_err(self.could_not(doing))?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read_due(&self, cursor: &Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {
+        let doing = "read what waits";
+        let mut session = self.session().await?;
+        let rows = self
+            .query(&self.statements().due)
+            .bind(cursor.shards())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        rows.iter().map(|row| Ok(row::entry(row)?.0)).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
+    }
+
+    /// Messages whose keys are blocked leave the window and wait behind those that block them. False if nothing was done
+    /// because the cursor was behind.
+    async fn set_aside(&self, cursor: &mut Cursor, rows: &[RowId]) -> Result<bool> {
+        self.carry_out(cursor, &Plan::aside(rows.to_vec())).await.map(|answer| answer.is_some())
+    }
+}
+
+impl Group {
+    fn open(&mut self, s2: Snapshot, ids: Vec<RowId>, is_all: bool) {
+        self.window = Some(if is_all {
+            // What was settled by itself is in the window, or it is gone.
+            self.done = self.done.iter().filter(|id| ids.binary_search(id).is_ok()).copied().collect();
+            let last_id = ids.first().map_or(RowId::MIN, |id| id - 1);
+            Window { s2, last_id, ids: ids.into(), scanned_to: RowId::MAX }
+        } else {
+            Window { s2, last_id: RowId::MIN, ids: VecDeque::new(), scanned_to: RowId::MIN }
+        });
+        if is_all {
+            self.advance();
+        }
+    }
+}
+
+/// A row of `places`.
+fn group(row: &PgRow) -> Result<Group> {
+    let snapshot = |text: &str| Snapshot::parse(text);
+    let s2: Option<&str> = row.try_get(3).map_err(row::undecodable)?;
+    let last_id: Option<RowId> = row.try_get(4).map_err(row::undecodable)?;
+    let window = match s2 {
+        Some(s2) => {
+            let last_id = last_id.unwrap_or(RowId::MIN);
+            Some(Window { s2: snapshot(s2)?, last_id, ids: VecDeque::new(), scanned_to: last_id })
+        }
+        None => None,
+    };
+    Ok(Group {
+        shards: row.try_get(0).map_err(row::undecodable)?,
+        n: row.try_get(1).map_err(row::undecodable)?,
+        s1: snapshot(row.try_get(2).map_err(row::undecodable)?)?,
+        window,
+        done: row.try_get::<Vec<RowId>, _>(5).map_err(row::undecodable)?.into_iter().collect::<BTreeSet<_>>(),
+    })
+}

@@ -1,0 +1,244 @@
+//! Settling: what the relay decided becomes new places in the progress table, and rows of the waiting table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use landfall_core::{Decision, Error, ErrorKind, Lease, Result, RowId, Settlement};
+use sqlx::Row;
+
+use crate::cursor::{Cursor, Group, Held};
+use crate::{Postgres, row};
+
+/// The longest delay that is stored, so that no interval overflows.
+const LONGEST_RETRY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Each time the cursor turned out to be behind. More often than this, and something else is wrong.
+const TRIES: usize = 20;
+
+/// Settlements sorted by what is to be done.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Rows of windows that are settled, with the number of the group, and whether they were published.
+    settled: Vec<(RowId, usize, bool)>,
+    aside: Vec<RowId>,
+    /// Waiting messages that were published.
+    waited: Vec<RowId>,
+    retried: Vec<RowId>,
+    retry_seconds: Vec<f64>,
+    retry_errors: Vec<String>,
+    retry_waits: Vec<bool>,
+    parked: Vec<RowId>,
+    park_codes: Vec<String>,
+    park_errors: Vec<String>,
+    park_holds: Vec<bool>,
+    park_waits: Vec<bool>,
+    durable: bool,
+}
+
+/// Where a row is.
+#[derive(Clone, Copy)]
+enum Whereabouts {
+    /// Unsettled, in the window of the group with this number.
+    Window(usize),
+    Waiting,
+}
+
+impl Postgres {
+    pub(crate) async fn settle_all(
+        &self,
+        cursor: &mut Cursor,
+        leases: &[Lease],
+        settlements: &[Settlement],
+    ) -> Result<Vec<RowId>> {
+        let mut held = Held::of(leases);
+        for _ in 0..TRIES {
+            if held.is_empty() || settlements.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.follow(cursor, held.clone()).await?;
+            let plan = self.plan(cursor, settlements).await?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            if let Some(changed) = self.carry_out(cursor, &plan).await? {
+                return Ok(changed);
+            }
+            held = self.still_held(held).await?;
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the outbox was moved on by somebody else each time it was settled"))
+    }
+
+    async fn plan(&self, cursor: &Cursor, settlements: &[Settlement]) -> Result<Plan> {
+        let mut found = HashMap::with_capacity(settlements.len());
+        let mut unknown = Vec::new();
+        for Settlement { row, .. } in settlements {
+            if cursor.waiting.contains(row) {
+                found.insert(*row, Whereabouts::Waiting);
+            } else if let Some(at) = cursor.groups.iter().position(|group| group.knows(*row)) {
+                found.insert(*row, Whereabouts::Window(at));
+            } else {
+                unknown.push(*row);
+            }
+        }
+        // Not handed out by this cursor, or it was loaded again since.
+        let all_known = unknown.is_empty();
+        if !all_known {
+            self.look_up(cursor, &unknown, &mut found).await?;
+        }
+        let mut plan = Plan { durable: !all_known, ..Plan::default() };
+        for Settlement { row, decision, .. } in settlements {
+            if let Some(whereabouts) = found.remove(row) {
+                plan.durable |= cursor.fragile.contains(row);
+                plan.add(*row, whereabouts, decision);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Finds out about rows that the cursor does not know.
+    async fn look_up(&self, cursor: &Cursor, rows: &[RowId], found: &mut HashMap<RowId, Whereabouts>) -> Result<()> {
+        let doing = "look for rows of the outbox";
+        let mut session = self.session().await?;
+        let answer = self
+            .query(&self.statements().look_up)
+            .bind(rows)
+            .bind(cursor.shards())
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        for row in &answer {
+            let id: RowId = row.try_get(0).map_err(self.could_not(doing))?;
+            let shard: i16 = row.try_get(1).map_err(self.could_not(doing))?;
+            let xid: Option<i64> = row.try_get(2).map_err(self.could_not(doing))?;
+            let group = cursor.groups.iter().position(|group| group.shards.contains(&shard));
+            match (xid, group) {
+                (None, _) => drop(found.insert(id, Whereabouts::Waiting)),
+                // A message that waits is in both tables; there it is settled, here it is not.
+                (Some(xid), Some(at)) if !cursor.groups[at].has_settled(id, xid as u64) => {
+                    found.entry(id).or_insert(Whereabouts::Window(at));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the plan under the cursor's leases and answers with the rows it changed, or with nothing if the cursor was
+    /// behind or a lease was lost: then nothing was changed, and the cursor has to be loaded again.
+    pub(crate) async fn carry_out(&self, cursor: &mut Cursor, plan: &Plan) -> Result<Option<Vec<RowId>>> {
+        let mut after: BTreeMap<usize, (Group, usize)> = BTreeMap::new();
+        let aside = plan
+            .aside
+            .iter()
+            .filter_map(|row| Some((*row, cursor.groups.iter().position(|group| group.knows(*row))?, false)));
+        for (row, at, published) in plan.settled.iter().copied().chain(aside) {
+            let (group, count) = after.entry(at).or_insert_with(|| (cursor.groups[at].clone(), 0));
+            group.done.insert(row);
+            *count += usize::from(published);
+        }
+        let places: Vec<_> = after
+            .values_mut()
+            .map(|(group, published)| {
+                group.advance();
+                group.to_json(*published)
+            })
+            .collect();
+        let doing = "settle the outbox";
+        let mut session = self.session().await?;
+        let answer = self
+            .query(&self.statements().settle)
+            .bind(cursor.held.iter().map(Held::lease_name).collect::<Vec<_>>())
+            .bind(cursor.held.iter().map(|held| held.holder.as_str()).collect::<Vec<_>>())
+            .bind(cursor.held.iter().map(|held| held.epoch).collect::<Vec<_>>())
+            .bind(serde_json::Value::Array(places).to_string())
+            .bind(plan.durable)
+            .bind(&plan.aside)
+            .bind(&plan.waited)
+            .bind(&plan.retried)
+            .bind(&plan.retry_seconds)
+            .bind(&plan.retry_errors)
+            .bind(&plan.retry_waits)
+            .bind(&plan.parked)
+            .bind(&plan.park_codes)
+            .bind(&plan.park_errors)
+            .bind(&plan.park_holds)
+            .bind(&plan.park_waits)
+            .fetch_one(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        let verdict: &str = answer.try_get(0).map_err(self.could_not(doing))?;
+        if verdict != "done" {
+            cursor.forget();
+            return Ok(None);
+        }
+        let mut changed: Vec<RowId> = answer.try_get(1).map_err(self.could_not(doing))?;
+        let numbers: Vec<i64> = answer.try_get(2).map_err(self.could_not(doing))?;
+        for ((at, (group, _)), n) in after.into_iter().zip(numbers) {
+            cursor.groups[at] = Group { n, ..group };
+        }
+        cursor.merge();
+        changed.extend(plan.settled.iter().map(|(row, ..)| row));
+        for row in &changed {
+            cursor.waiting.remove(row);
+        }
+        Ok(Some(changed))
+    }
+
+    /// Those of the leases that nobody has taken over.
+    async fn still_held(&self, held: Vec<Held>) -> Result<Vec<Held>> {
+        let doing = "compare leases";
+        let mut session = self.session().await?;
+        let names: Vec<String> = self
+            .query_scalar(&self.statements().still_held)
+            .bind(held.iter().map(Held::lease_name).collect::<Vec<_>>())
+            .bind(held.iter().map(|held| held.holder.as_str()).collect::<Vec<_>>())
+            .bind(held.iter().map(|held| held.epoch).collect::<Vec<_>>())
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(held.into_iter().filter(|held| names.contains(&held.lease_name())).collect())
+    }
+}
+
+impl Plan {
+    fn is_empty(&self) -> bool {
+        self.settled.is_empty()
+            && self.aside.is_empty()
+            && self.waited.is_empty()
+            && self.retried.is_empty()
+            && self.parked.is_empty()
+    }
+
+    /// Rows of windows that leave it to wait behind others.
+    pub(crate) fn aside(rows: Vec<RowId>) -> Self {
+        Self { aside: rows, ..Self::default() }
+    }
+
+    fn add(&mut self, id: RowId, whereabouts: Whereabouts, decision: &Decision) {
+        let waits = matches!(whereabouts, Whereabouts::Waiting);
+        if let Whereabouts::Window(at) = whereabouts {
+            self.settled.push((id, at, *decision == Decision::Published));
+        }
+        match decision {
+            Decision::Published if waits => self.waited.push(id),
+            Decision::Published => {}
+            Decision::Retry { after, error } => {
+                self.durable = true;
+                self.retried.push(id);
+                self.retry_seconds.push((*after).min(LONGEST_RETRY).as_secs_f64());
+                self.retry_errors.push(row::storable(error));
+                self.retry_waits.push(waits);
+            }
+            Decision::Park { code, error, holds_key } => {
+                self.durable = true;
+                self.parked.push(id);
+                self.park_codes.push(code.as_str().to_owned());
+                self.park_errors.push(row::storable(error));
+                self.park_holds.push(*holds_key);
+                self.park_waits.push(waits);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A connection for one call.
+
+use landfall_core::Result;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::{Query, QueryAs, QueryScalar};
+use sqlx::{FromRow, PgConnection, Postgres as Server, Transaction};
+
+use crate::Postgres;
+use crate::statements::Sql;
+
+/// Through a pooler that shares connections by the transaction, what belongs together must be one transaction, and be
+/// it a single statement: preparing and running it are two messages. Elsewhere that would only cost round trips.
+pub(crate) enum Session {
+    Plain(PoolConnection<sqlx::Postgres>),
+    Transaction(Transaction<'static, sqlx::Postgres>),
+}
+
+impl Session {
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        match self {
+            Session::Plain(connection) => connection,
+            Session::Transaction(transaction) => transaction,
+        }
+    }
+
+    pub(crate) async fn finish(self) -> sqlx::Result<()> {
+        match self {
+            Session::Plain(_) => Ok(()),
+            Session::Transaction(transaction) => transaction.commit().await,
+        }
+    }
+}
+
+impl Postgres {
+    pub(crate) async fn session(&self) -> Result<Session> {
+        let opened = if self.inner.pooler {
+            self.pool().begin().await.map(Session::Transaction)
+        } else {
+            self.pool().acquire().await.map(Session::Plain)
+        };
+        opened.map_err(self.could_not("open a connection"))
+    }
+
+    /// Whether statements may be prepared under a name, for later calls on the same connection.
+    pub(crate) fn may_prepare(&self) -> bool {
+        !self.inner.pooler
+    }
+
+    pub(crate) fn query<'q>(&self, statement: &Sql) -> Query<'q, Server, PgArguments> {
+        sqlx::query(statement.text()).persistent(self.may_prepare())
+    }
+
+    pub(crate) fn query_as<'q, O: for<'r> FromRow<'r, PgRow>>(
+        &self,
+        statement: &Sql,
+    ) -> QueryAs<'q, Server, O, PgArguments> {
+        sqlx::query_as(statement.text()).persistent(self.may_prepare())
+    }
+
+    pub(crate) fn query_scalar<'q, O>(&self, statement: &Sql) -> QueryScalar<'q, Server, O, PgArguments>
+    where
+        (O,): for<'r> FromRow<'r, PgRow>,
+    {
+        sqlx::query_scalar(statement.text()).persistent(self.may_prepare())
+    }
+}
