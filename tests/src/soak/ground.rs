@@ -1,12 +1,14 @@
 //! What a soak stands on: two databases on a server of its own, and the proxy before it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use landfall::{Error, ErrorKind, Result};
 use landfall_testkit::proxy::Proxy;
 use landfall_testkit::servers::PostgresServer;
-use rand::Rng;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use super::ledger::Ledger;
 use super::run::DatabaseKind;
@@ -19,7 +21,7 @@ pub struct Ground {
     pub consumer: String,
     /// `None` where there is no server to connect to.
     pub proxy: Option<Proxy>,
-    server: Server,
+    server: Arc<Server>,
     /// Holds SQLite's files; removed with the ground.
     _folder: TempDir,
 }
@@ -58,7 +60,7 @@ impl Ground {
             database.create_ledger(accounts).await?;
             database.close().await;
         }
-        Ok(Self { producer, consumer, proxy, server, _folder: folder })
+        Ok(Self { producer, consumer, proxy, server: Arc::new(server), _folder: folder })
     }
 
     /// The addresses that the processes get.
@@ -68,23 +70,47 @@ impl Ground {
     }
 
     pub fn has_server(&self) -> bool {
-        !matches!(self.server, Server::None)
+        !matches!(*self.server, Server::None)
     }
 
-    /// Takes the server down: killed, told to stop at once, or told to stop in good order.
-    pub async fn stop_server(&self, random: &mut impl Rng) -> Result<()> {
-        match &self.server {
-            Server::None => Ok(()),
-            Server::Postgres(server) => match random.random_range(0..4) {
-                0 => server.stop().await,
-                1 => server.stop_immediately().await,
-                _ => server.kill_9().await,
-            },
+    /// Takes the server down, and lets it come back after `pause`. Whoever waits for the answer need not stand still.
+    pub fn restart(&self, how: Stop, pause: Duration) -> JoinHandle<Result<()>> {
+        let server = self.server.clone();
+        tokio::spawn(async move {
+            server.stop(how).await?;
+            tokio::time::sleep(pause).await;
+            server.start().await
+        })
+    }
+}
+
+/// How a server goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGKILL to all of it.
+    Kill,
+    /// Told to stop at once; it recovers when it comes back.
+    Immediately,
+    /// Told to stop in good order.
+    InGoodOrder,
+}
+
+impl Stop {
+    pub const ALL: [Stop; 3] = [Self::Kill, Self::Immediately, Self::InGoodOrder];
+}
+
+impl Server {
+    async fn stop(&self, how: Stop) -> Result<()> {
+        match (self, how) {
+            (Server::None, _) => Ok(()),
+            (Server::Postgres(server), Stop::Kill) => server.kill_9().await,
+            (Server::Postgres(server), Stop::Immediately) => server.stop_immediately().await,
+            (Server::Postgres(server), Stop::InGoodOrder) => server.stop().await,
         }
     }
 
-    pub async fn start_server(&self) -> Result<()> {
-        match &self.server {
+    async fn start(&self) -> Result<()> {
+        match self {
             Server::None => Ok(()),
             Server::Postgres(server) => server.restart().await,
         }

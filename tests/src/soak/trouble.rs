@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use landfall::Result;
+use landfall::{Error, ErrorKind, Result};
 use landfall_testkit::proxy::{Moment, Proxy, Trigger};
 use landfall_testkit::{Fault, MemoryBroker};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use serde::Serialize;
+use tokio::task::JoinHandle;
 
 use super::actor::Cast;
-use super::ground::Ground;
+use super::ground::{Ground, Stop};
 use super::part::Play;
 
 /// What was done to everybody.
@@ -62,7 +63,8 @@ pub struct Trouble<'a> {
     pub blows: Blows,
     later: Vec<(Instant, Later)>,
     next: Instant,
-    is_server_down: bool,
+    /// The server is on its way down and up again.
+    restarting: Option<JoinHandle<Result<()>>>,
 }
 
 /// What ends a fault, or follows it.
@@ -70,7 +72,6 @@ pub struct Trouble<'a> {
 enum Later {
     Resume(usize),
     Start(usize),
-    StartServer,
     HealProxy,
 }
 
@@ -114,11 +115,14 @@ const BLOWS: [(Blow, u32); 14] = [
 impl<'a> Trouble<'a> {
     pub fn new(random: StdRng, focus: Focus, ground: &'a Ground, broker: MemoryBroker, lease: Duration) -> Self {
         let (later, next) = (Vec::new(), Instant::now());
-        Self { random, focus, ground, broker, lease, blows: Blows::default(), later, next, is_server_down: false }
+        Self { random, focus, ground, broker, lease, blows: Blows::default(), later, next, restarting: None }
     }
 
     /// Does what is due, and strikes if it is time to.
     pub async fn go_on(&mut self, cast: &mut Cast) -> Result<()> {
+        if self.restarting.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.server_is_back().await?;
+        }
         let now = Instant::now();
         let (due, later) = self.later.iter().partition(|(when, _)| *when <= now);
         self.later = later;
@@ -139,6 +143,7 @@ impl<'a> Trouble<'a> {
             proxy.heal();
         }
         self.broker.heal();
+        self.server_is_back().await?;
         for (_, later) in std::mem::take(&mut self.later) {
             self.follow_up(cast, later).await?;
         }
@@ -149,10 +154,6 @@ impl<'a> Trouble<'a> {
         match later {
             Later::Resume(number) => cast.resume(number),
             Later::Start(number) => cast.start(number)?,
-            Later::StartServer => {
-                self.ground.start_server().await?;
-                self.is_server_down = false;
-            }
             Later::HealProxy => {
                 if let Some(proxy) = &self.ground.proxy {
                     proxy.heal();
@@ -172,7 +173,7 @@ impl<'a> Trouble<'a> {
         match *blow {
             Blow::Kill(like) => self.kill(cast, like).await,
             Blow::Pause(like) => self.pause(cast, like).await,
-            Blow::RestartServer => return self.restart_server().await,
+            Blow::RestartServer => self.restart_server(),
             Blow::FailBroker => self.fail_broker(),
             blow => {
                 if let Some(proxy) = &self.ground.proxy {
@@ -203,15 +204,23 @@ impl<'a> Trouble<'a> {
         self.later.push((Instant::now() + length, Later::Resume(number)));
     }
 
-    async fn restart_server(&mut self) -> Result<()> {
-        if self.is_server_down {
-            return Ok(());
+    fn restart_server(&mut self) {
+        let Some(how) = Stop::ALL.choose(&mut self.random).copied() else { return };
+        let pause = self.between(0, 600);
+        if self.restarting.is_none() {
+            self.blows.restarts += 1;
+            self.restarting = Some(self.ground.restart(how, pause));
         }
-        self.blows.restarts += 1;
-        self.is_server_down = true;
-        self.ground.stop_server(&mut self.random).await?;
-        self.then(0, 600, Later::StartServer);
-        Ok(())
+    }
+
+    /// A server that does not come back ends the soak.
+    async fn server_is_back(&mut self) -> Result<()> {
+        match self.restarting.take() {
+            Some(restart) => restart
+                .await
+                .map_err(|error| Error::new(ErrorKind::Internal, "the restart panicked").with_source(error))?,
+            None => Ok(()),
+        }
     }
 
     fn fail_broker(&mut self) {
