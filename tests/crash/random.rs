@@ -1,4 +1,4 @@
-//! Killed at any moment, again and again: 220 kills in all.
+//! Killed at any moment, again and again: 280 kills in all.
 //!
 //! A worker with all roles lives for a random while, mostly long enough to take over the leases of the one before and
 //! get some work done, sometimes only long enough to open its files. Messages that fail once, and messages that are
@@ -15,6 +15,7 @@ use crate::WORLD;
 /// Together at least the 200 that were promised.
 const KILLS_ON_SQLITE: u32 = 120;
 const KILLS_ON_POSTGRESQL: u32 = 100;
+const KILLS_ON_MARIADB: u32 = 60;
 
 #[tokio::test]
 async fn nothing_is_wrong_after_120_kills_on_sqlite() {
@@ -27,6 +28,13 @@ async fn nothing_is_wrong_after_100_kills_on_postgresql() {
     let seed = seed();
     let Some(world) = World::postgres(WORLD, seed).await else { return };
     kill_at_random(world, seed, KILLS_ON_POSTGRESQL).await;
+}
+
+#[tokio::test]
+async fn nothing_is_wrong_after_60_kills_on_mariadb() {
+    let seed = seed();
+    let Some(world) = World::mysql(WORLD, seed).await else { return };
+    kill_at_random(world, seed, KILLS_ON_MARIADB).await;
 }
 
 async fn kill_at_random<D: Adapter>(mut world: World<D>, seed: u64, kills: u32) {

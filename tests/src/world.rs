@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall_testkit::eventually;
-use landfall_testkit::servers::{PostgresServer, fresh_postgres_database};
+use landfall_testkit::servers::{MariaDbServer, PostgresServer, fresh_mysql_database, fresh_postgres_database};
 use tempfile::TempDir;
 
 use crate::failpoint::Failpoint;
@@ -59,6 +60,22 @@ impl World<Postgres> {
 
     /// On a server of the test's own, which it may kill.
     pub async fn on_server(program: &str, seed: u64, server: &PostgresServer) -> Self {
+        let database = async || server.fresh_database().await.expect("a new server takes a new database");
+        let folder = TempDir::new().expect("there is room for a temporary folder");
+        Self::create(program, seed, folder, database().await, database().await).await
+    }
+}
+
+impl World<MySql> {
+    /// `None` where there is no MariaDB; it has been said then.
+    pub async fn mysql(program: &str, seed: u64) -> Option<Self> {
+        let (producer, consumer) = (fresh_mysql_database().await?, fresh_mysql_database().await?);
+        let folder = TempDir::new().expect("there is room for a temporary folder");
+        Some(Self::create(program, seed, folder, producer, consumer).await)
+    }
+
+    /// On a server of the test's own, which it may kill.
+    pub async fn on_mariadb(program: &str, seed: u64, server: &MariaDbServer) -> Self {
         let database = async || server.fresh_database().await.expect("a new server takes a new database");
         let folder = TempDir::new().expect("there is room for a temporary folder");
         Self::create(program, seed, folder, database().await, database().await).await

@@ -10,7 +10,7 @@
 //! An outbox that is already there is taken in by [`import`].
 //!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
+//! stand behind features: `sqlite`, `postgres`, `mysql`, `log`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
@@ -22,6 +22,8 @@ pub use landfall_core::*;
 
 #[cfg(feature = "log")]
 pub use landfall_log as log;
+#[cfg(feature = "mysql")]
+pub use landfall_mysql as mysql;
 #[cfg(feature = "postgres")]
 pub use landfall_postgres as postgres;
 #[cfg(feature = "sqlite")]

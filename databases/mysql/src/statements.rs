@@ -109,7 +109,7 @@ const OUTBOX_ROWS: &str = "
     FROM {p}outbox o WHERE TRUE";
 const PARKED_ROWS: &str = "
     SELECT o.outbox_id, o.message_id, o.topic, o.`key`, 'parked' AS state,
-           o.attempts, NULL, o.error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+           o.attempts, NULL, CONCAT(o.error_code, ': ', o.error), {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
     FROM {p}dead_letter o WHERE o.is_open = 1 AND o.consumer_group = ''";
 const SENT_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`, 'sent' AS state,

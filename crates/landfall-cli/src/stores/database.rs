@@ -59,7 +59,9 @@ macro_rules! adapter {
         use $module as module;
         fn options(settings: Settings) -> module::Options {
             let Settings { prefix, limits, max_connections } = settings;
-            module::Options { prefix, limits, max_connections }
+            #[allow(clippy::needless_update, reason = "an adapter may have options of its own")]
+            let options = module::Options { prefix, limits, max_connections, ..Default::default() };
+            options
         }
         Adapter {
             scheme: Scheme::built_in($names),
@@ -117,6 +119,17 @@ fn adapters() -> Vec<Adapter> {
         ),
         #[cfg(not(feature = "postgres"))]
         missing!(&["postgres", "postgresql"], "postgres"),
+        #[cfg(feature = "mysql")]
+        adapter!(
+            &["mysql", "mariadb"],
+            landfall::mysql,
+            MySql::connect,
+            |pool, options| Ok(landfall::mysql::MySql::from_pool(pool, options)),
+            "mysql://localhost",
+            None
+        ),
+        #[cfg(not(feature = "mysql"))]
+        missing!(&["mysql", "mariadb"], "mysql"),
     ]
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::support::{PATIENCE, Place};
 
-/// Runs `test` on SQLite and on PostgreSQL, where there is a server.
-macro_rules! on_both {
+/// Runs `test` on SQLite, and on PostgreSQL and MariaDB where there is a server.
+macro_rules! on_each {
     ($($(#[$attribute:meta])* async fn $name:ident($place:ident: &Place) $body:block)*) => {$(
         mod $name {
             use super::*;
@@ -27,6 +27,14 @@ macro_rules! on_both {
                     test(&place).await;
                 }
             }
+
+            $(#[$attribute])*
+            #[tokio::test]
+            async fn on_mysql() {
+                if let Some(place) = Place::on_mysql().await {
+                    test(&place).await;
+                }
+            }
         }
     )*};
 }
@@ -41,7 +49,7 @@ async fn arrived(place: &Place, topic: &str, count: usize) -> Vec<Value> {
     tail(place, topic).await
 }
 
-on_both! {
+on_each! {
     async fn what_is_posted_stands_in_the_topic(place: &Place) {
         let daemon = place.serve().await;
         let id = daemon

@@ -39,6 +39,12 @@ impl Place {
         Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
     }
 
+    /// With a database of its own on MariaDB; `None` where there is no server.
+    pub(crate) async fn on_mysql() -> Option<Self> {
+        let url = servers::fresh_mysql_database().await?;
+        Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
+    }
+
     /// With a PostgreSQL server of its own; `None` where there can be none.
     pub(crate) async fn on_own_postgres() -> Option<Self> {
         // Says why, where there is none.
