@@ -21,6 +21,13 @@ async fn nothing_is_wrong_after_a_minute_on_postgresql() {
     assert_server_trouble(&figures);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_wrong_after_a_minute_on_mariadb() {
+    let Some(figures) = a_minute(DatabaseKind::Mysql).await else { return };
+    assert_trouble(&figures);
+    assert_server_trouble(&figures);
+}
+
 async fn a_minute(database: DatabaseKind) -> Option<Figures> {
     let _alone = alone().await;
     let figures = soak(&Options::new(database, MINUTE, seed(), SOAK)).await?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{ErrorKind, Key, Message, TopicName};
@@ -32,6 +33,11 @@ async fn the_work_of_a_killed_relay_is_taken_over_in_time_on_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_work_of_a_killed_relay_is_taken_over_in_time_on_postgresql() {
     taken_over_in_time::<Postgres>(DatabaseKind::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_work_of_a_killed_relay_is_taken_over_in_time_on_mariadb() {
+    taken_over_in_time::<MySql>(DatabaseKind::Mysql).await;
 }
 
 /// The first relay takes all shards, and then shares them with the second, where there is more than one. After it is

@@ -19,7 +19,7 @@ use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Part, run, wor
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// sqlite or postgres; may be given several times. All of them, one after the other, if it is not given.
+    /// sqlite, postgres or mysql; may be given several times. All of them, one after the other, if it is not given.
     #[arg(long, value_name = "NAME")]
     database: Vec<DatabaseKind>,
     /// How long there is trouble on each of them.

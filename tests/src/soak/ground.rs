@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use landfall::{Error, ErrorKind, Result};
 use landfall_testkit::proxy::Proxy;
-use landfall_testkit::servers::PostgresServer;
+use landfall_testkit::servers::{MariaDbServer, PostgresServer};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -31,6 +31,7 @@ enum Server {
     /// The processes share files.
     None,
     Postgres(PostgresServer),
+    MariaDb(MariaDbServer),
 }
 
 impl Ground {
@@ -48,6 +49,12 @@ impl Ground {
                 let (producer, consumer) = (server.fresh_database().await?, server.fresh_database().await?);
                 let port = server.port();
                 (Server::Postgres(server), producer, consumer, Some(port))
+            }
+            DatabaseKind::Mysql => {
+                let server = MariaDbServer::start().await?;
+                let (producer, consumer) = (server.fresh_database().await?, server.fresh_database().await?);
+                let port = server.port();
+                (Server::MariaDb(server), producer, consumer, Some(port))
             }
         };
         let proxy = match port {
@@ -106,6 +113,9 @@ impl Server {
             (Server::Postgres(server), Stop::Kill) => server.kill_9().await,
             (Server::Postgres(server), Stop::Immediately) => server.stop_immediately().await,
             (Server::Postgres(server), Stop::InGoodOrder) => server.stop().await,
+            // It knows no more than these two.
+            (Server::MariaDb(server), Stop::Kill | Stop::Immediately) => server.kill_9().await,
+            (Server::MariaDb(server), Stop::InGoodOrder) => server.stop().await,
         }
     }
 
@@ -113,6 +123,7 @@ impl Server {
         match self {
             Server::None => Ok(()),
             Server::Postgres(server) => server.restart().await,
+            Server::MariaDb(server) => server.restart().await,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! transaction that enqueues, `soak_effect` in the one that handles. Neither has a unique constraint: what happened
 //! twice must show.
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{Database, Error, ErrorKind, MessageId, Result};
@@ -184,6 +185,7 @@ macro_rules! ledger {
 
 ledger!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT", "key", ["?1", "?2", "?3"]);
 ledger!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "key", ["$1", "$2", "$3"]);
+ledger!(MySql, "bigint NOT NULL AUTO_INCREMENT PRIMARY KEY", "`key`", ["?", "?", "?"]);
 
 fn entry((token, account, number): (String, String, i64)) -> Result<Entry> {
     Ok(Entry { token: token.parse()?, account, number })

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{Error, GroupName, Holder, Result, Shard, TopicName};
@@ -30,15 +31,17 @@ use crate::worker::Adapter;
 pub enum DatabaseKind {
     Sqlite,
     Postgres,
+    Mysql,
 }
 
 impl DatabaseKind {
-    pub const ALL: [DatabaseKind; 2] = [Self::Sqlite, Self::Postgres];
+    pub const ALL: [DatabaseKind; 3] = [Self::Sqlite, Self::Postgres, Self::Mysql];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
         }
     }
 
@@ -46,7 +49,7 @@ impl DatabaseKind {
     fn hold_ms(self) -> u64 {
         match self {
             Self::Sqlite => 8,
-            Self::Postgres => 100,
+            Self::Postgres | Self::Mysql => 100,
         }
     }
 }
@@ -114,6 +117,7 @@ pub async fn run(options: &Options) -> Result<Figures> {
     match options.database {
         DatabaseKind::Sqlite => Soak::<Sqlite>::run(options).await,
         DatabaseKind::Postgres => Soak::<Postgres>::run(options).await,
+        DatabaseKind::Mysql => Soak::<MySql>::run(options).await,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::consume::{self, Consumer};
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
@@ -30,6 +31,7 @@ pub async fn play(part: Part, stop: CancellationToken) -> Result<()> {
     match part.database {
         DatabaseKind::Sqlite => play_on::<Sqlite>(part, stop).await,
         DatabaseKind::Postgres => play_on::<Postgres>(part, stop).await,
+        DatabaseKind::Mysql => play_on::<MySql>(part, stop).await,
     }
 }
 
