@@ -85,6 +85,7 @@ enum Blow {
     CutAll,
     Delay,
     Refuse,
+    SkipIds,
     FailBroker,
 }
 
@@ -95,7 +96,7 @@ impl Blow {
 }
 
 /// Each with its weight.
-const BLOWS: [(Blow, u32); 14] = [
+const BLOWS: [(Blow, u32); 15] = [
     (Blow::Kill(is_relay), 20),
     (Blow::Pause(is_relay), 20),
     (Blow::Kill(is_writer), 8),
@@ -110,6 +111,7 @@ const BLOWS: [(Blow, u32); 14] = [
     (Blow::CutAll, 4),
     (Blow::Delay, 3),
     (Blow::Refuse, 3),
+    (Blow::SkipIds, 8),
 ];
 
 impl<'a> Trouble<'a> {
@@ -175,6 +177,10 @@ impl<'a> Trouble<'a> {
             Blow::Pause(like) => self.pause(cast, like).await,
             Blow::RestartServer => self.restart_server(),
             Blow::FailBroker => self.fail_broker(),
+            Blow::SkipIds => {
+                let count = self.random.random_range(1_000..70_000);
+                self.ground.skip_ids(count).await;
+            }
             blow => {
                 if let Some(proxy) = &self.ground.proxy {
                     self.trouble_connections(proxy, blow);

@@ -43,6 +43,9 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
             for number in 0..writers {
                 tasks.spawn(writer(&part, database.clone(), number).run(stop.clone()));
             }
+            if part.database.has_concurrent_writers() {
+                tasks.spawn(writer(&part, database, writers).dawdle(stop.clone()));
+            }
             Event::Ready.say();
             while let Some(ended) = tasks.join_next().await {
                 ended.map_err(|error| Error::new(ErrorKind::Internal, "a writer panicked").with_source(error))?;

@@ -61,6 +61,20 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
         }
     }
 
+    /// Leaves transactions open for a long time, with a number of their own and nothing to send: nobody may have to wait
+    /// for them, and nothing may be passed over because of them.
+    pub async fn dawdle(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let length = Duration::from_millis(self.random.random_range(1_000..15_000));
+            if let Ok(mut transaction) = self.database.begin().await
+                && self.database.touch(&mut transaction).await.is_ok()
+            {
+                tokio::select! { () = tokio::time::sleep(length) => {}, () = stop.cancelled() => {} }
+            }
+            self.pause().await;
+        }
+    }
+
     /// One message for each account, as plainly as can be.
     pub async fn run_once(mut self) {
         for number in 0..self.accounts {
