@@ -152,6 +152,7 @@ impl Postgres {
             .bind(cursor.held.iter().map(|held| held.epoch).collect::<Vec<_>>())
             .bind(serde_json::Value::Array(places).to_string())
             .bind(plan.durable)
+            .bind(self.inner.keep_sent.is_some())
             .bind(&plan.aside)
             .bind(&plan.waited)
             .bind(&plan.retried)

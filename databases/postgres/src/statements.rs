@@ -75,10 +75,13 @@ statements! {
         UNION ALL SELECT id, shard, NULL FROM {p}outbox_waiting WHERE id = ANY ($1) AND shard = ANY ($2)",
     settle: "
         SELECT verdict, changed, numbers FROM {p}outbox_settle(
-            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
     still_held: "
         SELECT lease.name FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
         JOIN {p}lease_holder lease USING (name, holder, epoch)",
+    full_parts: "SELECT {p}outbox_full_parts()",
+    empty: "SELECT {p}outbox_empty($1, $2)",
+    progress_empty: "SELECT {p}outbox_progress_empty()",
     outbox_stats: "
         SELECT unsettled.rows + waiting.fresh, waiting.failed,
                greatest(coalesce(extract(epoch FROM clock_timestamp() - least(unsettled.oldest, waiting.oldest)), 0),
