@@ -82,7 +82,7 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Blows { kills, relay_kills, pauses, lease_pauses, restarts, broker_faults } = self.blows;
+        let Blows { kills, relay_kills, pauses, lease_pauses, restarts, broker_faults, ids_skipped } = self.blows;
         let lines = [
             ("messages", format!("{} committed, {} took effect", self.messages, self.effects)),
             ("rolled back", format!("{}", self.rolled_back)),
@@ -97,6 +97,7 @@ impl fmt::Display for Figures {
                 ),
             ),
             ("broker faults", format!("{broker_faults}")),
+            ("ids skipped", format!("{ids_skipped}")),
             ("take-overs", format!("{}", self.takeovers)),
             ("copies", format!("{} reached the broker again", self.copies)),
             (

@@ -28,6 +28,8 @@ pub struct Blows {
     pub restarts: u32,
     /// Messages that the broker refused, or took and gave no answer.
     pub broker_faults: u32,
+    /// Ids of the outbox that were used up, so that its parts are filled and emptied (PostgreSQL).
+    pub ids_skipped: i64,
 }
 
 /// What kind of trouble there is.
@@ -105,7 +107,7 @@ const BLOWS: [(Blow, u32); 15] = [
     (Blow::Pause(is_consumer), 4),
     (Blow::Kill(is_operator), 2),
     (Blow::FailBroker, 10),
-    (Blow::RestartServer, 7),
+    (Blow::RestartServer, 5),
     (Blow::CutCommits, 20),
     (Blow::CutOne, 10),
     (Blow::CutAll, 4),
@@ -179,7 +181,7 @@ impl<'a> Trouble<'a> {
             Blow::FailBroker => self.fail_broker(),
             Blow::SkipIds => {
                 let count = self.random.random_range(1_000..70_000);
-                self.ground.skip_ids(count).await;
+                self.blows.ids_skipped += self.ground.skip_ids(count).await;
             }
             blow => {
                 if let Some(proxy) = &self.ground.proxy {

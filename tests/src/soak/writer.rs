@@ -56,7 +56,7 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
             let operation = self.plan();
             self.carry_out(&operation).await;
             // The load of a service, not a wait for something: bursts with quiet moments between them.
-            let pause = if self.random.random_bool(0.3) { 0 } else { self.random.random_range(10..120) };
+            let pause = if self.random.random_bool(0.3) { 0 } else { self.random.random_range(5..80) };
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
     }
