@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod command;
 mod minute;
 mod planted;
 mod takeover;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use landfall_system_tests::parent;
-use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Part, run, worker};
+use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Part, SoakPlant, run, worker};
 
 /// Kills, pauses, restarts and cuts everything around an outbox, and tells what was lost, made up, doubled or put out
 /// of order: nothing, or it exits with 1.
@@ -31,6 +31,9 @@ struct Arguments {
     /// One JSON object a line on stdout, for each database.
     #[arg(long)]
     json: bool,
+    /// A bug in the processes, to see it found: one-epoch-for-all, settle-what-failed, split-rows or retry-blindly.
+    #[arg(long, value_name = "BUG")]
+    plant: Option<SoakPlant>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,7 +78,7 @@ async fn soak(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>>
     let mut is_clean = true;
     for database in databases {
         let mut options = Options::new(database, duration, seed, std::env::current_exe()?);
-        options.progress = progress;
+        (options.progress, options.plant) = (progress, arguments.plant);
         let figures = run(&options).await?;
         end_of_progress();
         show(&figures, arguments.json)?;
