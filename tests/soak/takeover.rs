@@ -77,6 +77,7 @@ async fn taken_over_in_time<D: Adapter + Ledger>(kind: DatabaseKind) {
 fn part(kind: DatabaseKind, ground: &Ground, server: &PublishServer) -> Part {
     Part {
         database: kind,
+        writers: ground.producer.clone(),
         producer: ground.producer.clone(),
         consumer: ground.consumer.clone(),
         publish: server.address(),

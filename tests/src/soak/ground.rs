@@ -1,11 +1,11 @@
-//! What a soak stands on: two databases on a server of its own, and the proxy before it.
+//! What a soak stands on: two databases on a server of its own, and the proxies before it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::{Error, ErrorKind, Result};
-use landfall_testkit::proxy::Proxy;
+use landfall_testkit::proxy::{Proxy, ProxyCounts};
 use landfall_testkit::servers::{MariaDbServer, PostgresServer};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
@@ -17,11 +17,12 @@ use crate::worker::Adapter;
 
 #[derive(Debug)]
 pub struct Ground {
-    /// The addresses without the proxy between, for whoever looks on.
+    /// The addresses without a proxy between, for whoever looks on.
     pub producer: String,
     pub consumer: String,
-    /// `None` where there is no server to connect to.
-    pub proxy: Option<Proxy>,
+    /// The writers' and everybody else's, so that a cut can be meant for the ones or the others. None where there is no
+    /// server to connect to.
+    pub proxies: Vec<Proxy>,
     server: Arc<Server>,
     /// Holds SQLite's files; removed with the ground.
     _folder: TempDir,
@@ -58,23 +59,38 @@ impl Ground {
                 (Server::MariaDb(server), producer, consumer, Some(port))
             }
         };
-        let proxy = match port {
-            Some(port) => Some(Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?),
-            None => None,
-        };
+        let mut proxies = Vec::new();
+        if let Some(port) = port {
+            for _ in 0..2 {
+                proxies.push(Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?);
+            }
+        }
         for url in [&producer, &consumer] {
             let database = D::open(url).await?;
             database.migrate().await?;
             database.create_ledger(accounts).await?;
             database.close().await;
         }
-        Ok(Self { producer, consumer, proxy, server: Arc::new(server), _folder: folder })
+        Ok(Self { producer, consumer, proxies, server: Arc::new(server), _folder: folder })
     }
 
-    /// The addresses that the processes get.
-    pub fn addresses(&self) -> (String, String) {
-        let through = |url: &String| self.proxy.as_ref().map_or_else(|| url.clone(), |proxy| proxy.url(url));
-        (through(&self.producer), through(&self.consumer))
+    /// The addresses that the processes get: of the writers, of the relays, of the consumer.
+    pub fn addresses(&self) -> [String; 3] {
+        match &self.proxies[..] {
+            [writers, others] => [writers.url(&self.producer), others.url(&self.producer), others.url(&self.consumer)],
+            _ => [self.producer.clone(), self.producer.clone(), self.consumer.clone()],
+        }
+    }
+
+    /// What the proxies have done so far.
+    pub fn cuts(&self) -> ProxyCounts {
+        let mut sum = ProxyCounts::default();
+        for counts in self.proxies.iter().map(Proxy::counts) {
+            sum.cut += counts.cut;
+            sum.cut_before_forwarding += counts.cut_before_forwarding;
+            sum.cut_before_the_answer += counts.cut_before_the_answer;
+        }
+        sum
     }
 
     /// On PostgreSQL, uses up `count` ids of the outbox, as transactions do that are rolled back: its parts are filled and

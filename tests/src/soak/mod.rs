@@ -1,9 +1,9 @@
 //! The soak: everything at once, for as long as one likes, on a real server.
 //!
 //! ```text
-//!   2 writer processes ─┐                        ┌─▶ 3 relay processes ─▶ broker (here) ─▶ consumer process ─┐
-//!                       ├─▶ proxy ─▶ database ───┤                                                           ├─▶ effects
-//!   operator process ───┘   (cuts)   (restarted) └────────────────────────────────────────────────◀ proxy ◀──┘
+//!   2 writer processes ─▶ proxy ─▶ producer's database ─▶ proxy ─▶ 3 relay processes ─┐
+//!                                                                                     ▼
+//!   operator process ─▶ both      consumer's database ◀─ proxy ◀─ consumer ◀─ broker (here)
 //! ```
 //!
 //! While the writers (`writer`) do everything that makes an outbox hard, `trouble` kills and pauses the processes,

@@ -12,9 +12,10 @@ use super::run::DatabaseKind;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Part {
     pub database: DatabaseKind,
-    /// The database of the writers and the relays, through the proxy.
+    /// The database of the writers and the relays, through the writers' proxy and through the others'.
+    pub writers: String,
     pub producer: String,
-    /// The database of the consumer, through the proxy.
+    /// The database of the consumer, through the others' proxy.
     pub consumer: String,
     /// Where relays publish, and where the consumer gets what they published.
     pub publish: SocketAddr,

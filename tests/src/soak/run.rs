@@ -141,9 +141,10 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let broker = MemoryBroker::new();
         let publish = PublishServer::start(broker.clone()).await?;
         let deliver = DeliverServer::start(broker.clone(), TopicName::new(TOPIC)?, GroupName::new(GROUP)?).await?;
-        let (producer, consumer) = ground.addresses();
+        let [writers, producer, consumer] = ground.addresses();
         let part = Part {
             database: options.database,
+            writers,
             producer,
             consumer,
             publish: publish.address(),
@@ -197,10 +198,8 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
 
     fn tell(&self, elapsed: Duration, blows: Blows) {
         let Blows { kills, pauses, restarts, .. } = blows;
-        let cuts = self.ground.proxy.as_ref().map_or(0, |proxy| {
-            let counts = proxy.counts();
-            counts.cut + counts.cut_before_forwarding + counts.cut_before_the_answer
-        });
+        let counts = self.ground.cuts();
+        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_the_answer;
         let line = format!(
             "{}: {:.0} of {:.0} s, {kills} kills, {pauses} pauses, {restarts} restarts, {cuts} cuts",
             self.options.database,
@@ -256,7 +255,7 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let judgement = judge(&self.cast.graves, &producer.sent().await?, &consumer.applied().await?);
         let stats = producer.stats().await?;
         let done = [producer.dead_letter_stats().await?, consumer.dead_letter_stats().await?].map(|stats| stats.done);
-        let counts = self.ground.proxy.as_ref().map(|proxy| proxy.counts()).unwrap_or_default();
+        let counts = self.ground.cuts();
         let mut figures = Figures {
             database: self.options.database,
             seed: self.options.seed,

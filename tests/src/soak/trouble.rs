@@ -74,7 +74,7 @@ pub struct Trouble<'a> {
 enum Later {
     Resume(usize),
     Start(usize),
-    HealProxy,
+    HealProxies,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -143,9 +143,7 @@ impl<'a> Trouble<'a> {
 
     /// Ends every fault: everybody is alive and awake, and everything answers.
     pub async fn heal(&mut self, cast: &mut Cast) -> Result<()> {
-        if let Some(proxy) = &self.ground.proxy {
-            proxy.heal();
-        }
+        self.ground.proxies.iter().for_each(Proxy::heal);
         self.broker.heal();
         self.server_is_back().await?;
         for (_, later) in std::mem::take(&mut self.later) {
@@ -158,11 +156,7 @@ impl<'a> Trouble<'a> {
         match later {
             Later::Resume(number) => cast.resume(number),
             Later::Start(number) => cast.start(number)?,
-            Later::HealProxy => {
-                if let Some(proxy) = &self.ground.proxy {
-                    proxy.heal();
-                }
-            }
+            Later::HealProxies => self.ground.proxies.iter().for_each(Proxy::heal),
         }
         Ok(())
     }
@@ -184,7 +178,7 @@ impl<'a> Trouble<'a> {
                 self.blows.ids_skipped += self.ground.skip_ids(count).await;
             }
             blow => {
-                if let Some(proxy) = &self.ground.proxy {
+                if let Some(proxy) = self.ground.proxies.choose(&mut self.random) {
                     self.trouble_connections(proxy, blow);
                 }
             }
@@ -254,11 +248,11 @@ impl<'a> Trouble<'a> {
             Blow::CutAll => drop(proxy.cut_all()),
             Blow::Delay => {
                 proxy.delay(self.between(5, 50));
-                self.then(100, 1_000, Later::HealProxy);
+                self.then(100, 1_000, Later::HealProxies);
             }
             _ => {
                 proxy.refuse();
-                self.then(100, 1_000, Later::HealProxy);
+                self.then(100, 1_000, Later::HealProxies);
             }
         }
     }

@@ -38,7 +38,7 @@ pub async fn play(part: Part, stop: CancellationToken) -> Result<()> {
 async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Result<()> {
     match part.play {
         Play::Write(writers) => {
-            let database: D = open(&part.producer).await?;
+            let database: D = open(&part.writers).await?;
             let mut tasks = JoinSet::new();
             for number in 0..writers {
                 tasks.spawn(writer(&part, database.clone(), number).run(stop.clone()));
@@ -52,7 +52,7 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
             }
         }
         Play::WriteOnce => {
-            let database: D = open(&part.producer).await?;
+            let database: D = open(&part.writers).await?;
             Event::Ready.say();
             writer(&part, database, 0).run_once().await;
         }
