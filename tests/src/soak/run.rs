@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall::{Error, GroupName, Holder, Result, Shard, TopicName};
+use landfall::{Error, ErrorKind, GroupName, Holder, Result, Shard, TopicName};
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::remote::{DeliverServer, PublishServer};
 use rand::SeedableRng;
@@ -118,7 +118,8 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(180);
 const TICK: Duration = Duration::from_millis(20);
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Runs a whole soak. `Err` if it could not take place (no server…); what it found is in the figures.
+/// Runs a whole soak; what it found is in the figures. `Err` of kind `Unavailable` if it could not begin (no server…), of
+/// kind `Internal` if it broke off.
 pub async fn run(options: &Options) -> Result<Figures> {
     match options.database {
         DatabaseKind::Sqlite => Soak::<Sqlite>::run(options).await,
@@ -158,7 +159,8 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         };
         let cast = Cast::new(options.program.clone(), part);
         let soak = Soak::<D> { options, ground: &ground, cast, broker, database: std::marker::PhantomData };
-        soak.play().await
+        let broke_off = |error| Error::new(ErrorKind::Internal, "the soak broke off").with_source(error);
+        soak.play().await.map_err(broke_off)
     }
 
     async fn play(mut self) -> Result<Figures> {
