@@ -72,6 +72,7 @@ impl Work {
                     if !self.work_on(first, &mut commands) {
                         break;
                     }
+                    self.work_ahead();
                 }
                 Next::Time => {
                     self.give_up(Instant::now());
@@ -294,6 +295,16 @@ impl Work {
         self.unsynced.messages = 0;
         let synced = self.store.sync().inspect_err(|error| self.stop(error));
         self.answer_waiting(synced.as_ref().err());
+    }
+
+    /// Uses the time until the next messages come.
+    fn work_ahead(&mut self) {
+        if self.unsynced.since.is_none()
+            && self.failure.get().is_none()
+            && let Err(error) = self.store.work_ahead()
+        {
+            self.stop(&error);
+        }
     }
 
     fn answer_waiting(&mut self, error: Option<&Error>) {
