@@ -84,6 +84,8 @@ CREATE TABLE {p}outbox_progress (
     last_id   bigint,
     done      bigint[]    NOT NULL DEFAULT '{}',
     published bigint      NOT NULL DEFAULT 0,
+    -- The highest id that had been given out by then. After a restore into another cluster it tells old rows from new.
+    top_id    bigint,
     at        timestamptz NOT NULL DEFAULT clock_timestamp()
 ) PARTITION BY LIST (((n >> 12) & 1));
 CREATE TABLE {p}outbox_progress_0 PARTITION OF {p}outbox_progress FOR VALUES IN (0);
@@ -204,9 +206,25 @@ CREATE TABLE {p}audit (
 
 -- Where each shard is.
 CREATE VIEW {p}outbox_place AS
-    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done, at
+    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done, top_id, at
     FROM {p}outbox_progress CROSS JOIN LATERAL unnest(shards) shard
     ORDER BY shard, n DESC;
+
+-- A token that is gone after a crash of the server, and on a standby that takes its place, because the table is not
+-- logged. What a relay keeps in memory about transactions holds for one life of the server: progress that was not
+-- synced is lost with a crash, and transaction ids that nobody remembers are given out again.
+CREATE UNLOGGED TABLE {p}outbox_alive (
+    one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+    token uuid    NOT NULL DEFAULT gen_random_uuid()
+);
+CREATE FUNCTION {p}outbox_life() RETURNS uuid LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {p}outbox_alive) THEN
+        INSERT INTO {p}outbox_alive DEFAULT VALUES ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN (SELECT token FROM {p}outbox_alive);
+END
+$$;
 
 -- Whether any key may be blocked. Nearly always not, and then nobody asks for single keys.
 CREATE FUNCTION {p}outbox_is_troubled() RETURNS boolean LANGUAGE sql STABLE AS $$
@@ -221,7 +239,7 @@ CREATE FUNCTION {p}outbox_is_blocked(topic text, key text) RETURNS boolean LANGU
 $$;
 
 -- Rows of `of_shards` in the window between s1 and s2, with ids above `after` and up to `upto`, in order. The first row is
--- not a message: it says whether any key may be blocked.
+-- not a message: it says whether any key may be blocked, and has the token of the server's life for its id.
 CREATE FUNCTION {p}outbox_walk(
     of_shards smallint[], s1 pg_snapshot, s2 pg_snapshot, after bigint, upto bigint, at_most bigint
 ) RETURNS TABLE (
@@ -235,6 +253,7 @@ DECLARE
     troubled boolean := {p}outbox_is_troubled();
 BEGIN
     blocked := troubled;
+    message_id := (SELECT token FROM {p}outbox_alive);
     RETURN NEXT;
     RETURN QUERY
         SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
@@ -273,6 +292,7 @@ DECLARE
     troubled boolean := {p}outbox_is_troubled();
 BEGIN
     blocked := troubled;
+    message_id := (SELECT token FROM {p}outbox_alive);
     RETURN NEXT;
     RETURN QUERY
         SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
@@ -305,6 +325,7 @@ BEGIN
         (SELECT o.id FROM {p}outbox o WHERE o.xid = ANY (open) AND o.shard = ANY (of_shards) LIMIT ids_most + 1)
     ) o;
     blocked := {p}outbox_is_troubled();
+    message_id := (SELECT token FROM {p}outbox_alive);
     s2 := pg_current_snapshot()::text;
     is_all := coalesce(cardinality(found), 0) <= ids_most;
     ids := CASE WHEN is_all THEN coalesce(found, '{}') ELSE '{}' END;
@@ -375,7 +396,8 @@ $$;
 -- read at. Ids of `aside`, and of the others where `…_waits` is false, are rows of the window, which the caller knows to be
 -- unsettled; the rest are waiting messages, and `changed` names those that were still there.
 CREATE FUNCTION {p}outbox_settle(
-    lease_names text[], lease_holders text[], lease_epochs bigint[], places jsonb, durable boolean, keep boolean,
+    lease_names text[], lease_holders text[], lease_epochs bigint[], life uuid, places jsonb, durable boolean,
+    keep boolean,
     aside bigint[], waited bigint[],
     retried bigint[], retry_seconds float8[], retry_errors text[], retry_waits boolean[],
     parked bigint[], park_codes text[], park_errors text[], park_holds boolean[], park_waits boolean[],
@@ -414,6 +436,10 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
+    IF jsonb_array_length(places) > 0 AND life IS DISTINCT FROM (SELECT token FROM {p}outbox_alive) THEN
+        verdict := 'stale';
+        RETURN;
+    END IF;
     verdict := 'done';
     -- Progress that a crash of the server loses only sends again what was sent; nothing else may be lost.
     IF NOT durable THEN
@@ -424,8 +450,9 @@ BEGIN
         SELECT * FROM jsonb_to_recordset(places) AS given (
             shards smallint[], s1 text, s2 text, last_id bigint, done bigint[], published bigint)
     LOOP
-        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done, published)
-        VALUES (place.shards, place.s1::pg_snapshot, place.s2::pg_snapshot, place.last_id, place.done, place.published)
+        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done, published, top_id)
+        VALUES (place.shards, place.s1::pg_snapshot, place.s2::pg_snapshot, place.last_id, place.done, place.published,
+                (SELECT last_value FROM {p}outbox_id_seq))
         RETURNING n INTO number;
         numbers := numbers || number;
     END LOOP;
@@ -718,10 +745,11 @@ BEGIN
     PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
     WITH carried AS (
-        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done)
-        SELECT array_agg(shard), s1::text::pg_snapshot, s2::text::pg_snapshot, last_id, done FROM {p}outbox_place
+        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done, top_id)
+        SELECT array_agg(shard), s1::text::pg_snapshot, s2::text::pg_snapshot, last_id, done, top_id
+        FROM {p}outbox_place
         WHERE ((n >> 12) & 1) = part
-        GROUP BY s1::text, s2::text, last_id, done
+        GROUP BY s1::text, s2::text, last_id, done, top_id
         RETURNING n
     )
     SELECT max(n) INTO newest FROM carried;
@@ -839,5 +867,47 @@ BEGIN
         LIMIT greatest(0, at_most - removed)));
     GET DIAGNOSTICS part = ROW_COUNT;
     RETURN removed + part;
+END
+$$;
+
+-- Restored into another cluster, rows and progress carry transaction ids that mean nothing there: those of new
+-- transactions may be lower, and what they write would pass for settled long ago.
+
+-- Which cluster this is, where that may be asked.
+CREATE FUNCTION {p}outbox_cluster_here() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT system_identifier FROM pg_control_system());
+EXCEPTION
+    WHEN insufficient_privilege THEN RETURN NULL;
+END
+$$;
+CREATE TABLE {p}outbox_cluster (system_identifier bigint);
+INSERT INTO {p}outbox_cluster SELECT {p}outbox_cluster_here();
+
+-- Another cluster than the one that these tables were last used on, or snapshots from the future.
+CREATE FUNCTION {p}outbox_is_foreign() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM {p}outbox_cluster
+                   WHERE system_identifier <> coalesce({p}outbox_cluster_here(), system_identifier))
+        OR EXISTS (SELECT 1 FROM {p}outbox_place
+                   WHERE greatest(pg_snapshot_xmax(s1), pg_snapshot_xmax(s2)) > pg_snapshot_xmax(pg_current_snapshot()))
+$$;
+
+-- What was settled goes; what was not is written anew, under a transaction id of this cluster; and every shard begins
+-- before all of it. A row with an id that had not been given out when its shard was settled last is new, whatever its
+-- transaction id looks like.
+CREATE FUNCTION {p}outbox_rebase() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    LOCK TABLE {p}outbox_cluster IN ACCESS EXCLUSIVE MODE;
+    IF NOT {p}outbox_is_foreign() THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
+    DELETE FROM {p}outbox o USING {p}outbox_place place
+    WHERE place.shard = o.shard AND o.id <= place.top_id
+      AND {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done);
+    UPDATE {p}outbox SET xid = pg_current_xact_id();
+    INSERT INTO {p}outbox_progress (shards, s1, top_id)
+    SELECT array_agg(shard), '3:3:', (SELECT last_value FROM {p}outbox_id_seq) FROM {p}outbox_place;
+    UPDATE {p}outbox_cluster SET system_identifier = {p}outbox_cluster_here();
 END
 $$;
