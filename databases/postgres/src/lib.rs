@@ -1,13 +1,16 @@
 //! Landfall's outbox, inbox, leases and dead letters on PostgreSQL (14 or newer), for transactions of sqlx.
 //!
-//! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool and
-//! the background tasks, which carry wake-ups between processes (`signals.rs`) and keep the outbox free of dead rows
-//! (`vacuum.rs`), and end with the last clone.
+//! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool, the
+//! relay's cursor and the background tasks, which carry wake-ups between processes (`signals.rs`) and empty parts of the
+//! outbox that are settled (`rotation.rs`), and end with the last clone.
 //!
-//! * `migrations/` holds the tables and the two functions of the relay's hot path; `schema.rs` applies them.
+//! * `migrations/` holds the tables and the functions of the relay's hot path; `schema.rs` applies them.
 //! * `statements.rs` holds every other statement. The table prefix is the only text that is ever pasted into SQL.
-//! * `outbox_writer.rs`, `outbox_queue.rs` and `outbox_view.rs`: the outbox for senders, for the relay, for people.
-//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`: the other ports, one file each.
+//! * `outbox_writer.rs`: the outbox for senders. `outbox_queue.rs`, `outbox_read.rs`, `outbox_settle.rs`, with `cursor.rs`
+//!   and `snapshot.rs`: for relays that keep order. `competing.rs`: for those that do not. `outbox_view.rs`,
+//!   `outbox_control.rs`: for people.
+//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`: the other ports, one file each.
+//! * `session.rs`: a connection for one call, through a pooler or not. `rebase.rs`: after a restore into another cluster.
 //!
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 

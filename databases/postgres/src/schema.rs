@@ -7,7 +7,21 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use crate::{Postgres, statements};
 
 /// Migration `n` brings the tables from version `n - 1` to `n`.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_spine.sql")];
+const MIGRATIONS: &[&str] = &[concat!(
+    include_str!("../migrations/0001_spine.sql"),
+    "\n",
+    include_str!("../migrations/0001_read.sql"),
+    "\n",
+    include_str!("../migrations/0001_settle.sql"),
+    "\n",
+    include_str!("../migrations/0001_view.sql"),
+    "\n",
+    include_str!("../migrations/0001_rotate.sql"),
+    "\n",
+    include_str!("../migrations/0001_claim.sql"),
+    "\n",
+    include_str!("../migrations/0001_restore.sql"),
+)];
 
 const SCHEMA_TABLE: &str = "\
 -- Which of the migrations these tables have.
