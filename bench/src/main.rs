@@ -24,6 +24,7 @@ mod outbox_insert;
 mod relay;
 mod relay_latency;
 mod relay_memory;
+mod relay_passed;
 mod supply;
 mod table;
 mod workload;
@@ -52,7 +53,7 @@ struct Arguments {
     /// Only this measurement; may be given several times.
     #[arg(long, value_name = "NAME", value_enum)]
     only: Vec<Measurement>,
-    /// How many ids are live in log-dedup, and how many records pass in log-memory.
+    /// How many ids are live in log-dedup, and how many records pass in log-memory and relay-passed.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     records: u64,
     /// Prints one JSON object in place of the table, with the ratio of every round.
@@ -66,6 +67,8 @@ enum Measurement {
     Relay,
     RelayLatency,
     RelayMemory,
+    /// Only if it is asked for: it lets `--records` messages pass through PostgreSQL.
+    RelayPassed,
     LogAppend,
     LogRead,
     /// Only if it is asked for: it fills a log with `--records` first.
@@ -137,7 +140,8 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::Consumer,
         Measurement::Latency,
     ];
-    if on_databases.into_iter().any(wanted) {
+    let passed = arguments.only.contains(&Measurement::RelayPassed);
+    if passed || on_databases.into_iter().any(wanted) {
         let folder = tempfile::tempdir()?;
         let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
         report.software.push(sqlite.version().await?);
@@ -148,6 +152,12 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 let postgres = <Postgres as Bare>::open(&url).await?;
                 report.software.push(postgres.version().await?);
                 report.rows.extend(on_database(&postgres, &wanted, total).await?);
+                if wanted(Measurement::Relay) {
+                    report.rows.extend(relay::measure_beside_an_old_transaction(&postgres, total).await?);
+                }
+                if passed {
+                    report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);
+                }
                 if wanted(Measurement::RelayMemory) {
                     report.rows.extend(relay_memory::measure(&postgres, &url, total).await?);
                 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use landfall::postgres::Postgres;
 use landfall::relay::{Options, Relay};
 use landfall::{Lease, Message, OutboxEntry, OutboxQueue, Outcome, Position, Publisher, RowId, Settlement, Shard};
 use tokio::sync::Notify;
@@ -19,7 +20,19 @@ use crate::table::{Row, rate_rows};
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Vec<Row>> {
-    let name = format!("relay to a no-op broker, {}", D::NAME);
+    contest(database, total, format!("relay to a no-op broker, {}", D::NAME)).await
+}
+
+/// The same while somebody keeps a transaction open, who wrote something and will look at the past.
+pub(crate) async fn measure_beside_an_old_transaction(database: &Postgres, total: Duration) -> Result<Vec<Row>> {
+    let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
+    let rows = contest(database, total, "relay, an old transaction open, PostgreSQL".into()).await?;
+    old.rollback().await?;
+    Ok(rows)
+}
+
+async fn contest<D: Bare>(database: &D, total: Duration, name: String) -> Result<Vec<Row>> {
     let mut contestants: [Box<dyn Contestant>; 3] = [
         Box::new(Landfall { database, pace: Pace::guess(10_000.0) }),
         Box::new(ClaimAndDelete { database, pace: Pace::guess(10_000.0) }),
@@ -41,27 +54,33 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let rows = self.pace.operations(length);
         self.database.fill(rows).await?;
-        let gate = Arc::new(Gate::new(self.database.clone()));
-        let broker = Arc::new(Nowhere::default());
-        let stop = CancellationToken::new();
-        let relay = Relay::new(gate.clone(), Arc::new(self.database.clone()), broker.clone(), Options::default());
-        let relay = tokio::spawn(relay.run(stop.clone()));
-        gate.wait_for_leases(self.database).await?;
-
-        let started = Instant::now();
-        gate.open();
-        let settled = tokio::time::timeout(STUCK_AFTER, gate.settled(rows)).await;
-        let elapsed = started.elapsed();
-
-        stop.cancel();
-        relay.await??;
-        settled.map_err(|_| format!("the relay did not settle {rows} rows in {STUCK_AFTER:?}"))?;
-        ensure_equal("messages published", broker.accepted.load(Ordering::Relaxed), rows)?;
-        ensure_equal("rows left in the outbox", self.database.count(Table::Outbox).await?, 0)?;
+        let elapsed = drain(self.database, rows).await?;
         self.database.clear().await?;
         self.pace.learn(rows, elapsed);
         Ok(Turn::Rate { operations: rows, elapsed })
     }
+}
+
+/// How long a relay takes to send `rows`, which are all there are.
+pub(crate) async fn drain<D: Bare>(database: &D, rows: u64) -> Result<Duration> {
+    let gate = Arc::new(Gate::new(database.clone()));
+    let broker = Arc::new(Nowhere::default());
+    let stop = CancellationToken::new();
+    let relay = Relay::new(gate.clone(), Arc::new(database.clone()), broker.clone(), Options::default());
+    let relay = tokio::spawn(relay.run(stop.clone()));
+    gate.wait_for_leases(database).await?;
+
+    let started = Instant::now();
+    gate.open();
+    let settled = tokio::time::timeout(STUCK_AFTER, gate.settled(rows)).await;
+    let elapsed = started.elapsed();
+
+    stop.cancel();
+    relay.await??;
+    settled.map_err(|_| format!("the relay did not settle {rows} rows in {STUCK_AFTER:?}"))?;
+    ensure_equal("messages published", broker.accepted.load(Ordering::Relaxed), rows)?;
+    ensure_equal("rows left in the outbox", database.count(Table::Outbox).await?, 0)?;
+    Ok(elapsed)
 }
 
 /// A broker that accepts everything and keeps nothing.

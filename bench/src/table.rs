@@ -77,6 +77,11 @@ pub(crate) fn size_row(name: &str, unit: &'static str, landfall: f64, peer_name:
     Row::new(name.into(), unit, landfall, peer_name.into(), peer, vec![peer / landfall])
 }
 
+/// One row for a speed that should not have fallen.
+pub(crate) fn speed_row(name: &str, unit: &'static str, landfall: f64, peer_name: &str, peer: f64) -> Row {
+    Row::new(name.into(), unit, landfall, peer_name.into(), peer, vec![landfall / peer])
+}
+
 fn rate(turn: &Turn) -> f64 {
     match turn {
         Turn::Rate { operations, elapsed } => *operations as f64 / elapsed.as_secs_f64(),

@@ -11,6 +11,7 @@ use crate::{Postgres, row};
 impl CompetingQueue for Postgres {
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
         let doing = "claim messages of the outbox";
+        self.inner.at_home.get_or_try_init(|| self.feel_at_home()).await?;
         let mut transaction = self.begin().await?;
         let rows = self
             .query(&self.statements().claim)

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use landfall_core::{Epoch, Lease, RowId, Shard};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::snapshot::Snapshot;
 
@@ -19,6 +20,8 @@ pub(crate) struct Cursor {
     /// The leases it was loaded for.
     pub(crate) held: Vec<Held>,
     pub(crate) groups: Vec<Group>,
+    /// The server's life in which it was loaded: after a crash it is another.
+    pub(crate) life: Uuid,
     /// Counts the batches, so that groups take turns.
     pub(crate) turn: usize,
     /// Waiting messages that were handed out last.

@@ -15,7 +15,11 @@ impl DeadLetters for Postgres {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
         let mut query = matching(&self.statements().find, filter);
         query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = query.build().fetch_all(self.pool()).await.map_err(self.could_not("find dead letters"))?;
+        let doing = "find dead letters";
+        let mut session = self.session().await?;
+        let rows = query.build().persistent(self.may_prepare()).fetch_all(session.connection()).await;
+        let rows = rows.map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         rows.iter().map(row::dead_letter).collect()
     }
 
@@ -44,11 +48,14 @@ impl DeadLetters for Postgres {
     }
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
-        let (parked, waiting, redriving, done): (i64, i64, i64, i64) =
-            sqlx::query_as(self.statements().dead_letter_stats.text())
-                .fetch_one(self.pool())
-                .await
-                .map_err(self.could_not("count dead letters"))?;
+        let doing = "count dead letters";
+        let mut session = self.session().await?;
+        let (parked, waiting, redriving, done): (i64, i64, i64, i64) = self
+            .query_as(&self.statements().dead_letter_stats)
+            .fetch_one(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         Ok(DeadLetterStats {
             parked: parked as u64,
             waiting: waiting as u64,
@@ -67,13 +74,23 @@ impl Postgres {
     ) -> Result<Vec<(DeadLetterId, bool)>> {
         let mut query = matching(&self.statements().find_ids, filter);
         query.push(" AND status = 'parked' ORDER BY id FOR UPDATE");
-        query.build_query_as().fetch_all(connection).await.map_err(self.could_not("lock dead letters"))
+        query
+            .build_query_as()
+            .persistent(self.may_prepare())
+            .fetch_all(connection)
+            .await
+            .map_err(self.could_not("lock dead letters"))
     }
 
     async fn not_parked(&self, connection: &mut PgConnection, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterId>> {
         let mut query = matching(&self.statements().find_ids, filter);
         query.push(" AND status <> 'parked' ORDER BY id");
-        query.build_query_scalar().fetch_all(connection).await.map_err(self.could_not("find dead letters"))
+        query
+            .build_query_scalar()
+            .persistent(self.may_prepare())
+            .fetch_all(connection)
+            .await
+            .map_err(self.could_not("find dead letters"))
     }
 
     /// One of the statements of a redrive: about some letters, and perhaps on somebody's behalf.
@@ -84,7 +101,7 @@ impl Postgres {
         letters: &[DeadLetterId],
         actor: Option<&str>,
     ) -> Result<()> {
-        let mut query = sqlx::query(statement.text()).bind(letters);
+        let mut query = self.query(statement).bind(letters);
         if let Some(actor) = actor {
             query = query.bind(actor);
         }

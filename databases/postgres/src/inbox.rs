@@ -25,7 +25,8 @@ impl Inbox for Postgres {
         origin: Origin,
     ) -> Result<Admission> {
         let held = if message.mode.is_deduplicated() {
-            let (fresh, held): (bool, bool) = sqlx::query_as(self.statements().admit.text())
+            let (fresh, held): (bool, bool) = self
+                .query_as(&self.statements().admit)
                 .bind(group.as_str())
                 .bind(message.id.as_uuid())
                 .bind(message.topic.as_str())
@@ -43,7 +44,7 @@ impl Inbox for Postgres {
         if !held {
             return Ok(Admission::Fresh);
         }
-        bind_letter(&self.statements().queue_behind, group, message, origin)
+        self.bind_letter(&self.statements().queue_behind, group, message, origin)
             .bind(ErrorCode::PREDECESSOR.as_str().to_owned())
             .bind("an earlier message of the same key is not done")
             .execute(connection)
@@ -61,7 +62,8 @@ impl Inbox for Postgres {
         attempts: u32,
         failure: &Failure,
     ) -> Result<DeadLetterId> {
-        let row = bind_letter(&self.statements().park, group, message, origin)
+        let row = self
+            .bind_letter(&self.statements().park, group, message, origin)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
@@ -77,7 +79,8 @@ impl Inbox for Postgres {
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
-        let row = sqlx::query(self.statements().next_redriven.text())
+        let row = self
+            .query(&self.statements().next_redriven)
             .bind(group.as_str())
             .bind(resting)
             .fetch_optional(connection)
@@ -88,7 +91,8 @@ impl Inbox for Postgres {
 
     async fn complete_redriven(&self, connection: &mut PgConnection, item: &RedriveItem) -> Result<()> {
         let doing = "complete a redriven message";
-        let group: Option<String> = sqlx::query_scalar(self.statements().complete_redriven.text())
+        let group: Option<String> = self
+            .query_scalar(&self.statements().complete_redriven)
             .bind(item.id)
             .fetch_optional(&mut *connection)
             .await
@@ -99,7 +103,7 @@ impl Inbox for Postgres {
             return Err(Error::new(ErrorKind::Conflict, sentence));
         };
         if self.lock_held_key(connection, &group, &item.message).await? {
-            sqlx::query(self.statements().hand_over_key.text())
+            self.query(&self.statements().hand_over_key)
                 .bind(&group)
                 .bind(item.message.topic.as_str())
                 .bind(item.message.key.as_ref().map(|key| key.as_str()))
@@ -111,7 +115,7 @@ impl Inbox for Postgres {
     }
 
     async fn park_redriven(&self, connection: &mut PgConnection, item: &RedriveItem, failure: &Failure) -> Result<()> {
-        sqlx::query(self.statements().park_redriven.text())
+        self.query(&self.statements().park_redriven)
             .bind(item.id)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
@@ -126,7 +130,8 @@ impl Postgres {
     /// Whether the message's key is held for `group`; if so, nobody else releases it before this transaction ends.
     async fn lock_held_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<bool> {
         let Some(key) = &message.key else { return Ok(false) };
-        let locked = sqlx::query(self.statements().lock_held_key.text())
+        let locked = self
+            .query(&self.statements().lock_held_key)
             .bind(group)
             .bind(message.topic.as_str())
             .bind(key.as_str())
@@ -135,27 +140,28 @@ impl Postgres {
             .map_err(self.could_not("lock a held key"))?;
         Ok(locked.is_some())
     }
-}
 
-/// The twelve parameters that `queue_behind` and `park` begin with.
-fn bind_letter<'q>(
-    statement: &Sql,
-    group: &'q GroupName,
-    message: &'q Message,
-    origin: Origin,
-) -> Query<'q, Server, PgArguments> {
-    sqlx::query(statement.text())
-        .bind(group.as_str())
-        .bind(message.id.as_uuid())
-        .bind(message.topic.as_str())
-        .bind(message.key.as_ref().map(|key| key.as_str()))
-        .bind(message.sequence)
-        .bind(message.kind.as_str())
-        .bind(message.mode.as_str())
-        .bind(message.headers.to_json())
-        .bind(&message.payload[..])
-        .bind(Moment(message.time))
-        // The columns are signed and the broker's numbers are not; the bits come back as they were.
-        .bind(origin.map(|position| position.partition as i32))
-        .bind(origin.map(|position| position.offset as i64))
+    /// The twelve parameters that `queue_behind` and `park` begin with.
+    fn bind_letter<'q>(
+        &self,
+        statement: &Sql,
+        group: &'q GroupName,
+        message: &'q Message,
+        origin: Origin,
+    ) -> Query<'q, Server, PgArguments> {
+        self.query(statement)
+            .bind(group.as_str())
+            .bind(message.id.as_uuid())
+            .bind(message.topic.as_str())
+            .bind(message.key.as_ref().map(|key| key.as_str()))
+            .bind(message.sequence)
+            .bind(message.kind.as_str())
+            .bind(message.mode.as_str())
+            .bind(message.headers.to_json())
+            .bind(&message.payload[..])
+            .bind(Moment(message.time))
+            // The columns are signed and the broker's numbers are not; the bits come back as they were.
+            .bind(origin.map(|position| position.partition as i32))
+            .bind(origin.map(|position| position.offset as i64))
+    }
 }

@@ -14,13 +14,17 @@ impl Leases for Postgres {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
         // Before the request is sent: what the server believes can only be later.
         let until = Instant::now() + ttl;
-        let epoch: Option<Epoch> = sqlx::query_scalar(self.statements().lease_acquire.text())
+        let doing = "acquire a lease";
+        let mut session = self.session().await?;
+        let epoch: Option<Epoch> = self
+            .query_scalar(&self.statements().lease_acquire)
             .bind(&name.0)
             .bind(&holder.0)
             .bind(ttl.as_secs_f64())
-            .fetch_optional(self.pool())
+            .fetch_optional(session.connection())
             .await
-            .map_err(self.could_not("acquire a lease"))?;
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         Ok(epoch.map(|epoch| Lease { name: name.clone(), holder: holder.clone(), epoch, until }))
     }
 
@@ -30,36 +34,47 @@ impl Leases for Postgres {
         }
         let until = Instant::now() + ttl;
         let (names, holders, epochs) = columns(leases);
-        let renewed: Vec<String> = sqlx::query_scalar(self.statements().lease_renew.text())
+        let doing = "renew leases";
+        let mut session = self.session().await?;
+        let renewed: Vec<String> = self
+            .query_scalar(&self.statements().lease_renew)
             .bind(names)
             .bind(holders)
             .bind(epochs)
             .bind(ttl.as_secs_f64())
-            .fetch_all(self.pool())
+            .fetch_all(session.connection())
             .await
-            .map_err(self.could_not("renew leases"))?;
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         let kept = leases.iter().filter(|lease| renewed.contains(&lease.name.0));
         Ok(kept.map(|lease| Lease { until, ..lease.clone() }).collect())
     }
 
     async fn release(&self, leases: &[Lease]) -> Result<()> {
         let (names, holders, epochs) = columns(leases);
-        sqlx::query(self.statements().lease_release.text())
+        let doing = "release leases";
+        let mut session = self.session().await?;
+        self.query(&self.statements().lease_release)
             .bind(names)
             .bind(holders)
             .bind(epochs)
-            .execute(self.pool())
+            .execute(session.connection())
             .await
-            .map_err(self.could_not("release leases"))?;
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         Ok(())
     }
 
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
-        let names: Vec<String> = sqlx::query_scalar(self.statements().lease_held.text())
+        let doing = "list leases";
+        let mut session = self.session().await?;
+        let names: Vec<String> = self
+            .query_scalar(&self.statements().lease_held)
             .bind(prefix)
-            .fetch_all(self.pool())
+            .fetch_all(session.connection())
             .await
-            .map_err(self.could_not("list leases"))?;
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
         Ok(names.into_iter().map(LeaseName).collect())
     }
 }

@@ -1,13 +1,16 @@
 //! Landfall's outbox, inbox, leases and dead letters on PostgreSQL (14 or newer), for transactions of sqlx.
 //!
-//! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool and
-//! the background tasks, which carry wake-ups between processes (`signals.rs`) and keep the outbox free of dead rows
-//! (`vacuum.rs`), and end with the last clone.
+//! [`Postgres`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool, the
+//! relay's cursor and the background tasks, which carry wake-ups between processes (`signals.rs`) and empty parts of the
+//! outbox that are settled (`rotation.rs`), and end with the last clone.
 //!
-//! * `migrations/` holds the tables and the two functions of the relay's hot path; `schema.rs` applies them.
+//! * `migrations/` holds the tables and the functions of the relay's hot path; `schema.rs` applies them.
 //! * `statements.rs` holds every other statement. The table prefix is the only text that is ever pasted into SQL.
-//! * `outbox_writer.rs`, `outbox_queue.rs` and `outbox_view.rs`: the outbox for senders, for the relay, for people.
-//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`: the other ports, one file each.
+//! * `outbox_writer.rs`: the outbox for senders. `outbox_queue.rs`, `outbox_read.rs`, `outbox_settle.rs`, with `cursor.rs`
+//!   and `snapshot.rs`: for relays that keep order. `competing.rs`: for those that do not. `outbox_view.rs`,
+//!   `outbox_control.rs`: for people.
+//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`: the other ports, one file each.
+//! * `session.rs`: a connection for one call, through a pooler or not. `rebase.rs`: after a restore into another cluster.
 //!
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 
@@ -28,6 +31,7 @@ mod outbox_read;
 mod outbox_settle;
 mod outbox_view;
 mod outbox_writer;
+mod rebase;
 mod rotation;
 mod row;
 mod schema;
@@ -108,6 +112,9 @@ struct Inner {
     signals: Signals,
     /// Whether connections are shared with others by the transaction.
     pooler: bool,
+    reads_committed: tokio::sync::OnceCell<bool>,
+    /// Whether somebody here has seen that the tables belong to this cluster; for claims, which take nothing over.
+    at_home: tokio::sync::OnceCell<()>,
     cursor: tokio::sync::Mutex<Cursor>,
     keep_sent: Option<Duration>,
     rotation: Rotation,
@@ -121,13 +128,19 @@ impl Postgres {
     ///
     /// Fails within five seconds and with kind `Unavailable` where nobody answers. The tables are not looked at: that
     /// is what `Schema::check` and `Schema::migrate` are for.
-    pub async fn connect(url: &str, options: Options) -> Result<Self> {
+    pub async fn connect(url: &str, mut options: Options) -> Result<Self> {
+        let (url, behind_pooler) = without_pooler(url)?;
+        options.pooler |= behind_pooler;
         let mut target: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
             Error::invalid("the database URL is not of the form postgres://user:password@host:port/database")
                 .with_source(error)
         })?;
         if target.get_application_name().is_none() {
             target = target.application_name("landfall");
+        }
+        if options.pooler {
+            // A pooler refuses a connection that asks for a setting it does not know.
+            target = target.statement_cache_capacity(0).extra_float_digits(None);
         }
         let place = place(&target);
         // A pool tries until its time is up and then only says that it is up; one connection by hand says why.
@@ -161,7 +174,7 @@ impl Postgres {
         let Options { prefix, limits, max_connections: _, keep_sent, pooler } = options;
         let target = pool.connect_options();
         let place = place(&target);
-        let signals = Signals::new(&target, &prefix);
+        let signals = Signals::new(&target, &prefix, !pooler);
         let statements = Statements::new(&prefix);
         let cursor = tokio::sync::Mutex::default();
         let rotation = Rotation::default();
@@ -174,6 +187,8 @@ impl Postgres {
                 statements,
                 signals,
                 pooler,
+                reads_committed: tokio::sync::OnceCell::new(),
+                at_home: tokio::sync::OnceCell::new(),
                 cursor,
                 keep_sent,
                 rotation,
@@ -209,6 +224,18 @@ impl fmt::Debug for Postgres {
         let Inner { place, prefix, .. } = &*self.inner;
         f.debug_struct("Postgres").field("place", place).field("prefix", prefix).finish_non_exhaustive()
     }
+}
+
+/// The URL without `pooler=…`, which the driver does not know, and whether it was there.
+fn without_pooler(url: &str) -> Result<(String, bool)> {
+    let Some((address, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), false)) };
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        parameters.split('&').partition(|parameter| parameter.starts_with("pooler="));
+    if let Some(unknown) = ours.iter().find(|parameter| **parameter != "pooler=transaction") {
+        return Err(Error::invalid(format!("{unknown:?} in the database URL should be \"pooler=transaction\"")));
+    }
+    let url = if others.is_empty() { address.to_owned() } else { format!("{address}?{}", others.join("&")) };
+    Ok((url, !ours.is_empty()))
 }
 
 fn place(target: &PgConnectOptions) -> String {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use landfall_core::{Mode, OutboxEntry, Result, RowId};
+use landfall_core::{Error, ErrorKind, Mode, OutboxEntry, Result, RowId};
 use serde_json::json;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use uuid::Uuid;
 
 use crate::cursor::{Cursor, Group, Held, Window};
 use crate::outbox_settle::Plan;
@@ -27,6 +28,8 @@ struct Found {
     troubled: bool,
     /// Whether they are the rest of a window that was opened before.
     rest: bool,
+    /// Whether new windows were looked for.
+    looked: bool,
 }
 
 impl Postgres {
@@ -35,13 +38,20 @@ impl Postgres {
         if cursor.held == held && !cursor.groups.is_empty() {
             return Ok(());
         }
+        self.feel_at_home().await?;
         let doing = "read how far the relays have come";
         let shards: Vec<i16> = held.iter().map(|held| held.shard).collect();
         let mut session = self.session().await?;
+        let life: Uuid = self
+            .query_scalar(&self.statements().life)
+            .fetch_one(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
         let rows = self.query(&self.statements().places).bind(&shards).fetch_all(session.connection()).await;
         let rows = rows.map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
         cursor.forget();
+        cursor.life = life;
         for row in rows {
             cursor.groups.push(group(&row)?);
         }
@@ -93,11 +103,17 @@ impl Postgres {
     /// Rows of one or several windows; nothing only if there is nothing.
     async fn read_window(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
         cursor.turn = cursor.turn.wrapping_add(1);
-        let mut found = Found::default();
-        // New windows and those that are open take turns, so that a long one does not hold up the others.
+        let were_open = cursor.groups.iter().any(|group| group.window.is_some());
+        // New windows and those that are open take turns, so that a long one does not hold up the others. After both,
+        // one that turned out to be long is open, and one that turned out to be through has a successor.
         let fresh_first = cursor.turn.is_multiple_of(2);
-        for fresh in [fresh_first, !fresh_first, false] {
+        let mut found = Found::default();
+        for fresh in [fresh_first, !fresh_first, true, false] {
+            if fresh && found.looked && !were_open {
+                continue;
+            }
             let part = if fresh { self.open_windows(cursor, limit).await? } else { self.go_on(cursor, limit).await? };
+            found.looked |= fresh;
             found.troubled |= part.troubled;
             if !part.rows.is_empty() {
                 (found.rows, found.rest) = (part.rows, !fresh);
@@ -120,6 +136,7 @@ impl Postgres {
                 let ids: Vec<RowId> = row.try_get(14).map_err(self.could_not(doing))?;
                 let is_all: bool = row.try_get(15).map_err(self.could_not(doing))?;
                 found.troubled |= row.try_get::<bool, _>(12).map_err(self.could_not(doing))?;
+                self.is_alive(row, cursor.life)?;
                 group.open(Snapshot::parse(s2)?, ids, is_all);
             } else {
                 let (entry, blocked) = row::entry(row).map_err(self.could_not(doing))?;
@@ -184,12 +201,12 @@ impl Postgres {
 
     /// The next rows of a window that is open.
     async fn go_on(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
-        let count = cursor.groups.len();
+        let (count, life) = (cursor.groups.len(), cursor.life);
         let mut found = Found::default();
         for step in 0..count {
             let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
             while group.window.is_some() && found.rows.is_empty() {
-                let part = self.read_on(group, limit).await?;
+                let part = self.read_on(group, life, limit).await?;
                 found.troubled |= part.troubled;
                 found.rows = part.rows;
             }
@@ -201,28 +218,36 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn read_on(&self, group: &mut Group, limit: usize) -> Result<Found> {
+    async fn read_on(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let known: Vec<RowId> = window.ids.iter().filter(|id| !group.done.contains(id)).take(limit).copied().collect();
+        let mut found = Found::default();
         if let (Some(first), Some(last)) = (known.first(), known.last()) {
-            let mut found = if last - first < SPREAD * known.len() as i64 {
-                self.walk(group, first - 1, *last, i64::MAX).await?
+            found = if last - first < SPREAD * known.len() as i64 {
+                self.walk(group, life, first - 1, *last, i64::MAX).await?
             } else {
-                self.pick(&known).await?
+                self.pick(&known, life).await?
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
             // What is not there any more was removed by others: competing relays, or housekeeping.
             let is_there = |id: &RowId| found.rows.binary_search_by_key(id, |(entry, _)| entry.row).is_ok();
             group.done.extend(known.iter().filter(|id| !is_there(id)));
             group.advance();
-            return Ok(found);
         }
-        self.scan(group, limit).await
+        let is_long = |window: &Window| window.ids.len() >= 4 * limit;
+        while found.rows.len() < limit
+            && group.window.as_ref().is_some_and(|window| window.scanned_to < RowId::MAX && !is_long(window))
+        {
+            let more = self.scan(group, life, limit - found.rows.len()).await?;
+            found.troubled |= more.troubled;
+            found.rows.extend(more.rows);
+        }
+        Ok(found)
     }
 
     /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
     /// settled before), so a walk that meets nothing makes a jump.
-    async fn scan(&self, group: &mut Group, limit: usize) -> Result<Found> {
+    async fn scan(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let mut from = window.scanned_to;
         let mut span = SPAN.saturating_mul(limit as i64).min(SPAN_MOST);
@@ -235,7 +260,7 @@ impl Postgres {
         let mut found = Found::default();
         while from < RowId::MAX && found.rows.is_empty() {
             let upto = from.saturating_add(span);
-            found = self.walk(group, from, upto, limit as i64).await?;
+            found = self.walk(group, life, from, upto, limit as i64).await?;
             from = match found.rows.last() {
                 Some((last, _)) if found.rows.len() >= limit => last.row,
                 Some(_) => upto,
@@ -247,7 +272,7 @@ impl Postgres {
             span = (span * 2).min(SPAN_MOST);
         }
         if let Some(window) = &mut group.window {
-            window.ids = found.rows.iter().map(|(entry, _)| entry.row).collect();
+            window.ids.extend(found.rows.iter().map(|(entry, _)| entry.row));
             window.scanned_to = from;
         }
         group.advance();
@@ -255,7 +280,7 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn walk(&self, group: &Group, after: RowId, upto: RowId, at_most: i64) -> Result<Found> {
+    async fn walk(&self, group: &Group, life: Uuid, after: RowId, upto: RowId, at_most: i64) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let doing = "read the outbox";
         let mut session = self.session().await?;
@@ -271,16 +296,16 @@ impl Postgres {
             .await
             .map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        self.messages(&rows)
+        self.messages(&rows, life)
     }
 
-    async fn pick(&self, ids: &[RowId]) -> Result<Found> {
+    async fn pick(&self, ids: &[RowId], life: Uuid) -> Result<Found> {
         let doing = "read the outbox";
         let mut session = self.session().await?;
         let rows = self.query(&self.statements().pick).bind(ids).fetch_all(session.connection()).await;
         let rows = rows.map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        self.messages(&rows)
+        self.messages(&rows, life)
     }
 
     async fn jump(&self, group: &Group, after: RowId) -> Result<Option<RowId>> {
@@ -301,7 +326,7 @@ impl Postgres {
     }
 
     /// The rows of `walk` and `pick`, of which the first is not a message.
-    fn messages(&self, rows: &[PgRow]) -> Result<Found> {
+    fn messages(&self, rows: &[PgRow], life: Uuid) -> Result<Found> {
         let doing = "read the outbox";
         let mut found = Found { rows: Vec::with_capacity(rows.len()), ..Found::default() };
         for row in rows {
@@ -309,9 +334,23 @@ impl Postgres {
                 found.rows.push(row::entry(row).map_err(self.could_not(doing))?);
             } else {
                 found.troubled = row.try_get(12).map_err(self.could_not(doing))?;
+                self.is_alive(row, life)?;
             }
         }
         Ok(found)
+    }
+
+    /// Whether the server has not crashed since the cursor was loaded. If it has, what the cursor knows may be about
+    /// transactions that it has forgotten, whose ids are given out again.
+    fn is_alive(&self, header: &PgRow, life: Uuid) -> Result<()> {
+        let now: Option<Uuid> = header.try_get(3).map_err(self.could_not("read the outbox"))?;
+        if now == Some(life) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("PostgreSQL at {} has recovered from a crash", self.inner.place),
+        ))
     }
 
     async fn read_due(&self, cursor: &Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {

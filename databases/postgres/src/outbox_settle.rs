@@ -7,6 +7,7 @@ use landfall_core::{Decision, Error, ErrorKind, Lease, Result, RowId, Settlement
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Row};
+use uuid::Uuid;
 
 use crate::cursor::{Cursor, Group, Held};
 use crate::{Postgres, row};
@@ -149,7 +150,7 @@ impl Postgres {
             .collect();
         let doing = "settle the outbox";
         let mut session = self.session().await?;
-        let statement = self.settle_statement(&cursor.held, places, plan);
+        let statement = self.settle_statement(&cursor.held, Some(cursor.life), places, plan);
         let answer = statement.fetch_one(session.connection()).await.map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
         let verdict: &str = answer.try_get(0).map_err(self.could_not(doing))?;
@@ -172,7 +173,7 @@ impl Postgres {
 
     /// The same for rows that are locked, so that no lease has to be compared.
     pub(crate) async fn carry_out_claimed(&self, connection: &mut PgConnection, plan: &Plan) -> Result<()> {
-        let statement = self.settle_statement(&[], Vec::new(), plan);
+        let statement = self.settle_statement(&[], None, Vec::new(), plan);
         statement.fetch_one(connection).await.map_err(self.could_not("settle claimed messages"))?;
         Ok(())
     }
@@ -180,6 +181,7 @@ impl Postgres {
     fn settle_statement<'q>(
         &self,
         held: &[Held],
+        life: Option<Uuid>,
         places: Vec<serde_json::Value>,
         plan: &'q Plan,
     ) -> Query<'q, sqlx::Postgres, PgArguments> {
@@ -187,6 +189,7 @@ impl Postgres {
             .bind(held.iter().map(Held::lease_name).collect::<Vec<_>>())
             .bind(held.iter().map(|held| held.holder.clone()).collect::<Vec<_>>())
             .bind(held.iter().map(|held| held.epoch).collect::<Vec<_>>())
+            .bind(life)
             .bind(serde_json::Value::Array(places).to_string())
             .bind(plan.durable)
             .bind(self.inner.keep_sent.is_some())

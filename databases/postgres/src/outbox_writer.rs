@@ -30,7 +30,7 @@ impl OutboxWriter for Postgres {
 
 impl Postgres {
     async fn insert_one(&self, connection: &mut PgConnection, message: &Message) -> Result<()> {
-        sqlx::query(self.statements().enqueue_one.text())
+        self.query(&self.statements().enqueue_one)
             .bind(message.id.as_uuid())
             .bind(message.topic.as_str())
             .bind(message.key.as_ref().map(|key| key.as_str()))
@@ -50,7 +50,7 @@ impl Postgres {
         fn column<'a, T>(messages: &'a [Message], value: impl Fn(&'a Message) -> T) -> Vec<T> {
             messages.iter().map(value).collect()
         }
-        sqlx::query(self.statements().enqueue.text())
+        self.query(&self.statements().enqueue)
             .bind(column(messages, |message| message.id.as_uuid()))
             .bind(column(messages, |message| message.topic.as_str()))
             .bind(column(messages, |message| message.key.as_ref().map(|key| key.as_str())))

@@ -7,7 +7,21 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use crate::{Postgres, statements};
 
 /// Migration `n` brings the tables from version `n - 1` to `n`.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_spine.sql")];
+const MIGRATIONS: &[&str] = &[concat!(
+    include_str!("../migrations/0001_spine.sql"),
+    "\n",
+    include_str!("../migrations/0001_read.sql"),
+    "\n",
+    include_str!("../migrations/0001_settle.sql"),
+    "\n",
+    include_str!("../migrations/0001_view.sql"),
+    "\n",
+    include_str!("../migrations/0001_rotate.sql"),
+    "\n",
+    include_str!("../migrations/0001_claim.sql"),
+    "\n",
+    include_str!("../migrations/0001_restore.sql"),
+)];
 
 const SCHEMA_TABLE: &str = "\
 -- Which of the migrations these tables have.
@@ -36,14 +50,17 @@ impl Schema for Postgres {
     }
 
     async fn state(&self) -> Result<SchemaState> {
-        let mut connection = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
-        self.found(&mut connection).await
+        let mut session = self.session().await?;
+        let found = self.found(session.connection()).await?;
+        session.finish().await.map_err(self.could_not("read the schema's version"))?;
+        Ok(found)
     }
 
     async fn migrate(&self) -> Result<bool> {
         let mut transaction = self.begin().await?;
         let lock = format!("landfall migrate {}", self.prefix());
         sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+            .persistent(self.may_prepare())
             .bind(lock)
             .execute(&mut *transaction)
             .await
@@ -58,7 +75,7 @@ impl Schema for Postgres {
         }
         for (version, migration) in (1..).zip(MIGRATIONS).skip_while(|(version, _)| *version <= state.found) {
             self.apply(&mut transaction, &statements::fill(migration, self.prefix())).await?;
-            sqlx::query(self.statements().schema_record.text())
+            self.query(&self.statements().schema_record)
                 .bind(version)
                 .execute(&mut *transaction)
                 .await
@@ -77,7 +94,7 @@ impl Postgres {
     async fn found(&self, connection: &mut PgConnection) -> Result<SchemaState> {
         let expected = MIGRATIONS.len() as i64;
         let found = if self.exists(connection).await? {
-            sqlx::query_scalar(self.statements().schema_version.text())
+            self.query_scalar(&self.statements().schema_version)
                 .fetch_one(connection)
                 .await
                 .map_err(self.could_not("read the schema's version"))?
@@ -89,6 +106,7 @@ impl Postgres {
 
     async fn exists(&self, connection: &mut PgConnection) -> Result<bool> {
         sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+            .persistent(self.may_prepare())
             .bind(self.statements().schema_name.as_str())
             .fetch_one(connection)
             .await
@@ -100,6 +118,7 @@ impl Postgres {
     async fn prepare(&self, connection: &mut PgConnection) -> Result<()> {
         if let Some(schema) = self.prefix().schema() {
             let exists: bool = sqlx::query_scalar("SELECT to_regnamespace($1) IS NOT NULL")
+                .persistent(self.may_prepare())
                 .bind(schema)
                 .fetch_one(&mut *connection)
                 .await

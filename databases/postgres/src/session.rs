@@ -1,6 +1,6 @@
 //! A connection for one call.
 
-use landfall_core::Result;
+use landfall_core::{Database, Result};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::{Query, QueryAs, QueryScalar};
@@ -34,12 +34,21 @@ impl Session {
 
 impl Postgres {
     pub(crate) async fn session(&self) -> Result<Session> {
-        let opened = if self.inner.pooler {
-            self.pool().begin().await.map(Session::Transaction)
-        } else {
-            self.pool().acquire().await.map(Session::Plain)
+        let doing = "open a connection";
+        if self.inner.pooler || !self.reads_committed().await.map_err(self.could_not(doing))? {
+            return Ok(Session::Transaction(self.begin().await?));
+        }
+        self.pool().acquire().await.map(Session::Plain).map_err(self.could_not(doing))
+    }
+
+    /// Whether a statement by itself runs as READ COMMITTED. What waits for a lock and then looks again must see what
+    /// was committed meanwhile; where the server's default is another, the level is named.
+    async fn reads_committed(&self) -> sqlx::Result<bool> {
+        let ask = || async {
+            let level: String = sqlx::query_scalar("SHOW default_transaction_isolation").fetch_one(self.pool()).await?;
+            Ok(level == "read committed")
         };
-        opened.map_err(self.could_not("open a connection"))
+        self.inner.reads_committed.get_or_try_init(ask).await.copied()
     }
 
     /// Whether statements may be prepared under a name, for later calls on the same connection.

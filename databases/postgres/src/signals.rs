@@ -36,10 +36,12 @@ struct Shared {
     sender: String,
     arrived: Notify,
     leaving: Notify,
+    /// Whether others can be heard: a connection that is shared by the transaction hears nobody.
+    hears: bool,
 }
 
 impl Signals {
-    pub(crate) fn new(target: &PgConnectOptions, prefix: &TablePrefix) -> Self {
+    pub(crate) fn new(target: &PgConnectOptions, prefix: &TablePrefix, hears: bool) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(2)
             .acquire_timeout(RECONNECT_CAP)
@@ -51,6 +53,7 @@ impl Signals {
             sender: Uuid::now_v7().to_string(),
             arrived: Notify::new(),
             leaving: Notify::new(),
+            hears,
         };
         Self { shared: Arc::new(shared), listener: Background::default(), notifier: Background::default() }
     }
@@ -63,7 +66,9 @@ impl Signals {
     }
 
     pub(crate) async fn wait(&self, at_most: Duration) {
-        self.listener.ensure(|| listen(self.shared.clone()));
+        if self.shared.hears {
+            self.listener.ensure(|| listen(self.shared.clone()));
+        }
         // Running out of time is as good a reason to look as a wake-up.
         let _ = tokio::time::timeout(at_most, self.shared.arrived.notified()).await;
     }
@@ -81,13 +86,19 @@ impl Shared {
 async fn notify(shared: Arc<Shared>) {
     loop {
         shared.leaving.notified().await;
-        let sent =
-            sqlx::query("SELECT pg_notify($1, $2)").bind(&shared.channel).bind(&shared.sender).execute(&shared.pool);
-        if let Err(error) = sent.await {
+        if let Err(error) = send(&shared).await {
             tracing::debug!(channel = shared.channel, %error, "a wake-up was not sent");
         }
         tokio::time::sleep(NOTIFY_SPACING).await;
     }
+}
+
+/// In a transaction of its own and without a prepared statement, as a pooler needs it.
+async fn send(shared: &Shared) -> sqlx::Result<()> {
+    let mut transaction = shared.pool.begin().await?;
+    let notify = sqlx::query("SELECT pg_notify($1, $2)").persistent(shared.hears);
+    notify.bind(&shared.channel).bind(&shared.sender).execute(&mut *transaction).await?;
+    transaction.commit().await
 }
 
 async fn listen(shared: Arc<Shared>) {

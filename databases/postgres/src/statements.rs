@@ -62,6 +62,9 @@ statements! {
     places: "
         SELECT array_agg(shard), n, s1::text, s2::text, last_id, done
         FROM {p}outbox_place WHERE shard = ANY ($1) GROUP BY n, s1::text, s2::text, last_id, done",
+    life: "SELECT {p}outbox_life()",
+    is_foreign: "SELECT {p}outbox_is_foreign()",
+    rebase: "SELECT {p}outbox_rebase()",
     next: "
         SELECT found.*, given.at
         FROM jsonb_to_recordset($1::text::jsonb) AS given (at integer, shards smallint[], s1 text)
@@ -75,7 +78,7 @@ statements! {
         UNION ALL SELECT id, shard, NULL FROM {p}outbox_waiting WHERE id = ANY ($1) AND shard = ANY ($2)",
     settle: "
         SELECT verdict, changed, numbers FROM {p}outbox_settle(
-            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+            $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
     still_held: "
         SELECT lease.name FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
         JOIN {p}lease_holder lease USING (name, holder, epoch)",

@@ -63,7 +63,7 @@ async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
 
     let mut settling = database.pool().begin().await.unwrap();
     let verdict: String = sqlx::query_scalar(
-        "SELECT verdict FROM landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3],
+        "SELECT verdict FROM landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3], landfall_outbox_life(),
             (SELECT jsonb_build_array(jsonb_build_object('shards', ARRAY[shard], 'n', n, 'published', 1,
                 's1', pg_current_snapshot()::text, 'done', ARRAY[]::bigint[]))
              FROM landfall_outbox_place WHERE shard = $4),

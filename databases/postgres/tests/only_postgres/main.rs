@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod commit;
+mod competing;
 mod connect;
 mod fencing;
 mod late_commit;
+mod order;
 mod plain_sql;
 mod plan;
+mod pooler;
 mod redrive;
+mod restore;
 mod rotation;
 mod schema;
 mod stage;

@@ -123,7 +123,7 @@ async fn a_redrive_waits_for_a_park_in_flight_and_leaves_its_key_held() {
     let lease = leases.iter().find(|lease| lease.name == entries[1].shard.lease_name()).unwrap();
     let mut parking = database.pool().begin().await.unwrap();
     sqlx::query(
-        "SELECT landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3],
+        "SELECT landfall_outbox_settle(ARRAY[$1], ARRAY[$2], ARRAY[$3], landfall_outbox_life(),
             (SELECT jsonb_build_array(jsonb_build_object('shards', ARRAY[shard], 'n', n, 'published', 0,
                 's1', s1::text, 's2', s2::text, 'last_id', last_id, 'done', done || $5))
              FROM landfall_outbox_place WHERE shard = $4),

@@ -1,0 +1,64 @@
+//! Whether the relay is as fast, and its tables as small, after very many messages have passed through them, beside a
+//! transaction that was left open all the time.
+
+use std::time::Duration;
+
+use landfall::postgres::Postgres;
+
+use crate::Result;
+use crate::bare::Bare;
+use crate::log_dedup::count;
+use crate::relay::drain;
+use crate::table::{Row, size_row, speed_row};
+
+/// Messages that are written and then sent, each time.
+const ROUND: u64 = 250_000;
+/// The rounds at each end whose speed is compared.
+const COMPARED: usize = 5;
+
+#[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
+pub(crate) async fn measure(database: &Postgres, records: u64) -> Result<Vec<Row>> {
+    let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
+    let rounds = records.div_ceil(ROUND).max(2 * COMPARED as u64);
+    let (mut speeds, mut sizes) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        database.fill(ROUND).await?;
+        speeds.push(ROUND as f64 / drain(database, ROUND).await?.as_secs_f64());
+        sizes.push(size_at_rest(database).await?);
+        if round % 8 == 0 {
+            eprintln!("relay-passed: {} of {} messages have passed", count(round * ROUND), count(rounds * ROUND));
+        }
+    }
+    old.rollback().await?;
+    let name = format!("relay after {} messages, an old transaction open, PostgreSQL", count(rounds * ROUND));
+    let (first, last) = (median(&speeds[..COMPARED]), median(&speeds[speeds.len() - COMPARED..]));
+    let bytes = format!("{name}, tables and indexes at rest");
+    Ok(vec![
+        speed_row(&name, "rows/s", last, "itself, the first 5 of them", first),
+        size_row(&bytes, "MiB", sizes[sizes.len() - 1], "itself after the first", sizes[0]),
+    ])
+}
+
+/// What the outbox takes once everything in it is settled and what can be emptied was.
+async fn size_at_rest(database: &Postgres) -> Result<f64> {
+    for _ in 0..50 {
+        if database.rotate().await? == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let bytes: i64 = sqlx::query_scalar(
+        "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+         WHERE relkind = 'r' AND relname ~ '^landfall_(outbox|lease)'",
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(bytes as f64 / f64::from(1 << 20))
+}
+
+fn median(speeds: &[f64]) -> f64 {
+    let mut sorted = speeds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

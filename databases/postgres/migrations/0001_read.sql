@@ -1,0 +1,188 @@
+-- The relay's hot path, as functions because their plans must not depend on statistics: the outbox is empty at one
+-- moment and has a million rows at the next, and a plan cached for the first (a sequential scan, a sort) would read all
+-- of them for every batch; an estimate that is off would make PostgreSQL compile (jit) a query that takes half a
+-- millisecond. Those that read are STABLE: everything in one sees one snapshot, the caller's.
+
+-- Where each shard is.
+CREATE VIEW {p}outbox_place AS
+    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done, top_id, at
+    FROM {p}outbox_progress CROSS JOIN LATERAL unnest(shards) shard
+    ORDER BY shard, n DESC;
+
+-- A token that is gone after a crash of the server, and on a standby that takes its place, because the table is not
+-- logged. What a relay keeps in memory about transactions holds for one life of the server: progress that was not
+-- synced is lost with a crash, and transaction ids that nobody remembers are given out again.
+CREATE UNLOGGED TABLE {p}outbox_alive (
+    one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+    token uuid    NOT NULL DEFAULT gen_random_uuid()
+);
+CREATE FUNCTION {p}outbox_life() RETURNS uuid LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {p}outbox_alive) THEN
+        INSERT INTO {p}outbox_alive DEFAULT VALUES ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN (SELECT token FROM {p}outbox_alive);
+END
+$$;
+
+-- Whether any key may be blocked. Nearly always not, and then nobody asks for single keys.
+CREATE FUNCTION {p}outbox_is_troubled() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM {p}outbox_waiting)
+        OR EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = '')
+$$;
+
+CREATE FUNCTION {p}outbox_is_blocked(topic text, key text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT $2 IS NOT NULL AND (
+        EXISTS (SELECT 1 FROM {p}outbox_waiting w WHERE w.topic = $1 AND w.key = $2)
+        OR EXISTS (SELECT 1 FROM {p}held_key held WHERE held.consumer_group = '' AND held.topic = $1 AND held.key = $2))
+$$;
+
+-- Rows of `of_shards` in the window between s1 and s2, with ids above `after` and up to `upto`, in order. The first row is
+-- not a message: it says whether any key may be blocked, and has the token of the server's life for its id.
+CREATE FUNCTION {p}outbox_walk(
+    of_shards smallint[], s1 pg_snapshot, s2 pg_snapshot, after bigint, upto bigint, at_most bigint
+) RETURNS TABLE (
+    id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
+    mode text, headers text, payload bytea, created_at timestamptz, blocked boolean
+) LANGUAGE plpgsql STABLE ROWS 500
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    troubled boolean := {p}outbox_is_troubled();
+BEGIN
+    blocked := troubled;
+    message_id := (SELECT token FROM {p}outbox_alive);
+    RETURN NEXT;
+    RETURN QUERY
+        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
+            o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
+        FROM {p}outbox o
+        WHERE o.id > after AND o.id <= upto AND o.shard = ANY (of_shards)
+          AND NOT pg_visible_in_snapshot(o.xid, s1) AND pg_visible_in_snapshot(o.xid, s2)
+        ORDER BY o.id
+        LIMIT at_most;
+END
+$$;
+
+-- The first id above `after` in the window between s1 and s2.
+CREATE FUNCTION {p}outbox_jump(of_shards smallint[], s1 pg_snapshot, s2 pg_snapshot, after bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT o.id FROM {p}outbox o
+        WHERE o.id > after AND o.shard = ANY (of_shards)
+          AND NOT pg_visible_in_snapshot(o.xid, s1) AND pg_visible_in_snapshot(o.xid, s2)
+        ORDER BY o.id LIMIT 1);
+END
+$$;
+
+-- The rows with these ids, which the caller knows to be in its window, after a first row as above.
+CREATE FUNCTION {p}outbox_pick(ids bigint[]) RETURNS TABLE (
+    id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
+    mode text, headers text, payload bytea, created_at timestamptz, blocked boolean
+) LANGUAGE plpgsql STABLE ROWS 500
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    troubled boolean := {p}outbox_is_troubled();
+BEGIN
+    blocked := troubled;
+    message_id := (SELECT token FROM {p}outbox_alive);
+    RETURN NEXT;
+    RETURN QUERY
+        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
+            o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
+        FROM {p}outbox o WHERE o.id = ANY (ids) ORDER BY o.id;
+END
+$$;
+
+-- A new window: everything of `of_shards` that is visible now and was not visible in s1. The first row is not a message:
+-- it has the snapshot of now, all ids in order if there are at most `ids_most` (else none), and whether anything may be
+-- blocked or waiting. The first `at_most` messages follow. A row that was not visible in s1 was written by a
+-- transaction that began later or was open then: two probes of an index. However old an open transaction is, it is one
+-- more entry to probe for, never a range.
+CREATE FUNCTION {p}outbox_next(of_shards smallint[], s1 pg_snapshot, at_most integer, ids_most integer)
+RETURNS TABLE (
+    id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
+    mode text, headers text, payload bytea, created_at timestamptz, blocked boolean,
+    s2 text, ids bigint[], is_all boolean
+) LANGUAGE plpgsql STABLE ROWS 500
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    since xid8   := pg_snapshot_xmax(s1);
+    open  xid8[] := ARRAY(SELECT pg_snapshot_xip(s1));
+    found bigint[];
+BEGIN
+    SELECT array_agg(o.id ORDER BY o.id) INTO found FROM (
+        (SELECT o.id FROM {p}outbox o WHERE o.xid >= since AND o.shard = ANY (of_shards) LIMIT ids_most + 1)
+        UNION ALL
+        (SELECT o.id FROM {p}outbox o WHERE o.xid = ANY (open) AND o.shard = ANY (of_shards) LIMIT ids_most + 1)
+    ) o;
+    blocked := {p}outbox_is_troubled();
+    message_id := (SELECT token FROM {p}outbox_alive);
+    s2 := pg_current_snapshot()::text;
+    is_all := coalesce(cardinality(found), 0) <= ids_most;
+    ids := CASE WHEN is_all THEN coalesce(found, '{}') ELSE '{}' END;
+    RETURN NEXT;
+    IF found IS NULL OR NOT is_all THEN
+        RETURN;
+    END IF;
+    found := found[1:at_most];
+    -- Ids that lie close together are one walk of an index, and ids far apart are better looked up one by one.
+    IF found[cardinality(found)] - found[1] < 4 * cardinality(found) + 100 THEN
+        RETURN QUERY
+            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean
+            FROM {p}outbox_walk(of_shards, s1, pg_current_snapshot(), found[1] - 1, found[cardinality(found)],
+                                at_most) w
+            WHERE w.id IS NOT NULL;
+    ELSE
+        RETURN QUERY
+            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean FROM {p}outbox_pick(found) w
+            WHERE w.id IS NOT NULL;
+    END IF;
+END
+$$;
+
+-- Waiting messages of `of_shards` that are due: those of a key in order, as far as none of them has to wait longer, and
+-- no key takes more than its share of the batch.
+CREATE FUNCTION {p}outbox_due(of_shards smallint[], at_most bigint) RETURNS TABLE (
+    id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
+    mode text, headers text, payload bytea, created_at timestamptz, blocked boolean
+) LANGUAGE plpgsql STABLE ROWS 500
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN QUERY
+        WITH head AS MATERIALIZED (
+            SELECT w.id, w.topic, w.key FROM {p}outbox_waiting w
+            WHERE w.next_attempt_at <= statement_timestamp() AND w.shard = ANY (of_shards)
+              AND NOT EXISTS (SELECT 1 FROM {p}held_key held
+                              WHERE held.consumer_group = '' AND held.topic = w.topic AND held.key = w.key)
+            ORDER BY w.next_attempt_at LIMIT at_most
+        ), troubled AS MATERIALIZED (
+            SELECT DISTINCT head.topic, head.key FROM head WHERE head.key IS NOT NULL
+        ), share AS MATERIALIZED (
+            SELECT greatest(1, at_most / greatest(1, (SELECT count(*) FROM troubled))) AS rows
+        ), due AS MATERIALIZED (
+            SELECT head.id FROM head WHERE head.key IS NULL
+            UNION ALL
+            SELECT run.id FROM troubled CROSS JOIN LATERAL (
+                SELECT w.id FROM {p}outbox_waiting w
+                WHERE w.topic = troubled.topic AND w.key = troubled.key
+                  AND w.id < coalesce(
+                    (SELECT min(later.id) FROM {p}outbox_waiting later
+                     WHERE later.topic = troubled.topic AND later.key = troubled.key
+                       AND later.next_attempt_at > statement_timestamp()), 9223372036854775807)
+                ORDER BY w.id LIMIT (SELECT share.rows FROM share)
+            ) run
+        )
+        SELECT w.id, w.shard, w.attempts, w.message_id, w.topic, w.key, w.sequence, w.kind, w.mode, w.headers::text,
+            w.payload, w.created_at, false
+        FROM {p}outbox_waiting w WHERE w.id IN (SELECT due.id FROM due) ORDER BY w.id LIMIT at_most;
+END
+$$;

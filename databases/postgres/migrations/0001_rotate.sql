@@ -1,0 +1,159 @@
+-- Rotation: a part of the outbox in which everything is settled is emptied as a whole.
+
+-- The parts that may be worth emptying: those that hold something and that new ids do not go into.
+CREATE FUNCTION {p}outbox_full_parts() RETURNS integer[] LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(part), '{}')
+    FROM generate_series(0, 3) part, {p}outbox_id_seq sequence
+    WHERE part <> ((sequence.last_value >> 16) & 3)
+      AND pg_relation_size(('{p}outbox_' || part)::regclass) > 0
+$$;
+
+-- Empties a part if everything in it is settled, and answers whether it did. Writers are on another part by then, but
+-- for one that took its id long ago; he is never lost, and nobody waits longer than a moment: looking comes first, the
+-- lock is given up if it cannot be had within 20 ms, and under it only what has appeared since is looked for.
+CREATE FUNCTION {p}outbox_empty(part integer, keep boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
+AS $$
+DECLARE
+    leaf     regclass := '{p}outbox_' || part;
+    since    xid8;
+    open     xid8[];
+    seen     pg_snapshot;
+    unsettled boolean;
+    appeared boolean;
+BEGIN
+    SELECT min(pg_snapshot_xmax(s1)), array_agg(DISTINCT xip.xid) FILTER (WHERE xip.xid IS NOT NULL) INTO since, open
+    FROM {p}outbox_place LEFT JOIN LATERAL (SELECT pg_snapshot_xip(s1) AS xid) xip ON true;
+    EXECUTE format(
+        'SELECT pg_current_snapshot(), EXISTS (
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            WHERE o.xid >= $1
+              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
+        ) OR EXISTS (
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            WHERE o.xid = ANY ($2)
+              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done))', leaf)
+    INTO seen, unsettled USING since, open;
+    IF unsettled THEN
+        RETURN false;
+    END IF;
+    IF keep THEN
+        PERFORM {p}outbox_sent_day();
+        EXECUTE format(
+            'INSERT INTO {p}outbox_sent (
+                id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT o.id, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at
+            FROM %1$s o
+            WHERE NOT EXISTS (SELECT 1 FROM {p}outbox_waiting w WHERE w.id = o.id)
+              AND NOT EXISTS (SELECT 1 FROM {p}outbox_sent sent
+                              WHERE sent.id = o.id AND sent.message_id = o.message_id)
+              AND NOT EXISTS (SELECT 1 FROM {p}dead_letter letter
+                              WHERE letter.consumer_group = '''' AND letter.outbox_id = o.id
+                                AND letter.status = ''parked'')', leaf);
+    END IF;
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
+    EXECUTE format(
+        'SELECT EXISTS (SELECT 1 FROM %1$s WHERE xid >= pg_snapshot_xmax($1))
+             OR EXISTS (SELECT 1 FROM %1$s WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1))))', leaf)
+    INTO appeared USING seen;
+    IF appeared THEN
+        -- An error, so that what was copied is not.
+        RAISE lock_not_available USING MESSAGE = 'somebody wrote into the part';
+    END IF;
+    EXECUTE format('TRUNCATE %s', leaf);
+    RETURN true;
+END
+$$;
+
+-- Empties the older part of the progress table, after carrying on what counts in it.
+CREATE FUNCTION {p}outbox_progress_empty() RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
+AS $$
+DECLARE
+    part   bigint := (SELECT 1 - ((last_value >> 12) & 1) FROM {p}outbox_progress_n_seq);
+    leaf   regclass := '{p}outbox_progress_' || part;
+    newest bigint;
+BEGIN
+    IF pg_relation_size(leaf) = 0 THEN
+        RETURN false;
+    END IF;
+    -- Nobody settles meanwhile.
+    PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
+    WITH carried AS (
+        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done, top_id)
+        SELECT array_agg(shard), s1::text::pg_snapshot, s2::text::pg_snapshot, last_id, done, top_id
+        FROM {p}outbox_place
+        WHERE ((n >> 12) & 1) = part
+        GROUP BY s1::text, s2::text, last_id, done, top_id
+        RETURNING n
+    )
+    SELECT max(n) INTO newest FROM carried;
+    INSERT INTO {p}outbox_progress (shards, published)
+    SELECT '{}', sum(published) FROM {p}outbox_progress WHERE ((n >> 12) & 1) = part AND published > 0
+    HAVING sum(published) > 0
+    RETURNING greatest(newest, n) INTO newest;
+    IF ((newest >> 12) & 1) = part THEN
+        RAISE lock_not_available USING MESSAGE = 'the ring has just moved on';
+    END IF;
+    EXECUTE format('TRUNCATE %s', leaf);
+    RETURN true;
+END
+$$;
+
+-- Makes room for what is sent today (in UTC).
+CREATE FUNCTION {p}outbox_sent_day() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    day  date := (now() AT TIME ZONE 'UTC')::date;
+    name text := '{p}outbox_sent_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    IF to_regclass(name) IS NULL THEN
+        EXECUTE format('CREATE TABLE %s PARTITION OF {p}outbox_sent FOR VALUES FROM (%L) TO (%L)',
+            name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+    END IF;
+EXCEPTION
+    WHEN duplicate_table OR unique_violation THEN NULL;
+END
+$$;
+
+-- Removes sent messages that are older than `age`, at most so many: days as a whole where a day is old enough as a
+-- whole, and answers with how many that were.
+CREATE FUNCTION {p}outbox_remove_sent(age interval, at_most bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    until   timestamptz := clock_timestamp() - age;
+    day     record;
+    removed bigint := 0;
+    part    bigint;
+BEGIN
+    FOR day IN
+        SELECT child.oid::regclass AS name FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+        WHERE inhparent = '{p}outbox_sent'::regclass
+          AND to_date(right(child.relname, 8), 'YYYYMMDD') < (until AT TIME ZONE 'UTC')::date
+        ORDER BY child.relname
+    LOOP
+        EXIT WHEN removed >= at_most;
+        EXECUTE format('SELECT count(*) FROM %s', day.name) INTO part;
+        EXECUTE format('DROP TABLE %s', day.name);
+        removed := removed + part;
+    END LOOP;
+    DELETE FROM {p}outbox_sent sent USING (
+        SELECT id, message_id, sent_at FROM {p}outbox_sent WHERE sent_at < until LIMIT greatest(0, at_most - removed)
+    ) old
+    WHERE sent.id = old.id AND sent.message_id = old.message_id AND sent.sent_at = old.sent_at AND sent.sent_at < until;
+    GET DIAGNOSTICS part = ROW_COUNT;
+    removed := removed + part;
+    -- What still sits in a part of the outbox goes with the part, unless that would be too late.
+    DELETE FROM {p}outbox WHERE id = ANY (ARRAY(
+        SELECT status.id FROM {p}outbox_status status
+        WHERE status.state = 'sent' AND status.created_at < until
+          AND NOT EXISTS (SELECT 1 FROM {p}outbox_sent sent WHERE sent.id = status.id)
+        LIMIT greatest(0, at_most - removed)));
+    GET DIAGNOSTICS part = ROW_COUNT;
+    RETURN removed + part;
+END
+$$;
