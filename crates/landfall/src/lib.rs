@@ -6,6 +6,7 @@
 //! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
 //! 2. [`relay`]: what was committed is taken to the broker, per key in order.
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
+//! 4. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
 //!
 //! An outbox that is already there is taken in by [`import`].
 //!
@@ -14,6 +15,7 @@
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
+pub mod housekeeping;
 pub mod import;
 pub mod produce;
 pub mod relay;

@@ -7,6 +7,7 @@
 
 mod key;
 mod layer;
+mod retention;
 mod secret;
 mod token;
 mod value;
@@ -21,6 +22,7 @@ use landfall::{Limits, TablePrefix};
 use crate::error::{Error, Result};
 
 pub(crate) use layer::{Environment, Flag};
+pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
 
@@ -32,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,
+    pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
     pub(crate) auth: Auth,
@@ -62,6 +65,22 @@ pub(crate) struct Relay {
     pub(crate) lease: Duration,
     pub(crate) poll_max: Duration,
     pub(crate) backoff: landfall::Backoff,
+    pub(crate) order: Order,
+    pub(crate) when_exhausted: WhenExhausted,
+}
+
+/// What the relay keeps in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Key,
+    None,
+}
+
+/// What becomes of a key whose message failed for the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenExhausted {
+    Hold,
+    Skip,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +141,8 @@ impl Default for Relay {
                 cap: Duration::from_secs(30),
                 max_attempts: 10,
             },
+            order: Order::Key,
+            when_exhausted: WhenExhausted::Hold,
         }
     }
 }
@@ -267,7 +288,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"", r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#),
             (
                 "zzz = 1",
-                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, limits, http, auth, log"#,
+                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, retention, limits, http, auth, log"#,
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -130,6 +130,12 @@ impl Place {
         SqliteConnection::connect(&format!("sqlite:{}", self.data().join("landfall.db").display())).await.unwrap()
     }
 
+    /// The SQLite database, with sent messages kept, for what a test does in a relay's place.
+    pub(crate) async fn adapter(&self) -> landfall::sqlite::Sqlite {
+        let options = landfall::sqlite::Options { keep_sent: Some(PATIENCE), ..Default::default() };
+        landfall::sqlite::Sqlite::open(&self.data().join("landfall.db").display().to_string(), options).await.unwrap()
+    }
+
     /// Text as a literal of the type of `payload`.
     pub(crate) fn bytes(&self, text: &str) -> String {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
