@@ -67,11 +67,14 @@ const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, 
 /// cannot be anything but lower-case identifiers.
 pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
     let text = template
+        .replace("{blocked}", BLOCKED)
+        .replace("{free}", FREE)
         .replace("{message}", MESSAGE)
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
         .replace("{now}", "UTC_TIMESTAMP(6)");
-    // Times as milliseconds since 1970, ids as people write them.
+    // Topic and key as one value of twenty bytes, times as milliseconds since 1970, ids as people write them.
+    let text = expand(text, "{name:", "CAST(UNHEX(SHA1(CONCAT(@.topic, '/', @.`key`))) AS BINARY(20))");
     let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
     let text = expand(
         text,
@@ -92,13 +95,17 @@ fn expand(mut text: String, opening: &str, expression: &str) -> String {
     text
 }
 
-/// The condition under which a row of the outbox (as `o`) may be published. One that waits for its next attempt, or
-/// stands behind a dead letter, holds back its topic and key; one without a key holds nobody.
+/// The keys that wait for the next attempt of a message, joined to a row of the outbox (as `o`): listed once per statement,
+/// by a hash that every server indexes. Looked for row by row, ten thousand of them made a batch take a minute.
+const BLOCKED: &str = "
+    LEFT JOIN (
+        SELECT DISTINCT {name:w} AS name FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
+        WHERE w.next_attempt_at > {now} AND w.`key` IS NOT NULL) blocked ON blocked.name = {name:o}";
+
+/// The condition under which such a row holds back for nobody: no message of its topic and key waits for its next
+/// attempt or is a dead letter. Without a key there is no name, and nobody to wait for.
 const FREE: &str = "
-    NOT EXISTS (
-        SELECT 1 FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
-        WHERE w.next_attempt_at > {now} AND w.topic = o.topic AND w.`key` = o.`key`)
-    AND NOT EXISTS (
+    blocked.name IS NULL AND NOT EXISTS (
         SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)";
 
 /// A row of the outbox, of the parked and of the sent ones as people see it, and continued with a filter.
@@ -106,7 +113,7 @@ const OUTBOX_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`,
            CASE WHEN o.attempts > 0 THEN 'retrying' WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
            o.attempts, {ms:o.next_attempt_at}, o.last_error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
-    FROM {p}outbox o WHERE TRUE";
+    FROM {p}outbox o {blocked} WHERE TRUE";
 const PARKED_ROWS: &str = "
     SELECT o.outbox_id, o.message_id, o.topic, o.`key`, 'parked' AS state,
            o.attempts, NULL, CONCAT(o.error_code, ': ', o.error), {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
@@ -117,12 +124,11 @@ const SENT_ROWS: &str = "
     FROM {p}outbox_sent o WHERE TRUE";
 
 fn rows(template: &str) -> String {
-    template.replace("{more}", "").replace("{free}", FREE)
+    template.replace("{more}", "")
 }
 
 fn details(template: &str) -> String {
-    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload").replace("{free}", FREE)
-        + " AND o.message_id = ?"
+    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload") + " AND o.message_id = ?"
 }
 
 const LETTER: &str = "
@@ -162,11 +168,10 @@ statements! {
 
     // The outbox: the relay. One statement sees one state of the tables. The primary key is named because the
     // optimizer's figures about a table that is empty at one moment and full at the next are worth nothing.
-    next: Sql = &format!("
-        SELECT o.id, o.shard, o.attempts, {{message}} FROM {{p}}outbox o FORCE INDEX (PRIMARY)
-        WHERE o.shard IN ({{shards}}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {{now}})
-          AND {FREE}
-        ORDER BY o.id LIMIT ?");
+    next: Sql = "
+        SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY) {blocked}
+        WHERE o.shard IN ({shards}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}) AND {free}
+        ORDER BY o.id LIMIT ?";
     claim: Sql = "
         SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY)
         WHERE o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}
