@@ -37,7 +37,8 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
                 Ok(outbox.commit(transaction).await?)
             }
         };
-        checked(self.database, repeat(self.clients, length, insert).await?).await
+        let turn = repeat(self.clients, length, insert).await?;
+        checked(self.database, turn, self.database.count(Table::Outbox).await?).await
     }
 }
 
@@ -54,14 +55,15 @@ impl<D: Bare> Contestant for BareInsert<'_, D> {
             let database = database.clone();
             async move { database.insert(&message(0, PAYLOAD_BYTES)?).await }
         };
-        checked(self.database, repeat(self.clients, length, insert).await?).await
+        let turn = repeat(self.clients, length, insert).await?;
+        checked(self.database, turn, self.database.count_peers().await?).await
     }
 }
 
 /// As many rows as transactions; then an empty table for whoever is next.
-async fn checked<D: Bare>(database: &D, turn: Turn) -> Result<Turn> {
+async fn checked<D: Bare>(database: &D, turn: Turn, rows: u64) -> Result<Turn> {
     if let Turn::Rate { operations, .. } = turn {
-        ensure_equal("rows in the outbox", database.count(Table::Outbox).await?, operations)?;
+        ensure_equal("rows in the outbox", rows, operations)?;
     }
     database.clear().await?;
     Ok(turn)

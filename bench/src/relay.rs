@@ -153,7 +153,7 @@ struct ClaimAndDelete<'a, D> {
 impl<D: Bare> Contestant for ClaimAndDelete<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let rows = self.pace.operations(length);
-        self.database.fill(rows).await?;
+        self.database.fill_peers(rows).await?;
         let started = Instant::now();
         let mut claimed = 0;
         loop {
@@ -179,7 +179,7 @@ struct Select<'a, D> {
 impl<D: Bare> Contestant for Select<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let rows = 5_000;
-        self.database.fill(rows).await?;
+        self.database.fill_peers(rows).await?;
         let started = Instant::now();
         let mut operations = 0;
         while started.elapsed() < length {
@@ -188,7 +188,7 @@ impl<D: Bare> Contestant for Select<'_, D> {
             operations += read;
         }
         let elapsed = started.elapsed();
-        ensure_equal("rows in the outbox", self.database.count(Table::Outbox).await?, rows)?;
+        ensure_equal("rows in the outbox", self.database.count_peers().await?, rows)?;
         self.database.clear().await?;
         Ok(Turn::Rate { operations, elapsed })
     }

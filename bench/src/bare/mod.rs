@@ -33,6 +33,11 @@ pub(crate) trait Bare: OutboxWriter + Inbox + OutboxQueue + Leases {
     /// table (vacuum, statistics), so that nobody is measured while it does.
     fn fill(&self, rows: u64) -> impl Future<Output = Result<()>> + Send;
 
+    /// The same into the table that the peers work on, where that is not Landfall's own.
+    fn fill_peers(&self, rows: u64) -> impl Future<Output = Result<()>> + Send {
+        self.fill(rows)
+    }
+
     /// Takes up to [`BATCH`] rows out of the outbox, oldest first, and answers with how many.
     fn claim_and_delete(&self) -> impl Future<Output = Result<u64>> + Send;
 
@@ -49,6 +54,11 @@ pub(crate) trait Bare: OutboxWriter + Inbox + OutboxQueue + Leases {
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send + 'a;
 
     fn count(&self, table: Table) -> impl Future<Output = Result<u64>> + Send;
+
+    /// The rows of the table that the peers work on.
+    fn count_peers(&self) -> impl Future<Output = Result<u64>> + Send {
+        self.count(Table::Outbox)
+    }
 
     /// Empties the outbox, the inbox and the effects.
     fn clear(&self) -> impl Future<Output = Result<()>> + Send;

@@ -83,7 +83,8 @@ CREATE TABLE {p}outbox_progress (
     s2        pg_snapshot,
     last_id   bigint,
     done      bigint[]    NOT NULL DEFAULT '{}',
-    published bigint      NOT NULL DEFAULT 0
+    published bigint      NOT NULL DEFAULT 0,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
 ) PARTITION BY LIST (((n >> 12) & 1));
 CREATE TABLE {p}outbox_progress_0 PARTITION OF {p}outbox_progress FOR VALUES IN (0);
 CREATE TABLE {p}outbox_progress_1 PARTITION OF {p}outbox_progress FOR VALUES IN (1);
@@ -133,6 +134,8 @@ CREATE TABLE {p}inbox (
     handled_at     timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer_group, message_id)
 );
+-- To forget what is old without reading all of it. Rows come in the order of time, so this is a few bytes for many pages.
+CREATE INDEX {b}inbox_handled ON {p}inbox USING brin (handled_at) WITH (autosummarize = on);
 
 -- consumer_group is empty for what the relay could not publish; outbox_id is then its place in the outbox.
 CREATE TABLE {p}dead_letter (
@@ -153,6 +156,8 @@ CREATE TABLE {p}dead_letter (
     error              text        NOT NULL,
     attempts           integer     NOT NULL,
     redrives           integer     NOT NULL DEFAULT 0,
+    -- Whether its key waits for it. A message that the relay was told to skip is parked without that.
+    holds_key          boolean     NOT NULL DEFAULT true,
     original_partition integer,
     original_offset    bigint,
     first_seen         timestamptz NOT NULL DEFAULT now(),
@@ -170,6 +175,7 @@ CREATE UNIQUE INDEX {b}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE 
 CREATE INDEX {b}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, due) WHERE due IS NOT NULL;
 CREATE INDEX {b}dead_letter_message ON {p}dead_letter (message_id);
+CREATE INDEX {b}dead_letter_done ON {p}dead_letter (last_attempt) WHERE status = 'done';
 
 -- A key that waits behind a dead letter. It exists to be locked: live traffic and the redrive meet on this row. Whoever
 -- adds to what stands behind it locks it too (DO UPDATE, never DO NOTHING), so that nobody removes it in between.
@@ -198,7 +204,7 @@ CREATE TABLE {p}audit (
 
 -- Where each shard is.
 CREATE VIEW {p}outbox_place AS
-    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done
+    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done, at
     FROM {p}outbox_progress CROSS JOIN LATERAL unnest(shards) shard
     ORDER BY shard, n DESC;
 
@@ -369,7 +375,7 @@ $$;
 -- read at. Ids of `aside`, and of the others where `…_waits` is false, are rows of the window, which the caller knows to be
 -- unsettled; the rest are waiting messages, and `changed` names those that were still there.
 CREATE FUNCTION {p}outbox_settle(
-    lease_names text[], lease_holders text[], lease_epochs bigint[], places jsonb, durable boolean,
+    lease_names text[], lease_holders text[], lease_epochs bigint[], places jsonb, durable boolean, keep boolean,
     aside bigint[], waited bigint[],
     retried bigint[], retry_seconds float8[], retry_errors text[], retry_waits boolean[],
     parked bigint[], park_codes text[], park_errors text[], park_holds boolean[], park_waits boolean[],
@@ -438,8 +444,17 @@ BEGIN
     END IF;
 
     IF cardinality(waited) > 0 THEN
+        IF keep THEN
+            PERFORM {p}outbox_sent_day();
+        END IF;
         WITH gone AS (
-            DELETE FROM {p}outbox_waiting w WHERE w.id = ANY (waited) RETURNING w.id, w.topic, w.key
+            DELETE FROM {p}outbox_waiting w WHERE w.id = ANY (waited) RETURNING w.*
+        ), kept AS (
+            INSERT INTO {p}outbox_sent (
+                id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT gone.id, gone.message_id, gone.topic, gone.key, gone.sequence, gone.kind, gone.mode, gone.headers,
+                gone.payload, gone.created_at
+            FROM gone WHERE keep
         )
         SELECT coalesce(array_agg(gone.id), '{}'), array_agg(gone.topic), array_agg(gone.key)
         INTO part, more_topics, more_keys FROM gone;
@@ -492,15 +507,16 @@ BEGIN
         ), letter AS (
             INSERT INTO {p}dead_letter AS letter (
                 message_id, topic, key, sequence, kind, mode, headers, payload, created_at, outbox_id, status,
-                error_code, error, attempts)
+                error_code, error, holds_key, attempts)
             SELECT gone.message_id, gone.topic, gone.key, gone.sequence, gone.kind, gone.mode, gone.headers,
-                gone.payload, gone.created_at, gone.id, 'parked', given.code, given.error, gone.attempts + 1
+                gone.payload, gone.created_at, gone.id, 'parked', given.code, given.error, given.holds,
+                gone.attempts + 1
             FROM gone JOIN given USING (id) ORDER BY gone.id
             ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE
             SET message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
                 sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode,
                 headers = excluded.headers, payload = excluded.payload, status = 'parked',
-                error_code = excluded.error_code, error = excluded.error,
+                error_code = excluded.error_code, error = excluded.error, holds_key = excluded.holds_key,
                 attempts = letter.attempts + excluded.attempts, last_attempt = now()
             RETURNING letter.id, letter.message_id, letter.topic, letter.key, letter.error, letter.outbox_id
         ), held AS (
@@ -604,7 +620,8 @@ CREATE VIEW {p}outbox_status AS
     FROM {p}dead_letter letter WHERE letter.consumer_group = '' AND letter.status = 'parked'
     UNION ALL
     SELECT o.id, o.message_id, o.topic, o.key, 'sent', 0, NULL, NULL, o.created_at,
-        NULL, o.sequence, o.kind, o.mode, o.headers, o.payload
+        -- It was sent by then; when exactly is not written down.
+        place.at, o.sequence, o.kind, o.mode, o.headers, o.payload
     FROM {p}outbox o JOIN {p}outbox_place place USING (shard)
     WHERE {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
       AND NOT EXISTS (SELECT 1 FROM {p}outbox_waiting w WHERE w.id = o.id)
@@ -615,3 +632,212 @@ CREATE VIEW {p}outbox_status AS
     SELECT sent.id, sent.message_id, sent.topic, sent.key, 'sent', 0, NULL, NULL, sent.created_at,
         sent.sent_at, sent.sequence, sent.kind, sent.mode, sent.headers, sent.payload
     FROM {p}outbox_sent sent;
+
+-- Rotation: a part of the outbox in which everything is settled is emptied as a whole.
+
+-- The parts that may be worth emptying: those that hold something and that new ids do not go into.
+CREATE FUNCTION {p}outbox_full_parts() RETURNS integer[] LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(part), '{}')
+    FROM generate_series(0, 3) part, {p}outbox_id_seq sequence
+    WHERE part <> ((sequence.last_value >> 16) & 3)
+      AND pg_relation_size(('{p}outbox_' || part)::regclass) > 0
+$$;
+
+-- Empties a part if everything in it is settled, and answers whether it did. Writers are on another part by then, but
+-- for one that took its id long ago; he is never lost, and nobody waits longer than a moment: looking comes first, the
+-- lock is given up if it cannot be had within 20 ms, and under it only what has appeared since is looked for.
+CREATE FUNCTION {p}outbox_empty(part integer, keep boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
+AS $$
+DECLARE
+    leaf     regclass := '{p}outbox_' || part;
+    since    xid8;
+    open     xid8[];
+    seen     pg_snapshot;
+    unsettled boolean;
+    appeared boolean;
+BEGIN
+    SELECT min(pg_snapshot_xmax(s1)), array_agg(DISTINCT xip.xid) FILTER (WHERE xip.xid IS NOT NULL) INTO since, open
+    FROM {p}outbox_place LEFT JOIN LATERAL (SELECT pg_snapshot_xip(s1) AS xid) xip ON true;
+    EXECUTE format(
+        'SELECT pg_current_snapshot(), EXISTS (
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            WHERE o.xid >= $1
+              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
+        ) OR EXISTS (
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            WHERE o.xid = ANY ($2)
+              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done))', leaf)
+    INTO seen, unsettled USING since, open;
+    IF unsettled THEN
+        RETURN false;
+    END IF;
+    IF keep THEN
+        PERFORM {p}outbox_sent_day();
+        EXECUTE format(
+            'INSERT INTO {p}outbox_sent (
+                id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT o.id, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at
+            FROM %1$s o
+            WHERE NOT EXISTS (SELECT 1 FROM {p}outbox_waiting w WHERE w.id = o.id)
+              AND NOT EXISTS (SELECT 1 FROM {p}outbox_sent sent
+                              WHERE sent.id = o.id AND sent.message_id = o.message_id)
+              AND NOT EXISTS (SELECT 1 FROM {p}dead_letter letter
+                              WHERE letter.consumer_group = '''' AND letter.outbox_id = o.id
+                                AND letter.status = ''parked'')', leaf);
+    END IF;
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
+    EXECUTE format(
+        'SELECT EXISTS (SELECT 1 FROM %1$s WHERE xid >= pg_snapshot_xmax($1))
+             OR EXISTS (SELECT 1 FROM %1$s WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1))))', leaf)
+    INTO appeared USING seen;
+    IF appeared THEN
+        -- An error, so that what was copied is not.
+        RAISE lock_not_available USING MESSAGE = 'somebody wrote into the part';
+    END IF;
+    EXECUTE format('TRUNCATE %s', leaf);
+    RETURN true;
+END
+$$;
+
+-- Empties the older part of the progress table, after carrying on what counts in it.
+CREATE FUNCTION {p}outbox_progress_empty() RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
+AS $$
+DECLARE
+    part   bigint := (SELECT 1 - ((last_value >> 12) & 1) FROM {p}outbox_progress_n_seq);
+    leaf   regclass := '{p}outbox_progress_' || part;
+    newest bigint;
+BEGIN
+    IF pg_relation_size(leaf) = 0 THEN
+        RETURN false;
+    END IF;
+    -- Nobody settles meanwhile.
+    PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
+    WITH carried AS (
+        INSERT INTO {p}outbox_progress (shards, s1, s2, last_id, done)
+        SELECT array_agg(shard), s1::text::pg_snapshot, s2::text::pg_snapshot, last_id, done FROM {p}outbox_place
+        WHERE ((n >> 12) & 1) = part
+        GROUP BY s1::text, s2::text, last_id, done
+        RETURNING n
+    )
+    SELECT max(n) INTO newest FROM carried;
+    INSERT INTO {p}outbox_progress (shards, published)
+    SELECT '{}', sum(published) FROM {p}outbox_progress WHERE ((n >> 12) & 1) = part AND published > 0
+    HAVING sum(published) > 0
+    RETURNING greatest(newest, n) INTO newest;
+    IF ((newest >> 12) & 1) = part THEN
+        RAISE lock_not_available USING MESSAGE = 'the ring has just moved on';
+    END IF;
+    EXECUTE format('TRUNCATE %s', leaf);
+    RETURN true;
+END
+$$;
+
+-- Makes room for what is sent today (in UTC).
+CREATE FUNCTION {p}outbox_sent_day() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    day  date := (now() AT TIME ZONE 'UTC')::date;
+    name text := '{p}outbox_sent_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    IF to_regclass(name) IS NULL THEN
+        EXECUTE format('CREATE TABLE %s PARTITION OF {p}outbox_sent FOR VALUES FROM (%L) TO (%L)',
+            name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+    END IF;
+EXCEPTION
+    WHEN duplicate_table OR unique_violation THEN NULL;
+END
+$$;
+
+-- Without order: any number of relays claim rows that nobody else has locked. Of a row in the outbox the last column is
+-- false, of one that waits true.
+CREATE FUNCTION {p}outbox_claim(at_most bigint) RETURNS TABLE (
+    id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
+    mode text, headers text, payload bytea, created_at timestamptz, waits boolean
+) LANGUAGE plpgsql VOLATILE ROWS 500
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    claimed bigint;
+BEGIN
+    RETURN QUERY
+        SELECT w.id, w.shard, w.attempts, w.message_id, w.topic, w.key, w.sequence, w.kind, w.mode, w.headers::text,
+            w.payload, w.created_at, true
+        FROM {p}outbox_waiting w
+        WHERE w.next_attempt_at IS NULL OR w.next_attempt_at <= statement_timestamp()
+        ORDER BY w.id LIMIT at_most FOR UPDATE SKIP LOCKED;
+    GET DIAGNOSTICS claimed = ROW_COUNT;
+    RETURN QUERY
+        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
+            o.created_at, false
+        FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = o.shard
+        WHERE NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
+        ORDER BY o.id LIMIT at_most - claimed FOR UPDATE OF o SKIP LOCKED;
+END
+$$;
+
+-- Rows that were claimed leave the outbox for good; `published` are those that were sent.
+CREATE FUNCTION {p}outbox_leave(ids bigint[], sent bigint[], keep boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF keep THEN
+        PERFORM {p}outbox_sent_day();
+    END IF;
+    WITH gone AS (
+        DELETE FROM {p}outbox o WHERE o.id = ANY (ids) RETURNING o.*
+    ), kept AS (
+        INSERT INTO {p}outbox_sent (id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+        SELECT gone.id, gone.message_id, gone.topic, gone.key, gone.sequence, gone.kind, gone.mode, gone.headers,
+            gone.payload, gone.created_at
+        FROM gone WHERE keep AND gone.id = ANY (sent)
+    )
+    INSERT INTO {p}outbox_progress (shards, published)
+    SELECT '{}', count(*) FROM gone WHERE gone.id = ANY (sent) HAVING count(*) > 0;
+END
+$$;
+
+-- Removes sent messages that are older than `age`, at most so many: days as a whole where a day is old enough as a
+-- whole, and answers with how many that were.
+CREATE FUNCTION {p}outbox_remove_sent(age interval, at_most bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    until   timestamptz := clock_timestamp() - age;
+    day     record;
+    removed bigint := 0;
+    part    bigint;
+BEGIN
+    FOR day IN
+        SELECT child.oid::regclass AS name FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+        WHERE inhparent = '{p}outbox_sent'::regclass
+          AND to_date(right(child.relname, 8), 'YYYYMMDD') < (until AT TIME ZONE 'UTC')::date
+        ORDER BY child.relname
+    LOOP
+        EXIT WHEN removed >= at_most;
+        EXECUTE format('SELECT count(*) FROM %s', day.name) INTO part;
+        EXECUTE format('DROP TABLE %s', day.name);
+        removed := removed + part;
+    END LOOP;
+    DELETE FROM {p}outbox_sent sent USING (
+        SELECT id, message_id, sent_at FROM {p}outbox_sent WHERE sent_at < until LIMIT greatest(0, at_most - removed)
+    ) old
+    WHERE sent.id = old.id AND sent.message_id = old.message_id AND sent.sent_at = old.sent_at AND sent.sent_at < until;
+    GET DIAGNOSTICS part = ROW_COUNT;
+    removed := removed + part;
+    -- What still sits in a part of the outbox goes with the part, unless that would be too late.
+    DELETE FROM {p}outbox WHERE id = ANY (ARRAY(
+        SELECT status.id FROM {p}outbox_status status
+        WHERE status.state = 'sent' AND status.created_at < until
+          AND NOT EXISTS (SELECT 1 FROM {p}outbox_sent sent WHERE sent.id = status.id)
+        LIMIT greatest(0, at_most - removed)));
+    GET DIAGNOSTICS part = ROW_COUNT;
+    RETURN removed + part;
+END
+$$;

@@ -12,19 +12,23 @@
 //! Whatever compares times uses the server's clock; this process's clock only says how long its own leases last.
 
 mod background;
+mod competing;
 mod cursor;
 mod database;
 mod dead_letter;
 mod error;
+mod housekeeping;
 mod import;
 mod inbox;
 mod lease;
 mod moment;
+mod outbox_control;
 mod outbox_queue;
 mod outbox_read;
 mod outbox_settle;
 mod outbox_view;
 mod outbox_writer;
+mod rotation;
 mod row;
 mod schema;
 mod session;
@@ -41,6 +45,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
 use crate::cursor::Cursor;
+use crate::rotation::Rotation;
 use crate::signals::Signals;
 use crate::statements::Statements;
 
@@ -59,11 +64,23 @@ pub struct Options {
     pub limits: Limits,
     /// Connections of the pool that [`Postgres::connect`] makes. Wake-ups use at most two more.
     pub max_connections: u32,
+    /// Keeps sent messages for this long, in `outbox_sent`; else they go as soon as their part of the outbox is emptied.
+    pub keep_sent: Option<Duration>,
+    /// Whether connections come from a pooler that shares them by the transaction (PgBouncer's `pool_mode = transaction`).
+    /// Statements are then not prepared under names, and each runs in a transaction. Wake-ups between processes do not
+    /// pass through such a pooler: the relay polls. `?pooler=transaction` in the URL says the same.
+    pub pooler: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: TablePrefix::default(), limits: Limits::default(), max_connections: 10 }
+        Self {
+            prefix: TablePrefix::default(),
+            limits: Limits::default(),
+            max_connections: 10,
+            keep_sent: None,
+            pooler: false,
+        }
     }
 }
 
@@ -71,6 +88,14 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Postgres {
     inner: Arc<Inner>,
+}
+
+struct WeakPostgres(std::sync::Weak<Inner>);
+
+impl WeakPostgres {
+    fn upgrade(&self) -> Option<Postgres> {
+        self.0.upgrade().map(|inner| Postgres { inner })
+    }
 }
 
 struct Inner {
@@ -84,6 +109,8 @@ struct Inner {
     /// Whether connections are shared with others by the transaction.
     pooler: bool,
     cursor: tokio::sync::Mutex<Cursor>,
+    keep_sent: Option<Duration>,
+    rotation: Rotation,
 }
 
 impl Postgres {
@@ -131,13 +158,27 @@ impl Postgres {
 
     /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used).
     pub fn from_pool(pool: PgPool, options: Options) -> Self {
-        let Options { prefix, limits, max_connections: _ } = options;
+        let Options { prefix, limits, max_connections: _, keep_sent, pooler } = options;
         let target = pool.connect_options();
         let place = place(&target);
         let signals = Signals::new(&target, &prefix);
         let statements = Statements::new(&prefix);
         let cursor = tokio::sync::Mutex::default();
-        Self { inner: Arc::new(Inner { pool, prefix, limits, place, statements, signals, pooler: false, cursor }) }
+        let rotation = Rotation::default();
+        Self {
+            inner: Arc::new(Inner {
+                pool,
+                prefix,
+                limits,
+                place,
+                statements,
+                signals,
+                pooler,
+                cursor,
+                keep_sent,
+                rotation,
+            }),
+        }
     }
 
     pub fn pool(&self) -> &PgPool {
@@ -146,6 +187,11 @@ impl Postgres {
 
     pub fn prefix(&self) -> &TablePrefix {
         &self.inner.prefix
+    }
+
+    /// For tasks in the background, which must not keep alive what ends them.
+    fn downgrade(&self) -> WeakPostgres {
+        WeakPostgres(Arc::downgrade(&self.inner))
     }
 
     fn statements(&self) -> &Statements {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use landfall_core::{Database, Lease, Message, OutboxEntry, OutboxQueue, OutboxWriter, Result, RowId, Settlement};
 
 use crate::Postgres;
-use crate::cursor::Held;
+use crate::cursor::{Cursor, Held};
 
 /// As in the definition of the column `shard`.
 const SHARDS: u16 = 16;
@@ -38,23 +38,30 @@ impl OutboxQueue for Postgres {
         let mut cursor = self.inner.cursor.lock().await;
         self.follow(&mut cursor, held).await?;
         let batch = self.read(&mut cursor, limit).await;
-        if batch.is_err() {
-            cursor.forget();
-        }
+        drop_if_failed(&mut cursor, &batch);
         batch
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
         let mut cursor = self.inner.cursor.lock().await;
         let settled = self.settle_all(&mut cursor, leases, settlements).await;
-        if settled.is_err() {
-            // It may have happened all the same; the table knows.
-            cursor.forget();
+        drop_if_failed(&mut cursor, &settled);
+        if let Ok(rows) = &settled
+            && !rows.is_empty()
+        {
+            self.rotate_soon(rows.len());
         }
         settled
     }
 
     async fn wait(&self, at_most: Duration) {
         self.inner.signals.wait(at_most).await;
+    }
+}
+
+/// After a failure nobody knows what has happened; the table does.
+fn drop_if_failed<T>(cursor: &mut Cursor, result: &Result<T>) {
+    if result.is_err() {
+        cursor.forget();
     }
 }

@@ -25,6 +25,8 @@ const SPAN_MOST: i64 = 1 << 20;
 struct Found {
     rows: Vec<(OutboxEntry, bool)>,
     troubled: bool,
+    /// Whether they are the rest of a window that was opened before.
+    rest: bool,
 }
 
 impl Postgres {
@@ -53,11 +55,11 @@ impl Postgres {
         cursor.fragile.clear();
         let mut batch = Vec::new();
         let mut troubled = false;
-        loop {
+        let rest = loop {
             let found = self.read_window(cursor, limit).await?;
             troubled |= found.troubled;
             if found.rows.is_empty() {
-                break;
+                break false;
             }
             let blocked: Vec<RowId> =
                 found.rows.iter().filter(|(_, blocked)| *blocked).map(|(row, _)| row.row).collect();
@@ -67,8 +69,11 @@ impl Postgres {
                 return Ok(Vec::new());
             }
             if !batch.is_empty() {
-                break;
+                break found.rest;
             }
+        };
+        if rest && batch.len() < limit {
+            batch.extend(self.look_ahead(cursor, limit - batch.len()).await?);
         }
         if troubled {
             let mut due = self.read_due(cursor, limit).await?;
@@ -91,11 +96,11 @@ impl Postgres {
         let mut found = Found::default();
         // New windows and those that are open take turns, so that a long one does not hold up the others.
         let fresh_first = cursor.turn.is_multiple_of(2);
-        for fresh in [fresh_first, !fresh_first] {
+        for fresh in [fresh_first, !fresh_first, false] {
             let part = if fresh { self.open_windows(cursor, limit).await? } else { self.go_on(cursor, limit).await? };
             found.troubled |= part.troubled;
             if !part.rows.is_empty() {
-                found.rows = part.rows;
+                (found.rows, found.rest) = (part.rows, !fresh);
                 break;
             }
         }
@@ -104,26 +109,9 @@ impl Postgres {
 
     /// Opens a window for every group that has none, all at one moment: those that finish it stand at the same place.
     async fn open_windows(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
-        let at_rest: Vec<_> = cursor.groups.iter().enumerate().filter(|(_, group)| group.window.is_none()).collect();
-        let given: Vec<_> = at_rest
-            .iter()
-            .map(|(at, group)| json!({ "at": at, "shards": group.shards, "s1": group.s1.as_str() }))
-            .collect();
-        if given.is_empty() {
-            return Ok(Found::default());
-        }
         let doing = "read the outbox";
-        let mut session = self.session().await?;
-        let rows = self
-            .query(&self.statements().next)
-            .bind(serde_json::Value::Array(given).to_string())
-            .bind(i32::try_from(limit).unwrap_or(IDS_MOST).min(IDS_MOST))
-            .bind(IDS_MOST)
-            .fetch_all(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
-
+        let at_rest = cursor.groups.iter().enumerate().filter(|(_, group)| group.window.is_none());
+        let rows = self.look(at_rest.map(|(at, group)| (at, &group.shards, &group.s1)), limit).await?;
         let mut found = Found::default();
         for row in &rows {
             let at: i32 = row.try_get(16).map_err(self.could_not(doing))?;
@@ -142,6 +130,56 @@ impl Postgres {
         }
         cursor.merge();
         Ok(found)
+    }
+
+    /// Beyond what is left of windows that were read to their end: what has appeared since. A message that stays unsettled
+    /// holds up its own key, not everybody's next window.
+    async fn look_ahead(&self, cursor: &Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {
+        let doing = "read the outbox";
+        let is_rest = |window: &&Window| window.scanned_to == RowId::MAX;
+        let ends = cursor
+            .groups
+            .iter()
+            .enumerate()
+            .filter_map(|(at, group)| Some((at, &group.shards, &group.window.as_ref().filter(is_rest)?.s2)));
+        let mut ahead = Vec::new();
+        for row in &self.look(ends, limit).await? {
+            if row.try_get::<Option<RowId>, _>(0).map_err(self.could_not(doing))?.is_none() {
+                continue;
+            }
+            let (entry, blocked) = row::entry(row).map_err(self.could_not(doing))?;
+            let is_done = cursor.groups.iter().any(|group| group.done.contains(&entry.row));
+            if !blocked && !is_done {
+                ahead.push(entry);
+            }
+        }
+        ahead.truncate(limit);
+        Ok(ahead)
+    }
+
+    /// What is visible now and was not visible in the snapshots of these groups, all at one moment.
+    async fn look<'a>(
+        &self,
+        groups: impl Iterator<Item = (usize, &'a Vec<i16>, &'a Snapshot)>,
+        limit: usize,
+    ) -> Result<Vec<PgRow>> {
+        let given: Vec<_> =
+            groups.map(|(at, shards, s1)| json!({ "at": at, "shards": shards, "s1": s1.as_str() })).collect();
+        if given.is_empty() {
+            return Ok(Vec::new());
+        }
+        let doing = "read the outbox";
+        let mut session = self.session().await?;
+        let rows = self
+            .query(&self.statements().next)
+            .bind(serde_json::Value::Array(given).to_string())
+            .bind(i32::try_from(limit).unwrap_or(IDS_MOST).min(IDS_MOST))
+            .bind(IDS_MOST)
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(rows)
     }
 
     /// The next rows of a window that is open.
@@ -173,6 +211,10 @@ impl Postgres {
                 self.pick(&known).await?
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
+            // What is not there any more was removed by others: competing relays, or housekeeping.
+            let is_there = |id: &RowId| found.rows.binary_search_by_key(id, |(entry, _)| entry.row).is_ok();
+            group.done.extend(known.iter().filter(|id| !is_there(id)));
+            group.advance();
             return Ok(found);
         }
         self.scan(group, limit).await
@@ -261,7 +303,7 @@ impl Postgres {
     /// The rows of `walk` and `pick`, of which the first is not a message.
     fn messages(&self, rows: &[PgRow]) -> Result<Found> {
         let doing = "read the outbox";
-        let mut found = Found { rows: Vec::with_capacity(rows.len()), troubled: false };
+        let mut found = Found { rows: Vec::with_capacity(rows.len()), ..Found::default() };
         for row in rows {
             if row.try_get::<Option<RowId>, _>(0).map_err(self.could_not(doing))?.is_some() {
                 found.rows.push(row::entry(row).map_err(self.could_not(doing))?);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use landfall_core::{Decision, Error, ErrorKind, Lease, Result, RowId, Settlement};
-use sqlx::Row;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Row};
 
 use crate::cursor::{Cursor, Group, Held};
 use crate::{Postgres, row};
@@ -36,9 +38,11 @@ pub(crate) struct Plan {
 
 /// Where a row is.
 #[derive(Clone, Copy)]
-enum Whereabouts {
+pub(crate) enum Whereabouts {
     /// Unsettled, in the window of the group with this number.
     Window(usize),
+    /// Locked by a claim, in the outbox.
+    Claimed,
     Waiting,
 }
 
@@ -145,27 +149,8 @@ impl Postgres {
             .collect();
         let doing = "settle the outbox";
         let mut session = self.session().await?;
-        let answer = self
-            .query(&self.statements().settle)
-            .bind(cursor.held.iter().map(Held::lease_name).collect::<Vec<_>>())
-            .bind(cursor.held.iter().map(|held| held.holder.as_str()).collect::<Vec<_>>())
-            .bind(cursor.held.iter().map(|held| held.epoch).collect::<Vec<_>>())
-            .bind(serde_json::Value::Array(places).to_string())
-            .bind(plan.durable)
-            .bind(&plan.aside)
-            .bind(&plan.waited)
-            .bind(&plan.retried)
-            .bind(&plan.retry_seconds)
-            .bind(&plan.retry_errors)
-            .bind(&plan.retry_waits)
-            .bind(&plan.parked)
-            .bind(&plan.park_codes)
-            .bind(&plan.park_errors)
-            .bind(&plan.park_holds)
-            .bind(&plan.park_waits)
-            .fetch_one(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
+        let statement = self.settle_statement(&cursor.held, places, plan);
+        let answer = statement.fetch_one(session.connection()).await.map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
         let verdict: &str = answer.try_get(0).map_err(self.could_not(doing))?;
         if verdict != "done" {
@@ -183,6 +168,39 @@ impl Postgres {
             cursor.waiting.remove(row);
         }
         Ok(Some(changed))
+    }
+
+    /// The same for rows that are locked, so that no lease has to be compared.
+    pub(crate) async fn carry_out_claimed(&self, connection: &mut PgConnection, plan: &Plan) -> Result<()> {
+        let statement = self.settle_statement(&[], Vec::new(), plan);
+        statement.fetch_one(connection).await.map_err(self.could_not("settle claimed messages"))?;
+        Ok(())
+    }
+
+    fn settle_statement<'q>(
+        &self,
+        held: &[Held],
+        places: Vec<serde_json::Value>,
+        plan: &'q Plan,
+    ) -> Query<'q, sqlx::Postgres, PgArguments> {
+        self.query(&self.statements().settle)
+            .bind(held.iter().map(Held::lease_name).collect::<Vec<_>>())
+            .bind(held.iter().map(|held| held.holder.clone()).collect::<Vec<_>>())
+            .bind(held.iter().map(|held| held.epoch).collect::<Vec<_>>())
+            .bind(serde_json::Value::Array(places).to_string())
+            .bind(plan.durable)
+            .bind(self.inner.keep_sent.is_some())
+            .bind(&plan.aside)
+            .bind(&plan.waited)
+            .bind(&plan.retried)
+            .bind(&plan.retry_seconds)
+            .bind(&plan.retry_errors)
+            .bind(&plan.retry_waits)
+            .bind(&plan.parked)
+            .bind(&plan.park_codes)
+            .bind(&plan.park_errors)
+            .bind(&plan.park_holds)
+            .bind(&plan.park_waits)
     }
 
     /// Those of the leases that nobody has taken over.
@@ -216,7 +234,7 @@ impl Plan {
         Self { aside: rows, ..Self::default() }
     }
 
-    fn add(&mut self, id: RowId, whereabouts: Whereabouts, decision: &Decision) {
+    pub(crate) fn add(&mut self, id: RowId, whereabouts: Whereabouts, decision: &Decision) {
         let waits = matches!(whereabouts, Whereabouts::Waiting);
         if let Whereabouts::Window(at) = whereabouts {
             self.settled.push((id, at, *decision == Decision::Published));

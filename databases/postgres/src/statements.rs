@@ -75,10 +75,64 @@ statements! {
         UNION ALL SELECT id, shard, NULL FROM {p}outbox_waiting WHERE id = ANY ($1) AND shard = ANY ($2)",
     settle: "
         SELECT verdict, changed, numbers FROM {p}outbox_settle(
-            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+            $1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
     still_held: "
         SELECT lease.name FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
         JOIN {p}lease_holder lease USING (name, holder, epoch)",
+    full_parts: "SELECT {p}outbox_full_parts()",
+    empty: "SELECT {p}outbox_empty($1, $2)",
+    progress_empty: "SELECT {p}outbox_progress_empty()",
+    claim: "SELECT * FROM {p}outbox_claim($1)",
+    leave: "SELECT {p}outbox_leave($1, $2, $3)",
+    retry_by_hand: "
+        WITH due AS (
+            UPDATE {p}outbox_waiting SET next_attempt_at = clock_timestamp()
+            WHERE id = ANY ($1) AND attempts > 0 AND next_attempt_at > clock_timestamp()
+            RETURNING id, message_id
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id) SELECT $2, 'retry', message_id FROM due ORDER BY id
+        )
+        SELECT id FROM due ORDER BY id",
+    park_by_hand: "
+        WITH gone AS (
+            DELETE FROM {p}outbox_waiting WHERE id = ANY ($1) AND attempts > 0 RETURNING *
+        ), letter AS (
+            INSERT INTO {p}dead_letter AS letter (
+                message_id, topic, key, sequence, kind, mode, headers, payload, created_at, outbox_id, status,
+                error_code, error, attempts)
+            SELECT message_id, topic, key, sequence, kind, mode, headers, payload, created_at, id, 'parked', $2, $3,
+                attempts
+            FROM gone ORDER BY id
+            ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE
+            SET message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
+                sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode,
+                headers = excluded.headers, payload = excluded.payload, status = 'parked',
+                error_code = excluded.error_code, error = excluded.error, holds_key = true,
+                attempts = letter.attempts + excluded.attempts, last_attempt = now()
+            RETURNING letter.id, letter.message_id, letter.topic, letter.key, letter.error, letter.outbox_id
+        ), held AS (
+            INSERT INTO {p}held_key AS held (consumer_group, topic, key)
+            SELECT DISTINCT '', topic, key FROM letter WHERE key IS NOT NULL ORDER BY 2, 3
+            ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+            SELECT $4, 'park', id, message_id, error FROM letter ORDER BY outbox_id
+        )
+        SELECT outbox_id FROM letter ORDER BY outbox_id",
+    remove_sent: "SELECT {p}outbox_remove_sent(make_interval(secs => $1), $2)",
+    forget_handled: "
+        DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(
+            SELECT inbox.ctid FROM {p}inbox inbox
+            WHERE inbox.handled_at < clock_timestamp() - make_interval(secs => $1)
+              AND NOT EXISTS (SELECT 1 FROM {p}dead_letter letter
+                              WHERE letter.message_id = inbox.message_id
+                                AND letter.consumer_group = inbox.consumer_group AND letter.status <> 'done')
+            LIMIT $2 FOR UPDATE SKIP LOCKED))",
+    remove_done_letters: "
+        DELETE FROM {p}dead_letter WHERE id = ANY (ARRAY(
+            SELECT id FROM {p}dead_letter
+            WHERE status = 'done' AND last_attempt < clock_timestamp() - make_interval(secs => $1)
+            ORDER BY last_attempt LIMIT $2 FOR UPDATE SKIP LOCKED))",
     outbox_stats: "
         SELECT unsettled.rows + waiting.fresh, waiting.failed,
                greatest(coalesce(extract(epoch FROM clock_timestamp() - least(unsettled.oldest, waiting.oldest)), 0),
@@ -235,7 +289,8 @@ statements! {
         SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id",
     redrive_relay: "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1 WHERE id = ANY ($1) RETURNING *
+            UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1, last_attempt = now()
+            WHERE id = ANY ($1) RETURNING *
         ), restored AS (
             INSERT INTO {p}outbox_waiting (
                 id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard, next_attempt_at)
@@ -257,7 +312,7 @@ statements! {
           AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter letter
             WHERE letter.consumer_group = '' AND letter.topic = held.topic AND letter.key = held.key
-              AND letter.status <> 'done')",
+              AND letter.status <> 'done' AND letter.holds_key)",
     dead_letter_stats: "
         SELECT count(*) FILTER (WHERE status = 'parked'), count(*) FILTER (WHERE status = 'waiting'),
                count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done')

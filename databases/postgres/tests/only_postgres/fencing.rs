@@ -67,7 +67,7 @@ async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
             (SELECT jsonb_build_array(jsonb_build_object('shards', ARRAY[shard], 'n', n, 'published', 1,
                 's1', pg_current_snapshot()::text, 'done', ARRAY[]::bigint[]))
              FROM landfall_outbox_place WHERE shard = $4),
-            true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            true, false, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
     )
     .bind(&lease.name.0)
     .bind(&lease.holder.0)

@@ -10,6 +10,7 @@ mod late_commit;
 mod plain_sql;
 mod plan;
 mod redrive;
+mod rotation;
 mod schema;
 mod stage;
 mod wake;

@@ -127,7 +127,7 @@ async fn a_redrive_waits_for_a_park_in_flight_and_leaves_its_key_held() {
             (SELECT jsonb_build_array(jsonb_build_object('shards', ARRAY[shard], 'n', n, 'published', 0,
                 's1', s1::text, 's2', s2::text, 'last_id', last_id, 'done', done || $5))
              FROM landfall_outbox_place WHERE shard = $4),
-            true, '{}', '{}', '{}', '{}', '{}', '{}',
+            true, false, '{}', '{}', '{}', '{}', '{}', '{}',
             ARRAY[$5], ARRAY['TOO_LARGE'], ARRAY['too large'], ARRAY[true], ARRAY[false])",
     )
     .bind(&lease.name.0)

@@ -1,0 +1,259 @@
+//! Parts of the outbox are emptied as a whole: nothing is lost, nobody waits, and the tables stay small.
+
+use std::time::{Duration, Instant};
+
+use landfall_core::{Database, Decision, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter};
+use landfall_postgres::{Options, Postgres};
+use landfall_testkit::eventually;
+use landfall_testkit::servers::fresh_postgres_database;
+
+use crate::stage::{
+    LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, somebody_is_blocked,
+};
+
+/// As in the migration.
+const PART: i64 = 65_536;
+
+/// The next id is the first of the given part, counted from the beginning of time.
+async fn go_to_part(database: &Postgres, part: i64) {
+    sqlx::query("SELECT setval('landfall_outbox_id_seq', $1, false)")
+        .bind((part * PART).max(1))
+        .execute(database.pool())
+        .await
+        .unwrap();
+}
+
+/// How many rows there are in each of the four parts.
+async fn parts(database: &Postgres) -> Vec<i64> {
+    let mut rows = Vec::new();
+    for part in 0..4 {
+        let count = format!("SELECT count(*) FROM landfall_outbox_{part}");
+        rows.push(sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(database.pool()).await.unwrap());
+    }
+    rows
+}
+
+async fn bytes(database: &Postgres) -> i64 {
+    sqlx::query_scalar(
+        "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+         WHERE relkind = 'r' AND relname ~ '^landfall_outbox'",
+    )
+    .fetch_one(database.pool())
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn many_laps_lose_nothing_and_leave_nothing() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let mut size_of_a_lap = 0;
+    for lap in 0..40 {
+        go_to_part(&database, lap).await;
+        let messages: Vec<_> = (0..300).map(|n| message(&format!("k{}", n % 7), lap * 1000 + n)).collect();
+        database.append(&messages).await.unwrap();
+        let expected: Vec<_> = messages.iter().map(|message| message.id).collect();
+        assert_eq!(publish_everything(&database, &leases).await, expected, "lap {lap}");
+        database.rotate().await.unwrap();
+        if lap == 4 {
+            size_of_a_lap = bytes(&database).await;
+        }
+    }
+    assert_eq!(parts(&database).await, [0, 0, 0, 300], "only the part that is written to holds anything");
+    assert!(bytes(&database).await <= size_of_a_lap, "{} > {size_of_a_lap}", bytes(&database).await);
+    let stats = database.stats().await.unwrap();
+    assert_eq!((stats.pending, stats.published), (0, 40 * 300));
+}
+
+#[tokio::test]
+async fn a_relay_empties_what_is_settled_by_itself() {
+    let Some(database) = migrated().await else { return };
+    database.append(&[message("a", 1)]).await.unwrap();
+    go_to_part(&database, 1).await;
+    let leases = lease_all(&database, "one", LONG).await;
+    assert_eq!(publish_everything(&database, &leases).await.len(), 1);
+    eventually(SOON, "the part is emptied", async || parts(&database).await == [0, 0, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn a_part_with_anything_unsettled_stays() {
+    let Some(database) = migrated().await else { return };
+    let messages = [message("a", 1), message("b", 1)];
+    database.append(&messages).await.unwrap();
+    go_to_part(&database, 1).await;
+    let leases = lease_all(&database, "one", LONG).await;
+    let entries = database.next(&leases, 10).await.unwrap();
+    let retry = Decision::Retry { after: LONG, error: "busy".into() };
+    database.settle(&leases, &[settlement(&entries[1], retry)]).await.unwrap();
+    assert_eq!(database.rotate().await.unwrap(), 0, "the first is still to be sent");
+    assert_eq!(publish_everything(&database, &leases).await, [messages[0].id]);
+    eventually(SOON, "the part is emptied", async || {
+        database.rotate().await.unwrap();
+        parts(&database).await == [0, 0, 0, 0]
+    })
+    .await;
+    let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
+    assert_eq!((rows.len(), rows[0].state), (1, OutboxState::Retrying), "what waits is elsewhere");
+}
+
+/// He took his id when the part was current, and commits when everybody else is far ahead.
+#[tokio::test]
+async fn a_writer_who_commits_late_into_an_old_part_is_not_lost() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let (late, punctual) = (message("a", 1), message("b", 1));
+    let mut open = database.begin().await.unwrap();
+    database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
+    database.append(std::slice::from_ref(&punctual)).await.unwrap();
+    go_to_part(&database, 1).await;
+    assert_eq!(publish_everything(&database, &leases).await, [punctual.id]);
+    assert_eq!(database.rotate().await.unwrap(), 0, "the lock waits for him, and is given up");
+    database.commit(open).await.unwrap();
+    assert_eq!(database.rotate().await.unwrap(), 0, "his row is not settled");
+    assert_eq!(publish_everything(&database, &leases).await, [late.id]);
+    eventually(SOON, "the part is emptied", async || database.rotate().await.unwrap() == 1).await;
+}
+
+/// He took his id before the part was emptied, and inserts afterwards.
+#[tokio::test]
+async fn a_writer_who_inserts_into_a_part_that_was_emptied_is_not_lost() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let id: i64 =
+        sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq')").fetch_one(database.pool()).await.unwrap();
+    database.append(&[message("a", 2)]).await.unwrap();
+    publish_everything(&database, &leases).await;
+    go_to_part(&database, 2).await;
+    eventually(SOON, "the part is emptied", async || {
+        database.rotate().await.unwrap();
+        parts(&database).await[0] == 0
+    })
+    .await;
+    sqlx::query("INSERT INTO landfall_outbox (id, topic, key, payload) VALUES ($1, 'orders', 'a', 'x')")
+        .bind(id)
+        .execute(database.pool())
+        .await
+        .unwrap();
+    assert_eq!(database.rotate().await.unwrap(), 0);
+    assert_eq!(publish_everything(&database, &leases).await.len(), 1);
+}
+
+/// He commits between the look at the part and the lock on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_appears_while_the_lock_is_waited_for_stops_the_emptying() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    database.append(&[message("a", 1)]).await.unwrap();
+    publish_everything(&database, &leases).await;
+    let mut open = database.begin().await.unwrap();
+    let late = message("b", 1);
+    database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
+    go_to_part(&database, 1).await;
+
+    // The same function, with more patience than a relay has.
+    let other = another(&database).await;
+    sqlx::query("ALTER FUNCTION landfall_outbox_empty SET lock_timeout = '20s'").execute(other.pool()).await.unwrap();
+    let emptying = tokio::spawn(async move {
+        sqlx::query("SELECT landfall_outbox_empty(0, false)").execute(other.pool()).await.map(|_| ())
+    });
+    somebody_is_blocked(&database).await;
+    database.commit(open).await.unwrap();
+    let refused = tokio::time::timeout(SOON, emptying).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"), "{refused}");
+    assert_eq!(due(&database, &leases).await, [late.id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_do_not_wait_for_the_emptying_and_it_does_not_wait_for_readers() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    database.append(&[message("a", 1)]).await.unwrap();
+    publish_everything(&database, &leases).await;
+    go_to_part(&database, 1).await;
+
+    // As if the part were being emptied for as long as this is open.
+    let mut emptying = database.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE landfall_outbox_0 IN ACCESS EXCLUSIVE MODE").execute(&mut *emptying).await.unwrap();
+    let next = message("a", 2);
+    let appended = database.append(std::slice::from_ref(&next));
+    tokio::time::timeout(SOON, appended).await.expect("a writer does not touch that part").unwrap();
+    emptying.rollback().await.unwrap();
+
+    let mut reader = database.pool().begin().await.unwrap();
+    sqlx::query("SELECT count(*) FROM landfall_outbox").execute(&mut *reader).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(database.rotate().await.unwrap(), 0);
+    assert!(started.elapsed() < Duration::from_secs(5), "it gave up after {:?}", started.elapsed());
+    let limit: Vec<String> =
+        sqlx::query_scalar("SELECT unnest(proconfig) FROM pg_proc WHERE proname = 'landfall_outbox_empty'")
+            .fetch_all(database.pool())
+            .await
+            .unwrap();
+    assert!(limit.contains(&"lock_timeout=20ms".to_owned()), "{limit:?}");
+    reader.rollback().await.unwrap();
+    assert_eq!(publish_everything(&database, &leases).await, [next.id]);
+}
+
+/// Progress has parts of its own. What counts in the older one is carried on, whoever holds the shards.
+#[tokio::test]
+async fn progress_is_carried_on_when_its_part_is_emptied() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let messages: Vec<_> = (1..=4).map(|n| message(&format!("k{n}"), n)).collect();
+    database.append(&messages).await.unwrap();
+    let entries = database.next(&leases, 10).await.unwrap();
+    database.settle(&leases, &[settlement(&entries[1], Decision::Published)]).await.unwrap();
+    sqlx::query("SELECT setval('landfall_outbox_progress_n_seq', 4096)").execute(database.pool()).await.unwrap();
+    eventually(SOON, "the older part is emptied", async || {
+        database.rotate().await.unwrap();
+        let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM landfall_outbox_progress_0")
+            .fetch_one(database.pool())
+            .await
+            .unwrap();
+        rows == 0
+    })
+    .await;
+    assert_eq!(database.stats().await.unwrap().published, 1);
+    // The one who had read them before goes on, and so does anybody else.
+    assert_eq!(due(&another(&database).await, &leases).await.len(), 3);
+    database.settle(&leases, &[settlement(&entries[0], Decision::Published)]).await.unwrap();
+    assert_eq!(publish_everything(&database, &leases).await, [messages[2].id, messages[3].id]);
+    assert_eq!(database.stats().await.unwrap().published, 4);
+}
+
+#[tokio::test]
+async fn sent_messages_can_be_kept() {
+    let Some(url) = fresh_postgres_database().await else { return };
+    let options = Options { max_connections: 6, keep_sent: Some(LONG), ..Options::default() };
+    let database = Postgres::connect(&url, options).await.unwrap();
+    landfall_core::Schema::migrate(&database).await.unwrap();
+    let leases = lease_all(&database, "one", LONG).await;
+    let messages: Vec<_> = (1..=5).map(|n| message(&format!("k{n}"), n)).collect();
+    database.append(&messages).await.unwrap();
+    let entries = database.next(&leases, 10).await.unwrap();
+    let retry = Decision::Retry { after: Duration::ZERO, error: "busy".into() };
+    let wait = Decision::Retry { after: LONG, error: "busy".into() };
+    let decisions = [Decision::Published, retry, wait, Decision::Published, Decision::Published];
+    let settlements: Vec<_> =
+        entries.iter().zip(decisions).map(|(entry, decision)| settlement(entry, decision)).collect();
+    assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), 5);
+    eventually(SOON, "the second is due again", async || !due(&database, &leases).await.is_empty()).await;
+    assert_eq!(publish_everything(&database, &leases).await, [messages[1].id]);
+
+    let sent = async || {
+        let filter = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
+        database.list(&filter, 10).await.unwrap().iter().map(|row| row.message_id).collect::<Vec<_>>()
+    };
+    let expected = [0, 1, 3, 4].map(|n: usize| messages[n].id);
+    assert_eq!(sent().await, expected, "before the part is emptied");
+    go_to_part(&database, 1).await;
+    eventually(SOON, "the part is emptied", async || {
+        database.rotate().await.unwrap();
+        parts(&database).await == [0, 0, 0, 0]
+    })
+    .await;
+    assert_eq!(sent().await, expected, "and after it");
+    let shown = database.show(messages[3].id).await.unwrap().remove(0);
+    assert_eq!((shown.row.state, &shown.payload), (OutboxState::Sent, &messages[3].payload));
+    assert!(shown.row.sent_at.is_some());
+}
