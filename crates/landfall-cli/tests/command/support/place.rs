@@ -112,7 +112,7 @@ impl Place {
         let query = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match &self.database_url {
             Some(url) if is_mysql(url) => {
-                drop(query.execute(&mut MySqlConnection::connect(url).await.unwrap()).await.unwrap());
+                query.execute(&mut MySqlConnection::connect(url).await.unwrap()).await.unwrap();
             }
             Some(url) => drop(query.execute(&mut PgConnection::connect(url).await.unwrap()).await.unwrap()),
             None => drop(query.execute(&mut self.sqlite().await).await.unwrap()),
