@@ -175,7 +175,7 @@ pub fn consumer<D: Adapter>(
 }
 
 /// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.
-async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
+pub async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
     while !stop.is_cancelled() {
         for database in [&producer, &consumer] {

@@ -10,7 +10,7 @@ use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall_testkit::eventually;
-use landfall_testkit::servers::{MariaDbServer, PostgresServer, fresh_mysql_database, fresh_postgres_database};
+use landfall_testkit::servers::{fresh_mysql_database, fresh_postgres_database};
 use tempfile::TempDir;
 
 use crate::failpoint::Failpoint;
@@ -57,13 +57,6 @@ impl World<Postgres> {
         let folder = TempDir::new().expect("there is room for a temporary folder");
         Some(Self::create(program, seed, folder, producer, consumer).await)
     }
-
-    /// On a server of the test's own, which it may kill.
-    pub async fn on_server(program: &str, seed: u64, server: &PostgresServer) -> Self {
-        let database = async || server.fresh_database().await.expect("a new server takes a new database");
-        let folder = TempDir::new().expect("there is room for a temporary folder");
-        Self::create(program, seed, folder, database().await, database().await).await
-    }
 }
 
 impl World<MySql> {
@@ -72,13 +65,6 @@ impl World<MySql> {
         let (producer, consumer) = (fresh_mysql_database().await?, fresh_mysql_database().await?);
         let folder = TempDir::new().expect("there is room for a temporary folder");
         Some(Self::create(program, seed, folder, producer, consumer).await)
-    }
-
-    /// On a server of the test's own, which it may kill.
-    pub async fn on_mariadb(program: &str, seed: u64, server: &MariaDbServer) -> Self {
-        let database = async || server.fresh_database().await.expect("a new server takes a new database");
-        let folder = TempDir::new().expect("there is room for a temporary folder");
-        Self::create(program, seed, folder, database().await, database().await).await
     }
 }
 

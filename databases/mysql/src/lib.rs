@@ -17,6 +17,7 @@ mod database;
 mod dead_letter;
 mod error;
 mod housekeeping;
+mod import;
 mod inbox;
 mod lease;
 mod moment;

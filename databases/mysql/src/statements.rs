@@ -209,7 +209,7 @@ statements! {
     outbox_stats: Sql = "
         SELECT CAST(COALESCE(SUM(attempts = 0), 0) AS SIGNED), CAST(COALESCE(SUM(attempts > 0), 0) AS SIGNED),
                CAST(GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(created_at), {now}), 0), 0) AS SIGNED),
-               (SELECT COUNT(*) FROM {p}dead_letter WHERE is_open = 1 AND consumer_group = ''),
+               (SELECT COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open) WHERE is_open = 1 AND consumer_group = ''),
                CAST((SELECT COALESCE(SUM(count), 0) FROM {p}outbox_published) AS SIGNED)
         FROM {p}outbox";
     outbox_rows: Sql = &rows(OUTBOX_ROWS);
@@ -255,7 +255,7 @@ statements! {
         WHERE letter.consumer_group = ? AND letter.due IS NOT NULL AND letter.status IN ('redriving', 'waiting')
           AND NOT JSON_CONTAINS(?, CAST(letter.id AS CHAR))
           AND (letter.`key` IS NULL OR NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter earlier
+            SELECT 1 FROM {p}dead_letter earlier FORCE INDEX ({b}dead_letter_open)
             WHERE earlier.is_open = 1 AND earlier.consumer_group = letter.consumer_group
               AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id))
         ORDER BY letter.due LIMIT 1
@@ -292,7 +292,10 @@ statements! {
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
                redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload
         FROM {p}dead_letter WHERE TRUE";
-    find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE TRUE";
+    find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
+    lock_parked: ByRows = "
+        SELECT id, consumer_group = '' FROM {p}dead_letter WHERE id IN ({rows}) AND status = 'parked'
+        ORDER BY id FOR UPDATE";
     redrive_consumer: ByRows = "
         UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1 WHERE id IN ({rows})";
     return_to_outbox: ByRows = "
@@ -311,7 +314,7 @@ statements! {
         JOIN {p}dead_letter letter ON held.topic = letter.topic AND held.`key` = letter.`key`
         WHERE held.consumer_group = '' AND letter.id IN ({rows})
           AND NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter other
+            SELECT 1 FROM {p}dead_letter other FORCE INDEX ({b}dead_letter_open)
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
     dead_letter_stats: Sql = "SELECT status, COUNT(*) FROM {p}dead_letter GROUP BY status";

@@ -3,5 +3,6 @@
 
 mod consume;
 mod housekeeping;
+mod import;
 mod relay;
 mod stage;

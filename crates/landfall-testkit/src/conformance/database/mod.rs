@@ -20,6 +20,7 @@ pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
 pub mod leases;
+pub mod outbox_compete;
 pub mod outbox_control;
 pub mod outbox_fencing;
 pub mod outbox_order;
@@ -95,6 +96,13 @@ macro_rules! database_conformance {
                 a_row_without_its_lease_is_left_alone,
                 settling_twice_at_once_settles_once,
                 one_call_carries_out_every_kind_of_decision;
+            outbox_compete:
+                two_claims_never_share_a_row,
+                what_a_claim_did_not_settle_is_free_again,
+                a_claimed_row_that_fails_waits_alone,
+                what_competing_relays_left_is_read_in_order_by_the_others,
+                a_late_commit_is_claimed_late,
+                without_the_capability_claiming_is_refused;
             outbox_wake:
                 a_wake_before_the_wait_is_not_lost,
                 a_wake_ends_the_wait,
