@@ -101,11 +101,10 @@ macro_rules! adapter {
         $names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr
     ) => {{
         use $module as module;
+        #[allow(clippy::needless_update, reason = "some adapters have more options than these")]
         fn options(settings: Settings) -> module::Options {
             let Settings { prefix, limits, max_connections, keep_sent } = settings;
-            #[allow(clippy::needless_update, reason = "an adapter may have options of its own")]
-            let options = module::Options { prefix, limits, max_connections, keep_sent, ..Default::default() };
-            options
+            module::Options { prefix, limits, max_connections, keep_sent, ..module::Options::default() }
         }
         Adapter {
             scheme: Scheme::built_in($names),

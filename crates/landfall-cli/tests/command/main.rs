@@ -8,6 +8,7 @@ mod damage;
 mod dead_letters;
 mod lists;
 mod metrics;
+mod order;
 mod outbox;
 mod retention;
 mod serve;

@@ -78,29 +78,11 @@ async fn a_letter_that_waited_too_long_is_redriven_only_on_request() {
 }
 
 #[tokio::test]
-async fn what_fails_for_the_last_time_can_be_skipped() {
+async fn a_topic_that_forgets_too_early_is_named_and_served() {
     let place = Place::new();
-    place.configure("[relay]\nwhen_exhausted = \"skip\"\n");
+    assert_eq!(place.run(&["topic", "create", "orders", "--retention", "1h"]).await.code, 0);
+    assert_eq!(place.run(&["topic", "create", "payments"]).await.code, 0);
     let daemon = place.serve().await;
-    let insert =
-        r#"INSERT INTO landfall_outbox (topic, key, headers, payload) VALUES ('orders', 'k', '{"a":"x\ny"}', x'31')"#;
-    place.sql(insert).await;
-    daemon.send(r#"{"topic":"orders","key":"k","payload":2}"#).await;
-    eventually(PATIENCE, "its successor is published", async || {
-        daemon.get("/metrics").await.body.contains("landfall_published_total 1")
-    })
-    .await;
-    let stats = place.run(&["outbox", "stats", "--json"]).await.objects();
-    assert_eq!((stats[0]["parked"].as_u64(), stats[0]["pending"].as_u64()), (Some(1), Some(0)));
-}
-
-#[tokio::test]
-async fn without_order_is_refused_where_relays_cannot_compete() {
-    let place = Place::new();
-    place.configure("[relay]\norder = \"none\"\n");
-    let refused = place.run(&["serve", "--listen", "127.0.0.1:0"]).await;
-    assert!(refused.sentence(2).contains("order = \"key\""), "{refused:?}");
-    place.configure("[relay]\norder = \"any\"\n");
-    let refused = place.run(&["serve"]).await;
-    assert!(refused.sentence(2).contains("relay.order must be key or none"), "{refused:?}");
+    eventually(PATIENCE, "the warning", async || daemon.stderr().contains("topic orders is too short")).await;
+    assert!(daemon.stderr().contains("a topic remembers ids for too short a time"), "{}", daemon.stderr());
 }
