@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use landfall_core::{ColumnName, Holder, ImportSource, Leases, Mapping, Schema, TableName, Taken};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::import::{Dialect, ImportFixture};
@@ -140,8 +142,8 @@ async fn a_partitioned_table_in_a_schema_is_moved_row_by_row() {
             FROM generate_series(1, 100) n";
     sqlx::raw_sql(tables).execute(database.pool()).await.unwrap();
     let mapping = mapping("shop.outbox", None);
-    let lease = database.acquire(&mapping.lease_name(), &Holder("mover".into()), std::time::Duration::from_secs(60));
-    let lease = lease.await.unwrap().unwrap();
+    let (name, holder) = (mapping.lease_name(), Holder("mover".into()));
+    let lease = database.acquire(&name, &holder, Duration::from_secs(60)).await.unwrap().unwrap();
     let import = database.prepare_import(mapping).await.unwrap();
     let mut left = 100;
     while left > 0 {
