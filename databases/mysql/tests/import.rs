@@ -76,6 +76,29 @@ impl ImportFixture for MySqlFixture {
 landfall_testkit::import_conformance!(MySqlFixture);
 
 #[tokio::test]
+async fn rights_that_are_missing_are_named() {
+    let Some(fixture) = MySqlFixture::create().await else { return };
+    let owner = fixture.open().await;
+    sqlx::query(MySqlFixture::DIALECT.debezium).execute(owner.pool()).await.unwrap();
+    // Users belong to the whole server, so this one is named after the database; a name has at most 32 characters.
+    let name: String =
+        sqlx::query_scalar("SELECT CONCAT('clerk_', RIGHT(DATABASE(), 20))").fetch_one(owner.pool()).await.unwrap();
+    let run = async |statement: String| {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(owner.pool()).await.unwrap();
+    };
+    run(format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'pass'; GRANT SELECT ON outbox TO '{name}'@'%'")).await;
+    let target: sqlx::mysql::MySqlConnectOptions = fixture.0.parse().unwrap();
+    let pool = sqlx::MySqlPool::connect_with(target.username(&name).password("pass")).await.unwrap();
+    let clerk = MySql::from_pool(pool, Options::default());
+    let mapping = Mapping::debezium(TableName::new("outbox").unwrap()).unwrap();
+    let refused = clerk.prepare_import(mapping.clone()).await.err().expect("refused").to_string();
+    assert!(refused.contains("this user cannot delete from outbox"), "{refused}");
+    run(format!("GRANT DELETE ON outbox TO '{name}'@'%'")).await;
+    clerk.prepare_import(mapping).await.unwrap();
+    run(format!("DROP USER '{name}'@'%'")).await;
+}
+
+#[tokio::test]
 async fn an_id_that_is_not_its_rows_alone_is_refused() {
     let Some(fixture) = MySqlFixture::create().await else { return };
     let database = fixture.open().await;

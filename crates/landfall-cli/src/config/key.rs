@@ -39,6 +39,7 @@ macro_rules! keys {
 }
 
 keys! {
+    "import"                   => import = |value| super::import::read(value)?;
     "database.url"             => database.url = |value| value.address()?;
     "database.prefix"          => database.prefix = |value| value.parsed()?;
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;

@@ -5,6 +5,7 @@
 //! * [`layer`] turns a file, the environment and flags into settings that remember where they came from.
 //! * `config/default.toml` explains every key; a test holds it equal to [`Config::default`].
 
+mod import;
 mod key;
 mod layer;
 mod retention;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use landfall::log::{Acknowledge, Flush, TopicSettings};
-use landfall::{Limits, TablePrefix};
+use landfall::{Limits, Mapping, TablePrefix};
 
 use crate::error::{Error, Result};
 
@@ -31,6 +32,8 @@ const FILE: &str = "landfall.toml";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Config {
+    /// Outboxes that are already there, whose rows are moved into Landfall's own.
+    pub(crate) import: Vec<Mapping>,
     pub(crate) database: Database,
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,

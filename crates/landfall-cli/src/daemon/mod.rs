@@ -3,6 +3,7 @@
 //! Starting fails as a whole and before anything is announced. Stopping is the same whether a signal or a broken relay
 //! asks for it: no new requests, what is in flight is finished, the leases are given back, the broker is closed.
 
+mod imports;
 pub(crate) mod signals;
 
 use std::io::Write;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use axum::Router;
 use landfall::RetentionPlan;
 use landfall::housekeeping::{Housekeeper, Policy};
+use landfall::import::Importer;
 use landfall::relay::{self, Relay};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -31,6 +33,7 @@ pub(crate) struct Daemon {
     router: Router,
     relay: Relay,
     housekeeper: Housekeeper,
+    importers: Vec<Importer>,
     broker: Arc<dyn Outlet>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -47,6 +50,7 @@ impl Daemon {
         database.check_order(config.relay.order).await?;
         let broker = broker::open(config).await?;
         prepare_tables(config, &database).await?;
+        let importers = imports::prepare(config, &database).await?;
 
         let metrics = Metrics::install()?;
         let relay = database.relay(config.relay.order, broker.publisher(), options(config));
@@ -70,27 +74,34 @@ impl Daemon {
             config.database.url, config.broker.url
         );
         let stop_timeout = config.http.stop_timeout;
-        Ok(Self { listener, router, relay, housekeeper, broker, metrics, stop, stop_timeout, ready })
+        Ok(Self { listener, router, relay, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
     }
 
-    /// Works until it is told to stop, or until the relay meets something that no waiting mends.
+    /// Works until it is told to stop, or until the relay or an import meets something that no waiting mends.
     pub(crate) async fn run(self) -> Result<()> {
         let tidy = tokio::spawn(self.metrics.keep_tidy());
         let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
         let mut relay = tokio::spawn(self.relay.run(self.stop.child_token()));
+        let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
         let housekeeping = tokio::spawn(keep_house(self.housekeeper, self.stop.child_token()));
         // Whoever waits for this line may not be reading any more; the daemon works all the same.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
-        let ended = tokio::select! {
-            ended = &mut relay => Some(ended),
-            () = self.stop.cancelled() => None,
-        };
+        let (mut ended, mut imported) = (None, None);
+        tokio::select! {
+            result = &mut relay => ended = Some(result),
+            result = &mut imports => imported = Some(result),
+            () = self.stop.cancelled() => {}
+        }
         self.stop.cancel();
         finish_requests(http, self.stop_timeout).await;
         let ended = match ended {
             Some(ended) => ended,
             None => relay.await,
+        };
+        let imported = match imported {
+            Some(imported) => imported,
+            None => imports.await,
         };
         // A panic in it has been logged by the runtime.
         let _ = housekeeping.await;
@@ -100,9 +111,10 @@ impl Daemon {
         }
         tracing::info!("stopped");
         match ended {
-            Ok(result) => Ok(result?),
-            Err(error) => Err(Error::not_so(format!("the relay broke down: {error}"))),
+            Ok(result) => result?,
+            Err(error) => return Err(Error::not_so(format!("the relay broke down: {error}"))),
         }
+        imported.unwrap_or_else(|error| Err(Error::not_so(format!("the imports broke down: {error}"))))
     }
 }
 

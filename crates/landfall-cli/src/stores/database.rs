@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use landfall::relay::{self, Relay};
 use landfall::{
-    CompetingQueue, DeadLetters, ErrorKind, Housekeeping, Leases, Limits, OutboxControl, OutboxQueue, OutboxView,
-    Publisher, Schema, Span, TablePrefix,
+    CompetingQueue, DeadLetters, ErrorKind, Housekeeping, ImportSource, Leases, Limits, OutboxControl, OutboxQueue,
+    OutboxView, Publisher, Schema, Span, TablePrefix,
 };
 
 use super::{Opening, Scheme, pick};
@@ -22,6 +22,7 @@ pub(crate) struct Database {
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
+    pub(crate) import: Arc<dyn ImportSource>,
     competing: Arc<dyn CompetingQueue>,
     unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
 }
@@ -37,6 +38,7 @@ impl Database {
             + Leases
             + DeadLetters
             + Housekeeping
+            + ImportSource
             + 'static,
     {
         let adapter = Arc::new(adapter);
@@ -49,6 +51,7 @@ impl Database {
             leases: adapter.clone(),
             dead_letters: adapter.clone(),
             housekeeping: adapter.clone(),
+            import: adapter.clone(),
             competing: adapter,
             unordered: Box::new(move |publisher, options| {
                 Relay::unordered(competing.clone(), competing.clone(), publisher, options)

@@ -6,6 +6,7 @@ mod bad_messages;
 mod bad_starts;
 mod damage;
 mod dead_letters;
+mod imports;
 mod lists;
 mod metrics;
 mod order;
