@@ -25,6 +25,12 @@ async fn relays_that_share_the_rows_of_a_key_are_found_to_reorder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_remembers_a_position_is_found_to_lose_what_commits_late() {
+    let Some(figures) = planted(SoakPlant::RememberPosition, Focus::Commits, 65).await else { return };
+    assert!(figures.lost > 0, "{figures}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_tried_again_without_looking_is_found_to_double_effects() {
     let Some(figures) = planted(SoakPlant::RetryBlindly, Focus::Commits, 64).await else { return };
     assert!(figures.doubled > 0, "{figures}");

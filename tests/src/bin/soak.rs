@@ -31,7 +31,8 @@ struct Arguments {
     /// One JSON object a line on stdout, for each database.
     #[arg(long)]
     json: bool,
-    /// A bug in the processes, to see it found: one-epoch-for-all, settle-what-failed, split-rows or retry-blindly.
+    /// A bug in the processes, to see it found: one-epoch-for-all, settle-what-failed, split-rows,
+    /// remember-position or retry-blindly.
     #[arg(long, value_name = "BUG")]
     plant: Option<SoakPlant>,
 }

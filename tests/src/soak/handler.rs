@@ -11,7 +11,7 @@ pub fn payload(temper: Temper, token: MessageId, number: i64) -> String {
     format!("{} {token} {number}", temper.as_str())
 }
 
-fn parse(payload: &[u8]) -> Option<(Temper, MessageId, i64)> {
+pub(super) fn parse(payload: &[u8]) -> Option<(Temper, MessageId, i64)> {
     let mut words = std::str::from_utf8(payload).ok()?.split(' ');
     let temper = Temper::of(words.next()?.as_bytes())?;
     Some((temper, words.next()?.parse().ok()?, words.next()?.parse().ok()?))

@@ -1,10 +1,11 @@
 //! What became of a soak: what the processes said and what stands in the tables, judged by the history checker.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use landfall::{Key, MessageId};
+use landfall::{Key, Message, MessageId, Position};
 use landfall_testkit::history::{Event as Happened, History, Report, check};
 
+use super::handler::parse;
 use super::ledger::Entry;
 use crate::history::Event;
 use crate::setup::GROUP;
@@ -125,6 +126,29 @@ fn shared_epochs(lives: &[Vec<Event>]) -> Vec<(u16, i64)> {
         }
     }
     holders.into_iter().filter(|(_, holders)| *holders > 1).map(|(epoch, _)| epoch).collect()
+}
+
+/// Where the relays put an account out of order, copies left out: the consumer is not to blame for these.
+pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
+    let mut accounts: BTreeMap<&str, Vec<(i64, u64)>> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    for (position, message) in published {
+        let (Some(key), Some((_, _, number))) = (&message.key, parse(&message.payload)) else { continue };
+        if seen.insert(message.id) {
+            accounts.entry(key.as_str()).or_default().push((number, position.offset));
+        }
+    }
+    let mut disorder = Vec::new();
+    for (account, arrivals) in accounts {
+        for (place, pair) in arrivals.windows(2).enumerate() {
+            if pair[1].0 < pair[0].0 {
+                let around = &arrivals[place.saturating_sub(2)..arrivals.len().min(place + 5)];
+                let numbers: Vec<_> = around.iter().map(|(number, _)| *number).collect();
+                disorder.push(format!("{account}: … {numbers:?} … at offset {}", pair[1].1));
+            }
+        }
+    }
+    disorder
 }
 
 fn uneven(sent: &[Entry], applied: &[Entry]) -> Vec<String> {

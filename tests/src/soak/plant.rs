@@ -11,6 +11,9 @@ pub enum SoakPlant {
     SettleWhatFailed,
     /// Each relay takes some of the rows of a key, as `SKIP LOCKED` would hand them out (L4).
     SplitRows,
+    /// A relay reads on behind the last row that it has settled: what has a lower number and commits later is never
+    /// read (L1).
+    RememberPosition,
     /// A writer whose commit broke off writes again without looking (L3).
     RetryBlindly,
 }
@@ -19,13 +22,15 @@ impl SoakPlant {
     /// How many relays share the rows of a key.
     pub const SPLIT: i64 = 3;
 
-    const ALL: [SoakPlant; 4] = [Self::OneEpochForAll, Self::SettleWhatFailed, Self::SplitRows, Self::RetryBlindly];
+    const ALL: [SoakPlant; 5] =
+        [Self::OneEpochForAll, Self::SettleWhatFailed, Self::SplitRows, Self::RememberPosition, Self::RetryBlindly];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::OneEpochForAll => "one-epoch-for-all",
             Self::SettleWhatFailed => "settle-what-failed",
             Self::SplitRows => "split-rows",
+            Self::RememberPosition => "remember-position",
             Self::RetryBlindly => "retry-blindly",
         }
     }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::actor::Cast;
 use super::figures::Figures;
 use super::ground::Ground;
-use super::judge::judge;
+use super::judge::{disorder_at_broker, judge};
 use super::ledger::Ledger;
 use super::part::{Part, Play};
 use super::plant::SoakPlant;
@@ -287,6 +287,11 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             wrong: self.cast.gave_up.clone(),
         };
         figures.take(&judgement);
+        if figures.out_of_order > 0 {
+            let disorder = disorder_at_broker(&self.broker.published());
+            figures.wrong.push(format!("out of order at the broker already: {}", disorder.len()));
+            figures.wrong.extend(disorder.into_iter().take(20));
+        }
         let left = stats.pending + stats.retrying + stats.parked;
         figures.unsettled =
             left + stats.published.abs_diff(figures.messages as u64 - left.min(figures.messages as u64));

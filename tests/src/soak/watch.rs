@@ -1,6 +1,7 @@
 //! Stands between a relay and its outbox: tells under which epochs it settles, and holds the bugs that are planted.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,11 +18,13 @@ pub struct Watched<D> {
     pub plant: Option<SoakPlant>,
     /// What was told already.
     told: Mutex<HashSet<(Shard, Epoch)>>,
+    /// The last row that was settled, for the bug that remembers it.
+    position: AtomicI64,
 }
 
 impl<D> Watched<D> {
     pub fn new(queue: D, number: u32, plant: Option<SoakPlant>) -> Self {
-        Self { queue, number, plant, told: Mutex::default() }
+        Self { queue, number, plant, told: Mutex::default(), position: AtomicI64::new(0) }
     }
 
     /// An epoch belongs to one relay. Told after the database has accepted it, so it was in force.
@@ -50,8 +53,15 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
 
     async fn next(&self, leases: &[Lease], limit: usize) -> Result<Vec<OutboxEntry>> {
         let mut entries = self.queue.next(leases, limit).await?;
-        if self.plant == Some(SoakPlant::SplitRows) {
-            entries.retain(|entry| entry.row % SoakPlant::SPLIT == i64::from(self.number) % SoakPlant::SPLIT);
+        match self.plant {
+            Some(SoakPlant::SplitRows) => {
+                entries.retain(|entry| entry.row % SoakPlant::SPLIT == i64::from(self.number) % SoakPlant::SPLIT);
+            }
+            Some(SoakPlant::RememberPosition) => {
+                let position = self.position.load(Ordering::SeqCst);
+                entries.retain(|entry| entry.row > position);
+            }
+            _ => {}
         }
         Ok(entries)
     }
@@ -67,6 +77,7 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
         }
         let changed = self.queue.settle(leases, &settlements).await?;
         self.tell(leases, &settlements, &changed);
+        self.position.fetch_max(changed.iter().copied().max().unwrap_or_default(), Ordering::SeqCst);
         Ok(changed)
     }
 
