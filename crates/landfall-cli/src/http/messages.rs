@@ -60,7 +60,12 @@ pub(super) async fn post(
         return Err(Problem::too_large(sentence));
     }
     let id = message.id;
-    state.queue.append(&[message]).await?;
+    // In a task of its own: a client that leaves must not cut a statement off half-way, which some drivers stand badly.
+    let queue = state.queue.clone();
+    let appended = tokio::spawn(async move { queue.append(&[message]).await }).await;
+    appended.map_err(|error| {
+        landfall::Error::new(landfall::ErrorKind::Internal, "appending failed").with_source(error)
+    })??;
     Ok((StatusCode::ACCEPTED, Json(Accepted { id })))
 }
 
