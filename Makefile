@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `cargo run --release -- demo` and `make test`.
-.PHONY: test demo bench lint
+.PHONY: test demo bench soak lint
 
 test:
 	@scripts/test
@@ -9,6 +9,10 @@ demo:
 
 bench:
 	cargo run --release -p landfall-bench
+
+# Faults against every database, ten minutes each: docs/operate/soak.md.
+soak:
+	cargo run --release -p landfall-system-tests --bin soak
 
 lint:
 	cargo fmt --all --check

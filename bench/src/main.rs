@@ -33,6 +33,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 
@@ -162,6 +163,14 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 }
             }
             None => report.not_run.push("everything on PostgreSQL".into()),
+        }
+        match landfall_testkit::servers::fresh_mysql_database().await {
+            Some(url) => {
+                let mysql = <MySql as Bare>::open(&url).await?;
+                report.software.push(mysql.version().await?);
+                report.rows.extend(on_database(&mysql, &wanted, total).await?);
+            }
+            None => report.not_run.push("everything on MariaDB".into()),
         }
     }
     Ok(report)

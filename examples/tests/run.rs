@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use landfall_testkit::servers::fresh_postgres_database;
+use landfall_testkit::servers::{fresh_mysql_database, fresh_postgres_database};
 use tokio::process::Command;
 
 /// An example ends by itself within seconds; on a busy machine it may take a little longer.
@@ -42,6 +42,7 @@ examples! {
     a_number_is_stored_once: "numbered_producer",
     the_shop_answers_every_order: "real_world_shop",
     sqlx_shares_its_transaction_on_postgresql: "stack_sqlx_postgres" on fresh_postgres_database,
+    sqlx_shares_its_transaction_on_mysql: "stack_sqlx_mysql" on fresh_mysql_database,
     tokio_postgres_shares_its_transaction: "stack_tokio_postgres" on fresh_postgres_database,
     diesel_async_shares_its_transaction: "stack_diesel_async" on fresh_postgres_database,
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall_system_tests::{Adapter, Failpoint, World};
@@ -40,6 +41,14 @@ macro_rules! killed {
             $(#[tokio::test]
             async fn $moment() {
                 let Some(world) = super::World::<super::Postgres>::postgres(super::WORLD, 2).await else { return };
+                super::die_again_and_again(world, $boundary).await;
+            })*
+        }
+
+        mod killed_on_mariadb {
+            $(#[tokio::test]
+            async fn $moment() {
+                let Some(world) = super::World::<super::MySql>::mysql(super::WORLD, 3).await else { return };
                 super::die_again_and_again(world, $boundary).await;
             })*
         }

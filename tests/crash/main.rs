@@ -1,4 +1,4 @@
-//! A process is killed: at every boundary, at any moment, and so is the database server under it.
+//! A process is killed: at every boundary, and at any moment.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,7 +9,6 @@
 mod boundary;
 mod planted;
 mod random;
-mod server;
 
 /// The worker's binary.
 const WORLD: &str = env!("CARGO_BIN_EXE_world");

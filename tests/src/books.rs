@@ -4,6 +4,7 @@
 //! successor wait for a transaction that a dead process left in the air. `effects` is written by the handler and has
 //! no unique constraint at all, so that a doubled effect would show; `ordinal` is the order in which they happened.
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{Database, Error, ErrorKind, Message, MessageId, Result, Timestamp};
@@ -46,18 +47,25 @@ pub trait Books: Database {
     fn count_effects(&self) -> impl Future<Output = Result<i64>> + Send;
 }
 
+/// The same statements in each dialect: how it numbers rows, quotes the word `key` and marks its parameters.
 macro_rules! books {
-    ($adapter:ty, $ordinal:literal) => {
+    ($adapter:ty, $ordinal:literal, $key:literal, [$one:literal, $two:literal, $three:literal, $four:literal]) => {
         impl Books for $adapter {
             async fn create_books(&self) -> Result<()> {
                 for statement in [
-                    "CREATE TABLE orders (key text NOT NULL, sequence bigint NOT NULL, message_id text NOT NULL, \
-                     PRIMARY KEY (key, sequence))",
+                    concat!(
+                        "CREATE TABLE orders (",
+                        $key,
+                        " varchar(200) NOT NULL, sequence bigint NOT NULL, message_id text NOT NULL, PRIMARY KEY (",
+                        $key,
+                        ", sequence))"
+                    ),
                     concat!(
                         "CREATE TABLE effects (ordinal ",
                         $ordinal,
-                        ", message_id text NOT NULL, key text NOT NULL, sequence bigint NOT NULL, ",
-                        "applied_at bigint NOT NULL)"
+                        ", message_id text NOT NULL, ",
+                        $key,
+                        " varchar(200) NOT NULL, sequence bigint NOT NULL, applied_at bigint NOT NULL)"
                     ),
                 ] {
                     sqlx::query(statement).execute(self.pool()).await.map_err(failed)?;
@@ -66,15 +74,23 @@ macro_rules! books {
             }
 
             async fn next_sequence(&self, connection: &mut Self::Connection, key: &str) -> Result<i64> {
-                sqlx::query_scalar("SELECT coalesce(max(sequence), 0) + 1 FROM orders WHERE key = $1")
-                    .bind(key)
-                    .fetch_one(connection)
-                    .await
-                    .map_err(failed)
+                let statement = concat!("SELECT coalesce(max(sequence), 0) + 1 FROM orders WHERE ", $key, " = ", $one);
+                sqlx::query_scalar(statement).bind(key).fetch_one(connection).await.map_err(failed)
             }
 
             async fn record_order(&self, connection: &mut Self::Connection, message: &Message) -> Result<()> {
-                sqlx::query("INSERT INTO orders (key, sequence, message_id) VALUES ($1, $2, $3)")
+                let statement = concat!(
+                    "INSERT INTO orders (",
+                    $key,
+                    ", sequence, message_id) VALUES (",
+                    $one,
+                    ", ",
+                    $two,
+                    ", ",
+                    $three,
+                    ")"
+                );
+                sqlx::query(statement)
                     .bind(message.key.as_ref().map(|key| key.as_str()))
                     .bind(message.sequence)
                     .bind(message.id.to_string())
@@ -85,7 +101,20 @@ macro_rules! books {
             }
 
             async fn record_effect(&self, connection: &mut Self::Connection, message: &Message) -> Result<()> {
-                sqlx::query("INSERT INTO effects (message_id, key, sequence, applied_at) VALUES ($1, $2, $3, $4)")
+                let statement = concat!(
+                    "INSERT INTO effects (message_id, ",
+                    $key,
+                    ", sequence, applied_at) VALUES (",
+                    $one,
+                    ", ",
+                    $two,
+                    ", ",
+                    $three,
+                    ", ",
+                    $four,
+                    ")"
+                );
+                sqlx::query(statement)
                     .bind(message.id.to_string())
                     .bind(message.key.as_ref().map(|key| key.as_str()))
                     .bind(message.sequence)
@@ -97,13 +126,14 @@ macro_rules! books {
             }
 
             async fn orders(&self) -> Result<Vec<Order>> {
-                let statement = "SELECT key, sequence, message_id FROM orders ORDER BY key, sequence";
+                let statement =
+                    concat!("SELECT ", $key, ", sequence, message_id FROM orders ORDER BY ", $key, ", sequence");
                 let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
                 rows.into_iter().map(order).collect()
             }
 
             async fn effects(&self) -> Result<Vec<Order>> {
-                let statement = "SELECT key, sequence, message_id FROM effects ORDER BY ordinal";
+                let statement = concat!("SELECT ", $key, ", sequence, message_id FROM effects ORDER BY ordinal");
                 let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
                 rows.into_iter().map(order).collect()
             }
@@ -119,8 +149,9 @@ macro_rules! books {
     };
 }
 
-books!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT");
-books!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY");
+books!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT", "key", ["$1", "$2", "$3", "$4"]);
+books!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY", "key", ["$1", "$2", "$3", "$4"]);
+books!(MySql, "bigint NOT NULL AUTO_INCREMENT PRIMARY KEY", "`key`", ["?", "?", "?", "?"]);
 
 fn order((key, sequence, message_id): (String, i64, String)) -> Result<Order> {
     Ok(Order { key, sequence, message_id: message_id.parse()? })

@@ -36,7 +36,7 @@ impl Temper {
         }
     }
 
-    fn of(payload: &[u8]) -> Option<Self> {
+    pub fn of(payload: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|temper| temper.as_str().as_bytes() == payload)
     }
 }

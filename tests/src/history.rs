@@ -25,6 +25,10 @@ pub enum Event {
     Failed { id: MessageId },
     /// The connection was lost under the commit.
     Unknown { id: MessageId },
+    /// After that, somebody looked: whether it was committed.
+    Resolved { id: MessageId, committed: bool },
+    /// A relay has settled something of this shard under this epoch for the first time.
+    Settled { shard: u16, epoch: i64 },
     /// Every role has ended in good order.
     Stopped,
 }

@@ -37,7 +37,16 @@ impl Life {
     pub fn begin(program: &Path, setup: &Setup) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg(serde_json::json!(setup).to_string());
+        Self::spawn(command)
+    }
+
+    pub fn spawn(command: Command) -> Result<Self> {
         Ok(Self { process: Process::spawn(command)? })
+    }
+
+    /// Whether it has ended, for whatever reason.
+    pub async fn is_over(&mut self) -> bool {
+        self.process.wait(Duration::ZERO).await.is_ok()
     }
 
     /// How many of the things it said are like this.

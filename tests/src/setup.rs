@@ -16,7 +16,7 @@ pub const GROUP: &str = "stock";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Setup {
-    /// The database of the writers and the relay: `sqlite:…` or `postgres:…`.
+    /// The database of the writers and the relay: `sqlite:…`, `postgres:…` or `mysql:…`.
     pub producer: String,
     /// The database of the consumer, of the same kind: a service of its own.
     pub consumer: String,

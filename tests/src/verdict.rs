@@ -47,7 +47,7 @@ impl Verdict {
                 }
                 Event::Ok { id } => history.ok(*id),
                 Event::Failed { id } => history.failed(*id),
-                Event::Unknown { .. } | Event::Ready | Event::Stopped => {}
+                _ => {}
             }
         }
         let mut verdict = Self {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use landfall::consume::{self, Consumer};
 use landfall::log::Log;
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{
     Backoff, Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases,
-    OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, postgres, sqlite,
+    OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, mysql, postgres, sqlite,
 };
 use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
@@ -55,6 +56,16 @@ impl Adapter for Postgres {
     }
 }
 
+impl Adapter for MySql {
+    async fn open(url: &str) -> Result<Self> {
+        MySql::connect(url, mysql::Options { max_connections: CONNECTIONS, ..Default::default() }).await
+    }
+
+    async fn close(self) {
+        self.pool().close().await;
+    }
+}
+
 /// Plays the roles; returns when `stop` is cancelled and all of them have ended in good order.
 pub async fn run(setup: Setup, stop: CancellationToken) -> Result<()> {
     if let Some(failpoint) = setup.failpoint.clone() {
@@ -62,6 +73,8 @@ pub async fn run(setup: Setup, stop: CancellationToken) -> Result<()> {
     }
     if setup.producer.starts_with("sqlite:") {
         Worker::<Sqlite>::open(setup).await?.play(stop).await
+    } else if setup.producer.starts_with("mysql:") {
+        Worker::<MySql>::open(setup).await?.play(stop).await
     } else {
         Worker::<Postgres>::open(setup).await?.play(stop).await
     }
@@ -162,7 +175,7 @@ pub fn consumer<D: Adapter>(
 }
 
 /// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.
-async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
+pub async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
     while !stop.is_cancelled() {
         for database in [&producer, &consumer] {

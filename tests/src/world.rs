@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall_testkit::eventually;
-use landfall_testkit::servers::{PostgresServer, fresh_postgres_database};
+use landfall_testkit::servers::{fresh_mysql_database, fresh_postgres_database};
 use tempfile::TempDir;
 
 use crate::failpoint::Failpoint;
@@ -56,12 +57,14 @@ impl World<Postgres> {
         let folder = TempDir::new().expect("there is room for a temporary folder");
         Some(Self::create(program, seed, folder, producer, consumer).await)
     }
+}
 
-    /// On a server of the test's own, which it may kill.
-    pub async fn on_server(program: &str, seed: u64, server: &PostgresServer) -> Self {
-        let database = async || server.fresh_database().await.expect("a new server takes a new database");
+impl World<MySql> {
+    /// `None` where there is no MariaDB; it has been said then.
+    pub async fn mysql(program: &str, seed: u64) -> Option<Self> {
+        let (producer, consumer) = (fresh_mysql_database().await?, fresh_mysql_database().await?);
         let folder = TempDir::new().expect("there is room for a temporary folder");
-        Self::create(program, seed, folder, database().await, database().await).await
+        Some(Self::create(program, seed, folder, producer, consumer).await)
     }
 }
 

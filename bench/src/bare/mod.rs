@@ -3,6 +3,7 @@
 //! The peers promise less: no lease and no epoch, no failing head that holds back its key, no parking. They are the
 //! least that somebody would write by hand, and so the most that Landfall could reach.
 
+mod mysql;
 mod postgres;
 mod sqlite;
 

@@ -4,6 +4,7 @@
 //! so" and 2 for wrong use. One verb is one file in [`commands`]; [`stores`] picks adapters by URL; [`daemon`] is what
 //! `serve` runs, and [`http`] what it answers.
 
+mod actor;
 mod commands;
 mod config;
 mod daemon;

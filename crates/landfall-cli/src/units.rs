@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use landfall::Span;
 use landfall::log::Flush;
 
 /// How much of something is kept; `None` is all of it.
@@ -29,6 +30,20 @@ pub(crate) fn retention(text: &str) -> Result<Kept<Duration>, Wanted> {
     match text.trim() {
         "forever" | "0" => Ok(Kept(None)),
         text => humantime::parse_duration(text).map(|time| Kept(Some(time))).map_err(|_| WANTED),
+    }
+}
+
+/// `45d`, `36h`; `0` for no time at all, and `forever`.
+pub(crate) fn span(text: &str) -> Result<Span, Wanted> {
+    text.parse().map_err(|_| "must be a time such as 45d or 36h, 0 or forever")
+}
+
+/// `7d`, `36h`, `90s`; `0` for no time at all.
+pub(crate) fn age(text: &str) -> Result<Duration, Wanted> {
+    const WANTED: Wanted = "must be a time such as 7d, 36h or 90s, or 0";
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => humantime::parse_duration(text).map_err(|_| WANTED),
     }
 }
 
@@ -107,6 +122,15 @@ mod tests {
         }
         for bad in ["", "GiB", "1.5GiB", "-1", "10XB", "99999999999TiB"] {
             assert!(retention_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_age_may_be_nothing_and_is_never_endless() {
+        assert_eq!(age("36h"), Ok(Duration::from_secs(36 * 3600)));
+        assert_eq!(age("0"), Ok(Duration::ZERO));
+        for bad in ["", "7", "forever", "-1d"] {
+            assert!(age(bad).is_err(), "{bad}");
         }
     }
 

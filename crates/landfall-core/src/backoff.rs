@@ -23,6 +23,24 @@ impl Backoff {
         let full = self.first.saturating_mul(1 << doublings).min(self.cap);
         Some(full.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0)))
     }
+
+    /// The longest that all delays together can be: from the first failure to the last one.
+    pub fn longest(&self) -> Duration {
+        let delays = self.max_attempts.saturating_sub(1);
+        let (mut sum, mut delay) = (Duration::ZERO, self.first);
+        for done in 0..delays {
+            if delay >= self.cap || delay.is_zero() || done > 31 {
+                // From here on every delay is the same.
+                return sum.saturating_add(delay.min(self.cap).saturating_mul(delays - done));
+            }
+            sum = sum.saturating_add(delay);
+            // As far as the doubling goes.
+            if done < 31 {
+                delay = delay.saturating_mul(2);
+            }
+        }
+        sum
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +66,15 @@ mod tests {
                 prop_assert!(delay >= BACKOFF.first / 2 && delay <= BACKOFF.cap);
                 prop_assert!(attempt < BACKOFF.max_attempts);
             }
+        }
+
+        #[test]
+        fn the_longest_is_the_sum_of_all_delays(first in 0..10_000_u64, cap in 0..1_000_000_u64, max_attempts in 0..300_u32) {
+            let (first, cap) = (Duration::from_millis(first), Duration::from_millis(cap));
+            let backoff = Backoff { first, cap, max_attempts };
+            let delays = |random| (1..max_attempts).filter_map(move |n| backoff.delay_after(n, random)).sum::<Duration>();
+            prop_assert_eq!(backoff.longest(), delays(1.0));
+            prop_assert!(backoff.longest() >= delays(0.3));
         }
     }
 }

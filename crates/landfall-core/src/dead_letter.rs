@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
@@ -125,4 +127,29 @@ pub trait DeadLetters: Send + Sync {
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven>;
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
+
+    /// The age that 95 of 100 parked letters have not reached; zero where none is parked. An adapter that can ask its
+    /// database for it does so: this reads the oldest twentieth.
+    async fn parked_age_p95(&self) -> Result<Duration> {
+        const PAGE: usize = 100;
+        let mut older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
+        let mut filter = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
+        loop {
+            let page = self.find(&filter, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(Duration::ZERO) };
+            let letter = page.get(usize::try_from(older).unwrap_or(PAGE));
+            if let Some(letter) = letter.or((page.len() < PAGE).then_some(last)) {
+                return Ok(letter.first_seen.elapsed_since(Timestamp::now()));
+            }
+            filter.after = Some(last.id);
+            older -= PAGE as u64;
+        }
+    }
+}
+
+impl DeadLetterStats {
+    /// How many of `count` letters are older than the one at the 95th percentile (by nearest rank).
+    pub fn rank_of_p95(count: u64) -> u64 {
+        count / 20
+    }
 }

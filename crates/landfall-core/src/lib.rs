@@ -27,7 +27,9 @@ mod mode;
 mod name;
 mod outbox;
 mod outcome;
+mod retention;
 mod snowflake;
+mod span;
 mod timestamp;
 pub mod wire;
 
@@ -58,5 +60,7 @@ pub use outbox::{
     OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId, Settlement, Shard,
 };
 pub use outcome::{Outcome, Position, Refusal};
+pub use retention::{RetentionPlan, Retries, Window};
 pub use snowflake::Snowflake;
+pub use span::Span;
 pub use timestamp::Timestamp;

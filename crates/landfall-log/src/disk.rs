@@ -33,6 +33,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
     /// Removes a file or an empty folder. Whoever has the file open can still read it.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether room is made for the next batch once the last one was answered, before anybody asks for it. On a disk
+    /// that says no it is made when it is needed, so that the same calls lead to the same changes in the same order,
+    /// whatever the moment at which they come.
+    fn works_ahead(&self) -> bool {
+        false
+    }
 }
 
 /// What a file is opened for.
@@ -115,6 +122,10 @@ impl Disk for SystemDisk {
             true => fs::remove_dir(path),
             false => fs::remove_file(path),
         }
+    }
+
+    fn works_ahead(&self) -> bool {
+        true
     }
 }
 

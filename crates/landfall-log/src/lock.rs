@@ -11,7 +11,16 @@ use crate::durable::failed;
 /// Holds the folder until it is dropped. The operating system lets go of it too when the process dies, however it
 /// dies, so that a lock file that is left behind never keeps anybody out.
 #[derive(Debug)]
-pub(crate) struct FolderLock(#[expect(dead_code, reason = "it is held, not used")] File);
+pub(crate) struct FolderLock(File);
+
+impl Drop for FolderLock {
+    /// Lets go of it by name, and not only by closing the file: a child process that is just being started may have it
+    /// open too for a moment, and would hold it for as long.
+    fn drop(&mut self) {
+        // If that fails, closing the file lets go of it in nearly all cases, and there is nobody to tell.
+        let _ = self.0.unlock();
+    }
+}
 
 impl FolderLock {
     pub(crate) fn acquire(folder: &Path) -> Result<Self> {
@@ -51,4 +60,20 @@ fn in_use(folder: &Path, file: &mut File) -> Error {
         ErrorKind::InUse,
         format!("the folder {} is in use by {holder}; stop that one first or choose another folder", folder.display()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_free_once_its_lock_is_dropped_although_a_child_has_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::acquire(folder.path()).unwrap();
+        let inherited = lock.0.try_clone().unwrap();
+        assert_eq!(FolderLock::acquire(folder.path()).unwrap_err().kind(), ErrorKind::InUse);
+        drop(lock);
+        FolderLock::acquire(folder.path()).unwrap();
+        drop(inherited);
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counting_disk::CountingDisk;
-use landfall_core::{Broker, ErrorCode, Outcome, Publisher, StartAt};
+use landfall_core::{Broker, ErrorCode, Key, Message, Outcome, Publisher, StartAt};
 use landfall_log::{Acknowledge, Flush, Log, Options};
 use support::*;
 
@@ -85,7 +85,12 @@ async fn closing_syncs_what_is_left() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_messages_serves_readers_and_recovers_when_there_is_room() {
-    let (folder, disk) = (quick_folder(), CountingDisk::default());
+    fill_and_make_room(CountingDisk::default()).await;
+    fill_and_make_room(CountingDisk::working_ahead()).await;
+}
+
+async fn fill_and_make_room(disk: CountingDisk) {
+    let folder = quick_folder();
     let options = Options { preallocate_bytes: 4096, segment_bytes: 16 * 1024, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
     let mut stored = Vec::new();
@@ -124,4 +129,25 @@ async fn a_full_disk_refuses_messages_serves_readers_and_recovers_when_there_is_
     assert_eq!(read_all(&log).await, stored);
     let mut reader = log.read(&topic(), StartAt::End).await.unwrap();
     assert!(reader.read(1).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn room_is_made_before_it_is_needed_and_that_there_is_none_shows_when_it_is() {
+    let (folder, disk) = (quick_folder(), CountingDisk::working_ahead());
+    let options = Options { preallocate_bytes: 4096, ..one_partition() };
+    let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
+    let large = |n: i64| [Message::new(topic(), vec![b'x'; 3000]).with_key(Key::new("k").unwrap()), message("k", n)];
+    publish(&log, &large(1)).await;
+    let room = || segments(folder.path(), 0)[0].metadata().unwrap().len();
+    landfall_testkit::eventually(SOON, "the next step is there", async || room() == 2 * 4096).await;
+    disk.set_full(true);
+    // It fits, and that nothing more will is nobody's failure yet.
+    publish(&log, &large(2)).await;
+    let outcomes = log.publish(&large(3)).await;
+    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == ErrorCode::STORAGE_FULL));
+    log.health().unwrap();
+    disk.set_full(false);
+    publish(&log, &large(4)).await;
+    landfall_testkit::eventually(SOON, "there is room again", async || room() == 4 * 4096).await;
+    assert_eq!(read_all(&log).await.len(), 6);
 }

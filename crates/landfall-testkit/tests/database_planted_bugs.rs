@@ -8,8 +8,8 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use landfall_testkit::conformance::database::{
-    Stage, dead_letters, inbox, inbox_park, inbox_redrive, leases, outbox_fencing, outbox_order, outbox_park,
-    outbox_retry, outbox_write, run,
+    Stage, dead_letters, housekeeping, inbox, inbox_park, inbox_redrive, leases, outbox_control, outbox_fencing,
+    outbox_order, outbox_park, outbox_retry, outbox_skip, outbox_view, outbox_write, run,
 };
 use planted_database::{BUGS, Planted};
 
@@ -87,5 +87,28 @@ caught! {
     an_endless_redrive_is_caught: "what fails again is handled again" by
         inbox_redrive::failing_again_parks_again_with_successors_behind;
     a_missing_audit_is_caught: "nothing is audited" by
-        dead_letters::every_change_is_in_the_audit_trail;
+        dead_letters::every_change_is_in_the_audit_trail,
+        outbox_control::what_people_do_to_the_outbox_is_in_the_audit_trail;
+    a_skipped_message_that_holds_its_key_is_caught: "a skipped message holds its key" by
+        outbox_skip::a_skipped_message_is_a_dead_letter_and_its_key_goes_on;
+    a_key_that_a_skipped_message_keeps_is_caught: "a skipped message is taken for one that holds its key" by
+        outbox_skip::a_skipped_message_holds_no_key_that_another_lets_go;
+    a_retry_without_effect_is_caught: "a retry by hand changes nothing" by
+        outbox_control::a_retry_by_hand_leaves_alone_what_does_not_wait;
+    a_retry_without_audit_is_caught: "a retry by hand is not audited" by
+        outbox_control::what_people_do_to_the_outbox_is_in_the_audit_trail;
+    a_lost_reason_is_caught: "what is parked by hand loses its reason" by
+        outbox_control::parking_by_hand_makes_a_dead_letter_and_holds_the_key;
+    a_sent_message_that_is_lost_is_caught: "sent messages are not kept" by
+        outbox_view::a_sent_message_is_kept_where_that_is_asked_for;
+    a_dead_letter_that_is_not_held_is_seen: "no key is held" by
+        outbox_view::every_message_of_the_outbox_is_in_one_state,
+        outbox_control::parking_by_hand_makes_a_dead_letter_and_holds_the_key;
+    an_early_forgetting_is_caught: "every id is forgotten at once" by
+        housekeeping::a_handled_id_is_forgotten_after_its_time;
+    a_letter_removed_early_is_caught: "a letter is done since ever" by
+        housekeeping::done_letters_go_after_their_time_and_open_ones_stay,
+        housekeeping::a_done_letter_of_the_relay_goes_and_its_message_stays;
+    an_audit_that_goes_is_caught: "the audit goes with its letter" by
+        housekeeping::done_letters_go_after_their_time_and_open_ones_stay;
 }

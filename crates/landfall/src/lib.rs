@@ -6,14 +6,16 @@
 //! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
 //! 2. [`relay`]: what was committed is taken to the broker, per key in order.
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
+//! 4. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
 //!
 //! An outbox that is already there is taken in by [`import`].
 //!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `log`. No step names an adapter. The features `tokio-postgres` and
+//! stand behind features: `sqlite`, `postgres`, `mysql`, `log`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
+pub mod housekeeping;
 pub mod import;
 pub mod produce;
 pub mod relay;
@@ -22,6 +24,8 @@ pub use landfall_core::*;
 
 #[cfg(feature = "log")]
 pub use landfall_log as log;
+#[cfg(feature = "mysql")]
+pub use landfall_mysql as mysql;
 #[cfg(feature = "postgres")]
 pub use landfall_postgres as postgres;
 #[cfg(feature = "sqlite")]

@@ -58,7 +58,8 @@ CREATE TABLE {new} {p}outbox_sent (
     last_error TEXT,
     payload    LONGBLOB     NOT NULL,
     sent_at    DATETIME(6)  NOT NULL,
-    KEY {b}outbox_sent_at (sent_at)
+    KEY {b}outbox_sent_at (sent_at),
+    KEY {b}outbox_sent_message (message_id)
 ) {table};
 
 -- Free when holder is null. The epoch grows each time a lease changes hands, and every transition compares it.
@@ -149,16 +150,15 @@ CREATE TABLE {new} {p}audit (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {p}outbox_status AS
     SELECT id, {uuid:o.message_id} AS message_id, topic, `key`,
            CASE WHEN attempts > 0 THEN 'retrying'
-                WHEN EXISTS (SELECT 1 FROM {p}held_key h
-                             WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)
-                  OR EXISTS (SELECT 1 FROM {p}outbox w
-                             WHERE w.next_attempt_at > UTC_TIMESTAMP(6) AND w.topic = o.topic AND w.`key` = o.`key`)
-                THEN 'waiting' ELSE 'pending' END AS state,
-           attempts, next_attempt_at, last_error, created_at, CAST(NULL AS DATETIME(6)) AS sent_at
-    FROM {p}outbox o
+                WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
+           attempts, next_attempt_at, last_error, created_at, CAST(NULL AS DATETIME(6)) AS sent_at,
+           OCTET_LENGTH(payload) AS payload_bytes
+    FROM {p}outbox o {blocked}
     UNION ALL
-    SELECT outbox_id, {uuid:d.message_id}, topic, `key`, 'parked', attempts, NULL, error, created_at, NULL
+    SELECT outbox_id, {uuid:d.message_id}, topic, `key`, 'parked', attempts, NULL,
+           CONCAT(error_code, ': ', error), created_at, NULL, OCTET_LENGTH(payload)
     FROM {p}dead_letter d WHERE is_open = 1 AND consumer_group = ''
     UNION ALL
-    SELECT id, {uuid:s.message_id}, topic, `key`, 'sent', attempts, NULL, last_error, created_at, sent_at
+    SELECT id, {uuid:s.message_id}, topic, `key`, 'sent', attempts, NULL, last_error, created_at, sent_at,
+           OCTET_LENGTH(payload)
     FROM {p}outbox_sent s;

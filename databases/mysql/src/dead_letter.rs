@@ -8,7 +8,7 @@ use landfall_core::{
 use sqlx::{MySqlConnection, QueryBuilder};
 
 use crate::retry::retried;
-use crate::statements::Sql;
+use crate::statements::{ByRows, Sql};
 use crate::{MySql, moment, row};
 
 #[async_trait]
@@ -55,16 +55,28 @@ impl DeadLetters for MySql {
 
 impl MySql {
     /// Answers with what was redriven, and whether any of it went back into the outbox.
+    ///
+    /// What is parked is found without a lock and then locked by name: a reader that locks whatever it looks at would
+    /// wait for every letter that a consumer is handling at this moment.
     async fn redrive_once(&self, filter: &DeadLetterFilter, actor: &str) -> Result<(Redriven, bool)> {
         let (doing, sql) = ("redrive dead letters", self.statements());
+        let found = self.matching(filter).await?;
+        let parked: Vec<DeadLetterId> = found.iter().filter(|(_, is_parked)| *is_parked).map(|(id, _)| *id).collect();
+        let mut skipped: Vec<DeadLetterId> =
+            found.iter().filter(|(_, is_parked)| !*is_parked).map(|(id, _)| *id).collect();
+        if parked.is_empty() {
+            return Ok((Redriven { redriven: parked, skipped }, false));
+        }
         let mut transaction = self.begin().await?;
-        let parked = self.lock_parked(&mut transaction, filter).await?;
-        let skipped = self.not_parked(&mut transaction, filter).await?;
+        let locked = self.lock_parked(&mut transaction, &parked).await?;
+        let redriven: Vec<DeadLetterId> = locked.iter().map(|(id, _)| *id).collect();
+        // Somebody else was faster with these.
+        skipped.extend(parked.iter().filter(|id| redriven.binary_search(id).is_err()));
+        skipped.sort_unstable();
         let of = |is_relay: bool| -> Vec<DeadLetterId> {
-            parked.iter().filter(|(_, is)| *is == is_relay).map(|(id, _)| *id).collect()
+            locked.iter().filter(|(_, is)| *is == is_relay).map(|(id, _)| *id).collect()
         };
         let (relay, consumer) = (of(true), of(false));
-        let redriven: Vec<DeadLetterId> = parked.iter().map(|(id, _)| *id).collect();
         self.run(&mut transaction, &sql.redrive_consumer, &consumer, doing).await?;
         self.run(&mut transaction, &sql.return_to_outbox, &relay, doing).await?;
         self.run(&mut transaction, &sql.redrive_relay, &relay, doing).await?;
@@ -79,27 +91,29 @@ impl MySql {
         Ok((Redriven { redriven, skipped }, !relay.is_empty()))
     }
 
-    /// What matches and is parked, oldest first, and whether it is the relay's.
+    /// What matches, oldest first, and whether it is parked.
+    async fn matching(&self, filter: &DeadLetterFilter) -> Result<Vec<(DeadLetterId, bool)>> {
+        let mut query = matching(&self.statements().find_ids, filter);
+        query.push(" ORDER BY id");
+        let query = query.build_query_as().persistent(false);
+        query.fetch_all(self.pool()).await.map_err(self.could_not("find dead letters"))
+    }
+
+    /// Those of `ids` that are still parked, in their order, and whether they are the relay's.
     async fn lock_parked(
         &self,
         connection: &mut MySqlConnection,
-        filter: &DeadLetterFilter,
+        ids: &[DeadLetterId],
     ) -> Result<Vec<(DeadLetterId, bool)>> {
-        let mut query = matching(&self.statements().find_ids, filter);
-        query.push(" AND status = 'parked' ORDER BY id FOR UPDATE");
-        let query = query.build_query_as().persistent(false);
-        query.fetch_all(connection).await.map_err(self.could_not("lock dead letters"))
-    }
-
-    async fn not_parked(
-        &self,
-        connection: &mut MySqlConnection,
-        filter: &DeadLetterFilter,
-    ) -> Result<Vec<DeadLetterId>> {
-        let mut query = matching(&self.statements().find_ids, filter);
-        query.push(" AND status <> 'parked' ORDER BY id");
-        let query = query.build_query_scalar().persistent(false);
-        query.fetch_all(connection).await.map_err(self.could_not("find dead letters"))
+        let mut locked = Vec::new();
+        for chunk in ids.chunks(ByRows::MOST) {
+            let (text, bound) = self.statements().lock_parked.fit(chunk);
+            let query = bound.fold(sqlx::query_as(text), |query, id| query.bind(id));
+            let found: Vec<(DeadLetterId, bool)> =
+                query.fetch_all(&mut *connection).await.map_err(self.could_not("lock dead letters"))?;
+            locked.extend(found);
+        }
+        Ok(locked)
     }
 
     /// Later messages of the letter's topic and key wait from now on.

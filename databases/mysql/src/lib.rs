@@ -5,22 +5,23 @@
 //!
 //! * `migrations/` holds the tables; `schema.rs` applies them, and goes on where an earlier try was interrupted.
 //! * `statements.rs` holds every statement. The table prefix is the only text that is ever pasted into SQL.
-//! * `outbox_writer.rs`, `outbox_queue.rs`, `outbox_view.rs`, `outbox_control.rs`: the outbox for senders, for the
-//!   relay, for people. `settle.rs` is what the relay's two modes, ordered and competing, do to rows alike.
+//! * `outbox_writer.rs`, `outbox_queue.rs` and `outbox_competing.rs`, `outbox_view.rs` and `outbox_control.rs`: the outbox
+//!   for senders, for the relay with and without order, for people. `settle.rs` is what all of them do to rows.
 //! * `inbox.rs`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`: the other ports, one file each.
 //!
 //! Every transaction names its isolation level, READ COMMITTED: the gap locks of the server's default would make writers
 //! wait for relays. Nothing is written that needs `RETURNING`, which MySQL does not have: rows are locked, then changed.
 //! Whatever compares times uses the server's clock in UTC; this process's clock only says how long its own leases last.
 
-mod claim;
 mod database;
 mod dead_letter;
 mod error;
 mod housekeeping;
+mod import;
 mod inbox;
 mod lease;
 mod moment;
+mod outbox_competing;
 mod outbox_control;
 mod outbox_queue;
 mod outbox_view;
@@ -60,8 +61,8 @@ pub struct Options {
     pub limits: Limits,
     /// Connections of the pool that [`MySql::connect`] makes.
     pub max_connections: u32,
-    /// Whether and for how long what was sent stays in the table `outbox_sent`; without it a row is gone at once. Whoever
-    /// runs [`Housekeeping`](landfall_core::Housekeeping) removes what is older.
+    /// How long a sent message is to be kept, in `landfall_outbox_sent`; `None` drops it at once. What is kept goes when
+    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) is called.
     pub keep_sent: Option<Duration>,
 }
 
@@ -138,7 +139,7 @@ impl MySql {
             statements: Statements::new(&prefix),
             signals: Signals::default(),
             packet_bytes: OnceCell::new(),
-            keeps_sent: keep_sent.is_some(),
+            keeps_sent: keep_sent.is_some_and(|time| !time.is_zero()),
             pool,
             prefix,
             limits,

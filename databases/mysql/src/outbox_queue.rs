@@ -15,6 +15,7 @@ use sqlx::MySqlConnection;
 
 use crate::database::TAKE_BACK;
 use crate::retry::retried;
+use crate::settle::listed;
 use crate::statements::{ByRows, SHARDS};
 use crate::{MySql, row};
 
@@ -76,8 +77,8 @@ impl MySql {
 
         // Nearly always everything was published and is still there: then one statement does it, and its count proves it.
         let all_published = settlements.iter().all(|settlement| settlement.decision == Decision::Published);
-        if all_published && !self.inner.keeps_sent && ids.len() <= ByRows::MOST {
-            let removed = self.remove(&mut transaction, &ids, &live).await?;
+        if all_published && !self.inner.keeps_sent {
+            let removed = self.remove_of_shards(&mut transaction, &ids, &live).await?;
             if removed == ids.iter().collect::<HashSet<_>>().len() {
                 self.count_published(&mut transaction, removed, first).await?;
                 self.commit(transaction).await?;
@@ -109,9 +110,8 @@ impl MySql {
         Ok(leases.iter().filter(is_held).filter_map(|lease| shard(lease)).collect())
     }
 
-    async fn remove(&self, connection: &mut MySqlConnection, ids: &[RowId], shards: &[u16]) -> Result<usize> {
-        let (text, bound) = self.statements().remove_of_shards.fit(ids);
-        let query = bound.fold(sqlx::query(text), |query, id| query.bind(id));
+    async fn remove_of_shards(&self, connection: &mut MySqlConnection, ids: &[RowId], shards: &[u16]) -> Result<usize> {
+        let query = sqlx::query(self.statements().remove_of_shards.text()).bind(listed(ids));
         let query = filled_up(shards).fold(query, |query, shard| query.bind(shard));
         let done = query.execute(connection).await.map_err(self.could_not("remove what was sent"))?;
         Ok(done.rows_affected() as usize)

@@ -30,7 +30,7 @@ impl MySql {
             if self.inner.keeps_sent {
                 self.run(connection, &self.statements().keep, &published, "keep what was sent").await?;
             }
-            self.run(connection, &self.statements().remove, &published, "remove what was sent").await?;
+            self.remove(connection, &published).await?;
             self.count_published(connection, published.len(), shard).await?;
         }
         for settlement in settlements {
@@ -43,6 +43,12 @@ impl MySql {
                 }
             }
         }
+        Ok(())
+    }
+
+    async fn remove(&self, connection: &mut MySqlConnection, ids: &[RowId]) -> Result<()> {
+        let query = sqlx::query(self.statements().remove.text()).bind(listed(ids));
+        query.execute(connection).await.map_err(self.could_not("remove messages of the outbox"))?;
         Ok(())
     }
 
@@ -92,7 +98,7 @@ impl MySql {
             .await
             .map_err(self.could_not(doing))?
             .last_insert_id();
-        self.run(connection, &self.statements().remove, &[id], doing).await?;
+        self.remove(connection, &[id]).await?;
         let letter = i64::try_from(letter).unwrap_or_default();
         if holds_key {
             self.hold_key(connection, letter).await?;
@@ -127,6 +133,11 @@ impl MySql {
         }
         Ok(())
     }
+}
+
+/// Ids as the JSON array in which they travel to statements that join them.
+pub(crate) fn listed(ids: &[i64]) -> String {
+    serde_json::Value::from(ids).to_string()
 }
 
 /// Why a row is parked, and by whom.

@@ -1,6 +1,8 @@
 //! Every statement of the adapter, made once per instance: `{p}` stands for the validated table prefix.
 //!
-//! Values always travel as parameters. Where a statement takes locks on several rows it takes them in a stated order.
+//! Values always travel as parameters. Where a statement takes locks on several rows it takes them in a stated order, and
+//! names the index it finds them by: on a small table the optimizer prefers to read all of it, and a statement that locks
+//! waits for every row it reads.
 //! Statements about several rows (`{rows}`) exist in a few sizes, so that all of them stay prepared: a list that is
 //! shorter than its statement is filled up with its last element.
 
@@ -67,11 +69,14 @@ const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, 
 /// cannot be anything but lower-case identifiers.
 pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
     let text = template
+        .replace("{blocked}", BLOCKED)
+        .replace("{free}", FREE)
         .replace("{message}", MESSAGE)
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
         .replace("{now}", "UTC_TIMESTAMP(6)");
-    // Times as milliseconds since 1970, ids as people write them.
+    // Topic and key as one value of twenty bytes, times as milliseconds since 1970, ids as people write them.
+    let text = expand(text, "{name:", "CAST(UNHEX(SHA1(CONCAT(@.topic, '/', @.`key`))) AS BINARY(20))");
     let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
     let text = expand(
         text,
@@ -92,13 +97,17 @@ fn expand(mut text: String, opening: &str, expression: &str) -> String {
     text
 }
 
-/// The condition under which a row of the outbox (as `o`) may be published. One that waits for its next attempt, or
-/// stands behind a dead letter, holds back its topic and key; one without a key holds nobody.
+/// The keys that wait for the next attempt of a message, joined to a row of the outbox (as `o`): listed once per statement,
+/// by a hash that every server indexes. Looked for row by row, ten thousand of them made a batch take a minute.
+const BLOCKED: &str = "
+    LEFT JOIN (
+        SELECT DISTINCT {name:w} AS name FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
+        WHERE w.next_attempt_at > {now} AND w.`key` IS NOT NULL) blocked ON blocked.name = {name:o}";
+
+/// The condition under which such a row holds back for nobody: no message of its topic and key waits for its next
+/// attempt or is a dead letter. Without a key there is no name, and nobody to wait for.
 const FREE: &str = "
-    NOT EXISTS (
-        SELECT 1 FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
-        WHERE w.next_attempt_at > {now} AND w.topic = o.topic AND w.`key` = o.`key`)
-    AND NOT EXISTS (
+    blocked.name IS NULL AND NOT EXISTS (
         SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)";
 
 /// A row of the outbox, of the parked and of the sent ones as people see it, and continued with a filter.
@@ -106,10 +115,10 @@ const OUTBOX_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`,
            CASE WHEN o.attempts > 0 THEN 'retrying' WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
            o.attempts, {ms:o.next_attempt_at}, o.last_error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
-    FROM {p}outbox o WHERE TRUE";
+    FROM {p}outbox o {blocked} WHERE TRUE";
 const PARKED_ROWS: &str = "
     SELECT o.outbox_id, o.message_id, o.topic, o.`key`, 'parked' AS state,
-           o.attempts, NULL, o.error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+           o.attempts, NULL, CONCAT(o.error_code, ': ', o.error), {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
     FROM {p}dead_letter o WHERE o.is_open = 1 AND o.consumer_group = ''";
 const SENT_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`, 'sent' AS state,
@@ -117,12 +126,11 @@ const SENT_ROWS: &str = "
     FROM {p}outbox_sent o WHERE TRUE";
 
 fn rows(template: &str) -> String {
-    template.replace("{more}", "").replace("{free}", FREE)
+    template.replace("{more}", "")
 }
 
 fn details(template: &str) -> String {
-    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload").replace("{free}", FREE)
-        + " AND o.message_id = ?"
+    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload") + " AND o.message_id = ?"
 }
 
 const LETTER: &str = "
@@ -162,11 +170,10 @@ statements! {
 
     // The outbox: the relay. One statement sees one state of the tables. The primary key is named because the
     // optimizer's figures about a table that is empty at one moment and full at the next are worth nothing.
-    next: Sql = &format!("
-        SELECT o.id, o.shard, o.attempts, {{message}} FROM {{p}}outbox o FORCE INDEX (PRIMARY)
-        WHERE o.shard IN ({{shards}}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {{now}})
-          AND {FREE}
-        ORDER BY o.id LIMIT ?");
+    next: Sql = "
+        SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY) {blocked}
+        WHERE o.shard IN ({shards}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}) AND {free}
+        ORDER BY o.id LIMIT ?";
     claim: Sql = "
         SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY)
         WHERE o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}
@@ -174,19 +181,26 @@ statements! {
     // A takeover in flight is waited for here and then seen; one that comes later waits for this transaction. In order
     // of name, as everywhere, so that nobody waits in a circle.
     lock_leases: Sql = "
-        SELECT name, holder, epoch FROM {p}lease WHERE name IN ({shards}) ORDER BY name LOCK IN SHARE MODE";
+        SELECT name, holder, epoch FROM {p}lease FORCE INDEX (PRIMARY) WHERE name IN ({shards}) ORDER BY name LOCK IN SHARE MODE";
     lock_rows: ByRows = "
-        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND shard IN ({shards}) ORDER BY id FOR UPDATE";
+        SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND shard IN ({shards})
+        ORDER BY id FOR UPDATE";
     lock_failed_rows: ByRows = "
-        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND attempts > 0 ORDER BY id FOR UPDATE";
-    remove_of_shards: ByRows = "DELETE FROM {p}outbox WHERE id IN ({rows}) AND shard IN ({shards})";
-    remove: ByRows = "DELETE FROM {p}outbox WHERE id IN ({rows})";
+        SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND attempts > 0
+        ORDER BY id FOR UPDATE";
+    // A DELETE takes no hint about its index, so the ids come as a table (a JSON array) that the rows are joined to.
+    remove_of_shards: Sql = "
+        DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) given
+        STRAIGHT_JOIN {p}outbox o FORCE INDEX (PRIMARY) ON o.id = given.id WHERE o.shard IN ({shards})";
+    remove: Sql = "
+        DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) given
+        STRAIGHT_JOIN {p}outbox o FORCE INDEX (PRIMARY) ON o.id = given.id";
     keep: ByRows = "
         REPLACE INTO {p}outbox_sent (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts,
             last_error, payload, sent_at)
         SELECT id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts, last_error, payload,
             {now}
-        FROM {p}outbox WHERE id IN ({rows})";
+        FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows})";
     count_published: Sql = "UPDATE {p}outbox_published SET count = count + ? WHERE shard = ?";
     retry: Sql = "
         UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + INTERVAL ? MICROSECOND, last_error = ?
@@ -209,7 +223,7 @@ statements! {
     outbox_stats: Sql = "
         SELECT CAST(COALESCE(SUM(attempts = 0), 0) AS SIGNED), CAST(COALESCE(SUM(attempts > 0), 0) AS SIGNED),
                CAST(GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(created_at), {now}), 0), 0) AS SIGNED),
-               (SELECT COUNT(*) FROM {p}dead_letter WHERE is_open = 1 AND consumer_group = ''),
+               (SELECT COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open) WHERE is_open = 1 AND consumer_group = ''),
                CAST((SELECT COALESCE(SUM(count), 0) FROM {p}outbox_published) AS SIGNED)
         FROM {p}outbox";
     outbox_rows: Sql = &rows(OUTBOX_ROWS);
@@ -219,11 +233,12 @@ statements! {
     parked_details: Sql = &details(PARKED_ROWS);
     sent_details: Sql = &details(SENT_ROWS);
     lock_waiting_rows: ByRows = "
-        SELECT id FROM {p}outbox WHERE id IN ({rows}) AND next_attempt_at > {now} ORDER BY id FOR UPDATE";
-    make_due: ByRows = "UPDATE {p}outbox SET next_attempt_at = {now} WHERE id IN ({rows})";
+        SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND next_attempt_at > {now}
+        ORDER BY id FOR UPDATE";
+    make_due: ByRows = "UPDATE {p}outbox FORCE INDEX (PRIMARY) SET next_attempt_at = {now} WHERE id IN ({rows})";
     audit_rows: ByRows = "
         INSERT INTO {p}audit (actor, action, outbox_id, message_id)
-        SELECT ?, ?, id, message_id FROM {p}outbox WHERE id IN ({rows}) ORDER BY id";
+        SELECT ?, ?, id, message_id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY id";
 
     // Leases. The epoch comes back as the \"last insert id\": there is no RETURNING. Its assignment stands first, where
     // holder and expires_at are still the old ones.
@@ -255,7 +270,7 @@ statements! {
         WHERE letter.consumer_group = ? AND letter.due IS NOT NULL AND letter.status IN ('redriving', 'waiting')
           AND NOT JSON_CONTAINS(?, CAST(letter.id AS CHAR))
           AND (letter.`key` IS NULL OR NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter earlier
+            SELECT 1 FROM {p}dead_letter earlier FORCE INDEX ({b}dead_letter_open)
             WHERE earlier.is_open = 1 AND earlier.consumer_group = letter.consumer_group
               AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id))
         ORDER BY letter.due LIMIT 1
@@ -286,48 +301,65 @@ statements! {
         SELECT ?, ?, id, outbox_id, message_id, ? FROM {p}dead_letter WHERE id = ?";
     audit_letters: ByRows = "
         INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id)
-        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter WHERE id IN ({rows}) ORDER BY id";
+        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY id";
     // The first two are continued with a filter.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
                redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload
         FROM {p}dead_letter WHERE TRUE";
-    find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE TRUE";
+    find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
+    lock_parked: ByRows = "
+        SELECT id, consumer_group = '' FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND status = 'parked'
+        ORDER BY id FOR UPDATE";
     redrive_consumer: ByRows = "
-        UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1 WHERE id IN ({rows})";
+        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'redriving', due = id, redrives = redrives + 1
+        WHERE id IN ({rows})";
     return_to_outbox: ByRows = "
         INSERT INTO {p}outbox (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload)
         SELECT outbox_id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload
-        FROM {p}dead_letter WHERE id IN ({rows}) ORDER BY outbox_id";
+        FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY outbox_id";
     redrive_relay: ByRows = "
-        UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1, done_at = {now} WHERE id IN ({rows})";
+        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'done', redrives = redrives + 1, done_at = {now}
+        WHERE id IN ({rows})";
     lock_relay_keys: ByRows = "
-        SELECT 1 FROM {p}dead_letter letter
-        JOIN {p}held_key held ON held.consumer_group = '' AND held.topic = letter.topic AND held.`key` = letter.`key`
+        SELECT 1 FROM {p}dead_letter letter FORCE INDEX (PRIMARY)
+        STRAIGHT_JOIN {p}held_key held FORCE INDEX (PRIMARY) ON held.consumer_group = '' AND held.topic = letter.topic AND held.`key` = letter.`key`
         WHERE letter.id IN ({rows}) ORDER BY held.topic, held.`key` FOR UPDATE";
     // Another letter of the key that holds it too goes on holding it. Runs after `lock_relay_keys`.
     release_relay_keys: ByRows = "
-        DELETE held FROM {p}held_key held
-        JOIN {p}dead_letter letter ON held.topic = letter.topic AND held.`key` = letter.`key`
-        WHERE held.consumer_group = '' AND letter.id IN ({rows})
+        DELETE held FROM {p}dead_letter letter FORCE INDEX (PRIMARY)
+        STRAIGHT_JOIN {p}held_key held FORCE INDEX (PRIMARY)
+            ON held.consumer_group = '' AND held.topic = letter.topic AND held.`key` = letter.`key`
+        WHERE letter.id IN ({rows})
           AND NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter other
+            SELECT 1 FROM {p}dead_letter other FORCE INDEX ({b}dead_letter_open)
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
     dead_letter_stats: Sql = "SELECT status, COUNT(*) FROM {p}dead_letter GROUP BY status";
 
-    // Housekeeping.
+    // Housekeeping. What is old is listed without a lock and removed by its key: whoever locks what it only looks at waits
+    // for those who are at work on it.
     remove_sent: Sql = "
-        DELETE FROM {p}outbox_sent WHERE sent_at < {now} - INTERVAL ? MICROSECOND ORDER BY sent_at LIMIT ?";
+        DELETE sent FROM (
+            SELECT id FROM {p}outbox_sent FORCE INDEX ({b}outbox_sent_at)
+            WHERE sent_at < {now} - INTERVAL ? MICROSECOND ORDER BY sent_at LIMIT ?) old
+        STRAIGHT_JOIN {p}outbox_sent sent FORCE INDEX (PRIMARY) ON sent.id = old.id";
     forget_handled: Sql = "
-        DELETE FROM {p}inbox
-        WHERE handled_at < {now} - INTERVAL ? MICROSECOND AND NOT EXISTS (
-            SELECT 1 FROM {p}dead_letter letter
-            WHERE letter.message_id = {p}inbox.message_id AND letter.consumer_group = {p}inbox.consumer_group
-              AND letter.is_open = 1)
-        ORDER BY handled_at LIMIT ?";
+        DELETE inbox FROM (
+            SELECT handled.consumer_group, handled.message_id
+            FROM {p}inbox handled FORCE INDEX ({b}inbox_handled)
+            WHERE handled.handled_at < {now} - INTERVAL ? MICROSECOND AND NOT EXISTS (
+                SELECT 1 FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_message)
+                WHERE letter.message_id = handled.message_id AND letter.consumer_group = handled.consumer_group
+                  AND letter.is_open = 1)
+            ORDER BY handled.handled_at LIMIT ?) old
+        STRAIGHT_JOIN {p}inbox inbox FORCE INDEX (PRIMARY)
+            ON inbox.consumer_group = old.consumer_group AND inbox.message_id = old.message_id";
     remove_done_letters: Sql = "
-        DELETE FROM {p}dead_letter WHERE done_at < {now} - INTERVAL ? MICROSECOND ORDER BY done_at LIMIT ?";
+        DELETE letter FROM (
+            SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_done)
+            WHERE done_at < {now} - INTERVAL ? MICROSECOND ORDER BY done_at LIMIT ?) old
+        STRAIGHT_JOIN {p}dead_letter letter FORCE INDEX (PRIMARY) ON letter.id = old.id AND letter.status = 'done'";
 
     // The schema.
     schema_version: Sql = "SELECT COALESCE(MAX(version), 0) FROM {p}schema WHERE applied_at IS NOT NULL";
@@ -356,7 +388,7 @@ mod tests {
         let statements = Statements::new(&TablePrefix::default());
         for (count, size) in [(1, 1), (2, 16), (16, 16), (17, 128), (512, 512)] {
             let ids: Vec<i64> = (1..=count).collect();
-            let (_, bound) = statements.remove.fit(&ids);
+            let (_, bound) = statements.lock_parked.fit(&ids);
             let bound: Vec<i64> = bound.collect();
             assert_eq!((bound.len(), bound[..ids.len()] == ids[..]), (size, true));
             assert!(bound[ids.len()..].iter().all(|id| *id == count));

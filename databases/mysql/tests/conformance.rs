@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use landfall_core::{DatabaseCapabilities, Key, MessageId, TopicName};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
@@ -27,6 +29,11 @@ impl DatabaseFixture for MySqlFixture {
     async fn open(&self) -> MySql {
         // Many cases run at once and share one server, whose connections are counted.
         let options = Options { max_connections: 4, ..Options::default() };
+        MySql::connect(&self.url, options).await.expect("the server answers")
+    }
+
+    async fn open_keeping_sent(&self, time: Duration) -> MySql {
+        let options = Options { max_connections: 4, keep_sent: Some(time), ..Options::default() };
         MySql::connect(&self.url, options).await.expect("the server answers")
     }
 

@@ -1,6 +1,6 @@
 //! Transactions that the caller's own statements share.
 
-use landfall_core::{Database, Result};
+use landfall_core::{Database, Error, ErrorKind, Result};
 use sqlx::{PgConnection, Transaction};
 
 use crate::{Postgres, error};
@@ -12,8 +12,7 @@ impl Database for Postgres {
     /// The isolation level is named because the inbox relies on it: after waiting for a lock it looks again, and must
     /// see what was committed meanwhile, whatever the server's default is.
     async fn begin(&self) -> Result<Self::Transaction> {
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
-        self.pool().begin_with(begin).await.map_err(self.could_not("begin a transaction"))
+        self.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await
     }
 
     /// PostgreSQL answers a `COMMIT` of a transaction in which a statement failed with a cheerful `ROLLBACK`, and the
@@ -26,5 +25,22 @@ impl Database for Postgres {
             .await
             .map_err(|error| error::translate_commit(&self.inner.place, error))?;
         Ok(())
+    }
+}
+
+impl Postgres {
+    /// Begins in a task of its own, which nobody can cut off. The driver counts a transaction only once `BEGIN` was
+    /// answered: of a caller that is dropped before that (a request whose client left) the pool would get a connection
+    /// back with a transaction open in it that nobody ends, and whatever ran on it next would never be committed. The
+    /// task comes to its end in any case, and a transaction that nobody takes from it is rolled back.
+    pub(crate) async fn begin_with(&self, begin: &'static str) -> Result<Transaction<'static, sqlx::Postgres>> {
+        let pool = self.pool().clone();
+        match tokio::spawn(async move { pool.begin_with(begin).await }).await {
+            Ok(begun) => begun.map_err(self.could_not("begin a transaction")),
+            Err(error) => {
+                Err(Error::new(ErrorKind::Unavailable, "a transaction was not begun: the runtime ends")
+                    .with_source(error))
+            }
+        }
     }
 }

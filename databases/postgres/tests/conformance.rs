@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use landfall_core::{DatabaseCapabilities, Key, MessageId, TopicName};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
@@ -27,6 +29,11 @@ impl DatabaseFixture for PostgresFixture {
     async fn open(&self) -> Postgres {
         // Many cases run at once and share one server, whose connections are counted.
         let options = Options { max_connections: 4, ..Options::default() };
+        Postgres::connect(&self.url, options).await.expect("the server answers")
+    }
+
+    async fn open_keeping_sent(&self, time: Duration) -> Postgres {
+        let options = Options { max_connections: 4, keep_sent: Some(time), ..Options::default() };
         Postgres::connect(&self.url, options).await.expect("the server answers")
     }
 

@@ -41,6 +41,25 @@ CREATE TABLE {p}outbox (
 -- Only rows that failed are in it, so writers do not pay for it.
 CREATE INDEX {p}outbox_retrying ON {p}outbox (topic, key) WHERE next_attempt_at IS NOT NULL;
 
+-- What was sent, where it is to be kept for a while (`keep_sent`). A message moves here in the transaction that settles it.
+CREATE TABLE {p}outbox_sent (
+    id         INTEGER PRIMARY KEY,
+    message_id TEXT    NOT NULL,
+    topic      TEXT    NOT NULL,
+    key        TEXT,
+    sequence   INTEGER,
+    kind       TEXT    NOT NULL,
+    mode       TEXT    NOT NULL,
+    headers    TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    attempts   INTEGER NOT NULL,
+    last_error TEXT,
+    sent_at    INTEGER NOT NULL DEFAULT ({now}),
+    payload    BLOB    NOT NULL
+);
+CREATE INDEX {p}outbox_sent_at ON {p}outbox_sent (sent_at);
+CREATE INDEX {p}outbox_sent_message ON {p}outbox_sent (message_id);
+
 CREATE TABLE {p}outbox_published (
     shard INTEGER PRIMARY KEY,
     count INTEGER NOT NULL DEFAULT 0
@@ -62,6 +81,8 @@ CREATE TABLE {p}inbox (
     handled_at     INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, message_id)
 ) WITHOUT ROWID;
+-- Time only grows, so an id is added at the end of it: for forgetting the oldest.
+CREATE INDEX {p}inbox_handled ON {p}inbox (handled_at);
 
 -- consumer_group is empty for what the relay could not publish; outbox_id is then its place in the outbox.
 CREATE TABLE {p}dead_letter (
@@ -77,6 +98,8 @@ CREATE TABLE {p}dead_letter (
     created_at         INTEGER NOT NULL,
     outbox_id          INTEGER,
     status             TEXT    NOT NULL CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
+    -- 0 for one that the relay skipped: its key goes on without it.
+    holds_key          INTEGER NOT NULL DEFAULT 1,
     error_code         TEXT    NOT NULL,
     error              TEXT    NOT NULL,
     attempts           INTEGER NOT NULL,
@@ -85,6 +108,7 @@ CREATE TABLE {p}dead_letter (
     original_offset    INTEGER,
     first_seen         INTEGER NOT NULL DEFAULT ({now}),
     last_attempt       INTEGER NOT NULL DEFAULT ({now}),
+    done_at            INTEGER,
     payload            BLOB    NOT NULL
 );
 -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
@@ -96,6 +120,7 @@ CREATE UNIQUE INDEX {p}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE 
 CREATE INDEX {p}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {p}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
 CREATE INDEX {p}dead_letter_message ON {p}dead_letter (message_id);
+CREATE INDEX {p}dead_letter_done ON {p}dead_letter (done_at) WHERE status = 'done';
 
 -- A key that waits behind a dead letter.
 CREATE TABLE {p}held_key (
@@ -111,7 +136,21 @@ CREATE TABLE {p}audit (
     at             INTEGER NOT NULL DEFAULT ({now}),
     actor          TEXT    NOT NULL,
     action         TEXT    NOT NULL,
-    dead_letter_id INTEGER NOT NULL,
+    -- Null for what was done to a message that is no dead letter.
+    dead_letter_id INTEGER,
     message_id     TEXT    NOT NULL,
     detail         TEXT    NOT NULL DEFAULT ''
 );
+
+-- Where every message of the outbox is, for people: `SELECT * FROM {p}outbox_status WHERE state = 'retrying'`.
+CREATE VIEW {p}outbox_status AS
+SELECT id, message_id, topic, key, state, attempts,
+    strftime('%Y-%m-%dT%H:%M:%fZ', next_attempt_at / 1000.0, 'unixepoch') AS next_attempt_at,
+    last_error,
+    strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch') AS created_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', sent_at / 1000.0, 'unixepoch') AS sent_at,
+    payload_bytes
+FROM (
+    {outbox_open} UNION ALL
+    {outbox_parked} UNION ALL
+    {outbox_sent});

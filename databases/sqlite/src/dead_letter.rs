@@ -2,6 +2,8 @@
 //!
 //! Every change of a dead letter writes its audit row in the same transaction.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use landfall_core::{
     Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxWriter,
@@ -65,6 +67,16 @@ impl DeadLetters for Sqlite {
             }
         }
         Ok(stats)
+    }
+
+    async fn parked_age_p95(&self) -> Result<Duration> {
+        let older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
+        let age: Option<i64> = sqlx::query_scalar(self.statements().parked_age_p95.clone())
+            .bind(i64::try_from(older).unwrap_or(i64::MAX))
+            .fetch_optional(&self.inner.pool)
+            .await
+            .map_err(self.cannot("ask for the age of dead letters"))?;
+        Ok(Duration::from_millis(age.unwrap_or_default().unsigned_abs()))
     }
 }
 

@@ -18,10 +18,13 @@
 mod database;
 mod dead_letter;
 mod error;
+mod housekeeping;
 mod import;
 mod inbox;
 mod lease;
 mod open;
+mod outbox_competing;
+mod outbox_control;
 mod outbox_queue;
 mod outbox_view;
 mod outbox_writer;
@@ -32,6 +35,7 @@ mod statements;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
 use sqlx::SqlitePool;
@@ -51,11 +55,14 @@ pub struct Options {
     /// Connections of the pool that [`Sqlite::open`] makes. One more writes, and one more looks out for commits. An
     /// in-memory database has a single one, whatever stands here.
     pub max_connections: u32,
+    /// How long a sent message is to be kept, in `landfall_outbox_sent`; `None` drops it at once. What is kept goes when
+    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) is called, which a `Housekeeper` does.
+    pub keep_sent: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: TablePrefix::default(), limits: Limits::default(), max_connections: 8 }
+        Self { prefix: TablePrefix::default(), limits: Limits::default(), max_connections: 8, keep_sent: None }
     }
 }
 
@@ -75,6 +82,7 @@ struct Inner {
     name: String,
     prefix: TablePrefix,
     limits: Limits,
+    keeps_sent: bool,
     statements: Statements,
     /// One permit: the right to ask SQLite for its write lock.
     writers: Arc<Semaphore>,
@@ -109,7 +117,7 @@ impl Sqlite {
     }
 
     fn new(pool: SqlitePool, writer: SqlitePool, options: Options) -> Self {
-        let Options { prefix, limits, max_connections: _ } = options;
+        let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let settings = pool.connect_options();
         let inner = Inner {
             name: settings.get_filename().display().to_string(),
@@ -120,6 +128,7 @@ impl Sqlite {
             writer,
             prefix,
             limits,
+            keeps_sent: keep_sent.is_some_and(|time| !time.is_zero()),
         };
         Self { inner: Arc::new(inner), heard: Heard::default() }
     }

@@ -58,8 +58,9 @@ impl OutboxQueue for Sqlite {
                 Decision::Retry { after, error } => {
                     self.settle_retry(&mut transaction, settlement.row, *after, error).await?
                 }
-                Decision::Park { code, error, holds_key: _ } => {
-                    self.settle_park(&mut transaction, settlement.row, code, error).await?
+                Decision::Park { code, error, holds_key } => {
+                    let parking = Parking { code, error, holds_key: *holds_key, by: Parker::Relay };
+                    self.park_row(&mut transaction, settlement.row, parking).await?
                 }
             };
             if is_changed {
@@ -111,6 +112,13 @@ impl Sqlite {
         if published.is_empty() {
             return Ok(HashSet::new());
         }
+        if self.inner.keeps_sent {
+            sqlx::query(self.statements().keep_sent.clone())
+                .bind(dead_letter::id_list(&published))
+                .execute(&mut *connection)
+                .await
+                .map_err(self.cannot("keep sent messages"))?;
+        }
         let removed: Vec<RowId> = sqlx::query_scalar(self.statements().published.clone())
             .bind(dead_letter::id_list(&published))
             .fetch_all(&mut *connection)
@@ -141,17 +149,26 @@ impl Sqlite {
         Ok(done.rows_affected() > 0)
     }
 
-    async fn settle_park(
+    /// Makes the row a dead letter. Answers whether it was there to be parked.
+    pub(crate) async fn park_row(
         &self,
         connection: &mut SqliteConnection,
         row: RowId,
-        code: &ErrorCode,
-        error: &str,
+        parking: Parking<'_>,
     ) -> Result<bool> {
+        let Parking { code, error, holds_key, by } = parking;
+        // A relay parks what has just failed once more, a person what has failed before.
+        let (actor, failed_now, failed_before) = match by {
+            Parker::Relay => ("relay", 1, 0),
+            Parker::Person(name) => (name, 0, 1),
+        };
         let parked: Vec<i64> = sqlx::query_scalar(self.statements().park_outbox_row.clone())
             .bind(row)
             .bind(code.as_str())
             .bind(error)
+            .bind(holds_key)
+            .bind(failed_now)
+            .bind(failed_before)
             .fetch_all(&mut *connection)
             .await
             .map_err(self.cannot("park a message"))?;
@@ -164,9 +181,22 @@ impl Sqlite {
             .await
             .map_err(self.cannot("park a message"))?;
         self.hold_keys(connection, &parked).await?;
-        self.record(connection, &parked, "relay", "park", &format!("{code}: {error}")).await?;
+        self.record(connection, &parked, actor, "park", &format!("{code}: {error}")).await?;
         Ok(true)
     }
+}
+
+/// Why a row becomes a dead letter.
+pub(crate) struct Parking<'a> {
+    pub(crate) code: &'a ErrorCode,
+    pub(crate) error: &'a str,
+    pub(crate) holds_key: bool,
+    pub(crate) by: Parker<'a>,
+}
+
+pub(crate) enum Parker<'a> {
+    Relay,
+    Person(&'a str),
 }
 
 /// A duration as SQLite's clock counts, rounded up; one that is longer than any calendar is cut.

@@ -1,10 +1,8 @@
 //! What people ask the outbox.
 
 use async_trait::async_trait;
-use landfall_core::{
-    Error, ErrorKind, MessageId, OutboxDetail, OutboxFilter, OutboxRow, OutboxStats, OutboxView, Result, RowId,
-};
-use sqlx::Row;
+use landfall_core::{MessageId, OutboxDetail, OutboxFilter, OutboxRow, OutboxState, OutboxStats, OutboxView, Result};
+use sqlx::{QueryBuilder, Row};
 
 use crate::{Sqlite, row};
 
@@ -30,16 +28,55 @@ impl OutboxView for Sqlite {
     }
 
     async fn list(&self, filter: &OutboxFilter, limit: usize) -> Result<Vec<OutboxRow>> {
-        let rows = sqlx::query(self.statements().outbox_list.clone())
-            .bind(filter.after.unwrap_or(RowId::MIN))
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        let mut query = self.filtered(filter);
+        query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
+        let rows = query
+            .build()
+            .persistent(false)
             .fetch_all(&self.inner.pool)
             .await
             .map_err(self.cannot("list the outbox"))?;
         rows.iter().map(row::outbox_row).collect()
     }
 
-    async fn show(&self, _: MessageId) -> Result<Vec<OutboxDetail>> {
-        Err(Error::new(ErrorKind::Unsupported, "not yet"))
+    async fn show(&self, message_id: MessageId) -> Result<Vec<OutboxDetail>> {
+        let rows = sqlx::query(self.statements().outbox_show.clone())
+            .bind(message_id.to_string())
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("look for a message in the outbox"))?;
+        let mut found = rows.iter().map(row::outbox_detail).collect::<Result<Vec<_>>>()?;
+        found.sort_by_key(|detail| detail.row.row);
+        Ok(found)
+    }
+}
+
+impl Sqlite {
+    /// The rows in the filter's state, with a condition for every other field that is set. Values are bound, never pasted.
+    fn filtered(&self, filter: &OutboxFilter) -> QueryBuilder<sqlx::Sqlite> {
+        let statements = self.statements();
+        let select = match filter.state {
+            None | Some(OutboxState::Pending | OutboxState::Waiting | OutboxState::Retrying) => &statements.outbox_open,
+            Some(OutboxState::Parked) => &statements.outbox_parked,
+            Some(OutboxState::Sent) => &statements.outbox_sent,
+        };
+        let mut query = QueryBuilder::new(select.as_str());
+        if let Some(state) = filter.state {
+            query.push(" AND state = ").push_bind(state.as_str());
+        }
+        if let Some(message_id) = filter.message_id {
+            // A foreign writer may have spelled it with capital letters.
+            query.push(" AND lower(message_id) = ").push_bind(message_id.to_string());
+        }
+        if let Some(topic) = &filter.topic {
+            query.push(" AND topic = ").push_bind(topic.to_string());
+        }
+        if let Some(key) = &filter.key {
+            query.push(" AND key = ").push_bind(key.to_string());
+        }
+        if let Some(after) = filter.after {
+            query.push(" AND id > ").push_bind(after);
+        }
+        query
     }
 }

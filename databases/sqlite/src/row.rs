@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use landfall_core::{
-    DeadLetter, Error, GroupName, Headers, Key, Kind, Message, MessageId, OutboxEntry, OutboxRow, OutboxState, Result,
+    DeadLetter, Error, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxEntry, OutboxRow, Result,
     Shard, Timestamp, TopicName,
 };
 use sqlx::sqlite::{SqliteRow, SqliteTypeInfo};
@@ -44,25 +44,34 @@ pub(crate) fn message(row: &SqliteRow) -> Result<Message> {
 }
 
 pub(crate) fn outbox_row(row: &SqliteRow) -> Result<OutboxRow> {
-    let attempts = count(column(row, "attempts")?);
     Ok(OutboxRow {
         row: column(row, "id")?,
         message_id: message_id(row),
         topic: TopicName::new(text(row, "topic").unwrap_or_default())?,
         key: text(row, "key").and_then(legible_key),
-        state: if attempts == 0 { OutboxState::Pending } else { OutboxState::Retrying },
-        attempts,
+        state: column::<String>(row, "state")?.parse()?,
+        attempts: count(column(row, "attempts")?),
         next_attempt: column::<Option<i64>>(row, "next_attempt_at")?.map(Timestamp::from_millis),
         last_error: text(row, "last_error"),
         created_at: Timestamp::from_millis(column(row, "created_at")?),
-        sent_at: None,
+        sent_at: column::<Option<i64>>(row, "sent_at")?.map(Timestamp::from_millis),
         payload_bytes: column::<i64>(row, "payload_bytes")?.unsigned_abs(),
+    })
+}
+
+pub(crate) fn outbox_detail(row: &SqliteRow) -> Result<OutboxDetail> {
+    Ok(OutboxDetail {
+        row: outbox_row(row)?,
+        sequence: column(row, "sequence").unwrap_or_default(),
+        kind: text(row, "kind").unwrap_or_default(),
+        mode: text(row, "mode").unwrap_or_default(),
+        headers: headers(row),
+        payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
     })
 }
 
 pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     let group: String = column(row, "consumer_group")?;
-    let headers = text(row, "headers").unwrap_or_default();
     Ok(DeadLetter {
         id: column(row, "id")?,
         message_id: message_id(row),
@@ -80,9 +89,15 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         original_offset: column::<Option<i64>>(row, "original_offset")?.and_then(|n| u64::try_from(n).ok()),
         first_seen: Timestamp::from_millis(column(row, "first_seen")?),
         last_attempt: Timestamp::from_millis(column(row, "last_attempt")?),
-        headers: serde_json::from_str(&headers).unwrap_or(serde_json::Value::String(headers)),
+        headers: headers(row),
         payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
     })
+}
+
+/// Headers as they were stored, even where they are no JSON.
+fn headers(row: &SqliteRow) -> serde_json::Value {
+    let stored = text(row, "headers").unwrap_or_default();
+    serde_json::from_str(&stored).unwrap_or(serde_json::Value::String(stored))
 }
 
 /// A count of tries as a port gives it.

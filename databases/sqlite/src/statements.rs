@@ -30,11 +30,39 @@ const DUE: &str = "WITH clock (now) AS MATERIALIZED (SELECT {now})
 const MESSAGE: &str = "message_id, topic, key, sequence, kind, mode, headers, created_at,
     CAST(payload AS BLOB) AS payload";
 
+/// Where a message of the outbox is, as people see it: still to be sent, parked, or sent and kept.
+/// The same columns in each, so that the view of the tables can put them together.
+const OUTBOX_OPEN: &str = "SELECT o.id, o.message_id, o.topic, o.key,
+        CASE WHEN o.attempts > 0 THEN 'retrying'
+            WHEN EXISTS (
+                SELECT 1 FROM {p}outbox w
+                WHERE w.topic = o.topic AND w.key = o.key AND w.id <> o.id AND w.next_attempt_at IS NOT NULL)
+            OR EXISTS (
+                SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.key = o.key)
+            THEN 'waiting' ELSE 'pending' END AS state,
+        o.attempts, o.next_attempt_at, o.last_error, o.created_at, NULL AS sent_at,
+        length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
+    FROM {p}outbox o";
+const OUTBOX_PARKED: &str = "SELECT o.outbox_id AS id, o.message_id, o.topic, o.key, 'parked' AS state,
+        o.attempts, NULL AS next_attempt_at, o.error_code || ': ' || o.error AS last_error, o.created_at,
+        NULL AS sent_at, length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
+    FROM {p}dead_letter o WHERE o.consumer_group = '' AND o.status = 'parked'";
+const OUTBOX_SENT: &str = "SELECT o.id, o.message_id, o.topic, o.key, 'sent' AS state,
+        o.attempts, NULL AS next_attempt_at, o.last_error, o.created_at, o.sent_at,
+        length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
+    FROM {p}outbox_sent o";
+/// What only somebody who asks for one message wants to see of it.
+const OUTBOX_MORE: &str = ", o.sequence, o.kind, o.mode, o.headers, CAST(o.payload AS BLOB) AS payload";
+
 /// Texts that people read are cut: an error may carry a whole page of HTML.
 const ERROR_CHARACTERS: &str = "2000";
 
 pub(crate) fn expand(text: &str, prefix: &TablePrefix) -> String {
     text.replace("{message}", MESSAGE)
+        .replace("{outbox_open}", OUTBOX_OPEN)
+        .replace("{outbox_parked}", OUTBOX_PARKED)
+        .replace("{outbox_sent}", OUTBOX_SENT)
+        .replace("{more}", "")
         .replace("{error_characters}", ERROR_CHARACTERS)
         .replace("{now}", NOW)
         .replace("{p}", prefix.as_str())
@@ -71,6 +99,12 @@ statements! {
     next = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {message}"));
     is_any_due = &format!("SELECT EXISTS ({}1)", DUE.replace("{columns}", "1"));
     lease_is_held = "SELECT EXISTS (SELECT 1 FROM {p}lease WHERE name = ?1 AND holder = ?2 AND epoch = ?3)";
+    // One that a foreign writer gave the number of an earlier one takes its place: the newer is worth more.
+    keep_sent = "INSERT OR REPLACE INTO {p}outbox_sent (id, message_id, topic, key, sequence, kind, mode, headers,
+            created_at, attempts, last_error, payload)
+        SELECT id, lower(message_id), topic, key, sequence, kind, mode, headers, created_at, attempts, last_error,
+            payload
+        FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1))";
     published = "DELETE FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id";
     count_published = "UPDATE {p}outbox_published SET count = count + ?1 WHERE shard = 0";
     retry = "UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + ?2,
@@ -78,15 +112,16 @@ statements! {
         WHERE id = ?1";
     // One that was parked before, redriven and now fails again is the same dead letter.
     park_outbox_row = "INSERT INTO {p}dead_letter (message_id, topic, key, sequence, kind, mode, headers, created_at,
-            outbox_id, status, error_code, error, attempts, payload)
+            outbox_id, status, error_code, error, holds_key, attempts, payload)
         SELECT lower(message_id), topic, key, sequence, kind, mode, headers, created_at,
-            id, 'parked', ?2, substr(?3, 1, {error_characters}), attempts + 1, payload
-        FROM {p}outbox WHERE id = ?1
+            id, 'parked', ?2, substr(?3, 1, {error_characters}), ?4, attempts + ?5, payload
+        FROM {p}outbox WHERE id = ?1 AND attempts >= ?6
         ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE SET
             message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
             sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode, headers = excluded.headers,
             payload = excluded.payload, status = 'parked', error_code = excluded.error_code,
-            error = excluded.error, attempts = attempts + excluded.attempts, last_attempt = {now}
+            error = excluded.error, holds_key = excluded.holds_key, attempts = attempts + excluded.attempts,
+            last_attempt = {now}, done_at = NULL
         RETURNING id";
     remove_outbox_row = "DELETE FROM {p}outbox WHERE id = ?1";
 
@@ -99,9 +134,29 @@ statements! {
                 WHERE consumer_group = '' AND status <> 'done' AND status = 'parked') AS parked,
             (SELECT coalesce(sum(count), 0) FROM {p}outbox_published) AS published
         FROM {p}outbox";
-    outbox_list = "SELECT id, message_id, topic, key, attempts, next_attempt_at, last_error, created_at,
-            octet_length(payload) AS payload_bytes
-        FROM {p}outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
+    outbox_open = "SELECT * FROM ({outbox_open}) WHERE 1";
+    outbox_parked = "SELECT * FROM ({outbox_parked}) WHERE 1";
+    outbox_sent = "SELECT * FROM ({outbox_sent}) WHERE 1";
+    // A foreign writer may have spelled an id with capital letters; from here on it has none.
+    outbox_show = &[(OUTBOX_OPEN, "lower(message_id)"), (OUTBOX_PARKED, "message_id"), (OUTBOX_SENT, "message_id")]
+        .map(|(part, id)| format!("SELECT * FROM ({}) WHERE {id} = ?1", part.replace("{more}", OUTBOX_MORE)))
+        .join(" UNION ALL ");
+    retry_now = "UPDATE {p}outbox SET next_attempt_at = {now}
+        WHERE id IN (SELECT value FROM json_each(?1)) AND next_attempt_at > {now} RETURNING id";
+    record_row = "INSERT INTO {p}audit (actor, action, message_id, detail)
+        SELECT ?2, ?3, lower(message_id), ?4 FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id";
+
+    // Housekeeping. ?1 is an age and ?2 at most how many.
+    remove_sent = "DELETE FROM {p}outbox_sent WHERE id IN (
+        SELECT id FROM {p}outbox_sent WHERE sent_at <= {now} - ?1 ORDER BY sent_at LIMIT ?2)";
+    // As long as a letter is there, done or not, its id is: a redrive gives a message a second life.
+    forget_handled = "DELETE FROM {p}inbox WHERE (consumer_group, message_id) IN (
+        SELECT i.consumer_group, i.message_id FROM {p}inbox i
+        WHERE i.handled_at <= {now} - ?1 AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter d WHERE d.message_id = i.message_id AND +d.consumer_group = i.consumer_group)
+        ORDER BY i.handled_at LIMIT ?2)";
+    remove_done_letters = "DELETE FROM {p}dead_letter WHERE id IN (
+        SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1 ORDER BY done_at LIMIT ?2)";
 
     // Leases. One millisecond more than asked for makes up for what {now} is rounded down: a lease must not end here
     // before its holder thinks so.
@@ -134,7 +189,7 @@ statements! {
             WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
                 AND e.status <> 'done')
         ORDER BY d.id LIMIT 1";
-    complete_redriven = "UPDATE {p}dead_letter SET status = 'done', last_attempt = {now}
+    complete_redriven = "UPDATE {p}dead_letter SET status = 'done', last_attempt = {now}, done_at = {now}
         WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
     park_redriven = "UPDATE {p}dead_letter SET status = 'parked', attempts = attempts + 1, error_code = ?2,
             error = substr(?3, 1, {error_characters}), last_attempt = {now}
@@ -143,15 +198,17 @@ statements! {
     // Dead letters; ?1 is a JSON array of their ids.
     hold_keys = "INSERT INTO {p}held_key (consumer_group, topic, key)
         SELECT consumer_group, topic, key FROM {p}dead_letter
-        WHERE id IN (SELECT value FROM json_each(?1)) AND key IS NOT NULL
+        WHERE id IN (SELECT value FROM json_each(?1)) AND key IS NOT NULL AND holds_key
         ON CONFLICT DO NOTHING";
-    // Only where no dead letter of the key is left open: parked ones, and those that wait, still hold it.
+    // Only where no dead letter of the key is left open: parked ones, and those that wait, still hold it. One that was
+    // skipped does not.
     release_keys = "DELETE FROM {p}held_key AS h
         WHERE (consumer_group, topic, key) IN (
             SELECT consumer_group, topic, key FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)))
         AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter d
-            WHERE d.consumer_group = h.consumer_group AND d.topic = h.topic AND d.key = h.key AND d.status <> 'done')";
+            WHERE d.consumer_group = h.consumer_group AND d.topic = h.topic AND d.key = h.key AND d.status <> 'done'
+                AND d.holds_key)";
     record = "INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
         SELECT ?2, ?3, id, message_id, ?4 FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id";
     // The plus keeps SQLite from walking through all that the relay ever parked instead of looking up the ids.
@@ -159,13 +216,16 @@ statements! {
         SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, created_at, payload
         FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)) AND +consumer_group = ''";
     redrive = "UPDATE {p}dead_letter SET redrives = redrives + 1,
-            status = CASE consumer_group WHEN '' THEN 'done' ELSE 'redriving' END
+            status = CASE consumer_group WHEN '' THEN 'done' ELSE 'redriving' END,
+            done_at = CASE consumer_group WHEN '' THEN {now} END
         WHERE id IN (SELECT value FROM json_each(?1))";
     dead_letters_to_redrive = "SELECT id, status, consumer_group FROM {p}dead_letter WHERE 1";
     dead_letters = "SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error,
             attempts, redrives, original_partition, original_offset, first_seen, last_attempt, headers,
             CAST(payload AS BLOB) AS payload
         FROM {p}dead_letter WHERE 1";
+    parked_age_p95 = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
+        ORDER BY first_seen LIMIT 1 OFFSET ?1";
     dead_letter_stats = "SELECT status, count(*) FROM {p}dead_letter GROUP BY status";
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::time::Duration;
+
 use landfall_core::{DatabaseCapabilities, Key, TopicName};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
@@ -26,6 +28,11 @@ impl DatabaseFixture for SqliteFixture {
     async fn open(&self) -> Sqlite {
         let file = self.folder.path().join("landfall.db");
         Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap()
+    }
+
+    async fn open_keeping_sent(&self, time: Duration) -> Sqlite {
+        let file = self.folder.path().join("landfall.db");
+        Sqlite::open(file.to_str().unwrap(), Options { keep_sent: Some(time), ..Options::default() }).await.unwrap()
     }
 
     async fn create_effects(&self, connection: &mut SqliteConnection) {

@@ -43,6 +43,7 @@ impl Serve {
         let listen = self.listen.as_ref().map(|listen| Flag::new("--listen", "http.listen", listen));
         let config = self.sources.load_with(listen)?;
         refuse_open_door(&config)?;
+        config.retention_plan().check()?;
         logging::start(&config.log);
 
         let stop = signals::watch()?;

@@ -14,7 +14,8 @@ pub(crate) struct Sources {
     /// The configuration file; without it ./landfall.toml, if there is one.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database: sqlite:PATH or postgres://user@host/database, or env:NAME or file:PATH that holds it.
+    /// The database: sqlite:PATH, postgres://user@host/database or mysql://user@host/database, or env:NAME or file:PATH
+    /// that holds it.
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
     /// The broker: log:PATH for the embedded log, or env:NAME or file:PATH that holds it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use landfall::log::Acknowledge;
 
 use super::value::{Problem, Value};
-use super::{Config, LogFormat};
+use super::{Config, LogFormat, Order, WhenExhausted};
 use crate::units;
 
 /// One key: `section.name`, and how a value gets into the configuration.
@@ -18,6 +18,10 @@ pub(super) struct Key {
 
 const HOUR_MS: u64 = 3_600_000;
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+const ORDERS: [(&str, Order); 2] = [("key", Order::Key), ("none", Order::None)];
+
+const EXHAUSTED: [(&str, WhenExhausted); 2] = [("hold", WhenExhausted::Hold), ("skip", WhenExhausted::Skip)];
 
 const LEVELS: [(&str, Acknowledge); 3] =
     [("none", Acknowledge::None), ("written", Acknowledge::Written), ("synced", Acknowledge::Synced)];
@@ -35,6 +39,7 @@ macro_rules! keys {
 }
 
 keys! {
+    "import"                   => import = |value| super::import::read(value)?;
     "database.url"             => database.url = |value| value.address()?;
     "database.prefix"          => database.prefix = |value| value.parsed()?;
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
@@ -53,6 +58,12 @@ keys! {
     "relay.backoff_first_ms"   => relay.backoff.first = |value| millis(value, 1, 24 * HOUR_MS)?;
     "relay.backoff_cap_ms"     => relay.backoff.cap = |value| millis(value, 1, 24 * HOUR_MS)?;
     "relay.max_attempts"       => relay.backoff.max_attempts = |value| value.whole(1, 1_000_000)? as u32;
+    "relay.order"              => relay.order = |value| value.one_of(&ORDERS)?;
+    "relay.when_exhausted"     => relay.when_exhausted = |value| value.one_of(&EXHAUSTED)?;
+    "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
+    "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
+    "retention.dead_letters"   => retention.dead_letters = |value| value.amount(units::span)?;
+    "retention.redrive"        => retention.redrive = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
     "http.listen"              => http.listen = |value| value.socket_address()?;
     "http.request_timeout_ms"  => http.request_timeout = |value| millis(value, 100, HOUR_MS)?;

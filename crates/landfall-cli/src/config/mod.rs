@@ -5,8 +5,10 @@
 //! * [`layer`] turns a file, the environment and flags into settings that remember where they came from.
 //! * `config/default.toml` explains every key; a test holds it equal to [`Config::default`].
 
+mod import;
 mod key;
 mod layer;
+mod retention;
 mod secret;
 mod token;
 mod value;
@@ -16,11 +18,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use landfall::log::{Acknowledge, Flush, TopicSettings};
-use landfall::{Limits, TablePrefix};
+use landfall::{Limits, Mapping, TablePrefix};
 
 use crate::error::{Error, Result};
 
 pub(crate) use layer::{Environment, Flag};
+pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
 
@@ -29,9 +32,12 @@ const FILE: &str = "landfall.toml";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Config {
+    /// Outboxes that are already there, whose rows are moved into Landfall's own.
+    pub(crate) import: Vec<Mapping>,
     pub(crate) database: Database,
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,
+    pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
     pub(crate) auth: Auth,
@@ -62,6 +68,22 @@ pub(crate) struct Relay {
     pub(crate) lease: Duration,
     pub(crate) poll_max: Duration,
     pub(crate) backoff: landfall::Backoff,
+    pub(crate) order: Order,
+    pub(crate) when_exhausted: WhenExhausted,
+}
+
+/// What the relay keeps in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Key,
+    None,
+}
+
+/// What becomes of a key whose message failed for the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenExhausted {
+    Hold,
+    Skip,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +144,8 @@ impl Default for Relay {
                 cap: Duration::from_secs(30),
                 max_attempts: 10,
             },
+            order: Order::Key,
+            when_exhausted: WhenExhausted::Hold,
         }
     }
 }
@@ -267,7 +291,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"", r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#),
             (
                 "zzz = 1",
-                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, limits, http, auth, log"#,
+                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, retention, limits, http, auth, log"#,
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -3,6 +3,7 @@
 //! Starting fails as a whole and before anything is announced. Stopping is the same whether a signal or a broken relay
 //! asks for it: no new requests, what is in flight is finished, the leases are given back, the broker is closed.
 
+mod imports;
 pub(crate) mod signals;
 
 use std::io::Write;
@@ -11,12 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use landfall::RetentionPlan;
+use landfall::housekeeping::{Housekeeper, Policy};
+use landfall::import::Importer;
 use landfall::relay::{self, Relay};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, Retention, WhenExhausted, window};
 use crate::error::{Error, Result};
 use crate::http;
 use crate::http::metrics::Metrics;
@@ -28,6 +32,8 @@ pub(crate) struct Daemon {
     listener: TcpListener,
     router: Router,
     relay: Relay,
+    housekeeper: Housekeeper,
+    importers: Vec<Importer>,
     broker: Arc<dyn Outlet>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -41,11 +47,16 @@ impl Daemon {
         stores::check(config)?;
         let (listener, address) = bind(config.http.listen).await?;
         let database = database::open(config).await?;
+        database.check_order(config.relay.order).await?;
         let broker = broker::open(config).await?;
         prepare_tables(config, &database).await?;
+        let importers = imports::prepare(config, &database).await?;
 
         let metrics = Metrics::install()?;
-        let relay = Relay::new(database.queue.clone(), database.leases.clone(), broker.publisher(), options(config));
+        let relay = database.relay(config.relay.order, broker.publisher(), options(config));
+        warn_of_short_topics(config, &*broker)?;
+        let housekeeper =
+            Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention));
         let router = http::router(http::State {
             queue: database.queue,
             view: database.view,
@@ -62,36 +73,48 @@ impl Daemon {
             "landfall: ready on http://{address} (database {}, broker {}, roles relay)",
             config.database.url, config.broker.url
         );
-        Ok(Self { listener, router, relay, broker, metrics, stop, stop_timeout: config.http.stop_timeout, ready })
+        let stop_timeout = config.http.stop_timeout;
+        Ok(Self { listener, router, relay, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
     }
 
-    /// Works until it is told to stop, or until the relay meets something that no waiting mends.
+    /// Works until it is told to stop, or until the relay or an import meets something that no waiting mends.
     pub(crate) async fn run(self) -> Result<()> {
         let tidy = tokio::spawn(self.metrics.keep_tidy());
         let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
         let mut relay = tokio::spawn(self.relay.run(self.stop.child_token()));
+        let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
+        let housekeeping = tokio::spawn(keep_house(self.housekeeper, self.stop.child_token()));
         // Whoever waits for this line may not be reading any more; the daemon works all the same.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
-        let ended = tokio::select! {
-            ended = &mut relay => Some(ended),
-            () = self.stop.cancelled() => None,
-        };
+        let (mut ended, mut imported) = (None, None);
+        tokio::select! {
+            result = &mut relay => ended = Some(result),
+            result = &mut imports => imported = Some(result),
+            () = self.stop.cancelled() => {}
+        }
         self.stop.cancel();
         finish_requests(http, self.stop_timeout).await;
         let ended = match ended {
             Some(ended) => ended,
             None => relay.await,
         };
+        let imported = match imported {
+            Some(imported) => imported,
+            None => imports.await,
+        };
+        // A panic in it has been logged by the runtime.
+        let _ = housekeeping.await;
         tidy.abort();
         if let Err(error) = self.broker.close().await {
             tracing::warn!(%error, "the broker could not be closed in order");
         }
         tracing::info!("stopped");
         match ended {
-            Ok(result) => Ok(result?),
-            Err(error) => Err(Error::not_so(format!("the relay broke down: {error}"))),
+            Ok(result) => result?,
+            Err(error) => return Err(Error::not_so(format!("the relay broke down: {error}"))),
         }
+        imported.unwrap_or_else(|error| Err(Error::not_so(format!("the imports broke down: {error}"))))
     }
 }
 
@@ -116,8 +139,32 @@ fn options(config: &Config) -> relay::Options {
         backoff: config.relay.backoff,
         poll_max: config.relay.poll_max,
         limits: config.limits,
+        failed_holds_key: config.relay.when_exhausted == WhenExhausted::Hold,
         ..relay::Options::default()
     }
+}
+
+fn policy(retention: &Retention) -> Policy {
+    let Retention { inbox, sent, dead_letters, redrive: _ } = *retention;
+    Policy { inbox, sent, dead_letters, ..Policy::default() }
+}
+
+/// A message is published whether or not somebody tidies up after it, so the relay goes on without.
+async fn keep_house(housekeeper: Housekeeper, stop: CancellationToken) {
+    if let Err(error) = housekeeper.run(stop).await {
+        tracing::error!(%error, "housekeeping stopped: nothing is removed any more until this daemon is started again");
+    }
+}
+
+/// Topics have settings of their own, which somebody may have changed since; that is no reason to stand still.
+fn warn_of_short_topics(config: &Config, broker: &dyn Outlet) -> Result<()> {
+    let topics = broker.topics()?;
+    let windows = topics.iter().filter_map(|topic| window(format!("topic {}", topic.topic), &topic.settings));
+    let plan = RetentionPlan { windows: windows.collect(), ..config.retention_plan() };
+    if let Err(error) = plan.check() {
+        tracing::warn!(%error, "a topic remembers ids for too short a time");
+    }
+    Ok(())
 }
 
 async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {

@@ -31,8 +31,23 @@ impl Metrics {
             .map_err(failed)?;
         metrics::describe_gauge!("landfall_outbox_pending", "Messages in the outbox that never failed.");
         metrics::describe_gauge!("landfall_outbox_retrying", "Messages in the outbox after a failed try.");
+        metrics::describe_gauge!("landfall_outbox_parked", "Messages that the relay parked and nobody redrove yet.");
         metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
         metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
+        metrics::describe_gauge!(
+            "landfall_dlq_message_age_p95_seconds",
+            "The age that 95 of 100 parked dead letters have not reached."
+        );
+        metrics::describe_counter!("landfall_published_total", "Messages that this relay published.");
+        metrics::describe_histogram!(
+            "landfall_delivery_seconds",
+            "From the enqueuing of a message to the broker's acknowledgement."
+        );
+        metrics::describe_counter!("landfall_dlq_in_total", "Messages that became dead letters.");
+        metrics::describe_counter!(
+            "landfall_housekeeping_removed_total",
+            "What was kept long enough and removed: sent, inbox or dead_letters."
+        );
         metrics::describe_gauge!("landfall_database_up", "1 if the database answered this scrape, else 0.");
         metrics::describe_gauge!("landfall_topic_messages", "Messages that a partition of the embedded log keeps.");
         metrics::describe_gauge!("landfall_topic_bytes", "Bytes that a partition of the embedded log takes on disk.");
@@ -70,12 +85,18 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
 }
 
 async fn refresh(state: &State) -> landfall::Result<()> {
-    let (outbox, dead_letters) = tokio::try_join!(state.view.stats(), state.dead_letters.dead_letter_stats())?;
+    let (outbox, dead_letters, age_p95) = tokio::try_join!(
+        state.view.stats(),
+        state.dead_letters.dead_letter_stats(),
+        state.dead_letters.parked_age_p95()
+    )?;
     metrics::gauge!("landfall_outbox_pending").set(outbox.pending as f64);
     metrics::gauge!("landfall_outbox_retrying").set(outbox.retrying as f64);
+    metrics::gauge!("landfall_outbox_parked").set(outbox.parked as f64);
     metrics::gauge!("landfall_outbox_oldest_seconds").set(outbox.oldest_seconds);
     let open = dead_letters.parked + dead_letters.waiting + dead_letters.redriving;
     metrics::gauge!("landfall_dlq_size").set(open as f64);
+    metrics::gauge!("landfall_dlq_message_age_p95_seconds").set(age_p95.as_secs_f64());
     Ok(())
 }
 

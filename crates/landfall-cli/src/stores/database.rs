@@ -1,11 +1,16 @@
 //! The databases, as the ports that the command works with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView, Schema, TablePrefix};
+use landfall::relay::{self, Relay};
+use landfall::{
+    CompetingQueue, DeadLetters, ErrorKind, Housekeeping, ImportSource, Leases, Limits, OutboxControl, OutboxQueue,
+    OutboxView, Publisher, Schema, Span, TablePrefix,
+};
 
 use super::{Opening, Scheme, pick};
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Order};
 use crate::error::{Error, Result};
 
 /// An open database, seen through its ports.
@@ -13,22 +18,63 @@ pub(crate) struct Database {
     pub(crate) schema: Arc<dyn Schema>,
     pub(crate) queue: Arc<dyn OutboxQueue>,
     pub(crate) view: Arc<dyn OutboxView>,
+    pub(crate) control: Arc<dyn OutboxControl>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) housekeeping: Arc<dyn Housekeeping>,
+    pub(crate) import: Arc<dyn ImportSource>,
+    competing: Arc<dyn CompetingQueue>,
+    unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
 }
 
 impl Database {
     fn new<D>(adapter: D) -> Self
     where
-        D: Schema + OutboxQueue + OutboxView + Leases + DeadLetters + 'static,
+        D: Schema
+            + OutboxQueue
+            + CompetingQueue
+            + OutboxView
+            + OutboxControl
+            + Leases
+            + DeadLetters
+            + Housekeeping
+            + ImportSource
+            + 'static,
     {
         let adapter = Arc::new(adapter);
+        let competing = adapter.clone();
         Self {
             schema: adapter.clone(),
             queue: adapter.clone(),
             view: adapter.clone(),
+            control: adapter.clone(),
             leases: adapter.clone(),
-            dead_letters: adapter,
+            dead_letters: adapter.clone(),
+            housekeeping: adapter.clone(),
+            import: adapter.clone(),
+            competing: adapter,
+            unordered: Box::new(move |publisher, options| {
+                Relay::unordered(competing.clone(), competing.clone(), publisher, options)
+            }),
+        }
+    }
+
+    /// Refuses an order that the database cannot work in; asks no server for more than it must.
+    pub(crate) async fn check_order(&self, order: Order) -> Result<()> {
+        if order == Order::Key {
+            return Ok(());
+        }
+        // Claims nothing, and tells whether it could. Whatever else is wrong shows when there is work to do.
+        match self.competing.claim(0).await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn relay(&self, order: Order, publisher: Arc<dyn Publisher>, options: relay::Options) -> Relay {
+        match order {
+            Order::Key => Relay::new(self.queue.clone(), self.leases.clone(), publisher, options),
+            Order::None => (self.unordered)(publisher, options),
         }
     }
 }
@@ -48,6 +94,7 @@ struct Settings {
     prefix: TablePrefix,
     limits: Limits,
     max_connections: u32,
+    keep_sent: Option<Duration>,
 }
 
 /// An adapter's line: its schemes, its module, how it is opened, how it is made from a pool, a URL of its kind that
@@ -59,8 +106,8 @@ macro_rules! adapter {
         use $module as module;
         #[allow(clippy::needless_update, reason = "some adapters have more options than these")]
         fn options(settings: Settings) -> module::Options {
-            let Settings { prefix, limits, max_connections } = settings;
-            module::Options { prefix, limits, max_connections, ..module::Options::default() }
+            let Settings { prefix, limits, max_connections, keep_sent } = settings;
+            module::Options { prefix, limits, max_connections, keep_sent, ..module::Options::default() }
         }
         Adapter {
             scheme: Scheme::built_in($names),
@@ -118,6 +165,17 @@ fn adapters() -> Vec<Adapter> {
         ),
         #[cfg(not(feature = "postgres"))]
         missing!(&["postgres", "postgresql"], "postgres"),
+        #[cfg(feature = "mysql")]
+        adapter!(
+            &["mysql", "mariadb"],
+            landfall::mysql,
+            MySql::connect,
+            |pool, options| Ok(landfall::mysql::MySql::from_pool(pool, options)),
+            "mysql://localhost",
+            None
+        ),
+        #[cfg(not(feature = "mysql"))]
+        missing!(&["mysql", "mariadb"], "mysql"),
     ]
 }
 
@@ -166,5 +224,10 @@ fn settings(config: &Config) -> Settings {
         prefix: config.database.prefix.clone(),
         limits: config.limits,
         max_connections: config.database.max_connections,
+        // Kept for ever is kept; how long is for housekeeping to know.
+        keep_sent: match config.retention.sent {
+            Span::ZERO => None,
+            span => Some(span.time().unwrap_or(Duration::MAX)),
+        },
     }
 }

@@ -18,7 +18,10 @@ async fn a_wrong_configuration_is_a_sentence_with_its_line() {
         ),
         ("[relay]\nbatch = 1\n[relay]\n", "landfall.toml, line 3: the configuration is not TOML: "),
         ("[database]\nurl = \"env:NOT_SET\"\n", r#"database.url points at the environment variable "NOT_SET""#),
-        ("[database]\nurl = \"oracle://u:s3cret@h/d\"\n", "the known ones are sqlite:, postgres:, postgresql:"),
+        (
+            "[database]\nurl = \"oracle://u:s3cret@h/d\"\n",
+            "the known ones are sqlite:, postgres:, postgresql:, mysql:, mariadb:",
+        ),
         ("[broker]\nurl = \"carrier-pigeon:loft\"\n", "the known ones are log:"),
         ("[broker]\nurl = \"log:\"\n", "names no folder"),
     ] {

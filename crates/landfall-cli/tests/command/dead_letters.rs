@@ -33,7 +33,7 @@ async fn parked_and_put_back(place: &Place) {
     };
     eventually(PATIENCE, "the other key", async || payloads().await == [json!(3)]).await;
     let rows = place.run(&["outbox", "list", "--json"]).await.objects();
-    assert_eq!((rows.len(), &rows[0]["key"], &rows[0]["state"]), (1, &json!("k"), &json!("pending")));
+    assert_eq!((rows.len(), &rows[0]["key"], &rows[0]["state"]), (1, &json!("k"), &json!("waiting")));
 
     let letters = list(place, &["--status", "parked", "--topic", "orders", "--key", "k"]).await;
     let letter = letters[0].as_object().unwrap();

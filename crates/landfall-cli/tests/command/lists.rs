@@ -20,8 +20,10 @@ async fn migrate_twice_changes_nothing() {
 #[tokio::test]
 async fn the_statements_are_printed_without_a_server_and_make_the_same_tables() {
     let place = Place::new();
-    let printed = place.run(&["migrate", "--print", "--database-url", "postgres:"]).await;
-    assert!(printed.code == 0 && printed.stdout.contains("CREATE TABLE landfall_outbox"), "{printed:?}");
+    for scheme in ["postgres:", "mysql:", "mariadb:"] {
+        let printed = place.run(&["migrate", "--print", "--database-url", scheme]).await;
+        assert!(printed.code == 0 && printed.stdout.contains("CREATE TABLE landfall_outbox"), "{printed:?}");
+    }
     let printed = place.run(&["migrate", "--print"]).await;
     assert!(!place.data().exists());
 
@@ -123,6 +125,12 @@ async fn help_teaches_with_examples() {
         &["serve"][..],
         &["migrate"],
         &["outbox"],
+        &["outbox", "stats"],
+        &["outbox", "list"],
+        &["outbox", "show"],
+        &["outbox", "retry"],
+        &["outbox", "park"],
+        &["outbox", "purge"],
         &["dlq", "list"],
         &["dlq", "show"],
         &["dlq", "redrive"],

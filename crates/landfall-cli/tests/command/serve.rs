@@ -4,32 +4,7 @@ use landfall_testkit::eventually;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::support::{PATIENCE, Place};
-
-/// Runs `test` on SQLite and on PostgreSQL, where there is a server.
-macro_rules! on_both {
-    ($($(#[$attribute:meta])* async fn $name:ident($place:ident: &Place) $body:block)*) => {$(
-        mod $name {
-            use super::*;
-
-            async fn test($place: &Place) $body
-
-            $(#[$attribute])*
-            #[tokio::test]
-            async fn on_sqlite() {
-                test(&Place::new()).await;
-            }
-
-            $(#[$attribute])*
-            #[tokio::test]
-            async fn on_postgres() {
-                if let Some(place) = Place::on_postgres().await {
-                    test(&place).await;
-                }
-            }
-        }
-    )*};
-}
+use super::support::{PATIENCE, Place, on_each};
 
 async fn tail(place: &Place, topic: &str) -> Vec<Value> {
     let finished = place.run(&["topic", "tail", topic, "--json"]).await;
@@ -41,7 +16,7 @@ async fn arrived(place: &Place, topic: &str, count: usize) -> Vec<Value> {
     tail(place, topic).await
 }
 
-on_both! {
+on_each! {
     async fn what_is_posted_stands_in_the_topic(place: &Place) {
         let daemon = place.serve().await;
         let id = daemon
@@ -73,7 +48,8 @@ on_both! {
     async fn a_plain_insert_is_relayed(place: &Place) {
         let _daemon = place.serve().await;
         place.sql(&format!(
-            "INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'k', {}), ('orders', 'k', {})",
+            "INSERT INTO landfall_outbox (topic, {}, payload) VALUES ('orders', 'k', {}), ('orders', 'k', {})",
+            place.key(),
             place.bytes("{\"n\": 1}"),
             place.bytes("plain text"),
         ))

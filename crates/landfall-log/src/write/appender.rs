@@ -76,6 +76,8 @@ pub(crate) struct Appender {
     producers: Producers,
     /// Segments that were finished since readers were last told.
     finished: Vec<Segment>,
+    /// Where the segment ended when room was last made ahead.
+    ahead_of: u64,
 }
 
 /// A batch that is being filled; its room is reserved.
@@ -120,6 +122,7 @@ impl Appender {
             is_unsynced: false,
             producers,
             finished: Vec::new(),
+            ahead_of: 0,
         })
     }
 
@@ -207,6 +210,25 @@ impl Appender {
         let pending = self.pending.as_ref().map(|pending| pending.base_offset);
         self.synced_before = pending.unwrap_or(self.next_offset);
         Ok(())
+    }
+
+    /// Makes room for as much as was written since this was last called, if it is not there yet and fits into the
+    /// segment: who sends the next messages need not wait for it. Everything must be synced.
+    ///
+    /// That the disk is full is not told here: it shows once somebody needs the room.
+    pub(crate) fn make_room_ahead(&mut self) -> Result<()> {
+        let Some(segment) = &self.segment else { return Ok(()) };
+        let end = segment.extent.bytes;
+        let written =
+            end.saturating_sub(std::mem::replace(&mut self.ahead_of, end)).min(self.options.preallocate_bytes);
+        let fits = end + written <= self.options.segment_bytes;
+        if !fits || self.is_unsynced || self.pending.is_some() {
+            return Ok(());
+        }
+        match self.extend(written) {
+            Err(error) if is_full(&error) => Ok(()),
+            extended => extended,
+        }
     }
 
     /// Cuts off the room that was made for more. Everything must be synced.

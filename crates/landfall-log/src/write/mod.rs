@@ -1,6 +1,7 @@
 //! From a publish call to synced bytes, each message once.
 
 pub(crate) mod appender;
+pub(crate) mod awake;
 pub(crate) mod buffers;
 pub(crate) mod producers;
 pub(crate) mod publish;

@@ -46,6 +46,9 @@ pub(crate) struct Store {
     seen: HashMap<TopicName, Seen>,
     /// The appenders with something that is not synced and shown to readers yet.
     touched: BTreeSet<u64>,
+    /// Those that were synced since work was last done ahead for them, if the disk is one on which it is.
+    synced: Vec<u64>,
+    works_ahead: bool,
     /// Partitions that had no room in this group: nothing may overtake what was refused.
     full: HashMap<u64, Refusal>,
 }
@@ -57,6 +60,7 @@ impl Store {
         topics: Arc<Topics>,
         registry: Registry,
     ) -> Result<Self> {
+        let works_ahead = topics.disk().works_ahead();
         let mut store = Self {
             options,
             buffers,
@@ -65,6 +69,8 @@ impl Store {
             appenders: BTreeMap::new(),
             seen: HashMap::new(),
             touched: BTreeSet::new(),
+            synced: Vec::new(),
+            works_ahead,
             full: HashMap::new(),
         };
         for topic in store.topics.all() {
@@ -254,6 +260,19 @@ impl Store {
             }
             // Only now, so that after an error nothing of it is seen.
             appender.publish();
+            if self.works_ahead {
+                self.synced.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be done for the next messages before they come. Everything that was written must be synced.
+    pub(crate) fn work_ahead(&mut self) -> Result<()> {
+        for id in std::mem::take(&mut self.synced) {
+            if let Some(appender) = self.appenders.get_mut(&id) {
+                appender.make_room_ahead()?;
+            }
         }
         Ok(())
     }

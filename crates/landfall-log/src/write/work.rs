@@ -15,13 +15,11 @@ use crate::lock::FolderLock;
 use crate::options::{Acknowledge, Flush, Gaps, Options};
 use crate::topic::admin;
 use crate::topic::open::{Topic, Topics};
+use crate::write::awake::Idle;
 use crate::write::producers::{Held, Limits, Ticket};
 use crate::write::store::Store;
 use crate::write::writer::{Answer, Append, CLOSED, Command};
 
-/// Whoever publishes one message after the other sends the next one about this long after the answer. To wait for it
-/// awake costs a part of what the sync cost, and saves the time in which a sleeping thread is woken.
-const LINGER: Duration = Duration::from_micros(50);
 /// A group is not filled beyond this: its publishers wait for all of it.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
@@ -34,6 +32,7 @@ pub(crate) struct Work {
     options: Options,
     store: Store,
     unsynced: Unsynced,
+    idle: Idle,
     failure: Arc<OnceLock<String>>,
     /// What the thread waits with when it must not wait for ever.
     clock: Runtime,
@@ -60,8 +59,9 @@ impl Work {
         clock: Runtime,
         lock: Arc<Option<FolderLock>>,
     ) -> Self {
-        let (held, patience, unsynced) = (HashMap::new(), VecDeque::new(), Unsynced::default());
-        Self { held, patience, topics, options, store, unsynced, failure, clock, _lock: lock }
+        let (held, patience) = (HashMap::new(), VecDeque::new());
+        let (unsynced, idle) = (Unsynced::default(), Idle::default());
+        Self { held, patience, topics, options, store, unsynced, idle, failure, clock, _lock: lock }
     }
 
     /// Works until it is told to end, or nobody is left to tell it.
@@ -72,6 +72,7 @@ impl Work {
                     if !self.work_on(first, &mut commands) {
                         break;
                     }
+                    self.work_ahead();
                 }
                 Next::Time => {
                     self.give_up(Instant::now());
@@ -101,11 +102,11 @@ impl Work {
     }
 
     /// Waits for something to do.
-    fn next(&self, commands: &mut mpsc::Receiver<Command>) -> Next {
+    fn next(&mut self, commands: &mut mpsc::Receiver<Command>) -> Next {
         let flush = self.unsynced.since.map(|since| since + self.options.flush.patience());
         let patience = self.patience.front().map(|(deadline, ..)| *deadline);
         let received = match flush.into_iter().chain(patience).min() {
-            None => Ok(linger(commands).or_else(|| commands.blocking_recv())),
+            None => Ok(self.idle.wait(commands)),
             Some(deadline) => self.clock.block_on(async { tokio::time::timeout_at(deadline, commands.recv()).await }),
         };
         match received {
@@ -296,25 +297,22 @@ impl Work {
         self.answer_waiting(synced.as_ref().err());
     }
 
+    /// Uses the time until the next messages come.
+    fn work_ahead(&mut self) {
+        if self.unsynced.since.is_none()
+            && self.failure.get().is_none()
+            && let Err(error) = self.store.work_ahead()
+        {
+            self.stop(&error);
+        }
+    }
+
     fn answer_waiting(&mut self, error: Option<&Error>) {
         for append in self.unsynced.waiting.drain(..) {
             match error {
                 None => append.answer_placed(),
                 Some(error) => drop(append.reply.send(unknown(error))),
             }
-        }
-    }
-}
-
-/// What comes within a short time.
-fn linger(commands: &mut mpsc::Receiver<Command>) -> Option<Command> {
-    let began = std::time::Instant::now();
-    loop {
-        match commands.try_recv() {
-            Ok(command) => return Some(command),
-            // Others may have the core meanwhile.
-            Err(mpsc::error::TryRecvError::Empty) if began.elapsed() < LINGER => std::thread::yield_now(),
-            Err(_) => return None,
         }
     }
 }

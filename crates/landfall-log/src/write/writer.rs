@@ -21,6 +21,7 @@ use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::topic::open::{Topic, Topics};
 use crate::write::appender::Part;
+use crate::write::awake::Waiting;
 use crate::write::store::{Placed, Store};
 use crate::write::work::Work;
 
@@ -76,6 +77,7 @@ pub(crate) struct Writer {
     /// `None` only while it is being dropped.
     queue: Option<mpsc::Sender<Command>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    waiting: Waiting,
     failure: Arc<OnceLock<String>>,
 }
 
@@ -99,7 +101,7 @@ impl Writer {
             .name("landfall-log-writer".into())
             .spawn(move || work.run(commands))
             .map_err(unavailable("cannot start a thread"))?;
-        Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), failure })
+        Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), waiting: Waiting::default(), failure })
     }
 
     /// Why the log stopped taking messages, if it has.
@@ -112,7 +114,8 @@ impl Writer {
         if self.send(Command::Append(Append { parts, messages: 0, placed: Vec::new(), reply })).await.is_err() {
             return Answer::Refused(CLOSED.into());
         }
-        answer.await.unwrap_or_else(|_| Answer::Unknown("the log's writer ended before it answered".into()))
+        let answer = self.waiting.wait(answer).await;
+        answer.unwrap_or_else(|| Answer::Unknown("the log's writer ended before it answered".into()))
     }
 
     pub(crate) async fn create_topic(&self, name: TopicName) -> Result<Arc<Topic>> {

@@ -2,16 +2,21 @@
 
 use std::sync::atomic::Ordering;
 
+use landfall_log::Options;
+
 use crate::change::{COMPACTED, REMOVED};
+use crate::disk::ModelDisk;
 use crate::explore::{Effort, Explorer};
 use crate::random::{Random, seed};
 use crate::shared_failpoints;
-use crate::workload::{History, work};
+use crate::tree::Tree;
+use crate::workload::{History, options, work, work_on};
 
 /// What is looked at together, by workers that each take one run after the other.
 const IMAGES: usize = 10_000;
 const WORKERS: u64 = 2;
 const STEPS: usize = 25;
+const RUNS_AHEAD: u64 = 3;
 const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 1, gone_on_with: 15, crashed_again: 6 };
 
 /// Explores every run of one worker until it has done its share; answers with how many different images that were.
@@ -44,6 +49,25 @@ fn no_crash_loses_what_was_acknowledged_or_shows_what_never_was() {
     assert!(images >= IMAGES, "{images} images are fewer than {IMAGES}");
     let (removed, compacted) = (REMOVED.load(Ordering::Relaxed), COMPACTED.load(Ordering::Relaxed));
     assert!(removed > 100 && compacted > 100, "only {removed} messages were removed, and {compacted} compacted");
+}
+
+/// The same on a disk on which room is made ahead of the next batch, beside whatever the caller does next. Small steps, so
+/// that there is always some to make.
+#[test]
+fn no_crash_loses_anything_while_room_is_made_ahead() {
+    let _shared = shared_failpoints();
+    let mut images = 0;
+    for run in 0..RUNS_AHEAD {
+        let mut explorer = Explorer::new(Random::of(seed(), run));
+        let mut random = Random::of(seed(), !run);
+        let options = Options { preallocate_bytes: 1000, ..options(&mut random) };
+        let disk = ModelDisk::new(Tree::default()).working_ahead();
+        let told = |verdict: String| panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed());
+        let finished = explorer.runtime().block_on(work_on(disk, random, options, STEPS)).map_err(String::from);
+        finished.and_then(|finished| explorer.explore(&finished.history, EFFORT)).unwrap_or_else(told);
+        images += explorer.images();
+    }
+    assert!(images > 500, "only {images} images");
 }
 
 #[test]

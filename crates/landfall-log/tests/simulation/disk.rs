@@ -29,6 +29,7 @@ struct State {
     /// A sync or a write has failed in this life.
     has_failed: bool,
     lie: Option<Lie>,
+    works_ahead: bool,
     /// A sync that was answered but not done yet: [`Lie::EarlySync`].
     owed: Option<Entry>,
     watcher: Option<UnboundedSender<mpsc::Sender<()>>>,
@@ -62,12 +63,21 @@ impl ModelDisk {
     /// A disk that holds `tree`, all of it durably.
     pub(crate) fn new(tree: Tree) -> Self {
         let (journal, faults) = (Vec::new(), Faults::default());
-        let state = State { tree, journal, life: 0, faults, has_failed: false, lie: None, owed: None, watcher: None };
+        let (lie, works_ahead) = (None, false);
+        let state =
+            State { tree, journal, life: 0, faults, has_failed: false, lie, works_ahead, owed: None, watcher: None };
         Self { shared: Arc::new(Mutex::new(state)), life: 0 }
     }
 
     pub(crate) fn with_lie(self, lie: Option<Lie>) -> Self {
         self.state().lie = lie;
+        self
+    }
+
+    /// One on which room is made ahead: what happens when depends on the moment then, and a number does not give the
+    /// same run again.
+    pub(crate) fn working_ahead(self) -> Self {
+        self.state().works_ahead = true;
         self
     }
 
@@ -248,6 +258,10 @@ impl Disk for ModelDisk {
         state.tree.folder_mut(place.0).remove(&place.1);
         state.done(path, Operation::Remove { place, node });
         Ok(())
+    }
+
+    fn works_ahead(&self) -> bool {
+        self.state().works_ahead
     }
 }
 

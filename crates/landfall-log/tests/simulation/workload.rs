@@ -68,13 +68,22 @@ pub(crate) async fn work(seed: u64, steps: usize, lie: Option<Lie>) -> Result<Fi
 }
 
 pub(crate) async fn work_with(
-    mut random: Random,
+    random: Random,
     options: Options,
     steps: usize,
     lie: Option<Lie>,
 ) -> Result<Finished, Verdict> {
-    let (base, before) = (Tree::default(), Reference::new(options));
-    let disk = ModelDisk::new(base.clone()).with_lie(lie);
+    work_on(ModelDisk::new(Tree::default()).with_lie(lie), random, options, steps).await
+}
+
+/// The same on a disk that is empty.
+pub(crate) async fn work_on(
+    disk: ModelDisk,
+    mut random: Random,
+    options: Options,
+    steps: usize,
+) -> Result<Finished, Verdict> {
+    let (base, before) = (disk.tree(), Reference::new(options));
     let stumbles = random.chance(20).then(|| random.below(12) as u64);
     let session = Session::open_at_last(disk, before.clone(), options, stumbles).await?;
     let mut worker = Worker { random, session };

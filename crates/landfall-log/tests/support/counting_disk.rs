@@ -14,6 +14,7 @@ pub(crate) struct CountingDisk {
     read: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
+    works_ahead: bool,
 }
 
 #[derive(Debug)]
@@ -24,6 +25,11 @@ struct CountingFile {
 }
 
 impl CountingDisk {
+    /// One on which room is made before it is needed.
+    pub(crate) fn working_ahead() -> Self {
+        Self { works_ahead: true, ..Self::default() }
+    }
+
     /// How many bytes were read of each file.
     pub(crate) fn read(&self) -> BTreeMap<PathBuf, u64> {
         self.read.lock().unwrap().clone()
@@ -64,6 +70,10 @@ impl Disk for CountingDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         SystemDisk.remove(path)
+    }
+
+    fn works_ahead(&self) -> bool {
+        self.works_ahead
     }
 }
 

@@ -9,4 +9,5 @@
 
 pub mod broker;
 pub mod database;
+pub mod import;
 mod sample;

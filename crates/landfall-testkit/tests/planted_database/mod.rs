@@ -1,5 +1,7 @@
 //! SQLite with one bug, planted as a trigger: the adapter is right, and what it writes comes out wrong.
 
+use std::time::Duration;
+
 use landfall_core::{DatabaseCapabilities, Key, TopicName};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
@@ -67,6 +69,50 @@ pub(crate) const BUGS: &[(&str, &str)] = &[
         "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN OLD.status = 'redriving' AND NEW.status = 'parked'
             BEGIN UPDATE landfall_dead_letter SET status = 'redriving' WHERE id = NEW.id; END",
     ),
+    (
+        "a skipped message holds its key",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NOT NEW.holds_key AND NEW.key IS NOT NULL BEGIN
+            INSERT INTO landfall_held_key (consumer_group, topic, key) VALUES ('', NEW.topic, NEW.key); END",
+    ),
+    (
+        "a skipped message is taken for one that holds its key",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NOT NEW.holds_key BEGIN
+            UPDATE landfall_dead_letter SET holds_key = 1 WHERE id = NEW.id; END",
+    ),
+    (
+        "a retry by hand changes nothing",
+        "CREATE TRIGGER bug AFTER UPDATE OF next_attempt_at ON landfall_outbox
+            WHEN NEW.attempts = OLD.attempts AND NEW.next_attempt_at < OLD.next_attempt_at BEGIN
+            UPDATE landfall_outbox SET next_attempt_at = OLD.next_attempt_at WHERE id = NEW.id; END",
+    ),
+    (
+        "a retry by hand is not audited",
+        "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit WHEN NEW.action = 'retry' BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "what is parked by hand loses its reason",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.error_code = 'PARKED_BY_HAND' BEGIN
+            UPDATE landfall_dead_letter SET error = '' WHERE id = NEW.id; END",
+    ),
+    (
+        "sent messages are not kept",
+        "CREATE TRIGGER bug BEFORE INSERT ON landfall_outbox_sent BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "every id is forgotten at once",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_inbox BEGIN
+            UPDATE landfall_inbox SET handled_at = 0 WHERE message_id = NEW.message_id; END",
+    ),
+    (
+        "a letter is done since ever",
+        "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN NEW.status = 'done' BEGIN
+            UPDATE landfall_dead_letter SET done_at = 0 WHERE id = NEW.id; END",
+    ),
+    (
+        "the audit goes with its letter",
+        "CREATE TRIGGER bug AFTER DELETE ON landfall_dead_letter BEGIN
+            DELETE FROM landfall_audit WHERE dead_letter_id = OLD.id; END",
+    ),
     ("nothing is audited", "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit BEGIN SELECT raise(IGNORE); END"),
 ];
 
@@ -89,6 +135,11 @@ impl<const BUG: usize> DatabaseFixture for Planted<BUG> {
     async fn open(&self) -> Sqlite {
         let file = self.folder.path().join("landfall.db");
         Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap()
+    }
+
+    async fn open_keeping_sent(&self, time: Duration) -> Sqlite {
+        let file = self.folder.path().join("landfall.db");
+        Sqlite::open(file.to_str().unwrap(), Options { keep_sent: Some(time), ..Options::default() }).await.unwrap()
     }
 
     async fn create_effects(&self, connection: &mut SqliteConnection) {

@@ -70,9 +70,7 @@ impl Import for Prepared {
         if !any {
             return Ok(Imported::default());
         }
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-        let begun = self.database.pool().begin_with(begin).await;
-        let mut transaction = begun.map_err(self.database.could_not("begin a transaction"))?;
+        let mut transaction = self.database.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
         if !self.is_held(&mut transaction, lease).await? {
             return Ok(Imported::default());
         }

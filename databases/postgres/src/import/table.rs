@@ -15,6 +15,7 @@ struct Column {
     /// An identity or a serial.
     counts_up: bool,
     may_update: bool,
+    is_nullable: bool,
 }
 
 /// The mapping beside the live table: what the statements are made of.
@@ -50,10 +51,10 @@ impl<'a> Table<'a> {
                 "this user may not delete from {table}; grant DELETE on it, or name a column to mark"
             )));
         }
-        let columns: Vec<(String, String, bool, bool)> = sqlx::query_as(
+        let columns: Vec<(String, String, bool, bool, bool)> = sqlx::query_as(
             "SELECT a.attname::text, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL),
                     a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%', false),
-                    has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
+                    has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), NOT a.attnotnull
              FROM pg_attribute a
              JOIN pg_type t ON t.oid = a.atttypid
              LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -64,7 +65,13 @@ impl<'a> Table<'a> {
         .fetch_all(database.pool())
         .await
         .map_err(database.could_not(doing))?;
-        let column = |(name, kind, counts_up, may_update)| Column { name, kind, counts_up, may_update };
+        let column = |(name, kind, counts_up, may_update, is_nullable)| Column {
+            name,
+            kind,
+            counts_up,
+            may_update,
+            is_nullable,
+        };
         Ok(Self { mapping, columns: columns.into_iter().map(column).collect() })
     }
 
@@ -167,13 +174,17 @@ impl<'a> Table<'a> {
             return Err(Error::invalid(format!("this user may not update {name} of {table}; grant UPDATE on it")));
         }
         let mark = match column.kind.as_str() {
-            "timestamp with time zone" | "timestamp without time zone" | "date" => {
+            "timestamp with time zone" | "timestamp without time zone" | "date" if column.is_nullable => {
                 Mark { is_unset: "{} IS NULL", set: "now()" }
             }
-            "text" | "character varying" => Mark { is_unset: "{} IS NULL", set: "now()::text" },
+            "text" | "character varying" if column.is_nullable => Mark { is_unset: "{} IS NULL", set: "now()::text" },
             "boolean" => Mark { is_unset: "{} IS NOT TRUE", set: "true" },
             "smallint" | "integer" | "bigint" => Mark { is_unset: "coalesce({}, 0) = 0", set: "1" },
-            _ => return Err(self.wrong_type(column, "a mark (a time, a text, a boolean or a whole number)")),
+            _ => {
+                return Err(
+                    self.wrong_type(column, "a mark (a time or a text that may be null, a boolean or a whole number)")
+                );
+            }
         };
         Ok(Some((column, mark)))
     }

@@ -1,6 +1,11 @@
-//! What a commit's answer means.
+//! What a commit's answer means, and what is left of a begin that nobody waited for.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 
 use landfall_core::{Database, ErrorKind, OutboxFilter, OutboxView, OutboxWriter};
+use sqlx::Row;
 
 use crate::stage::{message, migrated};
 
@@ -66,6 +71,39 @@ async fn connections_serve_many_transactions_one_after_the_other() {
         .await
         .unwrap();
         idle == 0
+    })
+    .await;
+}
+
+/// A caller that is dropped while `BEGIN` is on its way must not leave an open transaction in the pool: what the next
+/// one runs on that connection without a transaction of its own would never be committed.
+#[tokio::test]
+async fn a_begin_that_is_cut_off_leaves_no_transaction_behind() {
+    let Some(database) = migrated().await else { return };
+    database.begin().await.unwrap();
+    for polls in 1..20 {
+        cut_off(database.begin(), polls).await;
+        let mut busy = Vec::new();
+        while let Some(connection) = database.pool().try_acquire() {
+            busy.push(connection);
+        }
+        for connection in &mut busy {
+            // now() is when the transaction began; for a simple query that is its own transaction, when that did.
+            let times = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut **connection);
+            let is_alone: bool = times.await.unwrap().get(0);
+            assert!(is_alone, "the pool has a connection with an open transaction");
+        }
+    }
+}
+
+/// Polls `future` so many times, and drops it unless it has ended by then.
+async fn cut_off(future: impl Future, polls: usize) {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(|context| {
+        polled += 1;
+        let is_over = future.as_mut().poll(context).is_ready() || polled == polls;
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }

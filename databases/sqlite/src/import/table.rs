@@ -1,7 +1,8 @@
 //! The mapping beside the live table: what does not fit is refused, and what fits becomes the statements.
 //!
 //! SQLite's types belong to values and not to columns, so types are not checked here: a value is read as the bytes of
-//! its text, or as it is where it is a blob.
+//! its text, or as it is where it is a blob. Columns are named with their table everywhere: alone, SQLite takes a quoted
+//! name that it does not know for a text, and a column that was dropped would become its own name in every row.
 
 use landfall_core::{ColumnName, Error, ErrorKind, ImportOrder, Mapping, Result, Taken};
 
@@ -52,7 +53,6 @@ impl<'a> Table<'a> {
         Ok(Self { mapping, columns })
     }
 
-    /// One that is missing must be found here: SQLite takes a quoted name that it does not know for a text.
     fn column(&self, name: &ColumnName) -> Result<&Column> {
         self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name.as_str())).ok_or_else(|| {
             let known: Vec<_> = self.columns.iter().map(|column| column.name.as_str()).collect();
@@ -68,7 +68,7 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn any(&self) -> Result<String> {
-        Ok(format!(r#"SELECT EXISTS (SELECT 1 FROM "{}"{})"#, self.mapping.table.table(), self.unmarked()?))
+        Ok(format!(r#"SELECT EXISTS (SELECT 1 FROM "{}" AS t{})"#, self.mapping.table.table(), self.unmarked()?))
     }
 
     pub(super) fn read(&self) -> Result<String> {
@@ -77,16 +77,17 @@ impl<'a> Table<'a> {
         }
         let Mapping { table, id, payload, .. } = self.mapping;
         let mut selected = format!(
-            r#"rowid, typeof("{id}") = 'blob',
-            CASE typeof("{id}") WHEN 'blob' THEN "{id}" ELSE CAST(CAST("{id}" AS TEXT) AS BLOB) END,
-            CASE typeof("{payload}") WHEN 'blob' THEN "{payload}" ELSE CAST(CAST("{payload}" AS TEXT) AS BLOB) END"#
+            r#"t.rowid, typeof(t."{id}") = 'blob',
+            CASE typeof(t."{id}") WHEN 'blob' THEN t."{id}" ELSE CAST(CAST(t."{id}" AS TEXT) AS BLOB) END,
+            CASE typeof(t."{payload}") WHEN 'blob' THEN t."{payload}"
+                 ELSE CAST(CAST(t."{payload}" AS TEXT) AS BLOB) END"#
         );
         for column in self.mapping.text_columns() {
-            selected.push_str(&format!(r#", CAST(CAST("{column}" AS TEXT) AS BLOB)"#));
+            selected.push_str(&format!(r#", CAST(CAST(t."{column}" AS TEXT) AS BLOB)"#));
         }
-        let order: String = self.mapping.order_by.iter().map(|column| format!(r#""{column}", "#)).collect();
+        let order: String = self.mapping.order_by.iter().map(|column| format!(r#"t."{column}", "#)).collect();
         let (table, unmarked) = (table.table(), self.unmarked()?);
-        Ok(format!(r#"SELECT {selected} FROM "{table}"{unmarked} ORDER BY {order}rowid LIMIT ?"#))
+        Ok(format!(r#"SELECT {selected} FROM "{table}" AS t{unmarked} ORDER BY {order}t.rowid LIMIT ?"#))
     }
 
     pub(super) fn take(&self) -> Result<String> {
@@ -103,7 +104,7 @@ impl<'a> Table<'a> {
         Ok(match self.mark()? {
             None => String::new(),
             Some((column, mark)) => {
-                format!(" WHERE {}", mark.is_unset.replace("{}", &format!(r#""{}""#, column.name)))
+                format!(" WHERE {}", mark.is_unset.replace("{}", &format!(r#"t."{}""#, column.name)))
             }
         })
     }

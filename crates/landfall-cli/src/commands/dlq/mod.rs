@@ -36,7 +36,8 @@ impl Dlq {
             Action::Show(show) => show.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Redrive(redrive) => {
                 redrive.check()?;
-                redrive.run(self.sources.open_database().await?.dead_letters.as_ref()).await
+                let plan = self.sources.load()?.retention_plan();
+                redrive.run(self.sources.open_database().await?.dead_letters.as_ref(), &plan).await
             }
         }
     }

@@ -1,10 +1,11 @@
 //! `landfall dlq redrive`.
 
 use clap::Args;
-use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven};
+use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven, RetentionPlan, Span, Timestamp};
 
 use super::filter::Filter;
 use super::list;
+use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
 
@@ -28,6 +29,10 @@ pub(super) struct Redrive {
     /// At most this many, oldest first; each in a transaction of its own. Without it all of them, in one transaction.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
+    /// Also those that have been parked for longer than retention.dead_letters: copies of them may not be recognised any
+    /// more.
+    #[arg(long)]
+    older_than_retention: bool,
     /// Who does this, for the audit table [default: $USER]
     #[arg(long)]
     actor: Option<String>,
@@ -54,13 +59,15 @@ impl Redrive {
         }))
     }
 
-    pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
+    pub(super) async fn run(self, dead_letters: &dyn DeadLetters, plan: &RetentionPlan) -> Result<()> {
         if self.dry_run {
             return self.show(dead_letters).await;
         }
         let filter = self.filter.to_filter();
-        let user = || std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
-        let actor = self.actor.clone().unwrap_or_else(user);
+        if !self.older_than_retention {
+            refuse_older(dead_letters, parked(filter.clone()), plan).await?;
+        }
+        let actor = actor(self.actor.clone());
         let done = match self.limit {
             None => dead_letters.redrive(&filter, &actor).await?,
             Some(limit) => {
@@ -114,6 +121,27 @@ impl Redrive {
             _ => Ok(()),
         }
     }
+}
+
+/// The windows in which copies are recognised were made for letters that wait no longer than their retention. Whoever
+/// redrives an older one must know that it may have taken effect before, and be forgotten.
+async fn refuse_older(dead_letters: &dyn DeadLetters, filter: DeadLetterFilter, plan: &RetentionPlan) -> Result<()> {
+    let Some(kept) = plan.dead_letters.time() else { return Ok(()) };
+    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+    let end = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(kept_ms));
+    let to = filter.to.map_or(end, |to| to.min(end));
+    let filter = DeadLetterFilter { to: Some(to), ..filter };
+    if filter.status != Some(DeadLetterStatus::Parked) {
+        return Ok(());
+    }
+    let Some(oldest) = dead_letters.find(&filter, 1).await?.into_iter().next() else { return Ok(()) };
+    let age = Span::Time(oldest.first_seen.elapsed_since(Timestamp::now()));
+    Err(Error::not_so(format!(
+        "dead letter {} has been there since {}, which is {age}, and retention.dead_letters is {}: a copy of it may have \
+         been handled and forgotten; nothing was redriven. Add --older-than-retention to do it all the same, or --from \
+         {end} to leave such ones out\n{plan}",
+        oldest.id, oldest.first_seen, plan.dead_letters
+    )))
 }
 
 fn parked(filter: DeadLetterFilter) -> DeadLetterFilter {

@@ -1,12 +1,14 @@
 //! What the tests share: a place to run the binary in, a running daemon, a minimal HTTP client.
 
 mod daemon;
+mod each;
 mod http;
 mod place;
 
 pub(crate) use daemon::Daemon;
+pub(crate) use each::on_each;
 pub(crate) use http::{Answer, get, post, request};
-pub(crate) use place::{Finished, Place, finish};
+pub(crate) use place::{Finished, Outbox, Place, finish};
 
 use std::time::Duration;
 

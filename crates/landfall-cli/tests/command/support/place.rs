@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
+use landfall::{Leases, OutboxQueue, mysql, postgres, sqlite};
 use landfall_testkit::servers::{self, PostgresServer};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -36,6 +38,12 @@ impl Place {
     /// With a database of its own on PostgreSQL; `None` where there is no server.
     pub(crate) async fn on_postgres() -> Option<Self> {
         let url = servers::fresh_postgres_database().await?;
+        Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
+    }
+
+    /// With a database of its own on MariaDB; `None` where there is no server.
+    pub(crate) async fn on_mysql() -> Option<Self> {
+        let url = servers::fresh_mysql_database().await?;
         Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
     }
 
@@ -103,6 +111,9 @@ impl Place {
     pub(crate) async fn sql(&self, statement: &str) {
         let query = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match &self.database_url {
+            Some(url) if is_mysql(url) => {
+                query.execute(&mut MySqlConnection::connect(url).await.unwrap()).await.unwrap();
+            }
             Some(url) => drop(query.execute(&mut PgConnection::connect(url).await.unwrap()).await.unwrap()),
             None => drop(query.execute(&mut self.sqlite().await).await.unwrap()),
         }
@@ -112,6 +123,10 @@ impl Place {
     pub(crate) async fn count(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());
         match &self.database_url {
+            Some(url) if is_mysql(url) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
+            }
             Some(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
@@ -124,10 +139,56 @@ impl Place {
         SqliteConnection::connect(&format!("sqlite:{}", self.data().join("landfall.db").display())).await.unwrap()
     }
 
+    /// The database behind its ports, with sent messages kept, for what a test does in a relay's place.
+    pub(crate) async fn outbox(&self) -> Outbox {
+        let keep_sent = Some(PATIENCE);
+        match &self.database_url {
+            None => {
+                let options = sqlite::Options { keep_sent, ..Default::default() };
+                let file = self.data().join("landfall.db").display().to_string();
+                Outbox::of(sqlite::Sqlite::open(&file, options).await.unwrap())
+            }
+            Some(url) if is_mysql(url) => {
+                let options = mysql::Options { keep_sent, ..Default::default() };
+                Outbox::of(mysql::MySql::connect(url, options).await.unwrap())
+            }
+            Some(url) => {
+                let options = postgres::Options { keep_sent, ..Default::default() };
+                Outbox::of(postgres::Postgres::connect(url, options).await.unwrap())
+            }
+        }
+    }
+
+    /// The column `key` in a statement: a reserved word of MySQL.
+    pub(crate) fn key(&self) -> &'static str {
+        if self.database_url.as_deref().is_some_and(is_mysql) { "`key`" } else { "key" }
+    }
+
     /// Text as a literal of the type of `payload`.
     pub(crate) fn bytes(&self, text: &str) -> String {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-        if self.database_url.is_some() { format!("'\\x{hex}'::bytea") } else { format!("x'{hex}'") }
+        match &self.database_url {
+            Some(url) if !is_mysql(url) => format!("'\\x{hex}'::bytea"),
+            _ => format!("x'{hex}'"),
+        }
+    }
+}
+
+fn is_mysql(url: &str) -> bool {
+    url.starts_with("mysql:")
+}
+
+/// An outbox as a relay works with it.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) leases: Arc<dyn Leases>,
+}
+
+impl Outbox {
+    fn of(database: impl OutboxQueue + Leases + 'static) -> Self {
+        let database = Arc::new(database);
+        Self { queue: database.clone(), leases: database }
     }
 }
 

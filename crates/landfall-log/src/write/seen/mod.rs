@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! id ─▶ recent: a map, for the unfinished segments
-//!   └─▶ filter: one column for each finished segment ─▶ its index file, which knows for certain
+//!   └─▶ span: between the lowest and the highest id of all finished segments?
+//!         └─▶ filter: one column for each of them ─▶ its index file, which knows for certain
 //! ```
+//!
+//! Ids that are made in the order of time, as ours are, are mostly higher than all that are finished. Then two
+//! numbers answer, and the filter, which is far larger than any cache, is not looked at.
 //!
 //! Invariants: an id is found as long as the segment with its message is there, and no longer; the filter only saves
 //! the look into an index file that holds nothing. Memory: what the unfinished segments hold, and at most 24 bits
@@ -30,7 +34,8 @@ pub(crate) struct Seen {
     recent: HashMap<u128, Position, Mix>,
     filter: Filter<Finished>,
     /// By partition and first offset.
-    columns: BTreeMap<(u32, u64), Column>,
+    columns: BTreeMap<(u32, u64), Sealed>,
+    span: Span,
     /// How many ids the finished segments hold.
     finished_ids: usize,
     index_bytes: usize,
@@ -41,6 +46,34 @@ pub(crate) struct Seen {
 struct Finished {
     partition: u32,
     index: Arc<IndexFile>,
+}
+
+/// Where the ids of a finished segment are.
+#[derive(Debug, Clone, Copy)]
+struct Sealed {
+    column: Column,
+    span: Span,
+}
+
+/// The lowest and the highest of some ids, as numbers.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    lowest: u128,
+    highest: u128,
+}
+
+impl Span {
+    /// That of no ids.
+    const NONE: Self = Self { lowest: u128::MAX, highest: 0 };
+
+    fn holds(&self, number: u128) -> bool {
+        (self.lowest..=self.highest).contains(&number)
+    }
+
+    /// Of both together.
+    fn and(self, other: Self) -> Self {
+        Self { lowest: self.lowest.min(other.lowest), highest: self.highest.max(other.highest) }
+    }
 }
 
 impl Default for Seen {
@@ -57,6 +90,7 @@ impl Seen {
             recent: HashMap::with_hasher(mix),
             filter: Filter::new(),
             columns: BTreeMap::new(),
+            span: Span::NONE,
             finished_ids: 0,
             index_bytes: 0,
         }
@@ -68,6 +102,7 @@ impl Seen {
         let number = number(id);
         match self.recent.get(&number) {
             Some(position) => Ok(Some(*position)),
+            None if !self.span.holds(number) => Ok(None),
             None => find_finished(&self.filter, id, self.mix.hash(number)),
         }
     }
@@ -79,7 +114,10 @@ impl Seen {
         match self.recent.entry(number) {
             Entry::Occupied(entry) => Ok(Some(*entry.get())),
             Entry::Vacant(entry) => {
-                let found = find_finished(&self.filter, id, self.mix.hash(number))?;
+                let found = match self.span.holds(number) {
+                    true => find_finished(&self.filter, id, self.mix.hash(number))?,
+                    false => None,
+                };
                 if found.is_none() {
                     entry.insert(position);
                 }
@@ -119,8 +157,9 @@ impl Seen {
 
     /// The segment was deleted, and with it what it held. Nothing happens if it is not known.
     pub(crate) fn forget(&mut self, partition: u32, base_offset: u64) {
-        if let Some(column) = self.columns.remove(&(partition, base_offset)) {
-            self.release(column);
+        if let Some(sealed) = self.columns.remove(&(partition, base_offset)) {
+            self.release(sealed.column);
+            self.span = self.columns.values().fold(Span::NONE, |span, sealed| span.and(sealed.span));
         }
     }
 
@@ -144,8 +183,12 @@ impl Seen {
         self.index_bytes += index.memory_bytes();
         let hashes = ids.iter().map(|(number, _)| self.mix.hash(*number));
         let column = self.filter.add(Finished { partition, index }, hashes);
-        if let Some(replaced) = self.columns.insert((partition, base_offset), column) {
-            self.release(replaced);
+        let of = |(number, _): &(u128, u64)| Span { lowest: *number, highest: *number };
+        let span = ids.iter().map(of).fold(Span::NONE, Span::and);
+        // Of one that is replaced by less, the span may stay too wide, and then the filter is asked for nothing.
+        self.span = self.span.and(span);
+        if let Some(replaced) = self.columns.insert((partition, base_offset), Sealed { column, span }) {
+            self.release(replaced.column);
         }
         Ok(ids)
     }

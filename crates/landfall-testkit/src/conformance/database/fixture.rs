@@ -1,15 +1,41 @@
 //! What an adapter supplies to be tested: a database, a second way into it, and the few statements that the ports
 //! cannot run because they know no SQL.
 
+use std::time::Duration;
+
 use landfall_core::{
-    Database, DatabaseCapabilities, DeadLetters, Inbox, Key, Leases, Message, MessageId, OutboxQueue, OutboxView,
-    OutboxWriter, Schema, TopicName,
+    CompetingQueue, Database, DatabaseCapabilities, DeadLetters, Housekeeping, Inbox, Key, Leases, Message, MessageId,
+    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, TopicName,
 };
 
 /// A database that implements every port.
-pub trait WholeDatabase: OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema {}
+pub trait WholeDatabase:
+    OutboxWriter
+    + OutboxQueue
+    + CompetingQueue
+    + OutboxView
+    + OutboxControl
+    + Inbox
+    + Leases
+    + DeadLetters
+    + Housekeeping
+    + Schema
+{
+}
 
-impl<D: OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema> WholeDatabase for D {}
+impl<D> WholeDatabase for D where
+    D: OutboxWriter
+        + OutboxQueue
+        + CompetingQueue
+        + OutboxView
+        + OutboxControl
+        + Inbox
+        + Leases
+        + DeadLetters
+        + Housekeeping
+        + Schema
+{
+}
 
 /// What a fixture's statements run on.
 pub type Connection<F> = <<F as DatabaseFixture>::Database as Database>::Connection;
@@ -27,6 +53,9 @@ pub trait DatabaseFixture: Sized + Send + Sync + 'static {
     /// Opens the database, without migrating it, with the default limits. Each call shares nothing with the others
     /// but the database itself: it stands for another process.
     fn open(&self) -> impl Future<Output = Self::Database> + Send;
+
+    /// The same with sent messages kept for that long (`Options::keep_sent`).
+    fn open_keeping_sent(&self, time: Duration) -> impl Future<Output = Self::Database> + Send;
 
     /// Makes the table `effects(message_id, key, sequence)`, without a unique constraint, so that a doubled effect
     /// would show. It needs a column of its own that keeps the order of insertion.

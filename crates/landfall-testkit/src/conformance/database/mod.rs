@@ -14,15 +14,20 @@ mod fixture;
 mod stage;
 
 pub mod dead_letters;
+pub mod housekeeping;
 pub mod inbox;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
 pub mod leases;
+pub mod outbox_compete;
+pub mod outbox_control;
 pub mod outbox_fencing;
 pub mod outbox_order;
 pub mod outbox_park;
 pub mod outbox_retry;
+pub mod outbox_skip;
+pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
 pub mod schema;
@@ -78,6 +83,12 @@ macro_rules! database_conformance {
                 a_redriven_message_can_be_parked_again,
                 two_rows_of_one_id_are_parked_and_redriven_apart,
                 an_unreadable_row_comes_as_an_error_and_can_be_parked;
+            outbox_skip:
+                a_skipped_message_is_a_dead_letter_and_its_key_goes_on,
+                a_message_that_is_skipped_after_retries_frees_its_key,
+                a_skipped_message_goes_out_when_it_is_redriven,
+                a_skipped_message_holds_no_key_that_another_lets_go,
+                redriving_a_skipped_message_frees_no_key_of_another;
             outbox_fencing:
                 a_stale_epoch_changes_nothing,
                 an_earlier_epoch_of_the_same_holder_changes_nothing,
@@ -85,12 +96,35 @@ macro_rules! database_conformance {
                 a_row_without_its_lease_is_left_alone,
                 settling_twice_at_once_settles_once,
                 one_call_carries_out_every_kind_of_decision;
+            outbox_compete:
+                two_claims_never_share_a_row,
+                what_a_claim_did_not_settle_is_free_again,
+                a_claimed_row_that_fails_waits_alone,
+                what_competing_relays_left_is_read_in_order_by_the_others,
+                a_late_commit_is_claimed_late,
+                without_the_capability_claiming_is_refused;
             outbox_wake:
                 a_wake_before_the_wait_is_not_lost,
                 a_wake_ends_the_wait,
                 append_ends_the_wait,
                 a_commit_elsewhere_ends_the_wait,
                 a_wait_ends_after_its_time_and_not_much_sooner;
+            outbox_view:
+                every_message_of_the_outbox_is_in_one_state,
+                a_message_keeps_its_row_from_state_to_state,
+                every_filter_of_the_outbox_finds_what_matches,
+                parked_messages_are_listed_page_by_page,
+                a_message_is_shown_with_everything_in_it,
+                every_row_of_an_id_is_shown,
+                an_unreadable_row_is_shown_as_it_was_stored,
+                a_sent_message_is_kept_where_that_is_asked_for;
+            outbox_control:
+                a_retry_by_hand_makes_it_due_at_once,
+                a_retry_by_hand_leaves_alone_what_does_not_wait,
+                parking_by_hand_makes_a_dead_letter_and_holds_the_key,
+                only_what_has_failed_is_parked_by_hand,
+                a_relay_settles_nothing_that_was_parked_by_hand,
+                what_people_do_to_the_outbox_is_in_the_audit_trail;
             leases:
                 a_lease_is_exclusive,
                 of_many_who_ask_at_once_one_gets_it,
@@ -140,6 +174,12 @@ macro_rules! database_conformance {
                 every_change_is_in_the_audit_trail,
                 a_redrive_moves_only_what_is_parked,
                 two_redrives_at_once_move_everything_once;
+            housekeeping:
+                sent_messages_go_after_their_time,
+                a_handled_id_is_forgotten_after_its_time,
+                the_id_of_a_dead_letter_is_not_forgotten,
+                done_letters_go_after_their_time_and_open_ones_stay,
+                a_done_letter_of_the_relay_goes_and_its_message_stays;
             schema:
                 without_tables_the_check_says_what_to_do,
                 migrating_twice_changes_nothing,

@@ -1,0 +1,225 @@
+//! How long an id must be remembered so that no copy of a message takes effect twice.
+//!
+//! ```text
+//!   first handled ──▶ retries ──▶ parked: dead-letter retention ──▶ redrive ──▶ the last copy arrives
+//!   └──────────────────────── every window must be at least this long ────────────────────────┘
+//! ```
+//!
+//! Pure: a plan is made of settings and judged before anything starts.
+
+use std::fmt;
+
+use crate::{Backoff, Error, Result, Span};
+
+/// What is kept for how long, each with the name of the setting it comes from, so that a refusal can say what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetentionPlan {
+    /// Wherever ids are remembered: the inbox, and a broker that stores a message once.
+    pub windows: Vec<Window>,
+    /// Whoever tries again: the relay and the consumers.
+    pub retries: Vec<Retries>,
+    /// How long a parked message is expected to wait for a person at most.
+    pub dead_letters: Span,
+    /// How long a redrive may take, from a person's decision to the last effect; and any slack, such as for outages.
+    pub redrive: Span,
+}
+
+/// A time within which a copy of a message is recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// Such as `retention.inbox`.
+    pub setting: String,
+    pub length: Span,
+}
+
+/// Somebody who tries a message several times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retries {
+    /// Such as `the relay's retries`.
+    pub whose: String,
+    /// Such as `relay.max_attempts, relay.backoff_cap_ms`.
+    pub setting: String,
+    pub backoff: Backoff,
+}
+
+impl RetentionPlan {
+    /// How long after the first copy of a message the last one may come.
+    pub fn needed(&self) -> Span {
+        let retries = self.retries.iter().map(|retries| Span::Time(retries.backoff.longest()));
+        retries.fold(self.dead_letters.plus(self.redrive), Span::plus)
+    }
+
+    /// The windows that are shorter than that.
+    pub fn too_short(&self) -> impl Iterator<Item = &Window> {
+        let needed = self.needed();
+        self.windows.iter().filter(move |window| window.length < needed)
+    }
+
+    /// Refuses (kind `Invalid`) a plan with a window that is too short, with the arithmetic, line by line, in the error.
+    pub fn check(&self) -> Result<()> {
+        let names: Vec<&str> = self.too_short().map(|window| window.setting.as_str()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (are, they) = if names.len() == 1 { ("is", "it") } else { ("are", "they") };
+        let names = names.join(" and ");
+        Err(Error::invalid(format!(
+            "{names} {are} too short: a copy of a message could come after {they} ended, and take effect again\n{self}"
+        )))
+    }
+}
+
+impl fmt::Display for RetentionPlan {
+    /// The arithmetic: what adds up to the time that is needed, and every window beside it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needed = self.needed();
+        let mut lines: Vec<(char, String, Span, String)> = Vec::new();
+        for retries in &self.retries {
+            let longest = Span::Time(retries.backoff.longest());
+            lines.push(('+', retries.whose.clone(), longest, format!("from {}", retries.setting)));
+        }
+        lines.push(('+', "dead letters wait".into(), self.dead_letters, "retention.dead_letters".into()));
+        lines.push(('+', "a redrive takes".into(), self.redrive, "retention.redrive".into()));
+        lines[0].0 = ' ';
+        lines.push(('=', "needed".into(), needed, String::new()));
+        for window in &self.windows {
+            let verdict = match window.length.short_of(needed) {
+                None => "long enough".to_owned(),
+                Some(Span::Forever) => "too short: make it forever".to_owned(),
+                Some(missing) => format!("too short by {missing}: make it {needed} or longer"),
+            };
+            lines.push((' ', window.setting.clone(), window.length, verdict));
+        }
+        let width = |of: fn(&(char, String, Span, String)) -> String| {
+            lines.iter().map(|line| of(line).chars().count()).max().unwrap_or_default()
+        };
+        let (what, time) = (width(|line| line.1.clone()), width(|line| line.2.to_string()));
+        for (number, (sign, name, span, note)) in lines.iter().enumerate() {
+            let span = span.to_string();
+            let line = format!("  {sign} {name:<what$}  {span:>time$}  {note}");
+            let end = if number + 1 == lines.len() { "" } else { "\n" };
+            write!(f, "{}{end}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ErrorKind;
+
+    fn retries(whose: &str, backoff: Backoff) -> Retries {
+        Retries { whose: whose.into(), setting: format!("{whose}.max_attempts"), backoff }
+    }
+
+    fn window(setting: &str, length: Span) -> Window {
+        Window { setting: setting.into(), length }
+    }
+
+    const RELAY: Backoff =
+        Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), max_attempts: 10 };
+
+    #[test]
+    fn a_refusal_shows_the_arithmetic_and_what_would_do() {
+        let plan = RetentionPlan {
+            windows: vec![window("retention.inbox", Span::days(10)), window("broker.retention", Span::Forever)],
+            retries: vec![retries("relay", RELAY)],
+            dead_letters: Span::days(30),
+            redrive: Span::days(1),
+        };
+        let error = plan.check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let expected = "\
+retention.inbox is too short: a copy of a message could come after it ended, and take effect again
+    relay                  1m 21s  from relay.max_attempts
+  + dead letters wait         30d  retention.dead_letters
+  + a redrive takes            1d  retention.redrive
+  = needed             31d 1m 21s
+    retention.inbox           10d  too short by 21d 1m 21s: make it 31d 1m 21s or longer
+    broker.retention      forever  long enough";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn what_never_ends_needs_windows_that_never_end() {
+        let mut plan = RetentionPlan {
+            windows: vec![window("retention.inbox", Span::days(100_000))],
+            retries: vec![],
+            dead_letters: Span::Forever,
+            redrive: Span::ZERO,
+        };
+        assert!(plan.check().unwrap_err().to_string().contains("100000d  too short: make it forever"));
+        plan.windows[0].length = Span::Forever;
+        plan.check().unwrap();
+    }
+
+    fn span() -> impl Strategy<Value = Span> {
+        prop_oneof![
+            9 => (0..4_000_000_000_u64).prop_map(|millis| Span::Time(Duration::from_millis(millis))),
+            1 => Just(Span::Forever),
+        ]
+    }
+
+    fn backoff() -> impl Strategy<Value = Backoff> {
+        (0..100_000_u64, 0..100_000_u64, 0..200_u32).prop_map(|(first, more, max_attempts)| Backoff {
+            first: Duration::from_millis(first),
+            cap: Duration::from_millis(first + more),
+            max_attempts,
+        })
+    }
+
+    fn plan() -> impl Strategy<Value = RetentionPlan> {
+        (prop::collection::vec(span(), 0..4), prop::collection::vec(backoff(), 0..3), span(), span()).prop_map(
+            |(windows, backoffs, dead_letters, redrive)| RetentionPlan {
+                windows: (1..).zip(windows).map(|(n, length)| window(&format!("window.{n}"), length)).collect(),
+                retries: (1..).zip(backoffs).map(|(n, backoff)| retries(&format!("step{n}"), backoff)).collect(),
+                dead_letters,
+                redrive,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_taken_exactly_if_every_window_covers_the_longest_way(plan in plan()) {
+            let longest_way = plan.retries.iter().fold(plan.dead_letters.plus(plan.redrive), |sum, retries| {
+                let tries = (1..retries.backoff.max_attempts).filter_map(|n| retries.backoff.delay_after(n, 1.0));
+                sum.plus(Span::Time(tries.sum()))
+            });
+            prop_assert_eq!(plan.needed(), longest_way);
+            let is_covered = plan.windows.iter().all(|window| window.length >= longest_way);
+            prop_assert_eq!(plan.check().is_ok(), is_covered);
+        }
+
+        #[test]
+        fn the_value_that_is_named_would_do_and_nothing_shorter(mut plan in plan()) {
+            let needed = plan.needed();
+            let named: Span = needed.to_string().parse().unwrap();
+            for window in &mut plan.windows {
+                window.length = window.length.max(named);
+            }
+            plan.check().unwrap();
+            if let (Span::Time(time), [first, ..]) = (needed, &mut plan.windows[..]) {
+                let Some(shorter) = time.checked_sub(Duration::from_nanos(1)) else { return Ok(()) };
+                first.length = Span::Time(shorter);
+                let error = plan.check().unwrap_err().to_string();
+                prop_assert!(error.starts_with("window.1 is too short"), "{}", error);
+            }
+        }
+
+        #[test]
+        fn every_setting_stands_in_the_arithmetic(plan in plan()) {
+            let shown = plan.to_string();
+            let settings = plan.windows.iter().map(|window| &window.setting);
+            for setting in settings.chain(plan.retries.iter().map(|retries| &retries.setting)) {
+                prop_assert!(shown.contains(setting.as_str()), "{} is missing in\n{}", setting, shown);
+            }
+            prop_assert_eq!(shown.lines().count(), plan.windows.len() + plan.retries.len() + 3);
+        }
+    }
+}

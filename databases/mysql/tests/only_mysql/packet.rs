@@ -1,0 +1,37 @@
+//! The server takes statements of a limited size (`max_allowed_packet`).
+
+use landfall_core::{ErrorKind, Limits, Message, OutboxQueue, Schema, TopicName};
+use landfall_mysql::{MySql, Options};
+use landfall_testkit::not_run;
+use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, mariadb};
+
+use crate::stage::{LONG, lease_all};
+
+const MEBIBYTE: usize = 1024 * 1024;
+
+#[tokio::test]
+async fn a_batch_is_cut_and_a_message_that_can_never_fit_is_refused() {
+    if mariadb().await.is_none() {
+        return not_run("only_mysql::packet", "no MariaDB");
+    }
+    let settings = vec!["max-allowed-packet=2M".to_owned()];
+    let server = MariaDbServer::start_with(MariaDbOptions { settings, ..Default::default() }).await.unwrap();
+    let options = Options { limits: Limits { payload_bytes: 64 * MEBIBYTE }, ..Options::default() };
+    let database = MySql::connect(&server.fresh_database().await.unwrap(), options).await.unwrap();
+    database.migrate().await.unwrap();
+
+    let message = |bytes: usize| Message::new(TopicName::new("orders").unwrap(), vec![7; bytes]);
+    // Five times what one statement may carry.
+    let batch: Vec<_> = (0..100).map(|_| message(MEBIBYTE / 10)).collect();
+    database.append(&batch).await.unwrap();
+    database.append(&[message(2 * MEBIBYTE - 64 * 1024)]).await.unwrap();
+    let leases = lease_all(&database, "one", LONG).await;
+    assert_eq!(database.next(&leases, 1000).await.unwrap().len(), 101);
+
+    for bytes in [2 * MEBIBYTE, 40 * MEBIBYTE] {
+        let error = database.append(&[message(10), message(bytes)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("max_allowed_packet"), "{error}");
+    }
+    assert_eq!(database.next(&leases, 1000).await.unwrap().len(), 101, "nothing of it was written");
+}

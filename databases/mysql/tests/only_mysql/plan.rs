@@ -1,0 +1,91 @@
+//! The relay and the consumer read what they need and little more, whatever the optimizer's figures say: a table that is
+//! empty at one moment is full at the next.
+
+use landfall_core::{DeadLetterFilter, DeadLetters, Decision, GroupName, Inbox, Key, OutboxQueue};
+use landfall_mysql::{MySql, Options};
+use sqlx::mysql::MySqlPoolOptions;
+
+use crate::stage::{LONG, lease_all, migrated, settlement};
+
+/// An instance with a single connection, whose counters are those of everything it does.
+async fn counted(database: &MySql) -> MySql {
+    let target = (*database.pool().connect_options()).clone();
+    let pool = MySqlPoolOptions::new().max_connections(1).connect_with(target).await.unwrap();
+    MySql::from_pool(pool, Options::default())
+}
+
+/// Rows that this connection has read, by whatever index or none.
+async fn rows_read(database: &MySql) -> i64 {
+    let status: Vec<(String, String)> =
+        sqlx::query_as("SHOW SESSION STATUS LIKE 'Handler_read%'").fetch_all(database.pool()).await.unwrap();
+    status.iter().map(|(_, value)| value.parse::<i64>().unwrap()).sum()
+}
+
+async fn run(database: &MySql, statement: &'static str) {
+    sqlx::raw_sql(statement).execute(database.pool()).await.unwrap();
+}
+
+/// Twenty thousand numbers, by multiplying ten with itself.
+const LOAD: &str = "
+    CREATE TABLE ten (n INT);
+    INSERT INTO ten VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+    CREATE TABLE many (n INT NOT NULL PRIMARY KEY);
+    INSERT INTO many SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n
+        FROM ten a, ten b, ten c, ten d, ten e WHERE e.n < 2";
+
+#[tokio::test]
+async fn a_batch_is_read_and_settled_by_the_primary_key() {
+    let Some(database) = migrated().await else { return };
+    let database = counted(&database).await;
+    let leases = lease_all(&database, "one", LONG).await;
+    for _ in 0..3 {
+        assert!(database.next(&leases, 500).await.unwrap().is_empty());
+    }
+    run(&database, LOAD).await;
+    let fill = "INSERT INTO landfall_outbox (topic, `key`, payload)
+                SELECT 'orders', CONCAT('k', n % 1000), '' FROM many ORDER BY n";
+    run(&database, fill).await;
+    // Some rows wait for their next attempt, and some keys are held.
+    let trouble = "UPDATE landfall_outbox SET attempts = 1, next_attempt_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR
+                   WHERE id <= 400;
+                   INSERT INTO landfall_held_key (consumer_group, topic, `key`)
+                   SELECT '', 'orders', CONCAT('k', 500 + n) FROM ten";
+    run(&database, trouble).await;
+
+    let before = rows_read(&database).await;
+    let entries = database.next(&leases, 500).await.unwrap();
+    let after = rows_read(&database).await;
+    assert_eq!(entries.len(), 500);
+    // The rows that are passed over, a look for what holds the key of each, and the list of four hundred keys that wait.
+    assert!(after - before < 6000, "{} rows were read for a batch of 500", after - before);
+
+    let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
+    let before = rows_read(&database).await;
+    assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), 500);
+    let after = rows_read(&database).await;
+    assert!(after - before < 2000, "{} rows were read to settle 500", after - before);
+}
+
+/// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.
+#[tokio::test]
+async fn letters_that_wait_are_not_read_to_find_one_that_is_due() {
+    let Some(database) = migrated().await else { return };
+    let database = counted(&database).await;
+    run(&database, LOAD).await;
+    let fill = "INSERT INTO landfall_dead_letter (consumer_group, message_id, topic, `key`, kind, mode, headers, payload,
+                    created_at, status, error_code, error, attempts)
+                SELECT 'stock', UNHEX(MD5(n)), 'orders', IF(n = 19999, 'cold', 'hot'), 'message', 'effectively-once', '{}',
+                    '', UTC_TIMESTAMP(6), IF(n IN (0, 19999), 'parked', 'waiting'), 'X', 'x', 1
+                FROM many ORDER BY n";
+    run(&database, fill).await;
+    let cold = DeadLetterFilter { key: Some(Key::new("cold").unwrap()), ..Default::default() };
+    assert_eq!(database.redrive(&cold, "alice").await.unwrap().redriven.len(), 1);
+
+    let before = rows_read(&database).await;
+    let mut connection = database.pool().acquire().await.unwrap();
+    let item = database.next_redriven(&mut connection, &GroupName::new("stock").unwrap(), &[]).await.unwrap().unwrap();
+    drop(connection);
+    let after = rows_read(&database).await;
+    assert_eq!(item.message.key.unwrap().as_str(), "cold");
+    assert!(after - before < 50, "{} letters were read to find one", after - before);
+}

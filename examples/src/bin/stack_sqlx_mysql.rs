@@ -1,0 +1,54 @@
+//! A service on `sqlx` and MySQL or MariaDB: its own pool and its own transaction, in which one call enqueues.
+//!
+//! ```text
+//! cargo run -p landfall-examples --bin stack_sqlx_mysql -- mysql://user:password@host/empty_database
+//! ```
+
+use landfall::mysql::{self, MySql};
+use landfall::produce::Outbox;
+use landfall::{Key, Kind, Message, Schema, TopicName};
+use landfall_examples::{Result, database_url, deliver};
+use sqlx::{Executor, MySqlPool};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    // The service's own pool, with whatever settings it has; Landfall works on it too.
+    let pool = MySqlPool::connect(&database_url()?).await?;
+    let landfall = MySql::from_pool(pool.clone(), mysql::Options::default());
+    landfall.migrate().await?;
+    pool.execute(
+        "CREATE TABLE stock (pieces BIGINT NOT NULL); INSERT INTO stock VALUES (5);
+         CREATE TABLE orders (id BIGINT PRIMARY KEY, pieces BIGINT NOT NULL)",
+    )
+    .await?;
+
+    let outbox = Outbox::new(landfall.clone());
+    for (id, pieces) in [(1, 3), (2, 9), (3, 2)] {
+        match place(&pool, &outbox, id, pieces).await {
+            Ok(()) => println!("order {id}: placed"),
+            Err(error) => println!("order {id}: {error}"),
+        }
+    }
+    let orders: i64 = sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(&pool).await?;
+    println!("orders in the database: {orders}");
+
+    deliver(landfall, "orders").await
+}
+
+/// The order and its message are written in ONE transaction. An error drops it, and both are gone.
+async fn place(pool: &MySqlPool, outbox: &Outbox<MySql>, id: i64, pieces: i64) -> Result<()> {
+    let mut transaction = pool.begin().await?;
+    sqlx::query("INSERT INTO orders VALUES (?, ?)").bind(id).bind(pieces).execute(&mut *transaction).await?;
+    let message = Message::new(TopicName::new("orders")?, format!(r#"{{"pieces":{pieces}}}"#))
+        .with_key(Key::new(format!("order-{id}"))?)
+        .with_kind(Kind::new("OrderPlaced")?);
+    outbox.enqueue(&mut transaction, &message).await?;
+    let taken = sqlx::query("UPDATE stock SET pieces = pieces - ? WHERE pieces >= ?").bind(pieces).bind(pieces);
+    if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+        return Err("not enough in stock".into());
+    }
+    transaction.commit().await?;
+    // A hint, so that the relay does not wait for its next look. `outbox.commit(…)` does both.
+    outbox.wake();
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The services' own tables in a soak, in SQL that all databases understand: what the judge goes by.
+//!
+//! An account's row is locked by whoever writes for it, and numbers its messages. `soak_sent` is written in the
+//! transaction that enqueues, `soak_effect` in the one that handles. Neither has a unique constraint: what happened
+//! twice must show.
+
+use landfall::mysql::MySql;
+use landfall::postgres::Postgres;
+use landfall::sqlite::Sqlite;
+use landfall::{Database, Error, ErrorKind, MessageId, Result};
+
+use super::part::account;
+
+/// A message that was sent, or took effect: the operation's token, the account and its number there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub token: MessageId,
+    pub account: String,
+    pub number: i64,
+}
+
+pub trait Ledger: Database {
+    fn create_ledger(&self, accounts: u32) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes a row of no interest: from here on the transaction has its number, however late it writes the rest.
+    fn touch(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send;
+
+    /// Locks the account until the transaction ends, and takes the next `numbers`; answers with the last one.
+    fn lock(
+        &self,
+        connection: &mut Self::Connection,
+        account: &str,
+        numbers: i64,
+    ) -> impl Future<Output = Result<i64>> + Send;
+
+    fn record_sent(&self, connection: &mut Self::Connection, sent: &Entry) -> impl Future<Output = Result<()>> + Send;
+
+    /// How often an operation was committed. Only whoever holds its account's lock can rely on the answer.
+    fn count_sent(
+        &self,
+        connection: &mut Self::Connection,
+        token: MessageId,
+    ) -> impl Future<Output = Result<i64>> + Send;
+
+    /// The contract for writers that only know SQL.
+    fn insert_plainly(
+        &self,
+        connection: &mut Self::Connection,
+        topic: &str,
+        key: &str,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    fn apply(&self, connection: &mut Self::Connection, effect: &Entry) -> impl Future<Output = Result<()>> + Send;
+
+    fn sent(&self) -> impl Future<Output = Result<Vec<Entry>>> + Send;
+
+    /// In the order in which they happened.
+    fn applied(&self) -> impl Future<Output = Result<Vec<Entry>>> + Send;
+
+    fn sent_count(&self) -> impl Future<Output = Result<i64>> + Send;
+    fn applied_count(&self) -> impl Future<Output = Result<i64>> + Send;
+}
+
+macro_rules! ledger {
+    ($adapter:ty, $ordinal:literal, $key:literal, [$one:literal, $two:literal, $three:literal]) => {
+        impl Ledger for $adapter {
+            async fn create_ledger(&self, accounts: u32) -> Result<()> {
+                for statement in [
+                    "CREATE TABLE soak_account (name varchar(64) PRIMARY KEY, numbered bigint NOT NULL)",
+                    "CREATE TABLE soak_scratch (n bigint NOT NULL)",
+                    "CREATE TABLE soak_sent (token varchar(64) NOT NULL, account varchar(64) NOT NULL, \
+                     number bigint NOT NULL)",
+                    "CREATE INDEX soak_sent_token ON soak_sent (token)",
+                    concat!(
+                        "CREATE TABLE soak_effect (ordinal ",
+                        $ordinal,
+                        ", token varchar(64) NOT NULL, account varchar(64) NOT NULL, number bigint NOT NULL)"
+                    ),
+                ] {
+                    sqlx::query(statement).execute(self.pool()).await.map_err(failed)?;
+                }
+                for number in 0..accounts {
+                    let statement = concat!("INSERT INTO soak_account (name, numbered) VALUES (", $one, ", 0)");
+                    sqlx::query(statement).bind(account(number)).execute(self.pool()).await.map_err(failed)?;
+                }
+                Ok(())
+            }
+
+            async fn touch(&self, connection: &mut Self::Connection) -> Result<()> {
+                let statement = "INSERT INTO soak_scratch (n) VALUES (1)";
+                sqlx::query(statement).execute(connection).await.map_err(failed)?;
+                Ok(())
+            }
+
+            async fn lock(&self, connection: &mut Self::Connection, account: &str, numbers: i64) -> Result<i64> {
+                let statement = concat!("UPDATE soak_account SET numbered = numbered + ", $one, " WHERE name = ", $two);
+                let update = sqlx::query(statement).bind(numbers).bind(account);
+                update.execute(&mut *connection).await.map_err(failed)?;
+                let statement = concat!("SELECT numbered FROM soak_account WHERE name = ", $one);
+                sqlx::query_scalar(statement).bind(account).fetch_one(connection).await.map_err(failed)
+            }
+
+            async fn record_sent(&self, connection: &mut Self::Connection, sent: &Entry) -> Result<()> {
+                let statement = concat!(
+                    "INSERT INTO soak_sent (token, account, number) VALUES (",
+                    $one,
+                    ", ",
+                    $two,
+                    ", ",
+                    $three,
+                    ")"
+                );
+                let insert = sqlx::query(statement).bind(sent.token.to_string()).bind(&sent.account).bind(sent.number);
+                insert.execute(connection).await.map_err(failed)?;
+                Ok(())
+            }
+
+            async fn count_sent(&self, connection: &mut Self::Connection, token: MessageId) -> Result<i64> {
+                let statement = concat!("SELECT count(*) FROM soak_sent WHERE token = ", $one);
+                sqlx::query_scalar(statement).bind(token.to_string()).fetch_one(connection).await.map_err(failed)
+            }
+
+            async fn insert_plainly(
+                &self,
+                connection: &mut Self::Connection,
+                topic: &str,
+                key: &str,
+                payload: &[u8],
+            ) -> Result<()> {
+                let statement = concat!(
+                    "INSERT INTO landfall_outbox (topic, ",
+                    $key,
+                    ", payload) VALUES (",
+                    $one,
+                    ", ",
+                    $two,
+                    ", ",
+                    $three,
+                    ")"
+                );
+                let insert = sqlx::query(statement).bind(topic).bind(key).bind(payload);
+                insert.execute(connection).await.map_err(failed)?;
+                Ok(())
+            }
+
+            async fn apply(&self, connection: &mut Self::Connection, effect: &Entry) -> Result<()> {
+                let statement = concat!(
+                    "INSERT INTO soak_effect (token, account, number) VALUES (",
+                    $one,
+                    ", ",
+                    $two,
+                    ", ",
+                    $three,
+                    ")"
+                );
+                let insert =
+                    sqlx::query(statement).bind(effect.token.to_string()).bind(&effect.account).bind(effect.number);
+                insert.execute(connection).await.map_err(failed)?;
+                Ok(())
+            }
+
+            async fn sent(&self) -> Result<Vec<Entry>> {
+                let statement = "SELECT token, account, number FROM soak_sent ORDER BY account, number";
+                let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
+                rows.into_iter().map(entry).collect()
+            }
+
+            async fn applied(&self) -> Result<Vec<Entry>> {
+                let statement = "SELECT token, account, number FROM soak_effect ORDER BY ordinal";
+                let rows = sqlx::query_as(statement).fetch_all(self.pool()).await.map_err(failed)?;
+                rows.into_iter().map(entry).collect()
+            }
+
+            async fn sent_count(&self) -> Result<i64> {
+                sqlx::query_scalar("SELECT count(*) FROM soak_sent").fetch_one(self.pool()).await.map_err(failed)
+            }
+
+            async fn applied_count(&self) -> Result<i64> {
+                sqlx::query_scalar("SELECT count(*) FROM soak_effect").fetch_one(self.pool()).await.map_err(failed)
+            }
+        }
+    };
+}
+
+ledger!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT", "key", ["?1", "?2", "?3"]);
+ledger!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "key", ["$1", "$2", "$3"]);
+ledger!(MySql, "bigint NOT NULL AUTO_INCREMENT PRIMARY KEY", "`key`", ["?", "?", "?"]);
+
+fn entry((token, account, number): (String, String, i64)) -> Result<Entry> {
+    Ok(Entry { token: token.parse()?, account, number })
+}
+
+/// Whatever a statement in a transaction failed with, nothing of the transaction is there: it can be done again.
+fn failed(error: sqlx::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "a statement on the service's own tables failed").with_source(error)
+}
