@@ -298,7 +298,7 @@ statements! {
             INSERT INTO {p}outbox_waiting (
                 id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard, next_attempt_at)
             SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
-                (coalesce(hashtext(key)::bigint, outbox_id) & 15)::smallint, clock_timestamp()
+                {p}shard_of(key, outbox_id), clock_timestamp()
             FROM letter
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
