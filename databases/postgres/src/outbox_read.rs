@@ -83,7 +83,8 @@ impl Postgres {
             }
         };
         if rest && batch.len() < limit {
-            batch.extend(self.look_ahead(cursor, limit - batch.len()).await?);
+            let ahead = self.look_ahead(cursor, &batch, limit - batch.len()).await?;
+            batch.extend(ahead);
         }
         if troubled {
             let mut due = self.read_due(cursor, limit).await?;
@@ -151,14 +152,16 @@ impl Postgres {
 
     /// Beyond what is left of windows that were read to their end: what has appeared since. A message that stays unsettled
     /// holds up its own key, not everybody's next window.
-    async fn look_ahead(&self, cursor: &Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {
+    ///
+    /// Only of groups whose whole rest is in `batch`: what another group has left must go out before what is newer.
+    async fn look_ahead(&self, cursor: &Cursor, batch: &[OutboxEntry], limit: usize) -> Result<Vec<OutboxEntry>> {
         let doing = "read the outbox";
-        let is_rest = |window: &&Window| window.scanned_to == RowId::MAX;
-        let ends = cursor
-            .groups
-            .iter()
-            .enumerate()
-            .filter_map(|(at, group)| Some((at, &group.shards, &group.window.as_ref().filter(is_rest)?.s2)));
+        let in_batch: BTreeSet<RowId> = batch.iter().map(|entry| entry.row).collect();
+        let ends = cursor.groups.iter().enumerate().filter_map(|(at, group)| {
+            let window = group.window.as_ref().filter(|window| window.scanned_to == RowId::MAX)?;
+            let goes_out = |id: &RowId| group.done.contains(id) || in_batch.contains(id);
+            window.ids.iter().all(goes_out).then_some((at, &group.shards, &window.s2))
+        });
         let mut ahead = Vec::new();
         for row in &self.look(ends, limit).await? {
             if row.try_get::<Option<RowId>, _>(0).map_err(self.could_not(doing))?.is_none() {

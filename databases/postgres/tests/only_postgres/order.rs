@@ -1,6 +1,6 @@
 //! The order of a key, where transaction ids, ids and commits disagree; and windows that are read in several batches.
 
-use landfall_core::{Database, Decision, Leases, MessageId, OutboxQueue, OutboxView, OutboxWriter};
+use landfall_core::{Database, Decision, Leases, MessageId, OutboxQueue, OutboxView, OutboxWriter, Shard};
 use landfall_testkit::servers::private_postgres;
 
 use crate::stage::{LONG, another, due, lease_all, message, migrated, open, publish_everything, settlement};
@@ -160,4 +160,54 @@ async fn after_a_crash_of_the_server_nothing_is_lost_and_failures_are_known() {
     };
     assert!(left.contains(&messages[4].id) && left.contains(&messages[5].id) && !left.contains(&messages[0].id));
     assert_eq!(left.len() as u64, stats.pending);
+}
+
+/// Two keys whose shards were left in the middle of a window each, and a relay that gets both and settles nothing for a
+/// while, as when the broker is away: whatever it is handed, no key comes without what it has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_handed_out_before_what_another_window_has_left() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let mut keys: Vec<(String, Shard)> = Vec::new();
+    for number in 0.. {
+        let key = format!("key-{number}");
+        database.append(&[message(&key, 1), message(&key, 2)]).await.unwrap();
+        let entries = database.next(&leases, 1000).await.unwrap();
+        let shard =
+            entries.iter().find(|entry| entry.message.as_ref().unwrap().payload == format!("{key}/1")).unwrap().shard;
+        if keys.iter().all(|(_, other)| *other != shard) {
+            // Its first message is settled by a relay that has only this shard: its window stays open.
+            let alone = another(&database).await;
+            let lease = leases.iter().filter(|lease| lease.name == shard.lease_name()).cloned().collect::<Vec<_>>();
+            let entries = alone.next(&lease, 1000).await.unwrap();
+            let first =
+                entries.iter().find(|entry| entry.message.as_ref().unwrap().payload == format!("{key}/1")).unwrap();
+            alone.settle(&lease, &[settlement(first, Decision::Published)]).await.unwrap();
+            keys.push((key, shard));
+        } else {
+            publish_everything(&database, &leases).await;
+        }
+        if keys.len() == 2 {
+            break;
+        }
+    }
+
+    let both = another(&database).await;
+    for round in 0..12 {
+        let entries = both.next(&leases, 1000).await.unwrap();
+        for (key, _) in &keys {
+            let mut numbers = entries.iter().filter_map(|entry| {
+                let message = entry.message.as_ref().unwrap();
+                (message.key.as_ref().unwrap().as_str() == key).then(|| message.sequence.unwrap())
+            });
+            let first = numbers.next();
+            assert!(first.is_none_or(|first| first == 2), "round {round}: {key}/{first:?} came before {key}/2");
+            assert!(numbers.is_sorted(), "round {round}");
+        }
+        if round == 3 {
+            for (key, _) in &keys {
+                both.append(&[message(key, 3)]).await.unwrap();
+            }
+        }
+    }
 }
