@@ -32,9 +32,8 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
             let outbox = outbox.clone();
             async move {
                 let message = message(0, PAYLOAD_BYTES)?;
-                let mut transaction = outbox.begin().await?;
-                outbox.enqueue(&mut transaction, &message).await?;
-                Ok(outbox.commit(transaction).await?)
+                let transaction = outbox.begin().await?;
+                Ok(outbox.commit_with(transaction, std::slice::from_ref(&message)).await?)
             }
         };
         let turn = repeat(self.clients, length, insert).await?;

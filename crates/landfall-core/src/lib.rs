@@ -31,6 +31,7 @@ mod retention;
 mod snowflake;
 mod span;
 mod timestamp;
+mod unbroken;
 pub mod wire;
 
 pub use backoff::Backoff;
@@ -64,3 +65,4 @@ pub use retention::{RetentionPlan, Retries, Window};
 pub use snowflake::Snowflake;
 pub use span::Span;
 pub use timestamp::Timestamp;
+pub use unbroken::Unbroken;

@@ -20,6 +20,19 @@ pub trait OutboxWriter: Database {
         messages: &[Message],
     ) -> impl Future<Output = Result<()>> + Send;
 
+    /// [`enqueue`](Self::enqueue) as the last act of a transaction, and its commit. An adapter may do it in fewer steps:
+    /// after a statement that succeeded nobody has to ask whether the transaction is still sound.
+    fn enqueue_and_commit(
+        &self,
+        mut transaction: Self::Transaction,
+        messages: &[Message],
+    ) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            self.enqueue(&mut transaction, messages).await?;
+            self.commit(transaction).await
+        }
+    }
+
     /// Says that something was committed, so that the relay looks at once. Never blocks, never fails, and is only a
     /// hint: a commit without it is found by the relay's polling.
     fn wake(&self);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use landfall_core::{Database, Error, ErrorKind, Result};
+use landfall_core::{Database, Result, Unbroken};
 use sqlx::MySqlConnection;
 
 use crate::{MySql, error};
@@ -48,18 +48,17 @@ impl Database for MySql {
     type Transaction = Transaction;
 
     async fn begin(&self) -> Result<Transaction> {
-        // In a task of its own, which nobody can cut off. The driver counts a transaction only once it was answered: of a
-        // caller that is dropped before that the pool would get a connection back with a transaction open in it that
-        // nobody ends, and whatever ran on it next would never be committed. The task comes to its end in any case, and
-        // a transaction that nobody takes from it is rolled back.
+        // Nobody can cut it off. The driver counts a transaction only once it was answered: of a caller that is dropped
+        // before that the pool would get a connection back with a transaction open in it that nobody ends, and whatever
+        // ran on it next would never be committed. So the rest goes on in a task, and a transaction that nobody takes
+        // from it is rolled back.
         let pool = self.pool().clone();
-        match tokio::spawn(async move { pool.begin_with(BEGIN).await }).await {
-            Ok(begun) => begun.map(Transaction).map_err(self.could_not("begin a transaction")),
-            Err(error) => {
-                Err(Error::new(ErrorKind::Unavailable, "a transaction was not begun: the runtime ends")
-                    .with_source(error))
+        let begun = Unbroken::new(async move { pool.begin_with(BEGIN).await }, |rest| {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(rest);
             }
-        }
+        });
+        begun.await.map(Transaction).map_err(self.could_not("begin a transaction"))
     }
 
     /// A deadlock rolls the whole transaction back, and a `CREATE TABLE` commits it half-way; what the connection does

@@ -1,6 +1,6 @@
 //! Transactions that the caller's own statements share.
 
-use landfall_core::{Database, Error, ErrorKind, Result};
+use landfall_core::{Database, Result, Unbroken};
 use sqlx::{PgConnection, Transaction};
 
 use crate::{Postgres, error};
@@ -29,18 +29,17 @@ impl Database for Postgres {
 }
 
 impl Postgres {
-    /// Begins in a task of its own, which nobody can cut off. The driver counts a transaction only once `BEGIN` was
-    /// answered: of a caller that is dropped before that (a request whose client left) the pool would get a connection
-    /// back with a transaction open in it that nobody ends, and whatever ran on it next would never be committed. The
-    /// task comes to its end in any case, and a transaction that nobody takes from it is rolled back.
+    /// Nobody can cut it off. The driver counts a transaction only once `BEGIN` was answered: of a caller that is dropped
+    /// before that (a request whose client left) the pool would get a connection back with a transaction open in it that
+    /// nobody ends, and whatever ran on it next would never be committed. So the rest goes on in a task, and a
+    /// transaction that nobody takes from it is rolled back.
     pub(crate) async fn begin_with(&self, begin: &'static str) -> Result<Transaction<'static, sqlx::Postgres>> {
         let pool = self.pool().clone();
-        match tokio::spawn(async move { pool.begin_with(begin).await }).await {
-            Ok(begun) => begun.map_err(self.could_not("begin a transaction")),
-            Err(error) => {
-                Err(Error::new(ErrorKind::Unavailable, "a transaction was not begun: the runtime ends")
-                    .with_source(error))
+        let begun = Unbroken::new(async move { pool.begin_with(begin).await }, |rest| {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(rest);
             }
-        }
+        });
+        begun.await.map_err(self.could_not("begin a transaction"))
     }
 }

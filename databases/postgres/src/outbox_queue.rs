@@ -19,9 +19,8 @@ const SHARDS: u16 = 16;
 #[async_trait]
 impl OutboxQueue for Postgres {
     async fn append(&self, messages: &[Message]) -> Result<()> {
-        let mut transaction = self.begin().await?;
-        self.enqueue(&mut transaction, messages).await?;
-        self.commit(transaction).await?;
+        let transaction = self.begin().await?;
+        self.enqueue_and_commit(transaction, messages).await?;
         self.wake();
         Ok(())
     }

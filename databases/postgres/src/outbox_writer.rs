@@ -1,10 +1,10 @@
 //! The outbox as senders use it: rows in the caller's own transaction.
 
-use landfall_core::{Message, OutboxWriter, Result};
+use landfall_core::{Database, Message, OutboxWriter, Result};
 use sqlx::PgConnection;
 
-use crate::Postgres;
 use crate::moment::Moment;
+use crate::{Postgres, error};
 
 /// Rows of one statement. The protocol takes a gigabyte at a time, which a few hundred of the largest messages fill.
 const ROWS_PER_STATEMENT: usize = 500;
@@ -21,6 +21,15 @@ impl OutboxWriter for Postgres {
             self.insert(connection, chunk).await?;
         }
         Ok(())
+    }
+
+    async fn enqueue_and_commit(&self, mut transaction: Self::Transaction, messages: &[Message]) -> Result<()> {
+        if messages.is_empty() {
+            return self.commit(transaction).await;
+        }
+        self.enqueue(&mut transaction, messages).await?;
+        // The statement before it was answered, so the transaction has not failed, and this cannot be a rollback.
+        transaction.commit().await.map_err(|error| error::translate_commit(&self.inner.place, error))
     }
 
     fn wake(&self) {

@@ -66,8 +66,7 @@ impl<D: OutboxWriter> Outbox<D> {
     {
         let mut transaction = self.begin().await?;
         let value = business(&mut transaction).await?;
-        self.enqueue(&mut transaction, &message).await?;
-        self.commit(transaction).await?;
+        self.commit_with(transaction, std::slice::from_ref(&message)).await?;
         Ok(value)
     }
 
@@ -80,8 +79,17 @@ impl<D: OutboxWriter> Outbox<D> {
     {
         let mut transaction = self.begin().await?;
         let (value, messages) = business(&mut transaction).await?;
-        self.enqueue_all(&mut transaction, &messages).await?;
-        self.commit(transaction).await?;
+        self.commit_with(transaction, &messages).await?;
         Ok(value)
+    }
+
+    /// Enqueues `messages` as the last act of `transaction` and commits it, as [`Outbox::enqueue_all`] and
+    /// [`Outbox::commit`] would, in fewer steps where the database has a shorter way.
+    pub async fn commit_with(&self, transaction: D::Transaction, messages: &[Message]) -> Result<()> {
+        fail::fail_point!("produce.before-commit");
+        let committed = self.database.enqueue_and_commit(transaction, messages).await;
+        fail::fail_point!("produce.after-commit");
+        self.wake();
+        committed
     }
 }

@@ -21,6 +21,23 @@ async fn a_commit_after_a_failed_statement_is_an_error_and_commits_nothing() {
     assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
+/// The short way to a commit, with the same answers.
+#[tokio::test]
+async fn enqueueing_as_the_last_act_commits_all_or_nothing() {
+    let Some(database) = migrated().await else { return };
+    let mut failed = database.begin().await.unwrap();
+    sqlx::query("SELECT 1 / 0").execute(&mut *failed).await.unwrap_err();
+    database.enqueue_and_commit(failed, &[message("a", 1)]).await.unwrap_err();
+    let mut failed = database.begin().await.unwrap();
+    sqlx::query("SELECT 1 / 0").execute(&mut *failed).await.unwrap_err();
+    assert_eq!(database.enqueue_and_commit(failed, &[]).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
+
+    let sound = database.begin().await.unwrap();
+    database.enqueue_and_commit(sound, &[message("a", 1), message("a", 2)]).await.unwrap();
+    assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn a_constraint_that_fails_at_the_commit_is_told_apart_from_a_lost_connection() {
     let Some(database) = migrated().await else { return };
