@@ -3,7 +3,7 @@
 use landfall_core::{Database, ErrorKind, OutboxFilter, OutboxView, OutboxWriter};
 use landfall_mysql::MySql;
 
-use crate::stage::{SOON, message, migrated};
+use crate::stage::{SOON, message, migrated, turn_to_see_transactions};
 
 async fn connection_id(transaction: &mut <MySql as Database>::Transaction) -> i64 {
     sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS SIGNED)").fetch_one(&mut **transaction).await.unwrap()
@@ -74,6 +74,7 @@ async fn connections_serve_many_transactions_one_after_the_other() {
     }
     assert_eq!(database.list(&OutboxFilter::default(), 100).await.unwrap().len(), 15);
     landfall_testkit::eventually(SOON, "no connection sits in a transaction", async || {
+        let _turn = turn_to_see_transactions().await;
         let open: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM information_schema.innodb_trx trx
              JOIN information_schema.processlist process ON process.id = trx.trx_mysql_thread_id
@@ -95,9 +96,9 @@ async fn every_transaction_names_its_isolation_level() {
     database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap();
     let statement = "SELECT trx_isolation_level FROM information_schema.innodb_trx
                      WHERE trx_mysql_thread_id = CONNECTION_ID()";
-    // The server makes this table new at most ten times a second.
     let mut level: Option<String> = None;
     landfall_testkit::eventually(SOON, "the transaction is listed", async || {
+        let _turn = turn_to_see_transactions().await;
         level = sqlx::query_scalar(statement).fetch_optional(&mut *transaction).await.unwrap();
         level.is_some()
     })

@@ -72,9 +72,19 @@ pub(crate) async fn publish_everything(database: &MySql, leases: &[Lease]) -> Ve
     entries.iter().map(|entry| entry.message_id).collect()
 }
 
+/// To be held while `innodb_trx` is read. The server makes that table new only if nobody has read it for a tenth of a
+/// second: tests that look at the same time would keep each other from ever seeing anything.
+pub(crate) async fn turn_to_see_transactions() -> tokio::sync::MutexGuard<'static, ()> {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let turn = TURN.lock().await;
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    turn
+}
+
 /// Waits until some statement on this database waits for a lock.
 pub(crate) async fn somebody_is_blocked(database: &MySql) {
     eventually(SOON, "a statement waits for a lock", async || {
+        let _turn = turn_to_see_transactions().await;
         let blocked: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM information_schema.innodb_trx trx
              JOIN information_schema.processlist process ON process.id = trx.trx_mysql_thread_id
