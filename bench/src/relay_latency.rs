@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::Result;
-use crate::bare::{Bare, Table};
+use crate::bare::Bare;
 use crate::contest::{self, Contestant, Turn, ensure_equal};
 use crate::latency::{messages_in, send, ticks};
 use crate::table::{Row, latency_rows};
@@ -103,7 +103,7 @@ impl<D: Bare> Contestant for CommitAlone<'_, D> {
             self.database.insert(&message).await?;
             latencies.push(started.elapsed());
         }
-        ensure_equal("rows inserted", self.database.count(Table::Outbox).await?, latencies.len() as u64)?;
+        ensure_equal("rows inserted", self.database.count_peers().await?, latencies.len() as u64)?;
         self.database.clear().await?;
         Ok(Turn::Latencies(latencies))
     }
