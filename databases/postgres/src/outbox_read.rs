@@ -10,22 +10,27 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Group, Held, Window};
 use crate::outbox_settle::Plan;
+use crate::read_ahead::{ReadAhead, Stretch};
 use crate::snapshot::Snapshot;
 use crate::{Postgres, row};
 
 /// A window of up to so many rows is known by its ids; a larger one is walked along the index of ids.
 const IDS_MOST: i32 = 10_000;
 /// Ids further apart than this, on average, are looked up one by one.
-const SPREAD: i64 = 8;
+pub(crate) const SPREAD: i64 = 8;
 /// How many ids a walk looks at for each row that is asked for, at first and at most.
 const SPAN: i64 = 16;
 const SPAN_MOST: i64 = 1 << 20;
 
+pub(crate) fn span(limit: usize) -> i64 {
+    SPAN.saturating_mul(limit as i64).min(SPAN_MOST)
+}
+
 /// What a statement found: rows, each with whether its key is blocked, and whether any key may be.
-#[derive(Default)]
-struct Found {
+#[derive(Debug, Default)]
+pub(crate) struct Found {
     rows: Vec<(OutboxEntry, bool)>,
-    troubled: bool,
+    pub(crate) troubled: bool,
     /// Whether they are the rest of a window that was opened before.
     rest: bool,
     /// Whether new windows were looked for.
@@ -86,7 +91,9 @@ impl Postgres {
             let ahead = self.look_ahead(cursor, &batch, limit - batch.len()).await?;
             batch.extend(ahead);
         }
-        if troubled {
+        if !troubled {
+            self.read_ahead(cursor, &batch, limit);
+        } else {
             let mut due = self.read_due(cursor, limit).await?;
             // Neither stands still for the other.
             due.truncate(limit.saturating_sub(batch.len()).max(limit.div_ceil(2)));
@@ -209,7 +216,7 @@ impl Postgres {
         for step in 0..count {
             let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
             while group.window.is_some() && found.rows.is_empty() {
-                let part = self.read_on(group, life, limit).await?;
+                let part = self.read_on(group, &mut cursor.ahead, life, limit).await?;
                 found.troubled |= part.troubled;
                 found.rows = part.rows;
             }
@@ -221,15 +228,13 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn read_on(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
-        let Some(window) = &group.window else { return Ok(Found::default()) };
-        let known: Vec<RowId> = window.ids.iter().filter(|id| !group.done.contains(id)).take(limit).copied().collect();
+    async fn read_on(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
+        let known: Vec<RowId> = group.unsettled().take(limit).collect();
         let mut found = Found::default();
-        if let (Some(first), Some(last)) = (known.first(), known.last()) {
-            found = if last - first < SPREAD * known.len() as i64 {
-                self.walk(group, life, first - 1, *last, i64::MAX).await?
-            } else {
-                self.pick(&known, life).await?
+        if !known.is_empty() {
+            found = match group.stretch_of(&known) {
+                Some(stretch) => self.walk_unless_read(&stretch, ahead, life).await?,
+                None => self.pick(&known, life).await?,
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
             // What is not there any more was removed by others: competing relays, or housekeeping.
@@ -241,7 +246,7 @@ impl Postgres {
         while found.rows.len() < limit
             && group.window.as_ref().is_some_and(|window| window.scanned_to < RowId::MAX && !is_long(window))
         {
-            let more = self.scan(group, life, limit - found.rows.len()).await?;
+            let more = self.scan(group, ahead, life, limit - found.rows.len()).await?;
             found.troubled |= more.troubled;
             found.rows.extend(more.rows);
         }
@@ -250,10 +255,10 @@ impl Postgres {
 
     /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
     /// settled before), so a walk that meets nothing makes a jump.
-    async fn scan(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
+    async fn scan(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let mut from = window.scanned_to;
-        let mut span = SPAN.saturating_mul(limit as i64).min(SPAN_MOST);
+        let mut span = span(limit);
         if from == RowId::MIN {
             match self.jump(group, from).await? {
                 Some(id) => from = id - 1,
@@ -263,7 +268,8 @@ impl Postgres {
         let mut found = Found::default();
         while from < RowId::MAX && found.rows.is_empty() {
             let upto = from.saturating_add(span);
-            found = self.walk(group, life, from, upto, limit as i64).await?;
+            let Some(stretch) = group.stretch(from, upto, limit as i64) else { break };
+            found = self.walk_unless_read(&stretch, ahead, life).await?;
             from = match found.rows.last() {
                 Some((last, _)) if found.rows.len() >= limit => last.row,
                 Some(_) => upto,
@@ -283,18 +289,24 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn walk(&self, group: &Group, life: Uuid, after: RowId, upto: RowId, at_most: i64) -> Result<Found> {
-        let Some(window) = &group.window else { return Ok(Found::default()) };
+    async fn walk_unless_read(&self, stretch: &Stretch, ahead: &mut ReadAhead, life: Uuid) -> Result<Found> {
+        match ahead.take(stretch).await {
+            Some(found) => Ok(found),
+            None => self.walk(stretch, life).await,
+        }
+    }
+
+    pub(crate) async fn walk(&self, stretch: &Stretch, life: Uuid) -> Result<Found> {
         let doing = "read the outbox";
         let mut session = self.session().await?;
         let rows = self
             .query(&self.statements().walk)
-            .bind(&group.shards)
-            .bind(group.s1.as_str())
-            .bind(window.s2.as_str())
-            .bind(after)
-            .bind(upto)
-            .bind(at_most)
+            .bind(&stretch.shards)
+            .bind(&stretch.s1)
+            .bind(&stretch.s2)
+            .bind(stretch.after)
+            .bind(stretch.upto)
+            .bind(stretch.at_most)
             .fetch_all(session.connection())
             .await
             .map_err(self.could_not(doing))?;
