@@ -27,10 +27,10 @@ pub(crate) fn span(limit: usize) -> i64 {
 }
 
 /// What a statement found: rows, each with whether its key is blocked, and whether any key may be.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
+#[derive(Default)]
+struct Found {
     rows: Vec<(OutboxEntry, bool)>,
-    pub(crate) troubled: bool,
+    troubled: bool,
     /// Whether they are the rest of a window that was opened before.
     rest: bool,
     /// Whether new windows were looked for.
@@ -91,9 +91,7 @@ impl Postgres {
             let ahead = self.look_ahead(cursor, &batch, limit - batch.len()).await?;
             batch.extend(ahead);
         }
-        if !troubled {
-            self.read_ahead(cursor, &batch, limit);
-        } else {
+        if troubled {
             let mut due = self.read_due(cursor, limit).await?;
             // Neither stands still for the other.
             due.truncate(limit.saturating_sub(batch.len()).max(limit.div_ceil(2)));
@@ -213,10 +211,13 @@ impl Postgres {
     async fn go_on(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
         let (count, life) = (cursor.groups.len(), cursor.life);
         let mut found = Found::default();
+        // With several windows the next stretch is likely to be of another one.
+        let open = cursor.groups.iter().filter(|group| group.window.is_some()).count();
+        let mut ahead = (open == 1).then_some(&mut cursor.ahead);
         for step in 0..count {
             let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
             while group.window.is_some() && found.rows.is_empty() {
-                let part = self.read_on(group, &mut cursor.ahead, life, limit).await?;
+                let part = self.read_on(group, ahead.as_deref_mut(), life, limit).await?;
                 found.troubled |= part.troubled;
                 found.rows = part.rows;
             }
@@ -228,12 +229,18 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn read_on(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
+    async fn read_on(
+        &self,
+        group: &mut Group,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
         let known: Vec<RowId> = group.unsettled().take(limit).collect();
         let mut found = Found::default();
         if !known.is_empty() {
             found = match group.stretch_of(&known) {
-                Some(stretch) => self.walk_unless_read(&stretch, ahead, life).await?,
+                Some(stretch) => self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?,
                 None => self.pick(&known, life).await?,
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
@@ -246,7 +253,7 @@ impl Postgres {
         while found.rows.len() < limit
             && group.window.as_ref().is_some_and(|window| window.scanned_to < RowId::MAX && !is_long(window))
         {
-            let more = self.scan(group, ahead, life, limit - found.rows.len()).await?;
+            let more = self.scan(group, ahead.as_deref_mut(), life, limit - found.rows.len()).await?;
             found.troubled |= more.troubled;
             found.rows.extend(more.rows);
         }
@@ -255,7 +262,13 @@ impl Postgres {
 
     /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
     /// settled before), so a walk that meets nothing makes a jump.
-    async fn scan(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
+    async fn scan(
+        &self,
+        group: &mut Group,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let mut from = window.scanned_to;
         let mut span = span(limit);
@@ -269,7 +282,7 @@ impl Postgres {
         while from < RowId::MAX && found.rows.is_empty() {
             let upto = from.saturating_add(span);
             let Some(stretch) = group.stretch(from, upto, limit as i64) else { break };
-            found = self.walk_unless_read(&stretch, ahead, life).await?;
+            found = self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?;
             from = match found.rows.last() {
                 Some((last, _)) if found.rows.len() >= limit => last.row,
                 Some(_) => upto,
@@ -289,14 +302,30 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn walk_unless_read(&self, stretch: &Stretch, ahead: &mut ReadAhead, life: Uuid) -> Result<Found> {
-        match ahead.take(stretch).await {
-            Some(found) => Ok(found),
-            None => self.walk(stretch, life).await,
+    /// Reads a stretch, unless it was read ahead, and begins with the next one.
+    async fn walk_on(
+        &self,
+        group: &Group,
+        stretch: &Stretch,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
+        let mut rows = None;
+        if let Some(ahead) = &mut ahead {
+            rows = ahead.take(stretch).await;
         }
+        let rows = match rows {
+            Some(rows) => rows,
+            None => self.walk(stretch).await?,
+        };
+        if let Some(ahead) = ahead {
+            self.read_ahead(ahead, group, &rows, limit);
+        }
+        self.messages(&rows, life)
     }
 
-    pub(crate) async fn walk(&self, stretch: &Stretch, life: Uuid) -> Result<Found> {
+    pub(crate) async fn walk(&self, stretch: &Stretch) -> Result<Vec<PgRow>> {
         let doing = "read the outbox";
         let mut session = self.session().await?;
         let rows = self
@@ -311,7 +340,7 @@ impl Postgres {
             .await
             .map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        self.messages(&rows, life)
+        Ok(rows)
     }
 
     async fn pick(&self, ids: &[RowId], life: Uuid) -> Result<Found> {
