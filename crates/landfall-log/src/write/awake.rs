@@ -12,6 +12,7 @@
 //!
 //! Others may always have the core in between: threads beside the writer's, other tasks beside the publisher's.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -93,12 +94,14 @@ impl Waiting {
         if asleep == 0 || asleep >= PATIENCE.as_nanos() as usize || !has_another_core() {
             return false;
         }
-        let is_better = self.awake.nanos() < asleep;
+        // Most of both is the sync, which never takes as long twice: what is nearly as quick counts as quicker.
+        let is_better = self.awake.nanos() < asleep + asleep / 8;
         is_better != self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED_EVERY)
     }
 }
 
-/// How long something typically takes: the newest count most, and no single one much.
+/// How long something typically takes: about as often longer as shorter, so that a single one does not count that takes
+/// very long. The newest count most.
 #[derive(Debug, Default)]
 struct Typical(AtomicUsize);
 
@@ -109,8 +112,13 @@ impl Typical {
     }
 
     fn learn(&self, took: Duration) {
-        let (took, before) = (took.min(2 * PATIENCE).as_nanos() as usize, self.nanos());
-        let typical = if before == 0 { took } else { before - before / 8 + took / 8 };
+        let (took, before) = (took.as_nanos() as usize, self.nanos());
+        let typical = match took.cmp(&before) {
+            _ if before == 0 => took,
+            Greater => before + before.div_ceil(32),
+            Less => before - before / 32,
+            Equal => before,
+        };
         self.0.store(typical, Ordering::Relaxed);
     }
 }
