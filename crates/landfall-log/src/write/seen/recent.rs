@@ -88,3 +88,23 @@ impl Recent {
         self.ascending.binary_search_by_key(&number, |(number, _)| *number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_id_that_is_very_high_sends_the_others_to_the_map_only_until_its_segment_is_finished() {
+        let mut recent = Recent::new(Mix::new());
+        let at = |offset| Position { partition: 0, offset };
+        let ids = [(u128::MAX, 0), (5, 1), (6, 2)];
+        ids.iter().for_each(|(number, offset)| recent.insert(*number, at(*offset)));
+        assert_eq!((recent.ascending.len(), recent.others.len()), (1, 2));
+        recent.insert(7, at(3));
+        recent.remove_all(0, 0..3, &ids);
+        assert_eq!(ids.map(|(number, _)| recent.find(number)), [None; 3]);
+        recent.insert(8, at(4));
+        assert_eq!((recent.ascending.len(), recent.others.len()), (1, 1));
+        assert_eq!((recent.find(7), recent.find(8)), (Some(at(3)), Some(at(4))));
+    }
+}
