@@ -41,8 +41,8 @@ impl Postgres {
         self.pool().acquire().await.map(Session::Plain).map_err(self.could_not(doing))
     }
 
-    /// Whether a statement by itself, on a connection of one's own, runs as READ COMMITTED. What waits for a lock and then looks again must see what
-    /// was committed meanwhile; where the server's default is another, the level is named.
+    /// Whether a statement by itself, on a connection of its own, runs as READ COMMITTED. What waits for a lock and then
+    /// looks again must see what was committed meanwhile; where the server's default is another, the level is named.
     pub(crate) async fn reads_committed(&self) -> sqlx::Result<bool> {
         if self.inner.pooler {
             return Ok(false);
