@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handler::Apply;
 use super::ledger::Ledger;
+use super::order::Order;
 use super::part::{Part, Play};
 use super::plant::SoakPlant;
 use super::run::DatabaseKind;
@@ -60,7 +61,11 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
             let database: D = open(&part.producer).await?;
             let publisher: Arc<dyn Publisher> = Arc::new(RemotePublisher::connect(part.publish).await?);
             let queue = Arc::new(Watched::new(database.clone(), number, part.plant));
-            let relay = Relay::new(queue, Arc::new(database), publisher, relay_options(&part));
+            let (leases, options) = (Arc::new(database), relay_options(&part));
+            let relay = match part.order {
+                Order::Key => Relay::new(queue, leases, publisher, options),
+                Order::None => Relay::unordered(queue, leases, publisher, options),
+            };
             Event::Ready.say();
             relay.run(stop.clone()).await?;
         }
