@@ -21,6 +21,7 @@ pub mod figures;
 pub mod ground;
 pub mod handler;
 pub mod judge;
+pub mod leases;
 pub mod ledger;
 pub mod order;
 pub mod part;
