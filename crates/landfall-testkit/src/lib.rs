@@ -11,7 +11,7 @@
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
 //! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
-//! | have an empty PostgreSQL or MariaDB database, or a server to kill | [`servers`] |
+//! | have an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
 //! | prove that an adapter keeps the contract of its port | [`conformance`] |
 //!
 //! # Servers
