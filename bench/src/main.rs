@@ -25,6 +25,7 @@ mod relay;
 mod relay_latency;
 mod relay_memory;
 mod relay_passed;
+mod rotation_pause;
 mod supply;
 mod table;
 mod workload;
@@ -72,6 +73,8 @@ enum Measurement {
     RelayMemory,
     /// Only if it is asked for: it lets `--records` messages pass through PostgreSQL.
     RelayPassed,
+    /// Only if it is asked for: how long writers wait at most while parts of PostgreSQL's outbox are emptied.
+    RotationPause,
     LogAppend,
     LogRead,
     /// Only if it is asked for: it fills a log with `--records` first.
@@ -151,7 +154,8 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
-    if !passed && !on_databases.into_iter().any(wanted) {
+    let rotation = arguments.only.contains(&Measurement::RotationPause);
+    if !passed && !rotation && !on_databases.into_iter().any(wanted) {
         return Ok(report);
     }
     let on = |database| arguments.database.is_empty() || arguments.database.contains(&database);
@@ -173,6 +177,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 if passed && let Some(url) = landfall_testkit::servers::fresh_postgres_database().await {
                     let fresh = <Postgres as Bare>::open(&url).await?;
                     report.rows.extend(relay_passed::measure(&postgres, &fresh, arguments.records).await?);
+                }
+                if rotation {
+                    report.rows.extend(rotation_pause::measure(&postgres, total).await?);
                 }
                 if wanted(Measurement::RelayMemory) {
                     report.rows.extend(relay_memory::measure(&postgres, &url, total).await?);

@@ -11,6 +11,8 @@ use uuid::Uuid;
 
 use crate::moment::Moment;
 
+/// The longest that a topic can be.
+const TOPIC_CHARACTERS: usize = 249;
 /// The longest error that is stored; a stack trace beyond it helps nobody in a list.
 const ERROR_CHARACTERS: usize = 2000;
 
@@ -70,7 +72,7 @@ pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
     Ok(OutboxRow {
         row: row.try_get(0).map_err(undecodable)?,
         message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
-        topic: TopicName::new(row.try_get::<&str, _>(2).map_err(undecodable)?)?,
+        topic: shown_topic(row.try_get(2).map_err(undecodable)?)?,
         key: row.try_get::<Option<&str>, _>(3).map_err(undecodable)?.map(shown_key).transpose()?,
         state: row.try_get::<&str, _>(4).map_err(undecodable)?.parse()?,
         attempts: row.try_get::<i32, _>(5).map_err(undecodable)? as u32,
@@ -107,7 +109,7 @@ pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         id: row.try_get(0).map_err(undecodable)?,
         message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
         group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
-        topic: TopicName::new(row.try_get::<&str, _>(3).map_err(undecodable)?)?,
+        topic: shown_topic(row.try_get(3).map_err(undecodable)?)?,
         key: row.try_get::<Option<&str>, _>(4).map_err(undecodable)?.map(shown_key).transpose()?,
         sequence: row.try_get(5).map_err(undecodable)?,
         kind: row.try_get(6).map_err(undecodable)?,
@@ -129,6 +131,11 @@ pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
 /// must be shown, so they are shown as `?`. The database keeps and compares what was stored.
 fn shown_key(text: &str) -> Result<Key> {
     Key::new(text.replace(char::is_control, "?"))
+}
+
+/// A topic as people see it in a list. A foreign writer's may be too long, which is why it was parked.
+fn shown_topic(text: &str) -> Result<TopicName> {
+    TopicName::new(text).or_else(|_| TopicName::new(text.chars().take(TOPIC_CHARACTERS).collect::<String>()))
 }
 
 pub(crate) fn undecodable(error: sqlx::Error) -> Error {

@@ -52,6 +52,11 @@ impl Group {
         Found::Offset(offset, self.tokens)
     }
 
+    /// Out of `stored` messages.
+    pub(super) fn unfinished(&self, stored: u64) -> u64 {
+        stored.saturating_sub(self.next) + (self.in_flight.len() + self.returned.len()) as u64
+    }
+
     /// Finished, even if its member left meanwhile and it was to come again.
     pub(super) fn finish(&mut self, offset: u64, token: Token) {
         match self.in_flight.get(&offset) {

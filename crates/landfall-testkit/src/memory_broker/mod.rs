@@ -64,6 +64,13 @@ impl MemoryBroker {
         self.inner.state().published()
     }
 
+    /// Messages of `topic` that `group` has not acknowledged: in flight, to come again, or never handed out.
+    pub fn unfinished(&self, topic: &TopicName, group: &GroupName) -> u64 {
+        let mut state = self.inner.state();
+        let stored = state.messages(topic).len() as u64;
+        state.group(topic, group).unfinished(stored)
+    }
+
     /// The next `count` messages meet `fault`.
     pub fn fail_next(&self, count: usize, fault: Fault) {
         self.inner.state().faults.next(count, fault);

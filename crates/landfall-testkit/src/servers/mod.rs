@@ -4,8 +4,10 @@ mod account;
 mod daemon;
 mod mariadb;
 mod names;
+mod pgbouncer;
 mod postgres;
 mod watchdog;
 
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
+pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
