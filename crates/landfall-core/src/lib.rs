@@ -11,6 +11,7 @@
 //! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
+mod admission;
 mod backoff;
 mod broker;
 mod database;
@@ -34,6 +35,7 @@ mod timestamp;
 mod unbroken;
 pub mod wire;
 
+pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
 pub use broker::{
     Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber, TopicInfo,
