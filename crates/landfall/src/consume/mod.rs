@@ -23,6 +23,7 @@ mod redrive;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use landfall_core::{Broker, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,10 +34,13 @@ use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
 
-pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn};
-pub use handler::{Context, Handler, HandlerFn, handler_fn};
+pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
+pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
 pub use options::{Options, Order};
 pub use work::{Call, Each, Stumble, Together, Work};
+
+/// How often the gauges of the lanes are set.
+const SKEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Applies a topic's messages to one database, as one member of a group.
 pub struct Consumer<D, W> {
@@ -133,6 +137,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         stop: &CancellationToken,
     ) -> Result<()> {
         let mut lanes = Lanes::new(&self.options);
+        let mut look = tokio::time::interval(SKEW_EVERY);
         loop {
             tokio::select! {
                 biased;
@@ -142,6 +147,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
                     // membership, and everything unfinished comes again.
                     self.finished(finished.map_err(lost_task)?, &mut lanes, tasks, stop);
                 }
+                _ = look.tick() => self.show_skew(&lanes),
                 // Before a batch is begun, so that it takes all that is there already.
                 next = subscriber.next(), if lanes.has_room() => {
                     let Some(delivery) = next? else { return Ok(()) };
@@ -152,6 +158,14 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
                 }
             }
         }
+    }
+
+    /// One key that has most of the messages is seen by its lane: it grows, and the others do not.
+    fn show_skew(&self, lanes: &Lanes) {
+        let (deepest, in_flight) = lanes.depth();
+        let labels = [("topic", self.attempts.topic.to_string()), ("group", self.attempts.group.to_string())];
+        metrics::gauge!("landfall_in_flight", &labels).set(in_flight as f64);
+        metrics::gauge!("landfall_lane_depth_max", &labels).set(deepest as f64);
     }
 
     fn begin(
