@@ -28,6 +28,7 @@ mod name;
 mod outbox;
 mod outcome;
 mod retention;
+mod retry_class;
 mod snowflake;
 mod span;
 mod timestamp;
@@ -62,6 +63,7 @@ pub use outbox::{
 };
 pub use outcome::{Outcome, Position, Refusal};
 pub use retention::{RetentionPlan, Retries, Window};
+pub use retry_class::{Class, Repeat};
 pub use snowflake::Snowflake;
 pub use span::Span;
 pub use timestamp::Timestamp;

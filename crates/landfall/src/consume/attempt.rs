@@ -123,7 +123,7 @@ impl<D: Inbox, H: Handler<D>> Attempts<D, H> {
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                Err(Failure { code: ErrorCode::PANIC, error: text, verdict: Verdict::Retry })
+                Err(Failure::retry(text).with_code(ErrorCode::PANIC))
             }
         }
     }
