@@ -104,7 +104,7 @@ struct Overdrawn {
 impl Retries for Overdrawn {
     fn succeeded(&mut self, now: Instant) {
         self.earned.push(now);
-        self.left += i64::from(self.earned.len() % 2 == 0);
+        self.left += i64::from(self.earned.len().is_multiple_of(2));
     }
 
     fn take(&mut self, now: Instant) -> bool {
