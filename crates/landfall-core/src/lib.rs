@@ -13,7 +13,9 @@
 
 mod admission;
 mod backoff;
+mod breaker;
 mod broker;
+mod budget;
 mod database;
 mod dead_letter;
 mod error;
@@ -29,6 +31,9 @@ mod name;
 mod outbox;
 mod outcome;
 mod retention;
+mod retry_class;
+mod retry_policy;
+mod retry_window;
 mod snowflake;
 mod span;
 mod timestamp;
@@ -37,10 +42,12 @@ pub mod wire;
 
 pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
+pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use broker::{
     Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber, TopicInfo,
     TopicReader,
 };
+pub use budget::{Budget, BudgetOptions};
 pub use database::{Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
@@ -64,6 +71,8 @@ pub use outbox::{
 };
 pub use outcome::{Outcome, Position, Refusal};
 pub use retention::{RetentionPlan, Retries, Window};
+pub use retry_class::{Class, Repeat};
+pub use retry_policy::{Failed, Jitter, RetryPolicy};
 pub use snowflake::Snowflake;
 pub use span::Span;
 pub use timestamp::Timestamp;

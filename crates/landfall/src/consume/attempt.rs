@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use landfall_core::{
     Acknowledge, Admission, Arrival, Backoff, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message,
-    MessageId, Position, Result, TopicName, Verdict,
+    MessageId, Position, Result, TopicName,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Apart;
+use super::tally::{Tally, endless};
 use super::work::{Call, Stumble, Work};
 
 /// Everything a try needs, shared by all lanes and the redrive.
@@ -111,23 +112,22 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         mut failed: Option<Failure>,
         stop: &CancellationToken,
     ) -> Option<&'static str> {
-        let (mut failures, mut trouble) = (0, 0);
+        let (mut tally, mut trouble) = (Tally::default(), 0);
         let arrival = Arrival { message, origin: Some(position) };
         loop {
             if let Some(failure) = failed.take() {
-                (failures, trouble) = (failures + 1, 0);
-                let delay = self.backoff.delay_after(failures, rand::random());
-                let pause = match (failure.verdict, delay) {
-                    (Verdict::Retry, Some(delay)) => delay,
-                    _ => return self.park(arrival, failures, &failure, stop).await,
+                trouble = 0;
+                let Some(pause) = tally.pause_after(&failure, self.backoff) else {
+                    return self.park(arrival, tally.failures, &failure, stop).await;
                 };
+                let failures = tally.failures;
                 tracing::warn!(message_id = %message.id, %failure, failures, ?pause, "handler failed; trying again");
                 if !pause_unless_stopped(pause, stop).await {
                     return None;
                 }
             }
             let permit = self.running.acquire().await.ok()?;
-            let trial = self.transact(&[arrival], failures + 1).await;
+            let trial = self.transact(&[arrival], tally.failures + 1).await;
             drop(permit);
             match trial {
                 Trial::Settled(outcomes) => return outcomes.first().copied(),
@@ -209,8 +209,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     }
 
     pub(super) fn pause_for_database(&self, error: &Error, trouble: u32) -> Duration {
-        let endless = Backoff { max_attempts: u32::MAX, ..self.backoff };
-        let pause = endless.delay_after(trouble, rand::random()).unwrap_or(endless.cap);
+        let pause = endless(self.backoff, trouble);
         tracing::warn!(%error, ?pause, "the database cannot be used; waiting");
         pause
     }
@@ -223,7 +222,7 @@ pub(super) async fn pause_unless_stopped(pause: Duration, stop: &CancellationTok
 
 /// The database will not commit this, today or tomorrow: a constraint that is checked at the end, or a transaction
 /// that a handler broke and said nothing. That is the message's failure; waiting for the database would take for ever.
-fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Conflict)
 }
 

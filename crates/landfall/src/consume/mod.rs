@@ -20,6 +20,7 @@ mod handler;
 mod lanes;
 mod options;
 mod redrive;
+mod tally;
 mod work;
 
 use std::sync::Arc;

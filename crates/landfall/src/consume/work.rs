@@ -74,7 +74,7 @@ async fn caught(call: impl Future<Output = Result<(), Failure>>) -> Result<(), F
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Failure { code: ErrorCode::PANIC, error: text, verdict: Verdict::Retry })
+            Err(Failure::new(ErrorCode::PANIC, text, Verdict::Retry))
         }
     }
 }
