@@ -30,6 +30,7 @@ mod outbox_writer;
 mod retry;
 mod row;
 mod schema;
+mod sequence;
 mod settle;
 mod signals;
 mod statements;

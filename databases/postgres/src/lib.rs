@@ -35,6 +35,7 @@ mod rebase;
 mod rotation;
 mod row;
 mod schema;
+mod sequence;
 mod session;
 mod signals;
 mod snapshot;

@@ -30,6 +30,7 @@ mod outbox_view;
 mod outbox_writer;
 mod row;
 mod schema;
+mod sequence;
 mod signals;
 mod statements;
 

@@ -16,6 +16,7 @@
 mod attempt;
 mod batch;
 mod batch_handler;
+mod gate;
 mod handler;
 mod lanes;
 mod options;
@@ -26,7 +27,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Broker, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
+use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, Sequences, Subscriber, TopicName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,7 @@ use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
 
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
+pub use gate::{Early, SequenceCheck};
 pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
 pub use options::{Options, Order};
 pub use work::{Call, Each, Stumble, Together, Work};
@@ -44,7 +46,14 @@ pub use work::{Call, Each, Stumble, Together, Work};
 const SKEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Applies a topic's messages to one database, as one member of a group.
-pub struct Consumer<D, W> {
+pub struct Consumer<D: Database, W> {
+    broker: Arc<dyn Broker>,
+    attempts: Attempts<D, W>,
+    options: Options,
+}
+
+/// The same at work, shared by its tasks.
+struct Member<D: Database, W> {
     broker: Arc<dyn Broker>,
     attempts: Arc<Attempts<D, W>>,
     options: Options,
@@ -88,8 +97,19 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         options: Options,
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        let attempts = Attempts { database, topic, group, work, backoff: options.backoff, running };
-        Self { broker, attempts: Arc::new(attempts), options }
+        let (backoff, order) = (options.backoff, options.order);
+        let attempts = Attempts { database, topic, group, work, backoff, order, gate: None, running };
+        Self { broker, attempts, options }
+    }
+
+    /// Checks the numbers of messages besides their ids.
+    #[must_use]
+    pub fn in_sequence(mut self, check: SequenceCheck) -> Self
+    where
+        D: Sequences,
+    {
+        self.attempts.gate = Some(Box::new(check));
+        self
     }
 
     /// Works until `stop` is cancelled or the broker is closed. Handlers that are running are finished and their
@@ -99,12 +119,13 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     /// damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
-        let redrive = tokio::spawn(redrive::drain(self.attempts.clone(), self.options.clone(), stop.clone()));
+        let member = Member { broker: self.broker, attempts: Arc::new(self.attempts), options: self.options };
+        let redrive = tokio::spawn(redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone()));
         let result = loop {
-            match self.consume(&stop).await {
+            match member.consume(&stop).await {
                 Err(error) if error.is_temporary() => {
                     tracing::warn!(%error, "the broker cannot be read; waiting");
-                    pause_unless_stopped(self.options.backoff.first, &stop).await;
+                    pause_unless_stopped(member.options.backoff.first, &stop).await;
                 }
                 result => break result,
             }
@@ -114,7 +135,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         let _ = redrive.await;
         result
     }
+}
 
+impl<D: Inbox, W: Work<D>> Member<D, W> {
     /// One membership, from joining the group to leaving it.
     async fn consume(&self, stop: &CancellationToken) -> Result<()> {
         if stop.is_cancelled() {
@@ -190,6 +213,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
             lanes.settled(lane);
         }
         for (lane, apart) in apart {
+            // What waits for its predecessors must let them pass.
+            let is_early = apart.failed.as_ref().is_some_and(|failure| self.attempts.early(failure).is_some());
+            let lane = if is_early { lanes.detach(lane) } else { lane };
             self.go_alone(lane, apart, tasks, stop);
         }
     }
@@ -203,7 +229,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     }
 }
 
-impl<D, W> std::fmt::Debug for Consumer<D, W> {
+impl<D: Database, W> std::fmt::Debug for Consumer<D, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consumer").field("options", &self.options).finish_non_exhaustive()
     }

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_core::{DeadLetterId, Failure, Inbox, RedriveItem, Result};
+use landfall_core::{DeadLetterId, Failure, Inbox, Message, RedriveItem, Result, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempts, is_refusal, pause_unless_stopped};
+use super::gate::Passage;
 use super::options::Options;
 use super::tally::Tally;
 use super::work::{Call, Stumble, Work};
@@ -94,17 +95,23 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let Some(item) = self.database.next_redriven(&mut transaction, &self.group, &resting.now()).await? else {
             return Ok(false);
         };
-        let mut after_commit = None;
-        let attempt = item.attempts + resting.tally(item.id).failures + 1;
-        let call = Call {
-            messages: &[&item.message],
-            connection: &mut *transaction,
-            attempt,
-            database: &self.database,
-            after_commit: &mut after_commit,
-        };
-        if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
+        let passage = self.passage_of(&mut transaction, &item.message).await?;
+        if let Some(failure) = passage.failure(&item.message) {
+            let failure = Failure { verdict: Verdict::Park, ..failure };
             return self.failed_again(&item, failure, Some(transaction), resting).await;
+        }
+        let mut after_commit = None;
+        if passage == Passage::Apply {
+            let call = Call {
+                messages: &[&item.message],
+                connection: &mut *transaction,
+                attempt: item.attempts + resting.tally(item.id).failures + 1,
+                database: &self.database,
+                after_commit: &mut after_commit,
+            };
+            if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
+                return self.failed_again(&item, failure, Some(transaction), resting).await;
+            }
         }
         self.database.complete_redriven(&mut transaction, &item).await?;
         fail::fail_point!("redrive.before-commit");
@@ -121,6 +128,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         metrics::counter!("landfall_redrive_total", "outcome" => "effect").increment(1);
         tracing::info!(message_id = %item.message.id, dead_letter = item.id, "redriven");
         Ok(true)
+    }
+
+    /// What the numbers say of a letter, where they are checked.
+    async fn passage_of(&self, connection: &mut D::Connection, message: &Message) -> Result<Passage> {
+        let Some(gate) = self.gate.as_deref() else { return Ok(Passage::Apply) };
+        let passages = gate.pass(&self.database, connection, &self.group, &[message]).await?;
+        Ok(passages.first().copied().unwrap_or(Passage::Apply))
     }
 
     /// Lets it rest, or parks it again. `transaction` is rolled back in between: no other worker is handed the letter

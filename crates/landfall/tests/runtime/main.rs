@@ -4,6 +4,7 @@
 mod batches;
 mod equivalence;
 mod ground;
+mod order;
 mod place;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use landfall::{DeadLetters, Housekeeping, Inbox, Message, OutboxWriter, Schema};
+use landfall::{DeadLetters, Housekeeping, Inbox, Message, OutboxWriter, Schema, Sequences};
 use landfall_mysql::MySql;
 use landfall_postgres::Postgres;
 use landfall_sqlite::Sqlite;
@@ -25,7 +25,7 @@ impl From<&Message> for Effect {
 }
 
 /// A database with a table `effects` that has no constraint: a doubled effect shows.
-pub(crate) trait Place: Inbox + OutboxWriter + DeadLetters + Housekeeping + Schema {
+pub(crate) trait Place: Inbox + Sequences + OutboxWriter + DeadLetters + Housekeeping + Schema {
     /// Whether an SQL error inside of a transaction breaks it.
     const ERRORS_BREAK: bool;
 
