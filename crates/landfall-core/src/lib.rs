@@ -49,7 +49,7 @@ pub use broker::{
     TopicReader,
 };
 pub use budget::{Budget, BudgetOptions};
-pub use database::{Database, DatabaseCapabilities, Schema, SchemaState};
+pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };

@@ -16,6 +16,7 @@
 
 mod background;
 mod competing;
+mod constraint;
 mod cursor;
 mod database;
 mod dead_letter;

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use landfall_core::{
     Acknowledge, Admission, Arrival, Backoff, Database, Error, ErrorCode, ErrorKind, Failure, GroupName, Hold, Inbox,
-    Message, MessageId, Parking, Position, Result, TopicName, Verdict,
+    Message, MessageId, Mode, Parking, Position, Result, TopicName, Verdict,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Apart;
 use super::gate::{Early, Gate, Passage};
-use super::options::Order;
+use super::once::is_already_done;
+use super::options::{Idempotence, Order};
 use super::tally::{Tally, endless};
 use super::work::{Call, Stumble, Work};
 
@@ -24,6 +25,7 @@ pub(super) struct Attempts<D: Database, W> {
     pub(super) work: W,
     pub(super) backoff: Backoff,
     pub(super) order: Order,
+    pub(super) idempotence: Idempotence,
     /// Checks numbers besides ids, where that is asked for.
     pub(super) gate: Option<Box<dyn Gate<D>>>,
     /// Bounds the transactions that are open at the same time; nobody holds a permit while waiting for a retry.
@@ -77,9 +79,14 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                 connection: &mut *transaction,
                 attempt,
                 database: &self.database,
+                group: &self.group,
                 after_commit: &mut after_commit,
             };
             if let Err(Stumble { at, failure }) = self.work.apply(call).await {
+                // Alone: who knows what of several it was that was done before.
+                if arrivals.len() == 1 && is_already_done(&failure) {
+                    return Trial::Settled(vec!["duplicate"]);
+                }
                 return Trial::Failed(Stumble { at: at.map(|at| places[at]), failure });
             }
             fail::fail_point!("consume.after-handler");
@@ -131,6 +138,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     }
 
     async fn admit(&self, connection: &mut D::Connection, arrivals: &[Arrival<'_>]) -> Result<Vec<Admission>> {
+        if self.idempotence == Idempotence::Handler {
+            let messages: Vec<_> = arrivals.iter().map(|arrival| self.uncompared(arrival.message)).collect();
+            let arrivals = messages.iter().zip(arrivals);
+            let arrivals: Vec<_> =
+                arrivals.map(|(message, Arrival { origin, .. })| Arrival { message, origin: *origin }).collect();
+            return self.database.admit_batch(connection, &self.group, &arrivals).await;
+        }
         match arrivals {
             // A statement less, and the usual case where messages come one by one.
             [Arrival { message, origin }] => {
@@ -138,6 +152,11 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             }
             several => self.database.admit_batch(connection, &self.group, several).await,
         }
+    }
+
+    /// The message as one whose id is not compared: only its key is looked at.
+    fn uncompared(&self, message: &Message) -> Message {
+        message.clone().with_mode(Mode::AtLeastOnce)
     }
 
     /// Tries one message until it has taken effect, is known to have, or is parked; then acknowledges it. Returns
@@ -240,7 +259,8 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     async fn try_park(&self, arrival: Arrival<'_>, attempts: u32, failure: &Failure) -> Result<&'static str> {
         let Arrival { message, origin } = arrival;
         let mut transaction = self.database.begin().await?;
-        match self.database.admit(&mut transaction, &self.group, message, origin).await? {
+        let admission = self.admit(&mut transaction, &[arrival]).await?.first().copied();
+        match admission.unwrap_or(Admission::Fresh) {
             Admission::Duplicate => Ok("duplicate"),
             Admission::Held => self.database.commit(transaction).await.map(|()| "held"),
             Admission::Fresh => {

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-use landfall_core::{Database, Failure, Message, OutboxWriter, Result};
+use landfall_core::{Database, Failure, GroupName, Message, OutboxWriter, Result};
+
+use super::trace::Trace;
 
 /// Called once the transaction knows that the message is new. Whatever it writes through
 /// [`Context::connection`] commits together with the inbox row; an error rolls both back.
@@ -89,7 +91,20 @@ pub struct Context<'a, D: Database> {
     /// This try, counted from 1.
     pub attempt: u32,
     pub(super) database: &'a D,
+    pub(super) group: &'a GroupName,
     pub(super) after_commit: &'a mut AfterCommit,
+}
+
+impl<'a, D: Database> Context<'a, D> {
+    /// The trace that the sender's `traceparent` names. The handler runs in a span that has it too.
+    pub fn trace(&self) -> Option<Trace<'a>> {
+        Trace::of(self.message)
+    }
+
+    /// The group that this consumer is a member of.
+    pub fn group(&self) -> &'a GroupName {
+        self.group
+    }
 }
 
 /// Runs once the effect has committed.

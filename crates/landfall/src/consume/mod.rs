@@ -19,9 +19,14 @@ mod batch_handler;
 mod gate;
 mod handler;
 mod lanes;
+#[cfg(feature = "tower")]
+mod layered;
+mod once;
 mod options;
 mod redrive;
 mod tally;
+mod trace;
+mod typed;
 mod work;
 
 use std::sync::Arc;
@@ -39,7 +44,12 @@ use lanes::{Lane, Lanes};
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
 pub use gate::{Early, SequenceCheck};
 pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
-pub use options::{Options, Order};
+#[cfg(feature = "tower")]
+pub use layered::{Failed, HandlerService, Layered, layered};
+pub use once::{already_done, changed};
+pub use options::{Idempotence, Options, Order};
+pub use trace::Trace;
+pub use typed::{Typed, TypedFn, parse, typed};
 pub use work::{Call, Each, Stumble, Together, Work};
 
 /// How often the gauges of the lanes are set.
@@ -97,8 +107,8 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         options: Options,
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        let (backoff, order) = (options.backoff, options.order);
-        let attempts = Attempts { database, topic, group, work, backoff, order, gate: None, running };
+        let Options { backoff, order, idempotence, .. } = options;
+        let attempts = Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, running };
         Self { broker, attempts, options }
     }
 

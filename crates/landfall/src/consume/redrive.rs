@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempts, is_refusal, pause_unless_stopped};
 use super::gate::Passage;
+use super::once::is_already_done;
 use super::options::Options;
 use super::tally::Tally;
 use super::work::{Call, Stumble, Work};
@@ -107,9 +108,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                 connection: &mut *transaction,
                 attempt: item.attempts + resting.tally(item.id).failures + 1,
                 database: &self.database,
+                group: &self.group,
                 after_commit: &mut after_commit,
             };
             if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
+                if is_already_done(&failure) {
+                    return self.done_before(&item, transaction, resting).await;
+                }
                 return self.failed_again(&item, failure, Some(transaction), resting).await;
             }
         }
@@ -127,6 +132,17 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         resting.forget(item.id);
         metrics::counter!("landfall_redrive_total", "outcome" => "effect").increment(1);
         tracing::info!(message_id = %item.message.id, dead_letter = item.id, "redriven");
+        Ok(true)
+    }
+
+    /// Its effect was there: what the handler did is taken back, and the letter is done.
+    async fn done_before(&self, item: &RedriveItem, transaction: D::Transaction, resting: &Resting) -> Result<bool> {
+        drop(transaction);
+        let mut transaction = self.database.begin().await?;
+        self.database.complete_redriven(&mut transaction, item).await?;
+        self.database.commit(transaction).await?;
+        resting.forget(item.id);
+        metrics::counter!("landfall_redrive_total", "outcome" => "duplicate").increment(1);
         Ok(true)
     }
 

@@ -110,6 +110,11 @@ impl<D: Place> Ground<D> {
         .await;
     }
 
+    /// Ends when everything that was published is acknowledged.
+    pub(crate) async fn is_drained(&self) {
+        eventually(PATIENCE, "everything is acknowledged", async || self.broker.is_drained(&topic(), &group())).await;
+    }
+
     /// Nothing is left in the broker: whoever joins the group now gets nothing.
     pub(crate) async fn all_is_acknowledged(&self) {
         let mut subscriber = self.broker.subscribe(&topic(), &group()).await.unwrap();

@@ -4,8 +4,10 @@
 mod batches;
 mod equivalence;
 mod ground;
+mod handlers;
 mod order;
 mod place;
+mod strategies;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].
 macro_rules! on_every_database {

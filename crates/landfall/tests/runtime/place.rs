@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use landfall::{DeadLetters, Housekeeping, Inbox, Message, OutboxWriter, Schema, Sequences};
+use landfall::{Constraints, DeadLetters, Housekeeping, Inbox, Message, OutboxWriter, Schema, Sequences};
 use landfall_mysql::MySql;
 use landfall_postgres::Postgres;
 use landfall_sqlite::Sqlite;
@@ -25,7 +25,9 @@ impl From<&Message> for Effect {
 }
 
 /// A database with a table `effects` that has no constraint: a doubled effect shows.
-pub(crate) trait Place: Inbox + Sequences + OutboxWriter + DeadLetters + Housekeeping + Schema {
+pub(crate) trait Place:
+    Inbox + Constraints + Sequences + OutboxWriter + DeadLetters + Housekeeping + Schema
+{
     /// Whether an SQL error inside of a transaction breaks it.
     const ERRORS_BREAK: bool;
 
@@ -39,6 +41,13 @@ pub(crate) trait Place: Inbox + Sequences + OutboxWriter + DeadLetters + Houseke
         connection: &mut Self::Connection,
         messages: &[&Message],
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
+
+    /// A statement with texts in the place of its question marks; answers with the rows it changed.
+    fn execute(
+        connection: &mut Self::Connection,
+        statement: &str,
+        texts: &[&str],
+    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
     /// A statement that the database refuses.
     fn blunder(connection: &mut Self::Connection) -> impl Future<Output = sqlx::Result<()>> + Send;
@@ -57,7 +66,7 @@ const INSERT: &str = "INSERT INTO effects (id, business_key, sequence) VALUES ";
 const SELECT: &str = "SELECT id, business_key, sequence FROM effects ORDER BY n";
 
 macro_rules! place {
-    ($database:ty, $connection:ty, $serial:literal, $errors_break:literal, $parameters:expr, $open:expr) => {
+    ($database:ty, $connection:ty, $serial:literal, $errors_break:literal, $numbered:literal, $parameters:expr, $open:expr) => {
         impl Place for $database {
             const ERRORS_BREAK: bool = $errors_break;
 
@@ -87,6 +96,20 @@ macro_rules! place {
                 Ok(())
             }
 
+            async fn execute(connection: &mut $connection, statement: &str, texts: &[&str]) -> sqlx::Result<u64> {
+                let statement = if $numbered {
+                    let pieces = statement.split('?').enumerate();
+                    pieces.map(|(n, piece)| if n == 0 { piece.into() } else { format!("${n}{piece}") }).collect()
+                } else {
+                    statement.to_owned()
+                };
+                let mut query = sqlx::query(AssertSqlSafe(statement));
+                for text in texts {
+                    query = query.bind(text.to_string());
+                }
+                Ok(query.execute(connection).await?.rows_affected())
+            }
+
             async fn blunder(connection: &mut $connection) -> sqlx::Result<()> {
                 connection.execute("INSERT INTO effects (id) VALUES (NULL)").await?;
                 Ok(())
@@ -113,7 +136,7 @@ fn questions(_: usize) -> String {
     "?, ?, ?".into()
 }
 
-place!(Sqlite, SqliteConnection, "INTEGER PRIMARY KEY", false, questions, async {
+place!(Sqlite, SqliteConnection, "INTEGER PRIMARY KEY", false, false, questions, async {
     let folder = tempfile::tempdir().unwrap().keep();
     Sqlite::open(folder.join("place.db").to_str().unwrap(), Default::default()).await.ok()
 });
@@ -122,9 +145,10 @@ place!(
     PgConnection,
     "bigint GENERATED ALWAYS AS IDENTITY",
     true,
+    true,
     |first| format!("${first}, ${}, ${}", first + 1, first + 2),
     async { Postgres::connect(&fresh_postgres_database().await?, Default::default()).await.ok() }
 );
-place!(MySql, MySqlConnection, "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", false, questions, async {
+place!(MySql, MySqlConnection, "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", false, false, questions, async {
     MySql::connect(&fresh_mysql_database().await?, Default::default()).await.ok()
 });
