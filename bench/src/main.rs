@@ -11,6 +11,7 @@
 mod bare;
 mod consumer;
 mod consumer_batch;
+mod consumer_hot_key;
 mod contest;
 mod latency;
 mod log_append;
@@ -80,6 +81,7 @@ enum Measurement {
     LogOpen,
     Consumer,
     ConsumerBatch,
+    ConsumerHotKey,
     Latency,
 }
 
@@ -141,6 +143,7 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::RelayMemory,
         Measurement::Consumer,
         Measurement::ConsumerBatch,
+        Measurement::ConsumerHotKey,
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
@@ -160,6 +163,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 }
                 if wanted(Measurement::ConsumerBatch) {
                     report.rows.extend(consumer_batch::measure(&url, total).await?);
+                }
+                if wanted(Measurement::ConsumerHotKey) {
+                    report.rows.extend(consumer_hot_key::measure(&url, total).await?);
                 }
                 if passed {
                     report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);

@@ -167,8 +167,13 @@ pub fn consumer<D: Adapter>(
     broker: Arc<dyn Broker>,
     backoff: Backoff,
 ) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
-    let options =
-        consume::Options { concurrency: 4, backoff, redrive_poll: Duration::from_millis(20), ..Default::default() };
+    let options = consume::Options {
+        concurrency: 4,
+        batch: 8,
+        backoff,
+        redrive_poll: Duration::from_millis(20),
+        ..Default::default()
+    };
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
     Ok(Consumer::new(database, broker, topic, group, handler, options))

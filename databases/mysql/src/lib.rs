@@ -21,6 +21,7 @@ mod housekeeping;
 mod import;
 mod inbox;
 mod inbox_batch;
+mod inbox_view;
 mod lease;
 mod moment;
 mod outbox_competing;

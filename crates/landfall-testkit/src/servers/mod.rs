@@ -5,7 +5,9 @@ mod daemon;
 mod mariadb;
 mod names;
 mod postgres;
+mod redis;
 mod watchdog;
 
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
+pub use redis::RedisServer;

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Apart;
+use super::front::FrontDoor;
 use super::gate::{Early, Gate, Passage};
 use super::once::is_already_done;
 use super::options::{Idempotence, Order};
@@ -28,6 +29,8 @@ pub(super) struct Attempts<D: Database, W> {
     pub(super) idempotence: Idempotence,
     /// Checks numbers besides ids, where that is asked for.
     pub(super) gate: Option<Box<dyn Gate<D>>>,
+    /// Knows most copies without a transaction, where that is asked for.
+    pub(super) front: Option<Arc<dyn FrontDoor<D>>>,
     /// Bounds the transactions that are open at the same time; nobody holds a permit while waiting for a retry.
     pub(super) running: Arc<Semaphore>,
 }

@@ -16,6 +16,7 @@
 mod attempt;
 mod batch;
 mod batch_handler;
+mod front;
 mod gate;
 mod handler;
 mod lanes;
@@ -23,6 +24,8 @@ mod lanes;
 mod layered;
 mod once;
 mod options;
+#[cfg(feature = "redis")]
+mod redis_front;
 mod redrive;
 mod tally;
 mod trace;
@@ -32,7 +35,9 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, Sequences, Subscriber, TopicName};
+use landfall_core::{
+    Broker, Database, Error, ErrorKind, GroupName, Inbox, InboxView, Result, Sequences, Subscriber, TopicName,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -42,12 +47,15 @@ use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
 
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
+pub use front::Front;
 pub use gate::{Early, SequenceCheck};
 pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
 #[cfg(feature = "tower")]
 pub use layered::{Failed, HandlerService, Layered, layered};
 pub use once::{already_done, changed};
 pub use options::{Idempotence, Options, Order};
+#[cfg(feature = "redis")]
+pub use redis_front::RedisFront;
 pub use trace::Trace;
 pub use typed::{Typed, TypedFn, parse, typed};
 pub use work::{Call, Each, Stumble, Together, Work};
@@ -108,7 +116,8 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let Options { backoff, order, idempotence, .. } = options;
-        let attempts = Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, running };
+        let attempts =
+            Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, front: None, running };
         Self { broker, attempts, options }
     }
 
@@ -119,6 +128,16 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         D: Sequences,
     {
         self.attempts.gate = Some(Box::new(check));
+        self
+    }
+
+    /// Asks `front` before the inbox: most copies are then turned away without a transaction.
+    #[must_use]
+    pub fn behind(mut self, front: impl Front) -> Self
+    where
+        D: InboxView,
+    {
+        self.attempts.front = Some(Arc::new(front));
         self
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{BatchHandler, Consumer, Handler, Options, SequenceCheck};
+use landfall::consume::{BatchHandler, Consumer, Front, Handler, Options, SequenceCheck};
 use landfall::{
     Backoff, Broker, DeadLetter, DeadLetterFilter, DeadLetterStatus, GroupName, Key, Kind, Message, TopicName,
 };
@@ -82,6 +82,13 @@ impl<D: Place> Ground<D> {
     ) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
         let consumer = Consumer::new(database, broker, topic(), group(), handler, options).in_sequence(check);
+        let stop = CancellationToken::new();
+        Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
+    }
+
+    pub(crate) fn consumer_behind(&self, options: Options, front: impl Front, handler: impl Handler<D>) -> Running {
+        let (database, broker) = (self.database.clone(), self.broker.clone());
+        let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }

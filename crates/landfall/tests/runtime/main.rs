@@ -7,6 +7,7 @@ mod ground;
 mod handlers;
 mod order;
 mod place;
+mod redis_front;
 mod strategies;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].
