@@ -22,6 +22,7 @@ mod handler;
 mod lanes;
 #[cfg(feature = "tower")]
 mod layered;
+mod letter_topic;
 mod once;
 mod options;
 #[cfg(feature = "redis")]
@@ -36,7 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::{
-    Broker, Database, Error, ErrorKind, GroupName, Inbox, InboxView, Result, Sequences, Subscriber, TopicName,
+    Broker, Database, Error, ErrorKind, GroupName, Inbox, InboxView, OutboxWriter, Result, Sequences, Subscriber,
+    TopicName,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -45,6 +47,7 @@ use tokio_util::sync::CancellationToken;
 use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
+use letter_topic::LetterTopic;
 
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
 pub use front::Front;
@@ -116,8 +119,19 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let Options { backoff, order, idempotence, .. } = options;
-        let attempts =
-            Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, front: None, running };
+        let attempts = Attempts {
+            database,
+            topic,
+            group,
+            work,
+            backoff,
+            order,
+            idempotence,
+            gate: None,
+            front: None,
+            letters: None,
+            running,
+        };
         Self { broker, attempts, options }
     }
 
@@ -129,6 +143,17 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     {
         self.attempts.gate = Some(Box::new(check));
         self
+    }
+
+    /// Sends what is parked to `<topic>.dlq` too, through the outbox of the same transaction. `Err` if that is no
+    /// name for a topic: it may be too long.
+    pub fn with_letter_topic(mut self) -> Result<Self>
+    where
+        D: OutboxWriter,
+    {
+        let topic = TopicName::new(format!("{}.dlq", self.attempts.topic))?;
+        self.attempts.letters = Some(Box::new(LetterTopic(topic)));
+        Ok(self)
     }
 
     /// Asks `front` before the inbox: most copies are then turned away without a transaction.

@@ -5,6 +5,7 @@ mod batches;
 mod equivalence;
 mod ground;
 mod handlers;
+mod letters;
 mod order;
 mod place;
 mod redis_front;
