@@ -27,6 +27,7 @@ mod relay;
 mod relay_latency;
 mod relay_memory;
 mod relay_passed;
+mod rotation_pause;
 mod supply;
 mod table;
 mod workload;
@@ -71,6 +72,8 @@ enum Measurement {
     RelayMemory,
     /// Only if it is asked for: it lets `--records` messages pass through PostgreSQL.
     RelayPassed,
+    /// Only if it is asked for: how long writers wait at most while parts of PostgreSQL's outbox are emptied.
+    RotationPause,
     LogAppend,
     LogRead,
     /// Only if it is asked for: it fills a log with `--records` first.
@@ -147,7 +150,8 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
-    if passed || on_databases.into_iter().any(wanted) {
+    let rotation = arguments.only.contains(&Measurement::RotationPause);
+    if passed || rotation || on_databases.into_iter().any(wanted) {
         let folder = tempfile::tempdir()?;
         let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
         report.software.push(sqlite.version().await?);
@@ -169,6 +173,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 }
                 if passed {
                     report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);
+                }
+                if rotation {
+                    report.rows.extend(rotation_pause::measure(&postgres, total).await?);
                 }
                 if wanted(Measurement::RelayMemory) {
                     report.rows.extend(relay_memory::measure(&postgres, &url, total).await?);

@@ -342,6 +342,10 @@ statements! {
         SELECT count(*) FILTER (WHERE status = 'parked'), count(*) FILTER (WHERE status = 'waiting'),
                count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done')
         FROM {p}dead_letter",
+    parked_age_p95: "
+        SELECT greatest(extract(epoch FROM clock_timestamp() - first_seen) * 1000000, 0)::bigint
+        FROM {p}dead_letter WHERE status = 'parked' ORDER BY first_seen LIMIT 1
+        OFFSET (SELECT count(*) / 20 FROM {p}dead_letter WHERE status = 'parked')",
 
     // The schema.
     schema_name: "{p}schema",
