@@ -10,6 +10,7 @@ mod order;
 mod place;
 mod redis_front;
 mod strategies;
+mod unruly;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].
 macro_rules! on_every_database {
