@@ -1,7 +1,7 @@
 //! One command, one table: Landfall beside its peers and the machine's limits, in one run.
 //!
 //! ```text
-//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--records N] [--json]
+//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--database NAME] [--records N] [--json]
 //! ```
 //!
 //! Every measurement is a contest: Landfall and its peers take turns on the same server and the same disk, several
@@ -56,6 +56,9 @@ struct Arguments {
     /// Only this measurement; may be given several times.
     #[arg(long, value_name = "NAME", value_enum)]
     only: Vec<Measurement>,
+    /// Only on this database; may be given several times.
+    #[arg(long, value_name = "NAME", value_enum)]
+    database: Vec<On>,
     /// How many ids are live in log-dedup, and how many records pass in log-memory and relay-passed.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     records: u64,
@@ -86,6 +89,13 @@ enum Measurement {
     ConsumerBatch,
     ConsumerHotKey,
     Latency,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    Sqlite,
+    Postgres,
+    Mysql,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -151,12 +161,17 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
     let rotation = arguments.only.contains(&Measurement::RotationPause);
-    if passed || rotation || on_databases.into_iter().any(wanted) {
+    if !passed && !rotation && !on_databases.into_iter().any(wanted) {
+        return Ok(report);
+    }
+    let on = |database| arguments.database.is_empty() || arguments.database.contains(&database);
+    if on(On::Sqlite) {
         let folder = tempfile::tempdir()?;
         let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
         report.software.push(sqlite.version().await?);
         report.rows.extend(on_database(&sqlite, &wanted, total).await?);
-
+    }
+    if on(On::Postgres) {
         match landfall_testkit::servers::fresh_postgres_database().await {
             Some(url) => {
                 let postgres = <Postgres as Bare>::open(&url).await?;
@@ -171,8 +186,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 if wanted(Measurement::ConsumerHotKey) {
                     report.rows.extend(consumer_hot_key::measure(&url, total).await?);
                 }
-                if passed {
-                    report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);
+                if passed && let Some(url) = landfall_testkit::servers::fresh_postgres_database().await {
+                    let fresh = <Postgres as Bare>::open(&url).await?;
+                    report.rows.extend(relay_passed::measure(&postgres, &fresh, arguments.records).await?);
                 }
                 if rotation {
                     report.rows.extend(rotation_pause::measure(&postgres, total).await?);
@@ -183,6 +199,8 @@ async fn run(arguments: &Arguments) -> Result<Report> {
             }
             None => report.not_run.push("everything on PostgreSQL".into()),
         }
+    }
+    if on(On::Mysql) {
         match landfall_testkit::servers::fresh_mysql_database().await {
             Some(url) => {
                 let mysql = <MySql as Bare>::open(&url).await?;

@@ -23,13 +23,20 @@ pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Ve
     contest(database, total, format!("relay to a no-op broker, {}", D::NAME)).await
 }
 
-/// The same while somebody keeps a transaction open, who wrote something and will look at the past.
+/// The same while somebody keeps a transaction open, beside the same while nobody does.
 pub(crate) async fn measure_beside_an_old_transaction(database: &Postgres, total: Duration) -> Result<Vec<Row>> {
-    let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
-    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
-    let rows = contest(database, total, "relay, an old transaction open, PostgreSQL".into()).await?;
-    old.rollback().await?;
-    Ok(rows)
+    let name = "relay, an old transaction open, PostgreSQL";
+    let landfall = || Landfall { database, pace: Pace::guess(10_000.0) };
+    let mut contestants: [Box<dyn Contestant>; 3] = [
+        Box::new(BesideAnOldTransaction { database, contestant: landfall() }),
+        Box::new(landfall()),
+        Box::new(BesideAnOldTransaction {
+            database,
+            contestant: ClaimAndDelete { database, pace: Pace::guess(10_000.0) },
+        }),
+    ];
+    let turns = contest::hold(name, total, &mut contestants).await?;
+    Ok(rate_rows(name, "rows/s", &["itself without one", "claim 500 … DELETE, one open"], &turns))
 }
 
 async fn contest<D: Bare>(database: &D, total: Duration, name: String) -> Result<Vec<Row>> {
@@ -58,6 +65,23 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
         self.database.clear().await?;
         self.pace.learn(rows, elapsed);
         Ok(Turn::Rate { operations: rows, elapsed })
+    }
+}
+
+/// While somebody keeps a transaction open, who wrote something and will look at the past.
+struct BesideAnOldTransaction<'a, C> {
+    database: &'a Postgres,
+    contestant: C,
+}
+
+#[async_trait]
+impl<C: Contestant> Contestant for BesideAnOldTransaction<'_, C> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let mut old = self.database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+        sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
+        let turn = self.contestant.turn(length).await;
+        old.rollback().await?;
+        turn
     }
 }
 

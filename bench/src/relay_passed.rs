@@ -1,15 +1,17 @@
 //! Whether the relay is as fast, and its tables as small, after very many messages have passed through them, beside a
-//! transaction that was left open all the time.
+//! transaction that was left open all the time: than a fresh outbox on the same server, in turns, and than at first.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use landfall::postgres::Postgres;
 
 use crate::Result;
 use crate::bare::Bare;
+use crate::contest::{self, Contestant, Turn};
 use crate::log_dedup::count;
 use crate::relay::drain;
-use crate::table::{Row, size_row, speed_row};
+use crate::table::{Row, rate_rows, size_row, speed_row};
 
 /// Messages that are written and then sent, each time.
 const ROUND: u64 = 250_000;
@@ -17,7 +19,7 @@ const ROUND: u64 = 250_000;
 const COMPARED: usize = 5;
 
 #[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
-pub(crate) async fn measure(database: &Postgres, records: u64) -> Result<Vec<Row>> {
+pub(crate) async fn measure(database: &Postgres, fresh: &Postgres, records: u64) -> Result<Vec<Row>> {
     let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
     let rounds = records.div_ceil(ROUND).max(2 * COMPARED as u64);
@@ -30,14 +32,29 @@ pub(crate) async fn measure(database: &Postgres, records: u64) -> Result<Vec<Row
             eprintln!("relay-passed: {} of {} messages have passed", count(round * ROUND), count(rounds * ROUND));
         }
     }
-    old.rollback().await?;
     let name = format!("relay after {} messages, an old transaction open, PostgreSQL", count(rounds * ROUND));
+    let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(Round(database)), Box::new(Round(fresh))];
+    let turns = contest::hold(&name, Duration::ZERO, &mut contestants).await?;
+    old.rollback().await?;
     let (first, last) = (median(&speeds[..COMPARED]), median(&speeds[speeds.len() - COMPARED..]));
     let bytes = format!("{name}, tables and indexes at rest");
-    Ok(vec![
+    let mut rows = rate_rows(&name, "rows/s", &["a fresh outbox"], &turns);
+    rows.extend([
         speed_row(&name, "rows/s", last, "itself, the first 5 of them", first),
         size_row(&bytes, "MiB", sizes[sizes.len() - 1], "itself after the first", sizes[0]),
-    ])
+    ]);
+    Ok(rows)
+}
+
+/// A round as a turn: it takes as long as it takes.
+struct Round<'a>(&'a Postgres);
+
+#[async_trait]
+impl Contestant for Round<'_> {
+    async fn turn(&mut self, _: Duration) -> Result<Turn> {
+        self.0.fill(ROUND).await?;
+        Ok(Turn::Rate { operations: ROUND, elapsed: drain(self.0, ROUND).await? })
+    }
 }
 
 /// What the outbox takes once everything in it is settled and what can be emptied was.

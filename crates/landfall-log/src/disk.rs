@@ -61,9 +61,29 @@ pub trait File: fmt::Debug + Send + Sync {
 
     fn set_length(&self, length: u64) -> io::Result<()>;
 
+    /// Makes the file, which ends at `from`, reach up to `to`: what is new reads as zeros, and the disk has room for it
+    /// that nobody else gets. After an error the file may have grown by any part of that.
+    ///
+    /// Unless a disk knows how to promise the room without it, the zeros are written.
+    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+        write_zeros(self, from, to)
+    }
+
     fn length(&self) -> io::Result<u64>;
 
     fn sync(&self) -> io::Result<()>;
+}
+
+/// Fresh memory for every step would cost more than writing it.
+static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
+
+/// Writes zeros from `from` up to `to`.
+pub(crate) fn write_zeros<F: File + ?Sized>(file: &F, from: u64, to: u64) -> io::Result<()> {
+    for at in (from..to).step_by(ZEROS.len()) {
+        let length = (to - at).min(ZEROS.len() as u64);
+        file.write_at(&ZEROS[..length as usize], at)?;
+    }
+    Ok(())
 }
 
 /// Up to `length` bytes of `file` from `position` on; fewer only if it ends.
@@ -140,6 +160,15 @@ impl File for fs::File {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.set_len(length)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), from, to - from) {
+            // Not every file system can, nor every kernel.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeros(self, from, to),
+            set_aside => set_aside.map_err(io::Error::from),
+        }
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -11,18 +11,19 @@ mod sealed;
 use std::path::Path;
 use std::sync::Arc;
 
-use landfall_core::{GroupName, TopicName};
+use landfall_core::{GroupName, Timestamp, TopicName};
 
 use crate::damage::walk::{Piece, Walk};
-use crate::disk::Disk;
+use crate::disk::{self, Access, Disk};
 use crate::group::file::GroupFile;
 use crate::storage::batch::{self, Batch};
 use crate::storage::index::memory_disk::MemoryDisk;
 use crate::storage::index::{self, Expected, IndexFile};
 use crate::storage::reader::{Found, SegmentReader};
 use crate::storage::recovery::recover;
-use crate::storage::segment;
+use crate::storage::segment::{self, SegmentHeader};
 use crate::storage::start;
+use crate::storage::tail::{self, Tail};
 use crate::topic::file::{self as topic_file, TopicFile};
 use crate::write::producers::Registry;
 
@@ -36,6 +37,12 @@ pub fn segment(bytes: &[u8]) {
 pub fn index(bytes: &[u8]) {
     read_index(bytes);
     read_index(&sealed::index(bytes));
+}
+
+/// The last batches of a partition, which recovery had kept beside their segment.
+pub fn tail(bytes: &[u8]) {
+    read_tail(bytes);
+    read_tail(&sealed::tail(bytes));
 }
 
 /// How far a group has come.
@@ -165,6 +172,38 @@ fn read_index(bytes: &[u8]) {
     }
     for state in index.producers().unwrap_or_default() {
         let _ = index.offsets_from(state.producer, state.next_sequence.saturating_sub(1));
+    }
+}
+
+/// Beside the segment that it says it belongs to, which holds nothing but zeros, now and then more than are in front.
+fn read_tail(bytes: &[u8]) {
+    let (memory, folder) = MemoryDisk::new();
+    let disk: Arc<dyn Disk> = memory.clone();
+    let (salt, base_offset, created) = (number(bytes, 8) as u32, number(bytes, 16), Timestamp::from_millis(0));
+    let header =
+        SegmentHeader { salt, partition: 0, base_offset, previous: None, created, original_bytes: None }.encode();
+    let zeros = number(bytes, 24).saturating_sub(header.len() as u64).min(1000) as usize + bytes.len() % 100;
+    let (path, before) = (segment::path(&folder, base_offset), [&header[..], &vec![0; zeros]].concat());
+    memory.put(&path, before.clone());
+    memory.put(&tail::path(&folder), bytes.to_vec());
+
+    let Ok(Some(tail)) = Tail::of_partition(&*disk, &folder) else {
+        assert!(tail::finish(&*disk, &folder).is_err(), "it is none, and was put in its place");
+        assert!(recover(&disk, &folder, 0).is_err(), "what was kept is passed over");
+        assert_eq!(memory.content(&path), before, "what belongs nowhere has changed the segment");
+        assert_eq!(memory.content(&tail::path(&folder)), bytes, "what nobody understands is gone");
+        return;
+    };
+    let Ok(file) = disk.open(&path, Access::Read) else { return };
+    let over = tail.over(file);
+    let seen = disk::read(&*over, 0, before.len() + bytes.len()).unwrap_or_default();
+    assert!(tail::finish(&*disk, &folder).is_ok(), "it belongs there, and was not put in its place");
+    assert_eq!(memory.content(&path), seen, "who looked before it was in its place has seen something else");
+    assert!(matches!(Tail::read(&*disk, &folder), Ok(None)), "it is in its place, and still beside it");
+    if let Ok(recovered) = recover(&disk, &folder, 0) {
+        assert!(seen.starts_with(&memory.content(&path)), "opening a segment wrote something else into it");
+        let again = recover(&disk, &folder, 0).map(|again| again.next_offset);
+        assert_eq!(again.ok(), Some(recovered.next_offset), "what was recovered is recovered otherwise");
     }
 }
 

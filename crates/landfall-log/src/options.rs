@@ -15,7 +15,8 @@ pub struct Options {
     pub partitions: u32,
     /// A segment that would grow beyond this is finished and the next one begun. No message can be larger.
     pub segment_bytes: u64,
-    /// A segment's file grows by steps of this many bytes, filled with zeros before they are needed.
+    /// A segment's file grows by steps of this many bytes, filled with zeros before they are needed; for batches of an
+    /// eighth of that and more, by eight such steps that are set aside and not filled.
     pub preallocate_bytes: u64,
     /// When a publisher is told that its messages are accepted.
     pub acknowledge: Acknowledge,

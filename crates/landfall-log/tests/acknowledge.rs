@@ -98,7 +98,7 @@ async fn fill_and_make_room(disk: CountingDisk) {
         disk.set_full(true);
         // Something may still fit into the room that was made before; then nothing does.
         let mut refused = 0;
-        for n in 0..40 {
+        for n in 0..120 {
             let batch = [message("k", n), message("k", n + 1)];
             let outcomes = log.publish(&batch).await;
             assert_eq!(outcomes[0].is_accepted(), outcomes[1].is_accepted());
@@ -131,23 +131,67 @@ async fn fill_and_make_room(disk: CountingDisk) {
     assert!(reader.read(1).await.unwrap().is_empty());
 }
 
+/// Publishes `batch` with other ids until there is no room; how often there was.
+async fn publish_until_full(log: &Log, batch: impl Fn() -> Message) -> usize {
+    for accepted in 0..1000 {
+        match &log.publish(&[batch()]).await[0] {
+            Outcome::Accepted(_) => {}
+            Outcome::Refused(refusal) if refusal.code == ErrorCode::STORAGE_FULL => return accepted,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("the disk was never full");
+}
+
+fn sized(bytes: usize) -> Message {
+    Message::new(topic(), vec![b'x'; bytes]).with_key(Key::new("k").unwrap())
+}
+
 #[tokio::test]
 async fn room_is_made_before_it_is_needed_and_that_there_is_none_shows_when_it_is() {
     let (folder, disk) = (quick_folder(), CountingDisk::working_ahead());
     let options = Options { preallocate_bytes: 4096, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
-    let large = |n: i64| [Message::new(topic(), vec![b'x'; 3000]).with_key(Key::new("k").unwrap()), message("k", n)];
-    publish(&log, &large(1)).await;
     let room = || segments(folder.path(), 0)[0].metadata().unwrap().len();
+    // About 410 bytes each: the ninth leaves no room for a tenth.
+    for _ in 0..9 {
+        publish(&log, &[sized(300)]).await;
+    }
     landfall_testkit::eventually(SOON, "the next step is there", async || room() == 2 * 4096).await;
     disk.set_full(true);
-    // It fits, and that nothing more will is nobody's failure yet.
-    publish(&log, &large(2)).await;
-    let outcomes = log.publish(&large(3)).await;
-    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == ErrorCode::STORAGE_FULL));
+    // They fit, and that nothing more will is nobody's failure yet.
+    let fitted = publish_until_full(&log, || sized(300)).await;
+    assert!(fitted >= 9, "{fitted}");
     log.health().unwrap();
     disk.set_full(false);
-    publish(&log, &large(4)).await;
-    landfall_testkit::eventually(SOON, "there is room again", async || room() == 4 * 4096).await;
-    assert_eq!(read_all(&log).await.len(), 6);
+    publish(&log, &[sized(300)]).await;
+    landfall_testkit::eventually(SOON, "there is room again", async || room() == 3 * 4096).await;
+    assert_eq!(read_all(&log).await.len(), 10 + fitted);
+}
+
+#[tokio::test]
+async fn large_batches_get_room_for_many_at_once_and_a_full_disk_takes_none_of_it_away() {
+    let (folder, disk) = (quick_folder(), CountingDisk::default());
+    let options = Options { preallocate_bytes: 4096, ..one_partition() };
+    let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
+    let room = || segments(folder.path(), 0)[0].metadata().unwrap().len();
+    publish(&log, &[sized(3000)]).await;
+    assert_eq!(room(), 8 * 4096);
+    disk.set_full(true);
+    // Small ones want zeros, which need no room where there is some, and large ones want nothing.
+    publish(&log, &[sized(10)]).await;
+    publish(&log, &[sized(3000)]).await;
+    let fitted = publish_until_full(&log, || sized(300)).await;
+    assert!(fitted > 50, "{fitted}");
+    assert_eq!(room(), 8 * 4096);
+    disk.set_full(false);
+    disk.set_tight(true);
+    publish(&log, &[sized(3000)]).await;
+    assert_eq!(room(), 9 * 4096, "one step fits where many do not");
+    disk.set_tight(false);
+    publish(&log, &[sized(3000)]).await;
+    assert_eq!(room(), 17 * 4096);
+    log.close().await.unwrap();
+    let log = Log::open(folder.path(), options).unwrap();
+    assert_eq!(read_all(&log).await.len(), 5 + fitted);
 }

@@ -105,6 +105,11 @@ fn any_bytes_at_all_can_be_read_as_an_index() {
 }
 
 #[test]
+fn any_bytes_at_all_can_be_read_as_the_last_batches_that_recovery_kept() {
+    replay("tail", fuzzing::tail);
+}
+
+#[test]
 fn any_bytes_at_all_can_be_read_as_the_progress_of_a_group() {
     replay("group", fuzzing::group);
 }
@@ -154,6 +159,28 @@ async fn write_the_corpus() {
     fs::write(corpus("producers").join("nobody"), r#"{"next_id":0,"producers":{},"checksum":0}"#).unwrap();
     fs::write(corpus("producers").join("none"), "").unwrap();
     damage_the_corpus();
+    write_tails();
+}
+
+/// What recovery keeps of segments in the corpus: everything in them, their last batch, and nothing.
+fn write_tails() {
+    const SEGMENT_HEADER: usize = 64;
+    fs::create_dir_all(corpus("tail")).unwrap();
+    for number in [0, 2, 4] {
+        let segment = fs::read(corpus("segment").join(format!("partition-0-file-{number}"))).unwrap();
+        let mut last = SEGMENT_HEADER;
+        let mut next = last;
+        while let Some(length) = segment.get(next + 8..next + 12) {
+            last = next;
+            next += 73 + u32::from_le_bytes(length.try_into().unwrap()) as usize;
+        }
+        for (name, position) in [("all", SEGMENT_HEADER), ("last", last), ("nothing", segment.len())] {
+            let belongs = [&segment[8..12], &[0; 4], &segment[16..24], &(position as u64).to_le_bytes()].concat();
+            let rest = [&belongs, &segment[position..]].concat();
+            let tail = [b"LFT\x01", &crc32c::crc32c(&rest).to_le_bytes()[..], &rest].concat();
+            fs::write(corpus("tail").join(format!("{name}-of-file-{number}")), tail).unwrap();
+        }
+    }
 }
 
 /// A few files that are not as they were written, so that what deals with those is reached at once.

@@ -327,7 +327,8 @@ async fn whoever_does_not_know_sends_again_and_it_is_there_once() {
         let log = Log::open_on(disk.clone(), folder.path(), small_segments()).unwrap();
         let mut sent = batch_of(10);
         let mut positions = publish(&log, &sent).await;
-        let more = batch_of(25);
+        // Enough for several segments: in the room that is there already little could fail.
+        let more = batch_of(60);
         disk.fail_after(changes);
         let outcomes = log.publish(&more).await;
         assert!(disk.has_failed(), "change {changes} is none of the batch's");

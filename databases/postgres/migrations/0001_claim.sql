@@ -18,9 +18,9 @@ BEGIN
         ORDER BY w.id LIMIT at_most FOR UPDATE SKIP LOCKED;
     GET DIAGNOSTICS claimed = ROW_COUNT;
     RETURN QUERY
-        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
-            o.created_at, false
-        FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = o.shard
+        SELECT o.id, {p}shard_of(o.key, o.id), 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode,
+            o.headers::text, o.payload, o.created_at, false
+        FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
         WHERE NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
         ORDER BY o.id LIMIT at_most - claimed FOR UPDATE OF o SKIP LOCKED;
 END

@@ -55,10 +55,10 @@ BEGIN
     message_id := (SELECT token FROM {p}outbox_alive);
     RETURN NEXT;
     RETURN QUERY
-        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
-            o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
+        SELECT o.id, {p}shard_of(o.key, o.id), 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode,
+            o.headers::text, o.payload, o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
         FROM {p}outbox o
-        WHERE o.id > after AND o.id <= upto AND o.shard = ANY (of_shards)
+        WHERE o.id > after AND o.id <= upto AND {p}shard_of(o.key, o.id) = ANY (of_shards)
           AND NOT pg_visible_in_snapshot(o.xid, s1) AND pg_visible_in_snapshot(o.xid, s2)
         ORDER BY o.id
         LIMIT at_most;
@@ -74,7 +74,7 @@ AS $$
 BEGIN
     RETURN (
         SELECT o.id FROM {p}outbox o
-        WHERE o.id > after AND o.shard = ANY (of_shards)
+        WHERE o.id > after AND {p}shard_of(o.key, o.id) = ANY (of_shards)
           AND NOT pg_visible_in_snapshot(o.xid, s1) AND pg_visible_in_snapshot(o.xid, s2)
         ORDER BY o.id LIMIT 1);
 END
@@ -94,8 +94,8 @@ BEGIN
     message_id := (SELECT token FROM {p}outbox_alive);
     RETURN NEXT;
     RETURN QUERY
-        SELECT o.id, o.shard, 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers::text, o.payload,
-            o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
+        SELECT o.id, {p}shard_of(o.key, o.id), 0, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode,
+            o.headers::text, o.payload, o.created_at, troubled AND {p}outbox_is_blocked(o.topic, o.key)
         FROM {p}outbox o WHERE o.id = ANY (ids) ORDER BY o.id;
 END
 $$;
@@ -119,9 +119,11 @@ DECLARE
     found bigint[];
 BEGIN
     SELECT array_agg(o.id ORDER BY o.id) INTO found FROM (
-        (SELECT o.id FROM {p}outbox o WHERE o.xid >= since AND o.shard = ANY (of_shards) LIMIT ids_most + 1)
+        (SELECT o.id FROM {p}outbox o
+         WHERE o.xid >= since AND {p}shard_of(o.key, o.id) = ANY (of_shards) LIMIT ids_most + 1)
         UNION ALL
-        (SELECT o.id FROM {p}outbox o WHERE o.xid = ANY (open) AND o.shard = ANY (of_shards) LIMIT ids_most + 1)
+        (SELECT o.id FROM {p}outbox o
+         WHERE o.xid = ANY (open) AND {p}shard_of(o.key, o.id) = ANY (of_shards) LIMIT ids_most + 1)
     ) o;
     blocked := {p}outbox_is_troubled();
     message_id := (SELECT token FROM {p}outbox_alive);

@@ -31,7 +31,7 @@ BEGIN
     END IF;
     PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
     DELETE FROM {p}outbox o USING {p}outbox_place place
-    WHERE place.shard = o.shard AND o.id <= place.top_id
+    WHERE place.shard = {p}shard_of(o.key, o.id) AND o.id <= place.top_id
       AND {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done);
     UPDATE {p}outbox SET xid = pg_current_xact_id();
     INSERT INTO {p}outbox_progress (shards, s1, top_id)

@@ -27,11 +27,11 @@ BEGIN
     FROM {p}outbox_place LEFT JOIN LATERAL (SELECT pg_snapshot_xip(s1) AS xid) xip ON true;
     EXECUTE format(
         'SELECT pg_current_snapshot(), EXISTS (
-            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
             WHERE o.xid >= $1
               AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
         ) OR EXISTS (
-            SELECT 1 FROM %1$s o JOIN {p}outbox_place place USING (shard)
+            SELECT 1 FROM %1$s o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
             WHERE o.xid = ANY ($2)
               AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done))', leaf)
     INTO seen, unsettled USING since, open;

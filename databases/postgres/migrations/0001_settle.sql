@@ -72,7 +72,7 @@ BEGIN
             INSERT INTO {p}outbox_waiting (
                 id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard)
             SELECT o.id, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at,
-                o.shard
+                {p}shard_of(o.key, o.id)
             FROM {p}outbox o WHERE o.id = ANY (aside)
             RETURNING topic, key
         )
@@ -108,7 +108,7 @@ BEGIN
             id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard, attempts,
             next_attempt_at, last_error)
         SELECT o.id, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at,
-            o.shard, 1, clock_timestamp() + make_interval(secs => given.seconds), given.error
+            {p}shard_of(o.key, o.id), 1, clock_timestamp() + make_interval(secs => given.seconds), given.error
         FROM unnest(retried, retry_seconds, retry_errors, retry_waits) AS given (id, seconds, error, waits)
         JOIN {p}outbox o ON o.id = given.id
         WHERE NOT given.waits;

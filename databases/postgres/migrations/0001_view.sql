@@ -10,7 +10,7 @@ $$;
 
 -- Rows of the outbox that no relay has settled. What was visible at every shard's s1 is left out by an index.
 CREATE VIEW {p}outbox_unsettled AS
-    SELECT o.* FROM {p}outbox o JOIN {p}outbox_place place USING (shard)
+    SELECT o.* FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
     WHERE o.xid >= (SELECT min(pg_snapshot_xmin(s1)) FROM {p}outbox_place)
       AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done);
 
@@ -57,7 +57,7 @@ CREATE VIEW {p}outbox_status AS
     SELECT o.id, o.message_id, o.topic, o.key, 'sent', 0, NULL, NULL, o.created_at,
         -- It was sent by then; when exactly is not written down.
         place.at, o.sequence, o.kind, o.mode, o.headers, o.payload
-    FROM {p}outbox o JOIN {p}outbox_place place USING (shard)
+    FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
     WHERE {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
       AND NOT EXISTS (SELECT 1 FROM {p}outbox_waiting w WHERE w.id = o.id)
       AND NOT EXISTS (SELECT 1 FROM {p}outbox_sent sent WHERE sent.id = o.id AND sent.message_id = o.message_id)

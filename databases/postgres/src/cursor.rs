@@ -13,6 +13,7 @@ use landfall_core::{Epoch, Lease, RowId, Shard};
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::read_ahead::ReadAhead;
 use crate::snapshot::Snapshot;
 
 #[derive(Debug, Default)]
@@ -28,6 +29,7 @@ pub(crate) struct Cursor {
     pub(crate) waiting: HashSet<RowId>,
     /// Of what was handed out last, that which must not be sent twice.
     pub(crate) fragile: HashSet<RowId>,
+    pub(crate) ahead: ReadAhead,
 }
 
 /// A shard under the epoch of its lease.
@@ -114,6 +116,12 @@ impl Group {
     pub(crate) fn has_settled(&self, id: RowId, xid: u64) -> bool {
         let in_window = |window: &Window| id <= window.last_id && window.s2.shows(xid);
         self.s1.shows(xid) || self.done.contains(&id) || self.window.as_ref().is_some_and(in_window)
+    }
+
+    /// What is known to be in the window and not settled, in order.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = RowId> {
+        let ids = self.window.iter().flat_map(|window| &window.ids);
+        ids.filter(|id| !self.done.contains(id)).copied()
     }
 
     /// Whether the row is known to be in the window and not settled.

@@ -12,7 +12,11 @@ impl Database for Postgres {
     /// The isolation level is named because the inbox relies on it: after waiting for a lock it looks again, and must
     /// see what was committed meanwhile, whatever the server's default is.
     async fn begin(&self) -> Result<Self::Transaction> {
-        self.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await
+        // Naming the level sets a variable for the transaction, which is work to set and to reset.
+        match self.reads_committed().await.map_err(self.could_not("begin a transaction"))? {
+            true => self.begin_with("BEGIN").await,
+            false => self.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await,
+        }
     }
 
     /// PostgreSQL answers a `COMMIT` of a transaction in which a statement failed with a cheerful `ROLLBACK`, and the

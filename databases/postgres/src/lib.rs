@@ -33,6 +33,7 @@ mod outbox_read;
 mod outbox_settle;
 mod outbox_view;
 mod outbox_writer;
+mod read_ahead;
 mod rebase;
 mod rotation;
 mod row;

@@ -10,16 +10,21 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Group, Held, Window};
 use crate::outbox_settle::Plan;
+use crate::read_ahead::{ReadAhead, Stretch};
 use crate::snapshot::Snapshot;
 use crate::{Postgres, row};
 
 /// A window of up to so many rows is known by its ids; a larger one is walked along the index of ids.
 const IDS_MOST: i32 = 10_000;
 /// Ids further apart than this, on average, are looked up one by one.
-const SPREAD: i64 = 8;
+pub(crate) const SPREAD: i64 = 8;
 /// How many ids a walk looks at for each row that is asked for, at first and at most.
 const SPAN: i64 = 16;
 const SPAN_MOST: i64 = 1 << 20;
+
+pub(crate) fn span(limit: usize) -> i64 {
+    SPAN.saturating_mul(limit as i64).min(SPAN_MOST)
+}
 
 /// What a statement found: rows, each with whether its key is blocked, and whether any key may be.
 #[derive(Default)]
@@ -206,10 +211,13 @@ impl Postgres {
     async fn go_on(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
         let (count, life) = (cursor.groups.len(), cursor.life);
         let mut found = Found::default();
+        // With several windows the next stretch is likely to be of another one.
+        let open = cursor.groups.iter().filter(|group| group.window.is_some()).count();
+        let mut ahead = (open == 1).then_some(&mut cursor.ahead);
         for step in 0..count {
             let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
             while group.window.is_some() && found.rows.is_empty() {
-                let part = self.read_on(group, life, limit).await?;
+                let part = self.read_on(group, ahead.as_deref_mut(), life, limit).await?;
                 found.troubled |= part.troubled;
                 found.rows = part.rows;
             }
@@ -221,15 +229,19 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn read_on(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
-        let Some(window) = &group.window else { return Ok(Found::default()) };
-        let known: Vec<RowId> = window.ids.iter().filter(|id| !group.done.contains(id)).take(limit).copied().collect();
+    async fn read_on(
+        &self,
+        group: &mut Group,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
+        let known: Vec<RowId> = group.unsettled().take(limit).collect();
         let mut found = Found::default();
-        if let (Some(first), Some(last)) = (known.first(), known.last()) {
-            found = if last - first < SPREAD * known.len() as i64 {
-                self.walk(group, life, first - 1, *last, i64::MAX).await?
-            } else {
-                self.pick(&known, life).await?
+        if !known.is_empty() {
+            found = match group.stretch_of(&known) {
+                Some(stretch) => self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?,
+                None => self.pick(&known, life).await?,
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
             // What is not there any more was removed by others: competing relays, or housekeeping.
@@ -241,7 +253,7 @@ impl Postgres {
         while found.rows.len() < limit
             && group.window.as_ref().is_some_and(|window| window.scanned_to < RowId::MAX && !is_long(window))
         {
-            let more = self.scan(group, life, limit - found.rows.len()).await?;
+            let more = self.scan(group, ahead.as_deref_mut(), life, limit - found.rows.len()).await?;
             found.troubled |= more.troubled;
             found.rows.extend(more.rows);
         }
@@ -250,10 +262,16 @@ impl Postgres {
 
     /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
     /// settled before), so a walk that meets nothing makes a jump.
-    async fn scan(&self, group: &mut Group, life: Uuid, limit: usize) -> Result<Found> {
+    async fn scan(
+        &self,
+        group: &mut Group,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let mut from = window.scanned_to;
-        let mut span = SPAN.saturating_mul(limit as i64).min(SPAN_MOST);
+        let mut span = span(limit);
         if from == RowId::MIN {
             match self.jump(group, from).await? {
                 Some(id) => from = id - 1,
@@ -263,7 +281,8 @@ impl Postgres {
         let mut found = Found::default();
         while from < RowId::MAX && found.rows.is_empty() {
             let upto = from.saturating_add(span);
-            found = self.walk(group, life, from, upto, limit as i64).await?;
+            let Some(stretch) = group.stretch(from, upto, limit as i64) else { break };
+            found = self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?;
             from = match found.rows.last() {
                 Some((last, _)) if found.rows.len() >= limit => last.row,
                 Some(_) => upto,
@@ -283,23 +302,45 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn walk(&self, group: &Group, life: Uuid, after: RowId, upto: RowId, at_most: i64) -> Result<Found> {
-        let Some(window) = &group.window else { return Ok(Found::default()) };
+    /// Reads a stretch, unless it was read ahead, and begins with the next one.
+    async fn walk_on(
+        &self,
+        group: &Group,
+        stretch: &Stretch,
+        mut ahead: Option<&mut ReadAhead>,
+        life: Uuid,
+        limit: usize,
+    ) -> Result<Found> {
+        let mut rows = None;
+        if let Some(ahead) = &mut ahead {
+            rows = ahead.take(stretch).await;
+        }
+        let rows = match rows {
+            Some(rows) => rows,
+            None => self.walk(stretch).await?,
+        };
+        if let Some(ahead) = ahead {
+            self.read_ahead(ahead, group, &rows, limit);
+        }
+        self.messages(&rows, life)
+    }
+
+    pub(crate) async fn walk(&self, stretch: &Stretch) -> Result<Vec<PgRow>> {
         let doing = "read the outbox";
         let mut session = self.session().await?;
         let rows = self
             .query(&self.statements().walk)
-            .bind(&group.shards)
-            .bind(group.s1.as_str())
-            .bind(window.s2.as_str())
-            .bind(after)
-            .bind(upto)
-            .bind(at_most)
+            .bind(&stretch.shards)
+            .bind(&stretch.s1)
+            .bind(&stretch.s2)
+            .bind(stretch.after)
+            .bind(stretch.upto)
+            .bind(stretch.at_most)
             .fetch_all(session.connection())
             .await
             .map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        self.messages(&rows, life)
+        Ok(rows)
     }
 
     async fn pick(&self, ids: &[RowId], life: Uuid) -> Result<Found> {

@@ -131,6 +131,9 @@ impl Postgres {
     /// Runs the plan under the cursor's leases and answers with the rows it changed, or with nothing if the cursor was
     /// behind or a lease was lost: then nothing was changed, and the cursor has to be loaded again.
     pub(crate) async fn carry_out(&self, cursor: &mut Cursor, plan: &Plan) -> Result<Option<Vec<RowId>>> {
+        if plan.is_trouble() {
+            cursor.ahead.forget();
+        }
         let mut after: BTreeMap<usize, (Group, usize)> = BTreeMap::new();
         let aside = plan
             .aside
@@ -230,6 +233,11 @@ impl Plan {
             && self.waited.is_empty()
             && self.retried.is_empty()
             && self.parked.is_empty()
+    }
+
+    /// Whether a key is blocked after it that was not before.
+    fn is_trouble(&self) -> bool {
+        !self.aside.is_empty() || !self.retried.is_empty() || !self.parked.is_empty()
     }
 
     /// Rows of windows that leave it to wait behind others.

@@ -35,15 +35,18 @@ impl Session {
 impl Postgres {
     pub(crate) async fn session(&self) -> Result<Session> {
         let doing = "open a connection";
-        if self.inner.pooler || !self.reads_committed().await.map_err(self.could_not(doing))? {
+        if !self.reads_committed().await.map_err(self.could_not(doing))? {
             return Ok(Session::Transaction(self.begin().await?));
         }
         self.pool().acquire().await.map(Session::Plain).map_err(self.could_not(doing))
     }
 
-    /// Whether a statement by itself runs as READ COMMITTED. What waits for a lock and then looks again must see what
-    /// was committed meanwhile; where the server's default is another, the level is named.
-    async fn reads_committed(&self) -> sqlx::Result<bool> {
+    /// Whether a statement by itself, on a connection of its own, runs as READ COMMITTED. What waits for a lock and then
+    /// looks again must see what was committed meanwhile; where the server's default is another, the level is named.
+    pub(crate) async fn reads_committed(&self) -> sqlx::Result<bool> {
+        if self.inner.pooler {
+            return Ok(false);
+        }
         let ask = || async {
             let level: String = sqlx::query_scalar("SHOW default_transaction_isolation").fetch_one(self.pool()).await?;
             Ok(level == "read committed")

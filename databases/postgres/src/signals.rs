@@ -2,12 +2,13 @@
 //!
 //! A wake-up is only a hint; the relay polls as well. So nothing here ever fails a caller, and `NOTIFY` is never sent
 //! inside a writer's transaction, where it would take a lock around every commit: a background task sends it
-//! afterwards, at most one at a time and never two within [`NOTIFY_SPACING`].
+//! afterwards, at most one at a time and never two within [`SPACING_FIRST`].
 //!
 //! Both tasks start when they are first needed, have connections of their own (an application's pool that is busy
 //! delays no wake-up) and end with the last clone of the adapter.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use landfall_core::TablePrefix;
@@ -18,7 +19,10 @@ use uuid::Uuid;
 
 use crate::background::Background;
 
-const NOTIFY_SPACING: Duration = Duration::from_millis(5);
+/// Between two notifications, at first, and at most while there is no pause between the commits: a relay that has found
+/// something looks again within a few milliseconds anyway.
+const SPACING_FIRST: Duration = Duration::from_millis(5);
+const SPACING_CAP: Duration = Duration::from_millis(40);
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_CAP: Duration = Duration::from_secs(10);
 
@@ -36,6 +40,8 @@ struct Shared {
     sender: String,
     arrived: Notify,
     leaving: Notify,
+    /// Whether something was committed since the last notification.
+    unannounced: AtomicBool,
     /// Whether others can be heard: a connection that is shared by the transaction hears nobody.
     hears: bool,
 }
@@ -53,6 +59,7 @@ impl Signals {
             sender: Uuid::now_v7().to_string(),
             arrived: Notify::new(),
             leaving: Notify::new(),
+            unannounced: AtomicBool::new(false),
             hears,
         };
         Self { shared: Arc::new(shared), listener: Background::default(), notifier: Background::default() }
@@ -61,7 +68,9 @@ impl Signals {
     /// Something was committed here: tells the relay in this process now, and those in others soon.
     pub(crate) fn wake(&self) {
         self.shared.announce();
-        self.shared.leaving.notify_one();
+        if !self.shared.unannounced.swap(true, Ordering::AcqRel) {
+            self.shared.leaving.notify_one();
+        }
         self.notifier.ensure(|| notify(self.shared.clone()));
     }
 
@@ -84,20 +93,31 @@ impl Shared {
 
 /// Sends what `wake` asked for. Wake-ups that arrive during the pause become one.
 async fn notify(shared: Arc<Shared>) {
+    let mut spacing = SPACING_FIRST;
     loop {
         shared.leaving.notified().await;
+        shared.unannounced.store(false, Ordering::Release);
         if let Err(error) = send(&shared).await {
             tracing::debug!(channel = shared.channel, %error, "a wake-up was not sent");
         }
-        tokio::time::sleep(NOTIFY_SPACING).await;
+        tokio::time::sleep(spacing).await;
+        let is_busy = shared.unannounced.load(Ordering::Acquire);
+        spacing = if is_busy { (spacing * 2).min(SPACING_CAP) } else { SPACING_FIRST };
     }
 }
 
-/// In a transaction of its own and without a prepared statement, as a pooler needs it.
+/// Without waiting for the disk: `NOTIFY` takes a transaction id, so its commit would be one more sync among the
+/// writers', for a hint that nobody misses after a crash.
 async fn send(shared: &Shared) -> sqlx::Result<()> {
+    let text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
+    let notify = sqlx::query(text).persistent(shared.hears).bind(&shared.channel).bind(&shared.sender);
+    if shared.hears {
+        notify.execute(&shared.pool).await?;
+        return Ok(());
+    }
+    // A pooler that shares connections by the transaction must see one.
     let mut transaction = shared.pool.begin().await?;
-    let notify = sqlx::query("SELECT pg_notify($1, $2)").persistent(shared.hears);
-    notify.bind(&shared.channel).bind(&shared.sender).execute(&mut *transaction).await?;
+    notify.execute(&mut *transaction).await?;
     transaction.commit().await
 }
 

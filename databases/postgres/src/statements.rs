@@ -74,7 +74,8 @@ statements! {
     pick: "SELECT * FROM {p}outbox_pick($1)",
     due: "SELECT * FROM {p}outbox_due($1, $2)",
     look_up: "
-        SELECT id, shard, xid::text::bigint FROM {p}outbox WHERE id = ANY ($1) AND shard = ANY ($2)
+        SELECT id, {p}shard_of(key, id), xid::text::bigint FROM {p}outbox
+        WHERE id = ANY ($1) AND {p}shard_of(key, id) = ANY ($2)
         UNION ALL SELECT id, shard, NULL FROM {p}outbox_waiting WHERE id = ANY ($1) AND shard = ANY ($2)",
     settle: "
         SELECT verdict, changed, numbers FROM {p}outbox_settle(

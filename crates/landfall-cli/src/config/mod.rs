@@ -136,7 +136,7 @@ impl Default for Broker {
 impl Default for Relay {
     fn default() -> Self {
         Self {
-            batch: 500,
+            batch: 1000,
             lease: Duration::from_secs(10),
             poll_max: Duration::from_millis(100),
             backoff: landfall::Backoff {

@@ -45,6 +45,13 @@ pub(super) fn index(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+pub(super) fn tail(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let end = bytes.len();
+    seal(&mut bytes, 4, 8, end, 0);
+    bytes
+}
+
 /// Puts the checksum of the bytes `from` to `to` at `at`, if they are there.
 fn seal(bytes: &mut [u8], at: usize, from: usize, to: usize, salt: u32) {
     let Some(checksum) = bytes.get(from..to).map(|sealed| crc32c::crc32c_append(salt, sealed)) else { return };

@@ -1,33 +1,28 @@
 //! Writes batches to the end of one partition. Only the writer's thread has appenders.
 //!
-//! Before a batch is written its room is there: the file is extended by steps of zeros, each of them synced. That makes
-//! the sync of a batch cheap (nothing but its own bytes has to reach the disk), it is what lets recovery tell a
-//! torn batch from a damaged one (`storage/batch.rs`), and a full disk shows before anything of a batch is written: the
-//! messages are refused, and the log goes on.
+//! Before a batch is written its room is there, reads as zeros, and is synced (`write/open_segment.rs`). That makes the
+//! sync of a batch cheap, it is what lets recovery tell a torn batch from a damaged one (`storage/batch.rs`), and a full
+//! disk shows before anything of a batch is written: the messages are refused, and the log goes on.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use landfall_core::{MessageId, Result};
 
-use crate::disk::{Access, File};
-use crate::durable::{failed, failed_for_good, is_full};
+use crate::durable::is_full;
 use crate::options::Options;
 use crate::storage::batch::{self, BatchHeader, Sequenced};
 use crate::storage::cursor::Extents;
-use crate::storage::index::{Builder, Described, IndexFile};
+use crate::storage::index::{Builder, Described};
 use crate::storage::partition::{Partition, Segment};
 use crate::storage::recovery::range_of;
 use crate::storage::segment::{self, Extent, SegmentHeader};
 use crate::write::buffers::Buffers;
+use crate::write::open_segment::OpenSegment;
 use crate::write::producers::Producers;
 
 /// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
 pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
 
-/// Fresh memory for every step would cost more than writing it.
-static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
 /// Parts are merged into one batch up to this size. Beyond it a batch of its own is cheaper than to copy the records.
 const MERGED_BYTES: usize = 128 * 1024;
 
@@ -90,16 +85,6 @@ struct Pending {
     base_offset: u64,
     taken: i64,
     sequenced: Option<Sequenced>,
-}
-
-#[derive(Debug)]
-struct OpenSegment {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    header: SegmentHeader,
-    extent: Extent,
-    /// Up to here the file is made of what was written and of zeros, and that is synced.
-    allocated: u64,
 }
 
 impl Appender {
@@ -222,7 +207,7 @@ impl Appender {
         let written =
             end.saturating_sub(std::mem::replace(&mut self.ahead_of, end)).min(self.options.preallocate_bytes);
         let fits = end + written <= self.options.segment_bytes;
-        if !fits || self.is_unsynced || self.pending.is_some() {
+        if written == 0 || !fits || self.is_unsynced || self.pending.is_some() {
             return Ok(());
         }
         match self.extend(written) {
@@ -314,17 +299,13 @@ impl Appender {
 
     /// Makes room for `bytes` more behind what was written.
     fn extend(&mut self, bytes: u64) -> Result<()> {
-        let Some(segment) = &self.segment else { return Ok(()) };
-        let wanted = segment.extent.bytes + bytes;
-        if wanted <= segment.allocated {
+        if self.segment.as_ref().is_none_or(|segment| segment.has_room(bytes, &self.options)) {
             return Ok(());
         }
-        // The sync of the zeros may fail for want of room, and nothing else may hang on it.
+        // The sync of the room may fail for want of it, and nothing else may hang on it.
         self.sync()?;
-        let step = wanted.next_multiple_of(self.options.preallocate_bytes);
-        let end = step.min(self.options.segment_bytes).max(wanted);
         match &mut self.segment {
-            Some(segment) => segment.extend(end),
+            Some(segment) => segment.make_room(bytes, &self.options),
             None => Ok(()),
         }
     }
@@ -333,73 +314,4 @@ impl Appender {
 fn recovered_producers(partition: &Partition) -> Producers {
     fail::fail_point!("landfall-log::forget-sequences", |_| Producers::default());
     Producers::from_snapshot(partition.recovered_producers())
-}
-
-impl OpenSegment {
-    fn create(partition: &Partition, header: &SegmentHeader) -> Result<Self> {
-        let file = header.create(partition.disk(), partition.directory())?;
-        let path = segment::path(partition.directory(), header.base_offset);
-        let extent = Extent { base_offset: header.base_offset, bytes: segment::HEADER_BYTES as u64 };
-        Ok(Self { file, path, header: *header, extent, allocated: extent.bytes })
-    }
-
-    fn open(partition: &Partition, extent: Extent) -> Result<Self> {
-        let path = segment::path(partition.directory(), extent.base_offset);
-        let file = partition.disk().open(&path, Access::Write).map_err(failed("open", &path))?;
-        let header = SegmentHeader::read(&*file, &path, partition.partition(), extent.base_offset)?;
-        let allocated = file.length().map_err(failed("look at", &path))?;
-        Ok(Self { file, path, header, extent, allocated })
-    }
-
-    fn described(&self, index: Option<Arc<IndexFile>>) -> Segment {
-        Segment { extent: self.extent, created: self.header.created, index }
-    }
-
-    /// Fills the file with zeros up to `end`.
-    fn extend(&mut self, end: u64) -> Result<()> {
-        let fill = || -> io::Result<()> {
-            for at in (self.allocated..end).step_by(ZEROS.len()) {
-                let length = (end - at).min(ZEROS.len() as u64);
-                self.file.write_at(&ZEROS[..length as usize], at)?;
-            }
-            self.file.sync()
-        };
-        if let Err(error) = fill() {
-            let error = failed("make room in", &self.path)(error);
-            if is_full(&error) {
-                self.file.set_length(self.allocated).map_err(failed("cut", &self.path))?;
-            }
-            return Err(error);
-        }
-        self.allocated = end;
-        Ok(())
-    }
-
-    fn write(&mut self, batch: &[u8]) -> Result<()> {
-        let write = || -> io::Result<()> {
-            fail::fail_point!("landfall-log::write", |_| Err(io::Error::other("a failpoint said so")));
-            self.file.write_at(batch, self.extent.bytes)
-        };
-        write().map_err(failed_for_good("write to", &self.path))?;
-        self.extent.bytes += batch.len() as u64;
-        Ok(())
-    }
-
-    /// Cuts off the room that was not needed.
-    fn finish(&mut self) -> Result<()> {
-        let cut = || -> io::Result<()> {
-            self.file.set_length(self.extent.bytes)?;
-            self.file.sync()
-        };
-        cut().map_err(failed_for_good("finish", &self.path))?;
-        self.allocated = self.extent.bytes;
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        fail::fail_point!("landfall-log::sync", |_| {
-            Err(failed_for_good("sync", &self.path)(io::Error::other("a failpoint said so")))
-        });
-        self.file.sync().map_err(failed_for_good("sync", &self.path))
-    }
 }

@@ -4,13 +4,15 @@
 //! publisher that sends one message after the other would pay for it twice with each: when the writer's thread is
 //! woken, and when it is. So whoever waits looks again and again instead, but only
 //!
-//! * while traffic is hot: if what was waited for last had come within [`MOMENT`], and never for longer than that,
+//! * while traffic is hot: if what was waited for last had come within [`MOMENT`], or [`PATIENCE`] for a publisher, and
+//!   never for longer than that,
 //! * if there is another core to do the work meanwhile,
 //! * and, of publishers, if it is the only one that waits (with several of them one wake-up is shared by many), and if
 //!   that has been quicker than to sleep.
 //!
 //! Others may always have the core in between: threads beside the writer's, other tasks beside the publisher's.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,8 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-/// More than a sync of a small batch takes on a good disk.
+/// More than a publisher takes that comes back at once.
 const MOMENT: Duration = Duration::from_micros(200);
+/// More than a sync of a large batch takes on a good disk.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// How often the way to wait is tried that was worse.
 const TRIED_EVERY: usize = 64;
 
@@ -67,7 +71,7 @@ impl Waiting {
     pub(crate) async fn wait<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
         let (began, counted) = (Instant::now(), Counted::new(&self.count));
         let is_awake = counted.is_alone() && self.is_awake_better();
-        while is_awake && counted.is_alone() && began.elapsed() < MOMENT {
+        while is_awake && counted.is_alone() && began.elapsed() < PATIENCE {
             match answer.try_recv() {
                 Ok(answer) => {
                     self.awake.learn(began.elapsed());
@@ -87,15 +91,17 @@ impl Waiting {
     /// not. So both are tried, the worse one rarely.
     fn is_awake_better(&self) -> bool {
         let asleep = self.asleep.nanos();
-        if asleep == 0 || asleep >= MOMENT.as_nanos() as usize || !has_another_core() {
+        if asleep == 0 || asleep >= PATIENCE.as_nanos() as usize || !has_another_core() {
             return false;
         }
-        let is_better = self.awake.nanos() < asleep;
+        // Most of both is the sync, which never takes as long twice: what is nearly as quick counts as quicker.
+        let is_better = self.awake.nanos() < asleep + asleep / 8;
         is_better != self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED_EVERY)
     }
 }
 
-/// How long something typically takes: the newest count most, and no single one much.
+/// How long something typically takes: about as often longer as shorter, so that a single one does not count that takes
+/// very long. The newest count most.
 #[derive(Debug, Default)]
 struct Typical(AtomicUsize);
 
@@ -106,8 +112,13 @@ impl Typical {
     }
 
     fn learn(&self, took: Duration) {
-        let (took, before) = (took.min(2 * MOMENT).as_nanos() as usize, self.nanos());
-        let typical = if before == 0 { took } else { before - before / 8 + took / 8 };
+        let (took, before) = (took.as_nanos() as usize, self.nanos());
+        let typical = match took.cmp(&before) {
+            _ if before == 0 => took,
+            Greater => before + before.div_ceil(32),
+            Less => before - before / 32,
+            Equal => before,
+        };
         self.0.store(typical, Ordering::Relaxed);
     }
 }
@@ -139,8 +150,8 @@ mod tests {
     /// One that would wait awake next.
     fn hot() -> Waiting {
         let waiting = Waiting::default();
-        waiting.asleep.learn(MOMENT / 2);
-        waiting.awake.learn(MOMENT / 4);
+        waiting.asleep.learn(PATIENCE / 2);
+        waiting.awake.learn(PATIENCE / 4);
         waiting.turn.store(1, Ordering::Relaxed);
         assert_eq!(waiting.is_awake_better(), has_another_core());
         waiting
@@ -165,7 +176,7 @@ mod tests {
     async fn whoever_gives_up_is_not_counted_for_ever() {
         let waiting = hot();
         let (_reply, answer) = oneshot::channel::<u8>();
-        assert!(tokio::time::timeout(2 * MOMENT, waiting.wait(answer)).await.is_err());
+        assert!(tokio::time::timeout(2 * PATIENCE, waiting.wait(answer)).await.is_err());
         assert_eq!(waiting.count.load(Ordering::Relaxed), 0);
     }
 
@@ -177,14 +188,14 @@ mod tests {
         let waiting = Waiting::default();
         let awake = |waiting: &Waiting| (0..TRIED_EVERY).filter(|_| waiting.is_awake_better()).count();
         assert_eq!(awake(&waiting), 0, "nobody knows whether it is worth it");
-        waiting.asleep.learn(MOMENT / 2);
-        waiting.awake.learn(MOMENT / 4);
+        waiting.asleep.learn(PATIENCE / 2);
+        waiting.awake.learn(PATIENCE / 4);
         assert_eq!(awake(&waiting), TRIED_EVERY - 1);
-        (0..50).for_each(|_| waiting.awake.learn(MOMENT * 6 / 10));
+        (0..50).for_each(|_| waiting.awake.learn(PATIENCE * 6 / 10));
         assert_eq!(awake(&waiting), 1);
-        (0..50).for_each(|_| waiting.asleep.learn(MOMENT * 1000));
+        (0..50).for_each(|_| waiting.asleep.learn(PATIENCE * 1000));
         assert_eq!(awake(&waiting), 0, "nobody waits awake for what takes long");
-        (0..50).for_each(|_| waiting.asleep.learn(MOMENT * 3 / 4));
+        (0..50).for_each(|_| waiting.asleep.learn(PATIENCE * 3 / 4));
         assert_eq!(awake(&waiting), TRIED_EVERY - 1, "what was long ago does not count");
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod appender;
 pub(crate) mod awake;
 pub(crate) mod buffers;
+pub(crate) mod open_segment;
 pub(crate) mod producers;
 pub(crate) mod publish;
 pub(crate) mod seen;

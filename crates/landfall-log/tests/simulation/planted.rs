@@ -93,6 +93,11 @@ fn compaction_that_keeps_the_oldest_of_a_key_is_noticed() {
 }
 
 #[test]
+fn room_that_is_written_to_before_it_is_synced_is_noticed() {
+    assert_caught_in_the_log("landfall-log::room-unsynced", explore_everything);
+}
+
+#[test]
 fn last_batches_that_are_written_over_themselves_are_noticed() {
     assert_caught_in_the_log("landfall-log::keep-no-tail", |run| tail::crash_while_opening(SEED, run));
 }

@@ -14,6 +14,7 @@ pub(crate) struct CountingDisk {
     read: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
+    is_tight: Arc<AtomicBool>,
     works_ahead: bool,
 }
 
@@ -43,6 +44,11 @@ impl CountingDisk {
     /// Whether there is room for files to grow.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// Whether there is room for what is written, but none that could be set aside.
+    pub(crate) fn set_tight(&self, is_tight: bool) {
+        self.is_tight.store(is_tight, Ordering::SeqCst);
     }
 }
 
@@ -96,6 +102,14 @@ impl File for CountingFile {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.file.set_length(length)
+    }
+
+    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+        if self.disk.is_full.load(Ordering::SeqCst) || self.disk.is_tight.load(Ordering::SeqCst) {
+            self.file.set_length(from + (to - from) / 2)?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.set_aside(from, to)
     }
 
     fn length(&self) -> io::Result<u64> {

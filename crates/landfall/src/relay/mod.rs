@@ -63,7 +63,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            batch: 500,
+            batch: 1000,
             lease_ttl: Duration::from_secs(10),
             backoff: Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), max_attempts: 10 },
             failed_holds_key: true,

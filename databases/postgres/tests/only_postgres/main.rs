@@ -12,6 +12,7 @@ mod order;
 mod plain_sql;
 mod plan;
 mod pooler;
+mod read_ahead;
 mod redrive;
 mod restore;
 mod rotation;

@@ -74,18 +74,10 @@ async fn the_table_refuses_what_no_broker_could_take() {
         ("INSERT INTO landfall_outbox (topic, payload) VALUES ('', '')", "landfall_outbox_topic_is_valid"),
         ("INSERT INTO landfall_outbox (topic, payload) VALUES ('..', '')", "landfall_outbox_topic_is_valid"),
         ("INSERT INTO landfall_outbox (topic, payload) VALUES (E'a\\nb', '')", "landfall_outbox_topic_is_valid"),
-        (
-            "INSERT INTO landfall_outbox (topic, payload) VALUES (repeat('x', 250), '')",
-            "landfall_outbox_topic_is_valid",
-        ),
         ("INSERT INTO landfall_outbox (topic, key, payload) VALUES ('t', '', '')", "landfall_outbox_key_is_valid"),
         (
             "INSERT INTO landfall_outbox (topic, key, payload) VALUES ('t', repeat('k', 513), '')",
             "landfall_outbox_key_is_valid",
-        ),
-        (
-            "INSERT INTO landfall_outbox (topic, mode, payload) VALUES ('t', 'sometimes', '')",
-            "landfall_outbox_mode_is_valid",
         ),
         ("SELECT landfall_publish('a/b', 'k', '{}')", "landfall_outbox_topic_is_valid"),
     ];
@@ -117,4 +109,27 @@ async fn a_key_with_a_line_break_is_parked_and_can_be_listed() {
     let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
     assert_eq!(letters[0].key.as_ref().unwrap().as_str(), "a?b");
     assert_eq!(letters[0].error_code, "VALIDATION_ERROR");
+}
+
+/// So is what the short constraints of the table let through.
+#[tokio::test]
+async fn a_topic_that_is_too_long_and_a_mode_that_does_not_exist_are_parked_and_can_be_listed() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let cases = [
+        ("INSERT INTO landfall_outbox (topic, payload) VALUES (repeat('x', 250), '')", "topic"),
+        ("INSERT INTO landfall_outbox (topic, mode, payload) VALUES ('orders', 'sometimes', '')", "mode"),
+    ];
+    for (statement, column) in cases {
+        sqlx::query(statement).execute(database.pool()).await.unwrap();
+        assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap().len(), 1);
+        let entry = database.next(&leases, 10).await.unwrap().remove(0);
+        let error = entry.message.as_ref().unwrap_err().to_string();
+        assert!(error.contains(column), "{error}");
+        let park = Decision::Park { code: ErrorCode::VALIDATION, error, holds_key: true };
+        database.settle(&leases, &[settlement(&entry, park)]).await.unwrap();
+    }
+    let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
+    let lengths: std::collections::BTreeSet<_> = letters.iter().map(|letter| letter.topic.as_str().len()).collect();
+    assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [6, 249]);
 }

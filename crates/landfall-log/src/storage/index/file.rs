@@ -153,7 +153,6 @@ impl IndexFile {
     }
 
     /// The offset behind the segment's last record.
-    #[cfg(test)]
     pub(crate) fn end_offset(&self) -> u64 {
         self.header.end_offset
     }

@@ -1,7 +1,7 @@
 //! The ids of all messages in a topic, so that one that comes again is answered with the place where it stands.
 //!
 //! ```text
-//! id ─▶ recent: a map, for the unfinished segments
+//! id ─▶ recent: a list and a map, for the unfinished segments
 //!   └─▶ span: between the lowest and the highest id of all finished segments?
 //!         └─▶ filter: one column for each of them ─▶ its index file, which knows for certain
 //! ```
@@ -15,9 +15,9 @@
 
 mod filter;
 mod mix;
+mod recent;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use landfall_core::{MessageId, Position, Result};
@@ -25,13 +25,14 @@ use landfall_core::{MessageId, Position, Result};
 use crate::storage::index::IndexFile;
 use filter::{Column, Filter};
 use mix::Mix;
+use recent::Recent;
 
 /// The ids of one topic, over all partitions.
 #[derive(Debug)]
 pub(crate) struct Seen {
     mix: Mix,
     /// Of the segments that are not finished, by the id as a number.
-    recent: HashMap<u128, Position, Mix>,
+    recent: Recent,
     filter: Filter<Finished>,
     /// By partition and first offset.
     columns: BTreeMap<(u32, u64), Sealed>,
@@ -87,7 +88,7 @@ impl Seen {
         let mix = Mix::new();
         Self {
             mix,
-            recent: HashMap::with_hasher(mix),
+            recent: Recent::new(mix),
             filter: Filter::new(),
             columns: BTreeMap::new(),
             span: Span::NONE,
@@ -100,8 +101,8 @@ impl Seen {
     #[cfg(test)]
     pub(crate) fn find(&self, id: MessageId) -> Result<Option<Position>> {
         let number = number(id);
-        match self.recent.get(&number) {
-            Some(position) => Ok(Some(*position)),
+        match self.recent.find(number) {
+            Some(position) => Ok(Some(position)),
             None if !self.span.holds(number) => Ok(None),
             None => find_finished(&self.filter, id, self.mix.hash(number)),
         }
@@ -111,19 +112,17 @@ impl Seen {
     /// segment. Mostly answered from memory; an error if an index file that has to be asked cannot be read or is damaged.
     pub(crate) fn find_or_insert(&mut self, id: MessageId, position: Position) -> Result<Option<Position>> {
         let number = number(id);
-        match self.recent.entry(number) {
-            Entry::Occupied(entry) => Ok(Some(*entry.get())),
-            Entry::Vacant(entry) => {
-                let found = match self.span.holds(number) {
-                    true => find_finished(&self.filter, id, self.mix.hash(number))?,
-                    false => None,
-                };
-                if found.is_none() {
-                    entry.insert(position);
-                }
-                Ok(found)
-            }
+        if let Some(position) = self.recent.find(number) {
+            return Ok(Some(position));
         }
+        let found = match self.span.holds(number) {
+            true => find_finished(&self.filter, id, self.mix.hash(number))?,
+            false => None,
+        };
+        if found.is_none() {
+            self.recent.insert(number, position);
+        }
+        Ok(found)
     }
 
     /// The message with this id stands at `position`, in an unfinished segment.
@@ -133,20 +132,15 @@ impl Seen {
 
     /// Takes back that an id was inserted: the message was not written after all.
     pub(crate) fn remove(&mut self, id: MessageId) {
-        self.recent.remove(&number(id));
+        self.recent.remove(number(id));
     }
 
-    /// The segment of `index` was finished: its ids need no place in the map any more. After an error nothing has
+    /// The segment of `index` was finished: its ids need no place among the recent ones any more. After an error nothing has
     /// changed.
     pub(crate) fn seal(&mut self, partition: u32, base_offset: u64, index: Arc<IndexFile>) -> Result<()> {
-        for (number, offset) in self.add_column(partition, base_offset, index)? {
-            // The same id may stand somewhere else too, from before ids were looked at in this topic.
-            if let Entry::Occupied(entry) = self.recent.entry(number)
-                && *entry.get() == (Position { partition, offset })
-            {
-                entry.remove();
-            }
-        }
+        let offsets = base_offset..index.end_offset();
+        let ids = self.add_column(partition, base_offset, index)?;
+        self.recent.remove_all(partition, offsets, &ids);
         Ok(())
     }
 
@@ -170,9 +164,7 @@ impl Seen {
 
     /// What all of it takes in memory, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // The map keeps a byte beside each entry.
-        let recent = self.recent.capacity() * (size_of::<(u128, Position)>() + 1);
-        recent + self.filter.memory_bytes() + self.index_bytes
+        self.recent.memory_bytes() + self.filter.memory_bytes() + self.index_bytes
     }
 
     /// Gives the segment a column, in place of one that it has, and returns its ids with their offsets.

@@ -163,7 +163,7 @@ fn finished_segments_leave_the_map_and_deleted_ones_leave_nothing() {
             number += 1;
         }
         topic.take(Step::Finish { partition: 1 });
-        assert!(topic.seen.recent.is_empty());
+        assert_eq!(topic.seen.recent.len(), 0);
         assert_eq!(topic.seen.len(), (round + 1) * 100);
     }
     for left in (0..70).rev() {
