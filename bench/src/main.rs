@@ -10,6 +10,8 @@
 
 mod bare;
 mod consumer;
+mod consumer_batch;
+mod consumer_hot_key;
 mod contest;
 mod latency;
 mod log_append;
@@ -84,6 +86,8 @@ enum Measurement {
     /// Only if it is asked for: it writes and copies a gibibyte.
     LogOpen,
     Consumer,
+    ConsumerBatch,
+    ConsumerHotKey,
     Latency,
 }
 
@@ -151,6 +155,8 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::RelayLatency,
         Measurement::RelayMemory,
         Measurement::Consumer,
+        Measurement::ConsumerBatch,
+        Measurement::ConsumerHotKey,
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
@@ -173,6 +179,12 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 report.rows.extend(on_database(&postgres, &wanted, total).await?);
                 if wanted(Measurement::Relay) {
                     report.rows.extend(relay::measure_beside_an_old_transaction(&postgres, total).await?);
+                }
+                if wanted(Measurement::ConsumerBatch) {
+                    report.rows.extend(consumer_batch::measure(&url, total).await?);
+                }
+                if wanted(Measurement::ConsumerHotKey) {
+                    report.rows.extend(consumer_hot_key::measure(&url, total).await?);
                 }
                 if passed && let Some(url) = landfall_testkit::servers::fresh_postgres_database().await {
                     let fresh = <Postgres as Bare>::open(&url).await?;

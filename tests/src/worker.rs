@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{self, Consumer};
+use landfall::consume::{self, Consumer, Each};
 use landfall::log::Log;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -169,9 +169,14 @@ pub fn consumer<D: Adapter>(
     database: D,
     broker: Arc<dyn Broker>,
     backoff: Backoff,
-) -> Result<Consumer<D, AppendEffect<D>>> {
-    let options =
-        consume::Options { concurrency: 4, backoff, redrive_poll: Duration::from_millis(20), ..Default::default() };
+) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
+    let options = consume::Options {
+        concurrency: 4,
+        batch: 8,
+        backoff,
+        redrive_poll: Duration::from_millis(20),
+        ..Default::default()
+    };
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
     Ok(Consumer::new(database, broker, topic, group, handler, options))

@@ -1,6 +1,6 @@
 //! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
 
-use crate::{Database, DeadLetterId, Failure, GroupName, Message, Position, Result};
+use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
 /// until that commits.
@@ -24,16 +24,25 @@ pub trait Inbox: Database {
         origin: Origin,
     ) -> impl Future<Output = Result<Admission>> + Send;
 
+    /// The same for several messages in one transaction: one answer each, in their order, exactly as if they had been
+    /// admitted one after the other. What is `Held` is queued in the order given. The inbox rows are one statement,
+    /// however many messages there are.
+    fn admit_batch(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> impl Future<Output = Result<Vec<Admission>>> + Send;
+
     /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
-    /// the commit on, later messages of its topic and key are `Held`.
+    /// the commit on, later messages of its topic and key are `Held`, unless `parking` says otherwise.
     fn park(
         &self,
         connection: &mut Self::Connection,
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> impl Future<Output = Result<DeadLetterId>> + Send;
 
     /// Locks and returns the next dead letter of `group` that is to be handled now: one a person redrove, or one
@@ -63,6 +72,36 @@ pub trait Inbox: Database {
         item: &RedriveItem,
         failure: &Failure,
     ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What the inbox has, for whoever wants to know before a transaction.
+pub trait InboxView: Inbox {
+    /// Those of `ids` that `group` has taken charge of, as far as that is committed. Reads, and locks nothing.
+    fn handled(&self, group: &GroupName, ids: &[MessageId]) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
+}
+
+/// Why a message becomes a dead letter, and who waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Parking<'a> {
+    pub attempts: u32,
+    pub failure: &'a Failure,
+    pub hold: Hold,
+}
+
+impl<'a> Parking<'a> {
+    /// The usual one: its key waits for it.
+    pub fn with_key(attempts: u32, failure: &'a Failure) -> Self {
+        Self { attempts, failure, hold: Hold::Key }
+    }
+}
+
+/// What waits for a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Its key.
+    Key,
+    /// Nothing: there is no order to keep, or it is out of order itself.
+    Nothing,
 }
 
 /// Where a delivery came from; kept with a dead letter.

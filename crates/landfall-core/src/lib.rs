@@ -11,8 +11,11 @@
 //! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
+mod admission;
 mod backoff;
+mod breaker;
 mod broker;
+mod budget;
 mod database;
 mod dead_letter;
 mod error;
@@ -28,18 +31,26 @@ mod name;
 mod outbox;
 mod outcome;
 mod retention;
+mod retry_class;
+mod retry_policy;
+mod retry_window;
+mod sequence;
 mod snowflake;
 mod span;
+mod system_header;
 mod timestamp;
 mod unbroken;
 pub mod wire;
 
+pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
+pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use broker::{
     Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber, TopicInfo,
     TopicReader,
 };
-pub use database::{Database, DatabaseCapabilities, Schema, SchemaState};
+pub use budget::{Budget, BudgetOptions};
+pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
@@ -50,7 +61,7 @@ pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
     Taken, TopicTemplate,
 };
-pub use inbox::{Admission, Inbox, Origin, RedriveItem};
+pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
@@ -62,7 +73,11 @@ pub use outbox::{
 };
 pub use outcome::{Outcome, Position, Refusal};
 pub use retention::{RetentionPlan, Retries, Window};
+pub use retry_class::{Class, Repeat};
+pub use retry_policy::{Failed, Jitter, RetryPolicy};
+pub use sequence::{EntityName, Sequences};
 pub use snowflake::Snowflake;
 pub use span::Span;
+pub use system_header::SystemHeader;
 pub use timestamp::Timestamp;
 pub use unbroken::Unbroken;

@@ -6,7 +6,8 @@
 //! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
 //! 2. [`relay`]: what was committed is taken to the broker, per key in order.
 //! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
-//! 4. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
+//! 4. [`retry`]: what a handler, or anything else, calls is retried where that helps and left alone where it hurts.
+//! 5. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
 //!
 //! An outbox that is already there is taken in by [`import`].
 //!
@@ -19,6 +20,7 @@ pub mod housekeeping;
 pub mod import;
 pub mod produce;
 pub mod relay;
+pub mod retry;
 
 pub use landfall_core::*;
 

@@ -5,8 +5,8 @@
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
-    Admission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin,
-    RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
+    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result,
 };
 use sqlx::MySqlConnection;
 
@@ -35,17 +35,24 @@ impl Inbox for MySql {
         if !self.lock_held_key(connection, group.as_str(), message).await? {
             return Ok(Admission::Fresh);
         }
-        let letter = NewLetter {
-            group,
-            message,
-            origin,
-            status: DeadLetterStatus::Waiting,
-            code: &ErrorCode::PREDECESSOR,
-            error: "an earlier message of the same key is not done",
-            attempts: 0,
-        };
-        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        self.queue_behind(connection, group, message, origin).await?;
         Ok(Admission::Held)
+    }
+
+    async fn admit_batch(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> Result<Vec<Admission>> {
+        let inserted = self.take_charge(connection, group, &BatchAdmission::ids(batch)).await?;
+        let admission = BatchAdmission::new(batch, inserted);
+        let held = self.lock_held_keys(connection, group, &admission.keys()).await?;
+        let admissions = admission.finish(&held);
+        for (arrival, _) in batch.iter().zip(&admissions).filter(|(_, admission)| **admission == Admission::Held) {
+            self.queue_behind(connection, group, arrival.message, arrival.origin).await?;
+        }
+        Ok(admissions)
     }
 
     async fn park(
@@ -54,11 +61,11 @@ impl Inbox for MySql {
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
+        let Parking { attempts, failure, hold } = parking;
         let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
-        let letter = NewLetter { group, message, origin, status, code, error, attempts };
+        let letter = NewLetter { group, message, origin, status, code, error, attempts, hold };
         let id = self.write_letter(connection, &self.statements().park, letter).await?;
         self.hold_key(connection, id).await?;
         self.audit_letter(connection, id, &consumer(group.as_str()), "park", &failure.error).await?;
@@ -166,13 +173,34 @@ impl MySql {
             .map_err(self.could_not("read a dead letter"))
     }
 
+    async fn queue_behind(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<()> {
+        let letter = NewLetter {
+            group,
+            message,
+            origin,
+            status: DeadLetterStatus::Waiting,
+            code: &ErrorCode::PREDECESSOR,
+            error: "an earlier message of the same key is not done",
+            attempts: 0,
+            hold: Hold::Key,
+        };
+        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        Ok(())
+    }
+
     async fn write_letter(
         &self,
         connection: &mut MySqlConnection,
         statement: &Sql,
         letter: NewLetter<'_>,
     ) -> Result<DeadLetterId> {
-        let NewLetter { group, message, origin, status, code, error, attempts } = letter;
+        let NewLetter { group, message, origin, status, code, error, attempts, hold } = letter;
         let written = sqlx::query(statement.text())
             .bind(group.as_str())
             .bind(message.id.as_uuid())
@@ -190,6 +218,7 @@ impl MySql {
             .bind(code.as_str())
             .bind(row::storable(error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .bind(hold == Hold::Key)
             .execute(connection)
             .await
             .map_err(self.could_not("make a message a dead letter"))?;
@@ -205,6 +234,7 @@ struct NewLetter<'a> {
     code: &'a ErrorCode,
     error: &'a str,
     attempts: u32,
+    hold: Hold,
 }
 
 /// Who the audit trail says it was.

@@ -13,6 +13,7 @@
 //! wait for relays. Nothing is written that needs `RETURNING`, which MySQL does not have: rows are locked, then changed.
 //! Whatever compares times uses the server's clock in UTC; this process's clock only says how long its own leases last.
 
+mod constraint;
 mod database;
 mod dead_letter;
 mod error;
@@ -20,6 +21,8 @@ mod housekeeping;
 mod import;
 mod in_step;
 mod inbox;
+mod inbox_batch;
+mod inbox_view;
 mod lease;
 mod moment;
 mod outbox_competing;
@@ -30,6 +33,7 @@ mod outbox_writer;
 mod retry;
 mod row;
 mod schema;
+mod sequence;
 mod settle;
 mod signals;
 mod statements;

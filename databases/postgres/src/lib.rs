@@ -16,6 +16,7 @@
 
 mod background;
 mod competing;
+mod constraint;
 mod cursor;
 mod database;
 mod dead_letter;
@@ -23,6 +24,7 @@ mod error;
 mod housekeeping;
 mod import;
 mod inbox;
+mod inbox_view;
 mod lease;
 mod moment;
 mod outbox_control;
@@ -36,6 +38,7 @@ mod rebase;
 mod rotation;
 mod row;
 mod schema;
+mod sequence;
 mod session;
 mod signals;
 mod snapshot;

@@ -15,12 +15,14 @@
 //! An in-memory database (`sqlite::memory:`) has a single connection, since every further one would see an empty
 //! database: whoever holds a transaction there keeps everybody else waiting, reads included.
 
+mod constraint;
 mod database;
 mod dead_letter;
 mod error;
 mod housekeeping;
 mod import;
 mod inbox;
+mod inbox_view;
 mod lease;
 mod open;
 mod outbox_competing;
@@ -30,6 +32,7 @@ mod outbox_view;
 mod outbox_writer;
 mod row;
 mod schema;
+mod sequence;
 mod signals;
 mod statements;
 

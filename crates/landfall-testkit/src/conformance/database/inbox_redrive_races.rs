@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Result};
+use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Parking, Result};
 
 use super::stage::{A_MOMENT, SOON, drain_one};
 use super::{DatabaseFixture, Stage};
@@ -156,7 +156,7 @@ async fn handle<F: DatabaseFixture>(fixture: &F, database: &F::Database, message
     let (mut transaction, stock) = (database.begin().await?, group("stock"));
     if database.admit(&mut transaction, &stock, message, None).await? == Admission::Fresh {
         if message.sequence.is_some_and(|sequence| sequence % 7 == 0) {
-            database.park(&mut transaction, &stock, message, None, 1, &failure()).await?;
+            database.park(&mut transaction, &stock, message, None, Parking::with_key(1, &failure())).await?;
         } else {
             fixture.insert_effect(&mut transaction, &message.into()).await;
         }

@@ -16,6 +16,7 @@ mod stage;
 pub mod dead_letters;
 pub mod housekeeping;
 pub mod inbox;
+pub mod inbox_batch;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
@@ -33,6 +34,7 @@ pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
 pub mod schema;
+pub mod sequences;
 
 use std::time::Duration;
 
@@ -154,13 +156,24 @@ macro_rules! database_conformance {
                 a_concurrent_copy_waits_for_the_rollback_and_is_fresh,
                 a_message_that_is_not_deduplicated_leaves_no_row,
                 groups_do_not_see_each_other;
+            inbox_batch:
+                a_batch_is_answered_as_one_by_one,
+                a_batch_of_nothing_and_one_of_many,
+                a_rolled_back_batch_leaves_nothing,
+                what_is_held_of_a_batch_queues_in_its_order,
+                a_batch_that_waited_for_a_copy_finds_the_key_held;
             inbox_park:
                 a_parked_message_holds_its_key_and_successors_queue_behind_it,
                 a_parked_message_without_a_key_holds_nobody,
                 a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate,
                 a_held_message_that_is_not_deduplicated_waits_once,
                 a_rolled_back_park_holds_nobody,
-                a_dead_letter_keeps_everything_about_its_message;
+                a_dead_letter_keeps_everything_about_its_message,
+                a_message_parked_aside_holds_nobody_and_is_redriven_alone;
+            sequences:
+                a_number_is_reached_with_the_commit_and_only_then,
+                numbers_may_go_to_both_ends,
+                whoever_asks_for_the_same_entity_waits_also_the_first_time;
             inbox_redrive:
                 what_is_parked_is_not_handled_by_itself,
                 a_redrive_drains_the_key_in_order_and_lets_traffic_through,

@@ -1,0 +1,218 @@
+use std::time::{Duration, Instant};
+
+use crate::Backoff;
+use crate::retry_window::{BUCKETS, SlidingWindow};
+
+/// Stops calling a dependency that fails too often, and finds out with few calls when it works again.
+///
+/// ```text
+///            too many of the last calls failed            time is up
+///   Closed ─────────────────────────────────▶ Open ─────────────────▶ HalfOpen
+///      ▲                                        ▲    a probe failed      │
+///      │                                        └────────────────────────┤
+///      └─────────────────────────────────────────────────────────────────┘  enough probes succeeded
+/// ```
+///
+/// Pure: the caller brings the time and the random numbers. Every call is [admitted](Self::admit) first and reported
+/// afterwards with the ticket it got.
+#[derive(Debug, Clone)]
+pub struct Breaker {
+    options: BreakerOptions,
+    phase: Phase,
+    /// Grows with each change of phase, so that a call that began in another one is not taken for news of this one.
+    generation: u64,
+    /// Times that it opened since it was closed last: the more, the longer it stays open.
+    openings: u32,
+    /// Calls, and those of them that failed, while it is closed.
+    calls: SlidingWindow<2>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BreakerOptions {
+    /// The time over which failures are counted; what is older is forgotten.
+    pub window: Duration,
+    /// It stays closed while there were fewer calls than this within the window.
+    pub minimum_calls: u32,
+    /// It opens when this part of the calls failed, in `0.0..=1.0`. More than 1 never opens.
+    pub failure_rate: f64,
+    /// How long it stays open: the first time, and at most after it opened again and again.
+    pub open_first: Duration,
+    pub open_cap: Duration,
+    /// Calls at the same time while it is half-open.
+    pub probes: u32,
+    /// Probes that must succeed, with none failing, before it closes.
+    pub successes_to_close: u32,
+    /// A probe that has not reported by then has lost its place to another.
+    pub probe_timeout: Duration,
+}
+
+impl Default for BreakerOptions {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            minimum_calls: 20,
+            failure_rate: 0.5,
+            open_first: Duration::from_secs(1),
+            open_cap: Duration::from_secs(30),
+            probes: 1,
+            successes_to_close: 2,
+            probe_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a breaker is doing, for people and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BreakerState {
+    Closed,
+    HalfOpen,
+    Open,
+}
+
+/// Permission for one call; to be handed back with its result.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Ticket {
+    generation: u64,
+    probe: Option<u64>,
+}
+
+/// The call is not to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejected {
+    /// When it may be worth asking again; `None` if nobody can say, because others are trying right now.
+    pub retry_after: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Closed,
+    Open { until: Instant },
+    HalfOpen { probes: Vec<Probe>, begun: u64, succeeded: u32 },
+}
+
+#[derive(Debug, Clone)]
+struct Probe {
+    number: u64,
+    expires: Instant,
+}
+
+impl Breaker {
+    pub fn new(options: BreakerOptions) -> Self {
+        let calls = SlidingWindow::new(options.window, BUCKETS);
+        Self { options, phase: Phase::Closed, generation: 0, openings: 0, calls }
+    }
+
+    /// Whether a call may be made now.
+    pub fn admit(&mut self, now: Instant) -> Result<Ticket, Rejected> {
+        self.pass_time(now);
+        let generation = self.generation;
+        match &mut self.phase {
+            Phase::Closed => Ok(Ticket { generation, probe: None }),
+            Phase::Open { until } => Err(Rejected { retry_after: Some(until.saturating_duration_since(now)) }),
+            Phase::HalfOpen { probes, begun, .. } => {
+                if probes.len() >= self.options.probes.max(1) as usize {
+                    return Err(Rejected { retry_after: None });
+                }
+                *begun += 1;
+                probes.push(Probe { number: *begun, expires: later(now, self.options.probe_timeout) });
+                Ok(Ticket { generation, probe: Some(*begun) })
+            }
+        }
+    }
+
+    /// The call succeeded, or failed in a way that is no fault of the dependency.
+    pub fn succeeded(&mut self, ticket: Ticket, now: Instant) {
+        self.pass_time(now);
+        if !self.takes_back(&ticket) {
+            return;
+        }
+        match &mut self.phase {
+            Phase::Closed => {
+                self.calls.add(now, [1, 0]);
+            }
+            Phase::HalfOpen { succeeded, .. } => {
+                *succeeded += 1;
+                if *succeeded >= self.options.successes_to_close {
+                    self.enter(Phase::Closed);
+                    self.openings = 0;
+                    self.calls.clear();
+                }
+            }
+            Phase::Open { .. } => {}
+        }
+    }
+
+    /// The call failed, or took too long. `random` in `0.0..1.0` spreads the time for which it opens, if it does.
+    pub fn failed(&mut self, ticket: Ticket, now: Instant, random: f64) {
+        self.pass_time(now);
+        if !self.takes_back(&ticket) {
+            return;
+        }
+        match self.phase {
+            Phase::Closed => {
+                let [calls, failures] = self.calls.add(now, [1, 1]);
+                let enough = calls >= u64::from(self.options.minimum_calls.max(1));
+                if enough && failures as f64 >= self.options.failure_rate * calls as f64 {
+                    self.open(now, random);
+                }
+            }
+            Phase::HalfOpen { .. } => self.open(now, random),
+            Phase::Open { .. } => {}
+        }
+    }
+
+    /// Nobody will ever know how the call ended, or it was not made after all: its place is free.
+    pub fn abandoned(&mut self, ticket: Ticket) {
+        self.takes_back(&ticket);
+    }
+
+    pub fn state(&mut self, now: Instant) -> BreakerState {
+        self.pass_time(now);
+        match self.phase {
+            Phase::Closed => BreakerState::Closed,
+            Phase::Open { .. } => BreakerState::Open,
+            Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// What time alone changes: an open breaker becomes half-open, and probes that did not report are given up.
+    fn pass_time(&mut self, now: Instant) {
+        self.calls.count(now);
+        match &mut self.phase {
+            Phase::Open { until } if now >= *until => {
+                self.enter(Phase::HalfOpen { probes: Vec::new(), begun: 0, succeeded: 0 });
+            }
+            Phase::HalfOpen { probes, .. } => probes.retain(|probe| probe.expires > now),
+            _ => {}
+        }
+    }
+
+    /// Frees the place of the ticket; whether what it reports is news of the present phase.
+    fn takes_back(&mut self, ticket: &Ticket) -> bool {
+        if ticket.generation != self.generation {
+            return false;
+        }
+        let Phase::HalfOpen { probes, .. } = &mut self.phase else { return true };
+        let before = probes.len();
+        probes.retain(|probe| Some(probe.number) != ticket.probe);
+        probes.len() < before
+    }
+
+    fn open(&mut self, now: Instant, random: f64) {
+        self.openings = self.openings.saturating_add(1);
+        let Self { options: BreakerOptions { open_first: first, open_cap: cap, .. }, openings, .. } = *self;
+        let open = Backoff { first, cap, max_attempts: u32::MAX }.delay_after(openings, random).unwrap_or(cap);
+        self.enter(Phase::Open { until: later(now, open) });
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.generation += 1;
+    }
+}
+
+/// A time too long to be told is cut to a year.
+fn later(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time).unwrap_or(now + Duration::from_secs(365 * 86_400))
+}

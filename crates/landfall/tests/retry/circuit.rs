@@ -1,0 +1,91 @@
+//! The breaker around calls.
+
+use std::time::Duration;
+
+use landfall::retry::{Dependency, Options};
+use landfall::{BreakerOptions, BreakerState, ErrorCode, Failure, Verdict};
+
+use crate::scene::{Calls, SECOND, options};
+
+fn fragile() -> Dependency {
+    let breaker = BreakerOptions {
+        minimum_calls: 4,
+        failure_rate: 0.5,
+        open_first: 10 * SECOND,
+        open_cap: 60 * SECOND,
+        successes_to_close: 1,
+        ..BreakerOptions::default()
+    };
+    Dependency::new("search", Options { breaker, ..options() })
+}
+
+async fn open(dependency: &Dependency) {
+    for _ in 0..4 {
+        dependency.call(|| async { Err::<(), _>(Failure::retry("down")) }).await.unwrap_err();
+    }
+    assert_eq!(dependency.state().breaker, BreakerState::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_makes_no_call_and_costs_no_attempt() {
+    let (dependency, calls) = (fragile(), Calls::default());
+    open(&dependency).await;
+    let failure = dependency.retry(|_| calls.answer(Ok(()))).await.unwrap_err();
+    assert_eq!((failure.code, failure.verdict, calls.count()), (ErrorCode::CIRCUIT_OPEN, Verdict::Wait, 0));
+    let wait = failure.retry_after.unwrap();
+    assert!(wait >= 5 * SECOND && wait <= 10 * SECOND, "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_takes_nothing_from_the_budget() {
+    let dependency = fragile();
+    open(&dependency).await;
+    let left = dependency.state().budget_left;
+    dependency.attempt(2, || async { Ok::<_, Failure>(()) }).await.unwrap_err();
+    assert_eq!(dependency.state().budget_left, left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_probe_at_a_time_finds_out_whether_it_works_again() {
+    let (dependency, calls) = (fragile(), Calls::default());
+    open(&dependency).await;
+    tokio::time::advance(10 * SECOND).await;
+    let slow = async {
+        tokio::time::sleep(SECOND).await;
+        calls.answer(Ok(())).await
+    };
+    let (probe, other) = tokio::join!(dependency.call(|| slow), dependency.call(|| calls.answer(Ok(()))));
+    assert_eq!((probe, other.unwrap_err().code), (Ok(()), ErrorCode::CIRCUIT_OPEN));
+    assert_eq!((calls.count(), dependency.state().breaker), (1, BreakerState::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_whose_caller_went_away_frees_its_place() {
+    let (dependency, calls) = (fragile(), Calls::default());
+    open(&dependency).await;
+    tokio::time::advance(10 * SECOND).await;
+    let impatient = tokio::time::timeout(Duration::from_millis(10), dependency.call(|| calls.hang())).await;
+    assert!(impatient.is_err());
+    dependency.call(|| calls.answer(Ok(()))).await.unwrap();
+    assert_eq!((calls.count(), dependency.state().breaker), (2, BreakerState::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_the_callers_fault_do_not_open_it() {
+    let dependency = fragile();
+    for _ in 0..20 {
+        dependency.call(|| async { Err::<(), _>(Failure::of_status(404, None).unwrap()) }).await.unwrap_err();
+    }
+    assert_eq!(dependency.state().breaker, BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_long_ago_do_not_open_it() {
+    let dependency = fragile();
+    for _ in 0..3 {
+        dependency.call(|| async { Err::<(), _>(Failure::retry("down")) }).await.unwrap_err();
+    }
+    tokio::time::advance(10 * SECOND).await;
+    dependency.call(|| async { Err::<(), _>(Failure::retry("down")) }).await.unwrap_err();
+    assert_eq!(dependency.state().breaker, BreakerState::Closed);
+}

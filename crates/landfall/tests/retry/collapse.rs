@@ -1,0 +1,113 @@
+//! One call for all who ask for the same at the same time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall::Failure;
+use landfall::retry::Collapse;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::scene::{Calls, SECOND};
+
+type Shared = Arc<Collapse<&'static str, Result<u32, Failure>>>;
+
+/// Asks, and answers with the number of calls made so far, after a second.
+async fn ask(collapse: Shared, key: &'static str, calls: Calls) -> Result<u32, Failure> {
+    let call = || async {
+        calls.answer(Ok(())).await?;
+        tokio::time::sleep(SECOND).await;
+        Ok(calls.count())
+    };
+    collapse.run(key, call).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_with_one_key_make_one_call_and_all_get_its_answer() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let asking: JoinSet<_> = (0..100).map(|_| ask(collapse.clone(), "pay/1", calls.clone())).collect();
+    assert_eq!(asking.join_all().await, vec![Ok(1); 100]);
+    assert_eq!(collapse.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_keys_and_later_calls_are_made_on_their_own() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let asking: JoinSet<_> = ["a", "b", "a"].map(|key| ask(collapse.clone(), key, calls.clone())).into_iter().collect();
+    asking.join_all().await;
+    assert_eq!(calls.count(), 2);
+    assert_eq!(ask(collapse.clone(), "a", calls).await, Ok(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_shared_too() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let mut asking = JoinSet::new();
+    for _ in 0..3 {
+        let (collapse, calls) = (collapse.clone(), calls.clone());
+        asking.spawn(async move {
+            let call = || async {
+                tokio::time::sleep(SECOND).await;
+                calls.answer(Err(Failure::retry("down"))).await
+            };
+            collapse.run("a", call).await
+        });
+    }
+    assert_eq!(asking.join_all().await, vec![Err(Failure::retry("down")); 3]);
+    assert_eq!(calls.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cancelled_leaves_the_call_to_a_follower() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let leader = {
+        let (collapse, calls) = (collapse.clone(), calls.clone());
+        tokio::spawn(async move {
+            let call = || async { calls.hang().await.map(|()| 0) };
+            collapse.run("a", call).await
+        })
+    };
+    while calls.count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let followers: JoinSet<_> = (0..3).map(|_| ask(collapse.clone(), "a", calls.clone())).collect();
+    tokio::task::yield_now().await;
+    leader.abort();
+    assert!(leader.await.unwrap_err().is_cancelled());
+    assert_eq!(followers.join_all().await, vec![Ok(2); 3]);
+    assert_eq!(collapse.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_panics_leaves_the_call_to_a_follower() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let (go, wait) = oneshot::channel::<()>();
+    let leader = {
+        let collapse = collapse.clone();
+        tokio::spawn(async move {
+            let call = || async {
+                let _ = wait.await;
+                panic!("planted");
+            };
+            collapse.run("a", call).await
+        })
+    };
+    while collapse.under_way() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let follower = tokio::spawn(ask(collapse.clone(), "a", calls.clone()));
+    tokio::task::yield_now().await;
+    go.send(()).unwrap();
+    assert!(leader.await.unwrap_err().is_panic());
+    assert_eq!(follower.await.unwrap(), Ok(1));
+    assert_eq!(collapse.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_everybody_left_is_forgotten() {
+    let (collapse, calls) = (Shared::default(), Calls::default());
+    let alone = tokio::time::timeout(Duration::from_millis(10), ask(collapse.clone(), "a", calls.clone())).await;
+    assert!(alone.is_err());
+    assert_eq!(collapse.under_way(), 0);
+    assert_eq!(ask(collapse, "a", calls).await, Ok(2));
+}
