@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{self, Consumer};
+use landfall::consume::{self, Consumer, Each};
 use landfall::log::Log;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -166,7 +166,7 @@ pub fn consumer<D: Adapter>(
     database: D,
     broker: Arc<dyn Broker>,
     backoff: Backoff,
-) -> Result<Consumer<D, AppendEffect<D>>> {
+) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
     let options =
         consume::Options { concurrency: 4, backoff, redrive_poll: Duration::from_millis(20), ..Default::default() };
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);

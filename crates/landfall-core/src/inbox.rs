@@ -1,6 +1,6 @@
 //! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
 
-use crate::{Database, DeadLetterId, Failure, GroupName, Message, Position, Result};
+use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
 /// until that commits.
@@ -23,6 +23,16 @@ pub trait Inbox: Database {
         message: &Message,
         origin: Origin,
     ) -> impl Future<Output = Result<Admission>> + Send;
+
+    /// The same for several messages in one transaction: one answer each, in their order, exactly as if they had been
+    /// admitted one after the other. What is `Held` is queued in the order given. The inbox rows are one statement,
+    /// however many messages there are.
+    fn admit_batch(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> impl Future<Output = Result<Vec<Admission>>> + Send;
 
     /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
     /// the commit on, later messages of its topic and key are `Held`.

@@ -11,6 +11,7 @@
 //! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
+mod admission;
 mod backoff;
 mod breaker;
 mod broker;
@@ -39,6 +40,7 @@ mod timestamp;
 mod unbroken;
 pub mod wire;
 
+pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
 pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use broker::{

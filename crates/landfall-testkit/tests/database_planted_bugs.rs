@@ -8,8 +8,8 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use landfall_testkit::conformance::database::{
-    Stage, dead_letters, housekeeping, inbox, inbox_park, inbox_redrive, leases, outbox_control, outbox_fencing,
-    outbox_order, outbox_park, outbox_retry, outbox_skip, outbox_view, outbox_write, run,
+    Stage, dead_letters, housekeeping, inbox, inbox_batch, inbox_park, inbox_redrive, leases, outbox_control,
+    outbox_fencing, outbox_order, outbox_park, outbox_retry, outbox_skip, outbox_view, outbox_write, run,
 };
 use planted_database::{BUGS, Planted};
 
@@ -52,9 +52,11 @@ macro_rules! caught {
 caught! {
     a_forgetful_inbox_is_caught: "the inbox forgets" by
         inbox::a_message_is_fresh_once_and_then_a_duplicate,
+        inbox_batch::a_batch_is_answered_as_one_by_one,
         inbox_park::a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate;
     a_key_that_is_not_held_is_caught: "no key is held" by
         inbox_park::a_parked_message_holds_its_key_and_successors_queue_behind_it,
+        inbox_batch::what_is_held_of_a_batch_queues_in_its_order,
         outbox_park::parking_makes_a_dead_letter_and_holds_the_key;
     a_key_that_is_never_freed_is_caught: "a held key is never freed" by
         inbox_redrive::a_redrive_drains_the_key_in_order_and_lets_traffic_through,

@@ -5,8 +5,8 @@
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
-    Admission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin,
-    RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
+    GroupName, Inbox, Message, Origin, RedriveItem, Result,
 };
 use sqlx::MySqlConnection;
 
@@ -35,17 +35,24 @@ impl Inbox for MySql {
         if !self.lock_held_key(connection, group.as_str(), message).await? {
             return Ok(Admission::Fresh);
         }
-        let letter = NewLetter {
-            group,
-            message,
-            origin,
-            status: DeadLetterStatus::Waiting,
-            code: &ErrorCode::PREDECESSOR,
-            error: "an earlier message of the same key is not done",
-            attempts: 0,
-        };
-        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        self.queue_behind(connection, group, message, origin).await?;
         Ok(Admission::Held)
+    }
+
+    async fn admit_batch(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> Result<Vec<Admission>> {
+        let inserted = self.take_charge(connection, group, &BatchAdmission::ids(batch)).await?;
+        let admission = BatchAdmission::new(batch, inserted);
+        let held = self.lock_held_keys(connection, group, &admission.keys()).await?;
+        let admissions = admission.finish(&held);
+        for (arrival, _) in batch.iter().zip(&admissions).filter(|(_, admission)| **admission == Admission::Held) {
+            self.queue_behind(connection, group, arrival.message, arrival.origin).await?;
+        }
+        Ok(admissions)
     }
 
     async fn park(
@@ -164,6 +171,26 @@ impl MySql {
             .fetch_one(connection)
             .await
             .map_err(self.could_not("read a dead letter"))
+    }
+
+    async fn queue_behind(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<()> {
+        let letter = NewLetter {
+            group,
+            message,
+            origin,
+            status: DeadLetterStatus::Waiting,
+            code: &ErrorCode::PREDECESSOR,
+            error: "an earlier message of the same key is not done",
+            attempts: 0,
+        };
+        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        Ok(())
     }
 
     async fn write_letter(

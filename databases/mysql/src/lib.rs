@@ -19,6 +19,7 @@ mod error;
 mod housekeeping;
 mod import;
 mod inbox;
+mod inbox_batch;
 mod lease;
 mod moment;
 mod outbox_competing;

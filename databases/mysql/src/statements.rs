@@ -51,6 +51,27 @@ impl ByRows {
     }
 }
 
+/// The same for rows that two values name each.
+pub(crate) struct ByPairs([Sql; SIZES.len()]);
+
+impl ByPairs {
+    pub(crate) const MOST: usize = SIZES[SIZES.len() - 1];
+
+    fn new(template: &str, prefix: &TablePrefix) -> Self {
+        Self(SIZES.map(|size| Sql::new(&template.replace("{pairs}", &vec!["(?, ?)"; size].join(", ")), prefix)))
+    }
+
+    /// The smallest statement that `items` (some, and at most [`ByPairs::MOST`]) fit into, and what to bind.
+    pub(crate) fn fit<'a, T: Copy>(
+        &self,
+        items: &'a [T],
+    ) -> (AssertSqlSafe<Arc<str>>, impl Iterator<Item = T> + use<'a, T>) {
+        let place = SIZES.iter().position(|size| items.len() <= *size).unwrap_or(SIZES.len() - 1);
+        let filling = items.iter().copied().chain(std::iter::repeat_n(items.last().copied(), SIZES[place]).flatten());
+        (self.0[place].text(), filling.take(SIZES[place]))
+    }
+}
+
 fn placeholders(count: usize) -> String {
     vec!["?"; count].join(", ")
 }
@@ -260,6 +281,12 @@ statements! {
     // The inbox. The id is inserted before the held key is locked, so that two copies of one message never wait for
     // each other.
     admit: Sql = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES (?, ?)";
+    admit_batch: ByPairs = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES {pairs}";
+    handled: ByPairs = "
+        SELECT message_id FROM {p}inbox FORCE INDEX (PRIMARY) WHERE (consumer_group, message_id) IN ({pairs})";
+    lock_held_keys: ByPairs = "
+        SELECT topic, `key` FROM {p}held_key FORCE INDEX (PRIMARY)
+        WHERE consumer_group = ? AND (topic, `key`) IN ({pairs}) ORDER BY topic, `key` FOR UPDATE";
     lock_held_key: Sql = "
         SELECT 1 FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ? FOR UPDATE";
     queue_behind: Sql = LETTER;

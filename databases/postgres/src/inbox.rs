@@ -5,12 +5,13 @@
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
-    Admission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message, Origin, RedriveItem,
-    Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message,
+    MessageId, Origin, RedriveItem, Result,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres as Server};
+use uuid::Uuid;
 
 use crate::moment::Moment;
 use crate::statements::Sql;
@@ -44,13 +45,39 @@ impl Inbox for Postgres {
         if !held {
             return Ok(Admission::Fresh);
         }
-        self.bind_letter(&self.statements().queue_behind, group, message, origin)
-            .bind(ErrorCode::PREDECESSOR.as_str().to_owned())
-            .bind("an earlier message of the same key is not done")
-            .execute(connection)
-            .await
-            .map_err(self.could_not("queue a message behind a dead letter"))?;
+        self.queue_behind(connection, group, message, origin).await?;
         Ok(Admission::Held)
+    }
+
+    async fn admit_batch(
+        &self,
+        connection: &mut PgConnection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> Result<Vec<Admission>> {
+        let ids: Vec<_> = BatchAdmission::ids(batch).iter().map(|id| id.as_uuid()).collect();
+        let inserted: Vec<Uuid> = self
+            .query_scalar(&self.statements().admit_batch)
+            .bind(group.as_str())
+            .bind(ids)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.could_not("take charge of a batch"))?;
+        let admission = BatchAdmission::new(batch, inserted.into_iter().map(MessageId::from));
+        let (topics, keys): (Vec<_>, Vec<_>) = admission.keys().into_iter().unzip();
+        let held: Vec<(String, String)> = self
+            .query_as(&self.statements().lock_held_keys)
+            .bind(group.as_str())
+            .bind(topics)
+            .bind(keys)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.could_not("lock held keys"))?;
+        let admissions = admission.finish(&held);
+        for (arrival, _) in batch.iter().zip(&admissions).filter(|(_, admission)| **admission == Admission::Held) {
+            self.queue_behind(connection, group, arrival.message, arrival.origin).await?;
+        }
+        Ok(admissions)
     }
 
     async fn park(
@@ -139,6 +166,22 @@ impl Postgres {
             .await
             .map_err(self.could_not("lock a held key"))?;
         Ok(locked.is_some())
+    }
+
+    async fn queue_behind(
+        &self,
+        connection: &mut PgConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<()> {
+        self.bind_letter(&self.statements().queue_behind, group, message, origin)
+            .bind(ErrorCode::PREDECESSOR.as_str().to_owned())
+            .bind("an earlier message of the same key is not done")
+            .execute(connection)
+            .await
+            .map_err(self.could_not("queue a message behind a dead letter"))?;
+        Ok(())
     }
 
     /// The twelve parameters that `queue_behind` and `park` begin with.

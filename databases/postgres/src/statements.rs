@@ -203,6 +203,15 @@ statements! {
             FOR UPDATE OF held
         )
         SELECT EXISTS (SELECT 1 FROM taken), EXISTS (SELECT 1 FROM held)",
+    // The ids come sorted, and are inserted in that order.
+    admit_batch: "
+        INSERT INTO {p}inbox (consumer_group, message_id)
+        SELECT $1, message_id FROM unnest($2::uuid[]) WITH ORDINALITY AS given (message_id, ordinal) ORDER BY ordinal
+        ON CONFLICT DO NOTHING RETURNING message_id",
+    lock_held_keys: "
+        SELECT held.topic, held.key FROM {p}held_key held
+        JOIN unnest($2::text[], $3::text[]) AS given (topic, key) ON held.topic = given.topic AND held.key = given.key
+        WHERE held.consumer_group = $1 ORDER BY held.topic, held.key FOR UPDATE OF held",
     lock_held_key: "
         SELECT 1 FROM {p}held_key WHERE consumer_group = $1 AND topic = $2 AND key = $3 FOR UPDATE",
     // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the

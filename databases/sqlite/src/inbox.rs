@@ -4,8 +4,8 @@
 //! in the middle: the second sees what the first committed.
 
 use landfall_core::{
-    Admission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox,
-    Message, Origin, RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
+    GroupName, Inbox, Message, Origin, RedriveItem, Result,
 };
 use sqlx::{Row, SqlStr, SqliteConnection};
 
@@ -35,22 +35,39 @@ impl Inbox for Sqlite {
             None => Ok(Admission::Duplicate),
             Some(false) => Ok(Admission::Fresh),
             Some(true) => {
-                let letter = NewDeadLetter {
-                    group,
-                    message,
-                    origin,
-                    status: DeadLetterStatus::Waiting,
-                    code: &ErrorCode::PREDECESSOR,
-                    error: "an earlier message of the same key is a dead letter",
-                    attempts: 0,
-                };
-                letter
-                    .insert(self.statements().wait_behind.clone(), connection)
-                    .await
-                    .map_err(self.cannot("queue a message behind its key"))?;
+                self.wait_behind(connection, group, message, origin).await?;
                 Ok(Admission::Held)
             }
         }
+    }
+
+    async fn admit_batch(
+        &self,
+        connection: &mut SqliteConnection,
+        group: &GroupName,
+        batch: &[Arrival<'_>],
+    ) -> Result<Vec<Admission>> {
+        let ids: Vec<String> = BatchAdmission::ids(batch).iter().map(ToString::to_string).collect();
+        let inserted: Vec<String> = sqlx::query_scalar(self.statements().admit_batch.clone())
+            .bind(group.as_str())
+            .bind(serde_json::Value::from(ids).to_string())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.cannot("admit a batch"))?;
+        let inserted = inserted.iter().map(|id| id.parse()).collect::<Result<Vec<_>>>()?;
+        let admission = BatchAdmission::new(batch, inserted);
+        let names: Vec<_> = admission.keys().into_iter().map(|(topic, key)| vec![topic, key]).collect();
+        let held: Vec<(String, String)> = sqlx::query_as(self.statements().are_held.clone())
+            .bind(group.as_str())
+            .bind(serde_json::Value::from(names).to_string())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(self.cannot("look for held keys"))?;
+        let admissions = admission.finish(&held);
+        for (arrival, _) in batch.iter().zip(&admissions).filter(|(_, admission)| **admission == Admission::Held) {
+            self.wait_behind(connection, group, arrival.message, arrival.origin).await?;
+        }
+        Ok(admissions)
     }
 
     async fn park(
@@ -134,6 +151,31 @@ impl Inbox for Sqlite {
         };
         self.hold_keys(&mut *connection, &[item.id]).await?;
         self.record(connection, &[item.id], &consumer(group), "park", &failure.to_string()).await
+    }
+}
+
+impl Sqlite {
+    async fn wait_behind(
+        &self,
+        connection: &mut SqliteConnection,
+        group: &GroupName,
+        message: &Message,
+        origin: Origin,
+    ) -> Result<()> {
+        let letter = NewDeadLetter {
+            group,
+            message,
+            origin,
+            status: DeadLetterStatus::Waiting,
+            code: &ErrorCode::PREDECESSOR,
+            error: "an earlier message of the same key is a dead letter",
+            attempts: 0,
+        };
+        letter
+            .insert(self.statements().wait_behind.clone(), connection)
+            .await
+            .map_err(self.cannot("queue a message behind its key"))?;
+        Ok(())
     }
 }
 

@@ -177,6 +177,12 @@ statements! {
     admit = "INSERT INTO {p}inbox (consumer_group, message_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING
         RETURNING EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?3 AND key = ?4)";
     is_held = "SELECT EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?2 AND key = ?3)";
+    // ?2 is a JSON array, of ids and of pairs of topic and key.
+    admit_batch = "INSERT INTO {p}inbox (consumer_group, message_id)
+        SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING RETURNING message_id";
+    are_held = "SELECT held.topic, held.key FROM json_each(?2) given
+        CROSS JOIN {p}held_key held ON held.consumer_group = ?1
+            AND held.topic = json_extract(given.value, '$[0]') AND held.key = json_extract(given.value, '$[1]')";
     wait_behind = &format!("{INSERT_DEAD_LETTER} DO NOTHING");
     park = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
             status = excluded.status, error_code = excluded.error_code, error = excluded.error,

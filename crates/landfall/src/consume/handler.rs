@@ -8,20 +8,46 @@ use landfall_core::{Database, Failure, Message, OutboxWriter, Result};
 /// Called once the transaction knows that the message is new. Whatever it writes through
 /// [`Context::connection`] commits together with the inbox row; an error rolls both back.
 ///
-/// Implemented by types, by functions that return a boxed future, and by closures through [`handler_fn`].
+/// Implemented by types, by plain `async fn`s and functions that return a boxed future, and by closures through
+/// [`handler_fn`].
 pub trait Handler<D: Database>: Send + Sync + 'static {
     /// `Err(Failure)` with the verdict `Retry` is tried again with backoff and parked after the maximum; with the
     /// verdict `Park` it is parked at once. Any `std::error::Error` becomes a retry through `?`.
+    ///
+    /// In a batch it may run more often than it fails: what ran before a message that failed is rolled back with it
+    /// and runs again. So it must not keep anything outside of the transaction.
     fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a;
+}
+
+/// A function whose future may borrow from its context: what an `async fn handle(context: Context<'_, D>)` is.
+///
+/// Only there to be implemented for functions. A bound on `Fn` cannot name a future that depends on a lifetime.
+pub trait HandlerFn<'a, D: Database>: Send + Sync + 'static {
+    type Future: Future<Output = Result<(), Failure>> + Send + 'a;
+
+    fn call(&self, context: Context<'a, D>) -> Self::Future;
+}
+
+impl<'a, D, F, R> HandlerFn<'a, D> for F
+where
+    D: Database,
+    F: Fn(Context<'a, D>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), Failure>> + Send + 'a,
+{
+    type Future = R;
+
+    fn call(&self, context: Context<'a, D>) -> R {
+        self(context)
+    }
 }
 
 impl<D, F> Handler<D> for F
 where
     D: Database,
-    F: for<'a> Fn(Context<'a, D>) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync + 'static,
+    F: for<'a> HandlerFn<'a, D>,
 {
     fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
-        self(context)
+        self.call(context)
     }
 }
 
@@ -54,11 +80,21 @@ impl<D: OutboxWriter> Context<'_, D> {
     /// Sends a message as part of the effect, through the outbox of the same database: it goes out if and only if
     /// the effect commits.
     pub async fn enqueue(&mut self, message: &Message) -> Result<()> {
-        self.database.enqueue(self.connection, std::slice::from_ref(message)).await?;
-        let database = self.database.clone();
-        *self.after_commit = Some(Box::new(move || database.wake()));
-        Ok(())
+        enqueue(self.database, self.connection, self.after_commit, std::slice::from_ref(message)).await
     }
+}
+
+/// Into the outbox, with the relay to be woken after the commit.
+pub(super) async fn enqueue<D: OutboxWriter>(
+    database: &D,
+    connection: &mut D::Connection,
+    after_commit: &mut AfterCommit,
+    messages: &[Message],
+) -> Result<()> {
+    database.enqueue(connection, messages).await?;
+    let database = database.clone();
+    *after_commit = Some(Box::new(move || database.wake()));
+    Ok(())
 }
 
 impl<D: Database> fmt::Debug for Context<'_, D> {

@@ -1,69 +1,52 @@
 //! Consume: every message takes effect once, per key in order (C1, O1, O2).
 //!
 //! ```text
-//!   delivery ─▶ lane of its key ─▶ one transaction { inbox row, handler's writes } ─▶ commit ─▶ acknowledge
-//!                    │                        │ fails
-//!                    │                        ├─▶ again after a while, its key waiting
-//!                    │                        └─▶ after the maximum: dead letter, its key queues behind it
+//!   delivery ─▶ lane of its key ─▶ batch ─▶ one transaction { inbox rows, handlers' writes } ─▶ commit ─▶ acknowledge
+//!                                              │ one of them fails
+//!                                              ├─▶ the others commit without it
+//!                                              └─▶ it goes its own way: again after a while, its lane waiting;
+//!                                                  after the maximum a dead letter, its key queues behind it
 //!   redriven dead letters ─▶ the same handler, in order, until the key flows again
 //! ```
 //!
-//! A crash anywhere before the commit leaves nothing behind and the message comes again; after it, the message comes
-//! again and its inbox row turns it away. Messages of one key are handled one after the other, different keys at the
-//! same time.
+//! A crash anywhere before the commit leaves nothing behind and the messages come again; after it, they come again and
+//! their inbox rows turn them away. Messages of one key are handled one after the other, different keys at the same
+//! time. Nothing is acknowledged before its transaction has committed, whichever other one of its batch has.
 
 mod attempt;
+mod batch;
+mod batch_handler;
 mod handler;
 mod lanes;
+mod options;
 mod redrive;
+mod work;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use landfall_core::{Backoff, Broker, Delivery, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
-use tokio::sync::Semaphore;
+use landfall_core::{Broker, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use attempt::{Attempts, pause_unless_stopped};
-use lanes::Lanes;
+use batch::{Apart, Done};
+use lanes::{Lane, Lanes};
 
-pub use handler::{Context, Handler, handler_fn};
+pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn};
+pub use handler::{Context, Handler, HandlerFn, handler_fn};
+pub use options::{Options, Order};
+pub use work::{Call, Each, Stumble, Together, Work};
 
 /// Applies a topic's messages to one database, as one member of a group.
-pub struct Consumer<D, H> {
+pub struct Consumer<D, W> {
     broker: Arc<dyn Broker>,
-    attempts: Arc<Attempts<D, H>>,
+    attempts: Arc<Attempts<D, W>>,
     options: Options,
 }
 
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Handlers that run at the same time; never two of one key.
-    pub concurrency: usize,
-    /// Deliveries taken from the broker and not yet finished.
-    pub max_in_flight: usize,
-    /// For a message whose handler failed: delays between its tries, and how many tries before it is parked.
-    pub backoff: Backoff,
-    /// How often to look for dead letters that a person redrove.
-    pub redrive_poll: Duration,
-    /// Redriven dead letters that are handled at the same time, each of another key.
-    pub redrive_concurrency: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            concurrency: 16,
-            max_in_flight: 256,
-            backoff: Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 },
-            redrive_poll: Duration::from_millis(500),
-            redrive_concurrency: 4,
-        }
-    }
-}
-
-impl<D: Inbox, H: Handler<D>> Consumer<D, H> {
+impl<D: Inbox, H: Handler<D>> Consumer<D, Each<H>> {
+    /// Calls `handler` for one message at a time.
     pub fn new(
         database: D,
         broker: Arc<dyn Broker>,
@@ -72,8 +55,35 @@ impl<D: Inbox, H: Handler<D>> Consumer<D, H> {
         handler: H,
         options: Options,
     ) -> Self {
-        let running = Semaphore::new(options.concurrency.max(1));
-        let attempts = Attempts { database, topic, group, handler, backoff: options.backoff, running };
+        Self::with(database, broker, topic, group, Each(handler), options)
+    }
+}
+
+impl<D: Inbox, H: BatchHandler<D>> Consumer<D, Together<H>> {
+    /// Calls `handler` for all messages of a transaction, of which there are up to [`Options::batch`].
+    pub fn of_batches(
+        database: D,
+        broker: Arc<dyn Broker>,
+        topic: TopicName,
+        group: GroupName,
+        handler: H,
+        options: Options,
+    ) -> Self {
+        Self::with(database, broker, topic, group, Together(handler), options)
+    }
+}
+
+impl<D: Inbox, W: Work<D>> Consumer<D, W> {
+    fn with(
+        database: D,
+        broker: Arc<dyn Broker>,
+        topic: TopicName,
+        group: GroupName,
+        work: W,
+        options: Options,
+    ) -> Self {
+        let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
+        let attempts = Attempts { database, topic, group, work, backoff: options.backoff, running };
         Self { broker, attempts: Arc::new(attempts), options }
     }
 
@@ -115,46 +125,70 @@ impl<D: Inbox, H: Handler<D>> Consumer<D, H> {
         result.and(subscriber.close().await)
     }
 
+    /// Receives, and hands batches to tasks as the handlers get free.
     async fn dispatch(
         &self,
         subscriber: &mut dyn Subscriber,
-        tasks: &mut JoinSet<lanes::Lane>,
+        tasks: &mut JoinSet<Done>,
         stop: &CancellationToken,
     ) -> Result<()> {
-        let mut lanes = Lanes::default();
+        let mut lanes = Lanes::new(&self.options);
         loop {
-            let room = lanes.in_flight() < self.options.max_in_flight.max(1);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(finished) = tasks.join_next() => {
                     // A handler's panic is caught inside the task, so this can only be a bug of ours: end the
                     // membership, and everything unfinished comes again.
-                    let lane = finished.map_err(lost_task)?;
-                    if let Some((lane, delivery)) = lanes.finished(lane) {
-                        self.begin(tasks, lane, delivery, stop);
-                    }
+                    self.finished(finished.map_err(lost_task)?, &mut lanes, tasks, stop);
                 }
-                next = subscriber.next(), if room => {
+                // Before a batch is begun, so that it takes all that is there already.
+                next = subscriber.next(), if lanes.has_room() => {
                     let Some(delivery) = next? else { return Ok(()) };
-                    if let Some((lane, delivery)) = lanes.arrived(delivery) {
-                        self.begin(tasks, lane, delivery, stop);
-                    }
+                    lanes.arrived(delivery);
+                }
+                permit = self.attempts.running.clone().acquire_owned(), if lanes.is_ready() => {
+                    self.begin(permit.map_err(closed)?, &mut lanes, tasks, stop);
                 }
             }
         }
     }
 
-    fn begin(&self, tasks: &mut JoinSet<lanes::Lane>, lane: lanes::Lane, delivery: Delivery, stop: &CancellationToken) {
+    fn begin(
+        &self,
+        permit: OwnedSemaphorePermit,
+        lanes: &mut Lanes,
+        tasks: &mut JoinSet<Done>,
+        stop: &CancellationToken,
+    ) {
+        let batch = lanes.take(self.options.batch.max(1));
+        let (attempts, stop) = (self.attempts.clone(), stop.clone());
+        tasks.spawn(async move { attempts.settle_batch(batch, permit, &stop).await });
+    }
+
+    fn finished(&self, done: Done, lanes: &mut Lanes, tasks: &mut JoinSet<Done>, stop: &CancellationToken) {
+        let Done { settled, apart, put_back } = done;
+        for (lane, delivery) in put_back.into_iter().rev() {
+            lanes.put_back(&lane, delivery);
+        }
+        for lane in settled {
+            lanes.settled(lane);
+        }
+        for (lane, apart) in apart {
+            self.go_alone(lane, apart, tasks, stop);
+        }
+    }
+
+    fn go_alone(&self, lane: Lane, apart: Apart, tasks: &mut JoinSet<Done>, stop: &CancellationToken) {
         let (attempts, stop) = (self.attempts.clone(), stop.clone());
         tasks.spawn(async move {
-            attempts.settle(delivery, &stop).await;
-            lane
+            attempts.settle_apart(apart, &stop).await;
+            Done { settled: vec![lane], ..Done::default() }
         });
     }
 }
 
-impl<D, H> std::fmt::Debug for Consumer<D, H> {
+impl<D, W> std::fmt::Debug for Consumer<D, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consumer").field("options", &self.options).finish_non_exhaustive()
     }
@@ -162,4 +196,8 @@ impl<D, H> std::fmt::Debug for Consumer<D, H> {
 
 fn lost_task(error: tokio::task::JoinError) -> Error {
     Error::new(ErrorKind::Unavailable, "a delivery's task ended by itself").with_source(error)
+}
+
+fn closed(error: tokio::sync::AcquireError) -> Error {
+    Error::new(ErrorKind::Internal, "the consumer's own semaphore was closed").with_source(error)
 }

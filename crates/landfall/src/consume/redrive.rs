@@ -12,13 +12,13 @@ use landfall_core::{DeadLetterId, Failure, Inbox, RedriveItem, Result, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
 use super::attempt::{Attempts, pause_unless_stopped};
-use super::handler::Handler;
+use super::options::Options;
+use super::work::{Call, Stumble, Work};
 
 /// Works until `stop`, with few workers, so that a redrive is never a second storm.
-pub(super) async fn drain<D: Inbox, H: Handler<D>>(
-    attempts: Arc<Attempts<D, H>>,
+pub(super) async fn drain<D: Inbox, W: Work<D>>(
+    attempts: Arc<Attempts<D, W>>,
     options: Options,
     stop: CancellationToken,
 ) {
@@ -30,8 +30,8 @@ pub(super) async fn drain<D: Inbox, H: Handler<D>>(
     workers.join_all().await;
 }
 
-async fn work<D: Inbox, H: Handler<D>>(
-    attempts: Arc<Attempts<D, H>>,
+async fn work<D: Inbox, W: Work<D>>(
+    attempts: Arc<Attempts<D, W>>,
     resting: Arc<Resting>,
     poll: Duration,
     stop: CancellationToken,
@@ -86,7 +86,7 @@ impl Resting {
     }
 }
 
-impl<D: Inbox, H: Handler<D>> Attempts<D, H> {
+impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     /// Whether there was one to handle.
     async fn redrive_next(&self, resting: &Resting) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
@@ -95,8 +95,20 @@ impl<D: Inbox, H: Handler<D>> Attempts<D, H> {
         };
         let mut after_commit = None;
         let attempt = item.attempts + resting.failures(item.id) + 1;
-        if let Err(failure) = self.call(&mut transaction, &item.message, attempt, &mut after_commit).await {
+        let call = Call {
+            messages: &[&item.message],
+            connection: &mut *transaction,
+            attempt,
+            database: &self.database,
+            after_commit: &mut after_commit,
+        };
+        if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
             // Before the rollback, so that no other worker is handed the letter in between.
+            if failure.verdict == Verdict::Wait {
+                let rest = failure.retry_after.unwrap_or(self.backoff.cap);
+                resting.rest(item.id, resting.failures(item.id), rest);
+                return Ok(true);
+            }
             let failures = resting.failures(item.id) + 1;
             let delay =
                 self.backoff.delay_after(failures, rand::random()).filter(|_| failure.verdict == Verdict::Retry);

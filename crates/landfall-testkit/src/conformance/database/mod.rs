@@ -16,6 +16,7 @@ mod stage;
 pub mod dead_letters;
 pub mod housekeeping;
 pub mod inbox;
+pub mod inbox_batch;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
@@ -144,6 +145,12 @@ macro_rules! database_conformance {
                 a_concurrent_copy_waits_for_the_rollback_and_is_fresh,
                 a_message_that_is_not_deduplicated_leaves_no_row,
                 groups_do_not_see_each_other;
+            inbox_batch:
+                a_batch_is_answered_as_one_by_one,
+                a_batch_of_nothing_and_one_of_many,
+                a_rolled_back_batch_leaves_nothing,
+                what_is_held_of_a_batch_queues_in_its_order,
+                a_batch_that_waited_for_a_copy_finds_the_key_held;
             inbox_park:
                 a_parked_message_holds_its_key_and_successors_queue_behind_it,
                 a_parked_message_without_a_key_holds_nobody,

@@ -1,0 +1,91 @@
+//! What the databases share when they take charge of a batch.
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::{Admission, Message, MessageId, Origin};
+
+/// A message as it arrived from the broker.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    pub message: &'a Message,
+    pub origin: Origin,
+}
+
+/// A batch on its way through [`Inbox::admit_batch`](crate::Inbox::admit_batch): which ids to insert, then which keys
+/// to lock, then the answer. The database does one statement between each two steps.
+///
+/// The keys are looked at by a statement of their own, after the ids: an insert may wait for a copy elsewhere, and the
+/// transaction it waited for may be the one that holds the key of another message of the batch.
+#[derive(Debug)]
+pub struct BatchAdmission<'a> {
+    batch: &'a [Arrival<'a>],
+    fresh: Vec<bool>,
+}
+
+impl<'a> BatchAdmission<'a> {
+    /// The ids to insert: each once, and in one order for everybody, so that two batches with common messages never
+    /// wait for each other in a circle.
+    pub fn ids(batch: &[Arrival<'_>]) -> Vec<MessageId> {
+        let compared = batch.iter().map(|arrival| arrival.message).filter(|message| message.mode.is_deduplicated());
+        compared.map(|message| message.id).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// `inserted` are those that were not there before. Of several copies in one batch the first is fresh.
+    pub fn new(batch: &'a [Arrival<'a>], inserted: impl IntoIterator<Item = MessageId>) -> Self {
+        let mut inserted: HashSet<MessageId> = inserted.into_iter().collect();
+        let mut is_fresh = |message: &Message| !message.mode.is_deduplicated() || inserted.remove(&message.id);
+        let fresh = batch.iter().map(|arrival| is_fresh(arrival.message)).collect();
+        Self { batch, fresh }
+    }
+
+    /// Topic and key of everything that is fresh, each once and in one order for everybody.
+    pub fn keys(&self) -> Vec<(&'a str, &'a str)> {
+        let names = self.fresh().filter_map(|arrival| name_of(arrival.message));
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// `held` are those of [`BatchAdmission::keys`] that wait behind a dead letter.
+    pub fn finish<T: AsRef<str>>(self, held: &[(T, T)]) -> Vec<Admission> {
+        let held: HashSet<_> = held.iter().map(|(topic, key)| (topic.as_ref(), key.as_ref())).collect();
+        let judge = |(arrival, fresh): (&Arrival<'_>, &bool)| match name_of(arrival.message) {
+            _ if !fresh => Admission::Duplicate,
+            Some(name) if held.contains(&name) => Admission::Held,
+            _ => Admission::Fresh,
+        };
+        self.batch.iter().zip(&self.fresh).map(judge).collect()
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = &'a Arrival<'a>> {
+        self.batch.iter().zip(&self.fresh).filter(|(_, fresh)| **fresh).map(|(arrival, _)| arrival)
+    }
+}
+
+fn name_of(message: &Message) -> Option<(&str, &str)> {
+    message.key.as_ref().map(|key| (message.topic.as_str(), key.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, Mode, TopicName};
+
+    fn message(key: &str) -> Message {
+        Message::new(TopicName::new("orders").unwrap(), "").with_key(Key::new(key).unwrap())
+    }
+
+    #[test]
+    fn the_first_of_several_copies_is_fresh_and_what_is_not_compared_always_is() {
+        let (a, b, free) = (message("a"), message("b"), message("a").with_mode(Mode::AtLeastOnce));
+        let arrivals = [&a, &a, &b, &free, &free].map(|message| Arrival { message, origin: None });
+        let mut expected = vec![a.id, b.id];
+        expected.sort();
+        assert_eq!(BatchAdmission::ids(&arrivals), expected);
+
+        let admission = BatchAdmission::new(&arrivals, [a.id]);
+        assert_eq!(admission.keys(), [("orders", "a")], "nobody asks for the key of a duplicate");
+        use Admission::{Duplicate, Fresh, Held};
+        assert_eq!(admission.finish::<&str>(&[]), [Fresh, Duplicate, Duplicate, Fresh, Fresh]);
+        let admission = BatchAdmission::new(&arrivals, [a.id, b.id]);
+        assert_eq!(admission.finish(&[("orders", "a")]), [Held, Duplicate, Fresh, Held, Held]);
+    }
+}
