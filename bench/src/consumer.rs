@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall::consume::{Consumer, Context, Handler, Options};
-use landfall::{Failure, Message};
+use landfall::consume::{Consumer, Context, Handler, Options, Work};
+use landfall::{Broker, Failure, Inbox, Message};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,35 +49,47 @@ struct Landfall<'a, D> {
 impl<D: Bare> Contestant for Landfall<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let messages = messages(self.pace.operations(length))?;
-        let count = messages.len() as u64;
-        let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
-        let broker = Arc::new(Supply::new(messages, acknowledged));
-        let options = Options { concurrency: self.concurrency, ..Options::default() };
-        let consumer = Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
-        let stop = CancellationToken::new();
-
-        let started = Instant::now();
-        let consumer = tokio::spawn(consumer.run(stop.clone()));
-        let all = async {
-            for _ in 0..count {
-                acknowledgements.recv().await;
-            }
-        };
-        let finished = tokio::time::timeout(STUCK_AFTER, all).await;
-        let elapsed = started.elapsed();
-
-        stop.cancel();
-        consumer.await??;
-        finished.map_err(|_| format!("the consumer did not finish {count} messages in {STUCK_AFTER:?}"))?;
+        let (database, concurrency) = (self.database.clone(), self.concurrency);
+        let options = Options { concurrency, ..Options::default() };
+        let (topic, group) = (topic()?, group()?);
+        let consumer = |broker| Consumer::new(database, broker, topic, group, Effect, options);
+        let (count, elapsed) = drain(messages, consumer).await?;
         self.pace.learn(count, elapsed);
         checked(self.database, count, elapsed).await
     }
 }
 
-struct BareTransactions<'a, D> {
-    database: &'a D,
-    concurrency: usize,
-    pace: Pace,
+/// Lets a consumer handle `messages`, and answers with how many there were and how long it took until the last one was
+/// acknowledged.
+pub(crate) async fn drain<D: Inbox, W: Work<D>>(
+    messages: Vec<Message>,
+    consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D, W>,
+) -> Result<(u64, Duration)> {
+    let count = messages.len() as u64;
+    let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
+    let consumer = consumer(Arc::new(Supply::new(messages, acknowledged)));
+    let stop = CancellationToken::new();
+
+    let started = Instant::now();
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+    let all = async {
+        for _ in 0..count {
+            acknowledgements.recv().await;
+        }
+    };
+    let finished = tokio::time::timeout(STUCK_AFTER, all).await;
+    let elapsed = started.elapsed();
+
+    stop.cancel();
+    consumer.await??;
+    finished.map_err(|_| format!("the consumer did not finish {count} messages in {STUCK_AFTER:?}"))?;
+    Ok((count, elapsed))
+}
+
+pub(crate) struct BareTransactions<'a, D> {
+    pub(crate) database: &'a D,
+    pub(crate) concurrency: usize,
+    pub(crate) pace: Pace,
 }
 
 #[async_trait]
@@ -108,12 +120,12 @@ impl<D: Bare> Contestant for BareTransactions<'_, D> {
     }
 }
 
-fn messages(count: u64) -> Result<Vec<Message>> {
+pub(crate) fn messages(count: u64) -> Result<Vec<Message>> {
     (0..count).map(|number| message(number, PAYLOAD_BYTES)).collect()
 }
 
 /// Every message has taken effect, once; then empty tables for whoever is next.
-async fn checked<D: Bare>(database: &D, count: u64, elapsed: Duration) -> Result<Turn> {
+pub(crate) async fn checked<D: Bare>(database: &D, count: u64, elapsed: Duration) -> Result<Turn> {
     ensure_equal("rows in the inbox", database.count(Table::Inbox).await?, count)?;
     ensure_equal("effects", database.count(Table::Effects).await?, count)?;
     database.clear().await?;

@@ -10,6 +10,7 @@
 
 mod bare;
 mod consumer;
+mod consumer_batch;
 mod contest;
 mod latency;
 mod log_append;
@@ -78,6 +79,7 @@ enum Measurement {
     /// Only if it is asked for: it writes and copies a gibibyte.
     LogOpen,
     Consumer,
+    ConsumerBatch,
     Latency,
 }
 
@@ -138,6 +140,7 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::RelayLatency,
         Measurement::RelayMemory,
         Measurement::Consumer,
+        Measurement::ConsumerBatch,
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
@@ -154,6 +157,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 report.rows.extend(on_database(&postgres, &wanted, total).await?);
                 if wanted(Measurement::Relay) {
                     report.rows.extend(relay::measure_beside_an_old_transaction(&postgres, total).await?);
+                }
+                if wanted(Measurement::ConsumerBatch) {
+                    report.rows.extend(consumer_batch::measure(&url, total).await?);
                 }
                 if passed {
                     report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);

@@ -18,6 +18,13 @@ pub trait Database: Clone + Send + Sync + 'static {
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send;
 }
 
+/// A database that says which constraint a statement of the caller violated.
+pub trait Constraints: Database {
+    /// Whether `error`, of the driver that [`Database::Connection`] belongs to, says that the unique constraint of this
+    /// name was violated. Anything else, another constraint included, is `false`.
+    fn is_violation_of(error: &(dyn std::error::Error + 'static), constraint: &str) -> bool;
+}
+
 /// What a database adapter can do; the conformance suites pick their tests by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatabaseCapabilities {

@@ -50,6 +50,11 @@ impl ErrorCode {
     /// As many calls as are allowed at once are on their way to the dependency, or waiting for their turn.
     pub const BULKHEAD_FULL: ErrorCode = ErrorCode(Cow::Borrowed("BULKHEAD_FULL"));
 
+    /// Messages of the same entity that come before it are missing.
+    pub const OUT_OF_ORDER: ErrorCode = ErrorCode(Cow::Borrowed("OUT_OF_ORDER"));
+    /// Its effect was there already.
+    pub const DUPLICATE: ErrorCode = ErrorCode(Cow::Borrowed("DUPLICATE"));
+
     /// A person parked it.
     pub const PARKED_BY_HAND: ErrorCode = ErrorCode(Cow::Borrowed("PARKED_BY_HAND"));
 

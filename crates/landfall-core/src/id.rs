@@ -29,6 +29,13 @@ impl MessageId {
         Self(Builder::from_custom_bytes(((u128::from(topic) << 64) | u128::from(place)).to_be_bytes()).into_uuid())
     }
 
+    /// The id that stands for a business id, such as an order's number: always the same for the same two texts.
+    pub fn of_business(business_type: &str, business_id: &str) -> Self {
+        // The length keeps two texts from being taken for two others that read the same one after the other.
+        let name = format!("{}/{business_type}/{business_id}", business_type.len());
+        Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
+    }
+
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }

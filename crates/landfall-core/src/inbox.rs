@@ -35,15 +35,14 @@ pub trait Inbox: Database {
     ) -> impl Future<Output = Result<Vec<Admission>>> + Send;
 
     /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
-    /// the commit on, later messages of its topic and key are `Held`.
+    /// the commit on, later messages of its topic and key are `Held`, unless `parking` says otherwise.
     fn park(
         &self,
         connection: &mut Self::Connection,
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> impl Future<Output = Result<DeadLetterId>> + Send;
 
     /// Locks and returns the next dead letter of `group` that is to be handled now: one a person redrove, or one
@@ -73,6 +72,30 @@ pub trait Inbox: Database {
         item: &RedriveItem,
         failure: &Failure,
     ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Why a message becomes a dead letter, and who waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Parking<'a> {
+    pub attempts: u32,
+    pub failure: &'a Failure,
+    pub hold: Hold,
+}
+
+impl<'a> Parking<'a> {
+    /// The usual one: its key waits for it.
+    pub fn with_key(attempts: u32, failure: &'a Failure) -> Self {
+        Self { attempts, failure, hold: Hold::Key }
+    }
+}
+
+/// What waits for a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Its key.
+    Key,
+    /// Nothing: there is no order to keep, or it is out of order itself.
+    Nothing,
 }
 
 /// Where a delivery came from; kept with a dead letter.

@@ -34,6 +34,7 @@ mod retention;
 mod retry_class;
 mod retry_policy;
 mod retry_window;
+mod sequence;
 mod snowflake;
 mod span;
 mod timestamp;
@@ -48,7 +49,7 @@ pub use broker::{
     TopicReader,
 };
 pub use budget::{Budget, BudgetOptions};
-pub use database::{Database, DatabaseCapabilities, Schema, SchemaState};
+pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
@@ -59,7 +60,7 @@ pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
     Taken, TopicTemplate,
 };
-pub use inbox::{Admission, Inbox, Origin, RedriveItem};
+pub use inbox::{Admission, Hold, Inbox, Origin, Parking, RedriveItem};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
@@ -73,6 +74,7 @@ pub use outcome::{Outcome, Position, Refusal};
 pub use retention::{RetentionPlan, Retries, Window};
 pub use retry_class::{Class, Repeat};
 pub use retry_policy::{Failed, Jitter, RetryPolicy};
+pub use sequence::{EntityName, Sequences};
 pub use snowflake::Snowflake;
 pub use span::Span;
 pub use timestamp::Timestamp;

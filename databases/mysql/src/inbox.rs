@@ -6,7 +6,7 @@
 
 use landfall_core::{
     Admission, Arrival, BatchAdmission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
-    GroupName, Inbox, Message, Origin, RedriveItem, Result,
+    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result,
 };
 use sqlx::MySqlConnection;
 
@@ -61,11 +61,11 @@ impl Inbox for MySql {
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
+        let Parking { attempts, failure, hold } = parking;
         let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
-        let letter = NewLetter { group, message, origin, status, code, error, attempts };
+        let letter = NewLetter { group, message, origin, status, code, error, attempts, hold };
         let id = self.write_letter(connection, &self.statements().park, letter).await?;
         self.hold_key(connection, id).await?;
         self.audit_letter(connection, id, &consumer(group.as_str()), "park", &failure.error).await?;
@@ -188,6 +188,7 @@ impl MySql {
             code: &ErrorCode::PREDECESSOR,
             error: "an earlier message of the same key is not done",
             attempts: 0,
+            hold: Hold::Key,
         };
         self.write_letter(connection, &self.statements().queue_behind, letter).await?;
         Ok(())
@@ -199,7 +200,7 @@ impl MySql {
         statement: &Sql,
         letter: NewLetter<'_>,
     ) -> Result<DeadLetterId> {
-        let NewLetter { group, message, origin, status, code, error, attempts } = letter;
+        let NewLetter { group, message, origin, status, code, error, attempts, hold } = letter;
         let written = sqlx::query(statement.text())
             .bind(group.as_str())
             .bind(message.id.as_uuid())
@@ -217,6 +218,7 @@ impl MySql {
             .bind(code.as_str())
             .bind(row::storable(error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .bind(hold == Hold::Key)
             .execute(connection)
             .await
             .map_err(self.could_not("make a message a dead letter"))?;
@@ -232,6 +234,7 @@ struct NewLetter<'a> {
     code: &'a ErrorCode,
     error: &'a str,
     attempts: u32,
+    hold: Hold,
 }
 
 /// Who the audit trail says it was.

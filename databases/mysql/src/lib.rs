@@ -13,6 +13,7 @@
 //! wait for relays. Nothing is written that needs `RETURNING`, which MySQL does not have: rows are locked, then changed.
 //! Whatever compares times uses the server's clock in UTC; this process's clock only says how long its own leases last.
 
+mod constraint;
 mod database;
 mod dead_letter;
 mod error;
@@ -30,6 +31,7 @@ mod outbox_writer;
 mod retry;
 mod row;
 mod schema;
+mod sequence;
 mod settle;
 mod signals;
 mod statements;

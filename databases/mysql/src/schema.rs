@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use crate::{MySql, error, statements};
 
 /// Migration `n` brings the tables from version `n - 1` to `n`. Each of its statements can be run again.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_spine.sql")];
+const MIGRATIONS: &[&str] =
+    &[concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
 
 const SCHEMA_TABLE: &str = "\
 -- Which of the migrations these tables have; one that was begun and not finished has no time.

@@ -157,8 +157,8 @@ fn details(template: &str) -> String {
 const LETTER: &str = "
     INSERT INTO {p}dead_letter (
         consumer_group, message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
-        original_partition, original_offset, status, error_code, error, attempts)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        original_partition, original_offset, status, error_code, error, attempts, holds_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)";
 
 /// An insert of `rows` messages at once, in their order.
@@ -291,7 +291,8 @@ statements! {
         SELECT 1 FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ? FOR UPDATE";
     queue_behind: Sql = LETTER;
     park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
-        error = VALUES(error), attempts = VALUES(attempts), last_attempt = {{now}}, done_at = NULL");
+        error = VALUES(error), attempts = VALUES(attempts), holds_key = VALUES(holds_key), last_attempt = {{now}},
+        done_at = NULL");
     next_redriven: Sql = "
         SELECT letter.id, letter.attempts, {message} FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_due)
         WHERE letter.consumer_group = ? AND letter.due IS NOT NULL AND letter.status IN ('redriving', 'waiting')
@@ -299,7 +300,8 @@ statements! {
           AND (letter.`key` IS NULL OR NOT EXISTS (
             SELECT 1 FROM {p}dead_letter earlier FORCE INDEX ({b}dead_letter_open)
             WHERE earlier.is_open = 1 AND earlier.consumer_group = letter.consumer_group
-              AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id))
+              AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id
+              AND earlier.holds_key))
         ORDER BY letter.due LIMIT 1
         FOR UPDATE SKIP LOCKED";
     complete_redriven: Sql = "
@@ -314,14 +316,22 @@ statements! {
     // key is free. They run after `lock_held_key`, as statements of their own that see what was committed meanwhile.
     head_of_key: Sql = "
         SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
-        WHERE is_open = 1 AND consumer_group = ? AND topic = ? AND `key` = ? ORDER BY id LIMIT 1";
+        WHERE is_open = 1 AND consumer_group = ? AND topic = ? AND `key` = ? AND holds_key ORDER BY id LIMIT 1";
     hand_over_key: Sql = "UPDATE {p}dead_letter SET due = id WHERE id = ? AND status = 'waiting'";
     free_key: Sql = "DELETE FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ?";
+
+    // What each entity has reached. The row is made before it is looked at, so that there is one to lock.
+    meet: Sql = "
+        INSERT INTO {p}sequence (consumer_group, topic, `key`) VALUES (?, ?, ?)
+        ON DUPLICATE KEY UPDATE reached = {p}sequence.reached";
+    reached: Sql = "SELECT reached FROM {p}sequence WHERE consumer_group = ? AND topic = ? AND `key` = ? FOR UPDATE";
+    reach: Sql = "
+        UPDATE {p}sequence SET reached = ?, since = {now} WHERE consumer_group = ? AND topic = ? AND `key` = ?";
 
     // Dead letters. A key that is held already is locked by holding it again.
     hold_key: Sql = "
         INSERT INTO {p}held_key (consumer_group, topic, `key`)
-        SELECT consumer_group, topic, `key` FROM {p}dead_letter WHERE id = ? AND `key` IS NOT NULL
+        SELECT consumer_group, topic, `key` FROM {p}dead_letter WHERE id = ? AND `key` IS NOT NULL AND holds_key
         ON DUPLICATE KEY UPDATE since = {p}held_key.since";
     audit_letter: Sql = "
         INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id, detail)

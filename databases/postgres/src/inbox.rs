@@ -5,8 +5,8 @@
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
-    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Inbox, Message,
-    MessageId, Origin, RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Hold, Inbox,
+    Message, MessageId, Origin, Parking, RedriveItem, Result,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -86,14 +86,15 @@ impl Inbox for Postgres {
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
+        let Parking { attempts, failure, hold } = parking;
         let row = self
             .bind_letter(&self.statements().park, group, message, origin)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .bind(hold == Hold::Key)
             .fetch_one(connection)
             .await
             .map_err(self.could_not("park a message"))?;

@@ -16,6 +16,7 @@
 
 mod background;
 mod competing;
+mod constraint;
 mod cursor;
 mod database;
 mod dead_letter;
@@ -35,6 +36,7 @@ mod rebase;
 mod rotation;
 mod row;
 mod schema;
+mod sequence;
 mod session;
 mod signals;
 mod snapshot;

@@ -10,6 +10,8 @@ use crate::{Postgres, statements};
 const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../migrations/0001_spine.sql"),
     "\n",
+    include_str!("../migrations/0001_sequence.sql"),
+    "\n",
     include_str!("../migrations/0001_read.sql"),
     "\n",
     include_str!("../migrations/0001_settle.sql"),

@@ -219,7 +219,7 @@ statements! {
     hand_over_key: "
         WITH head AS (
             SELECT id FROM {p}dead_letter
-            WHERE consumer_group = $1 AND topic = $2 AND key = $3 AND status <> 'done'
+            WHERE consumer_group = $1 AND topic = $2 AND key = $3 AND status <> 'done' AND holds_key
             ORDER BY id LIMIT 1
         ), handed_over AS (
             UPDATE {p}dead_letter SET due = id WHERE id = (SELECT id FROM head) AND status = 'waiting'
@@ -236,15 +236,15 @@ statements! {
         WITH letter AS (
             INSERT INTO {p}dead_letter (
                 consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
-                original_partition, original_offset, status, error_code, error, attempts)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'parked', $13, $14, $15)
+                original_partition, original_offset, status, error_code, error, attempts, holds_key)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'parked', $13, $14, $15, $16)
             ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
             SET status = 'parked', due = NULL, error_code = excluded.error_code, error = excluded.error,
-                attempts = excluded.attempts, last_attempt = now()
-            RETURNING id, message_id, consumer_group, topic, key, error
+                attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = now()
+            RETURNING id, message_id, consumer_group, topic, key, error, holds_key
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
-            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL
+            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL AND holds_key
             ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
         ), audited AS (
             INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
@@ -258,7 +258,8 @@ statements! {
           AND (key IS NULL OR NOT EXISTS (
             SELECT 1 FROM {p}dead_letter earlier
             WHERE earlier.consumer_group = letter.consumer_group AND earlier.topic = letter.topic
-              AND earlier.key = letter.key AND earlier.id < letter.id AND earlier.status <> 'done'))
+              AND earlier.key = letter.key AND earlier.id < letter.id AND earlier.status <> 'done'
+              AND earlier.holds_key))
         ORDER BY due LIMIT 1
         FOR UPDATE OF letter SKIP LOCKED",
     complete_redriven: "
@@ -277,14 +278,25 @@ statements! {
             SET status = 'parked', due = NULL, attempts = attempts + 1, error_code = $2, error = $3,
                 last_attempt = now()
             WHERE id = $1 AND status IN ('redriving', 'waiting')
-            RETURNING id, message_id, consumer_group, topic, key, error
+            RETURNING id, message_id, consumer_group, topic, key, error, holds_key
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
-            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL
+            SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL AND holds_key
             ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
         SELECT 'consumer:' || consumer_group, 'park', id, message_id, error FROM letter",
+
+    // What each entity has reached. The row is made before it is looked at, so that there is one to lock.
+    reached: "
+        INSERT INTO {p}sequence AS known (consumer_group, topic, key)
+        SELECT $1, topic, key FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS given (topic, key, ordinal)
+        ORDER BY ordinal
+        ON CONFLICT (consumer_group, topic, key) DO UPDATE SET reached = known.reached RETURNING topic, key, reached",
+    reach: "
+        UPDATE {p}sequence known SET reached = given.reached, since = now()
+        FROM unnest($2::text[], $3::text[], $4::bigint[]) AS given (topic, key, reached)
+        WHERE known.consumer_group = $1 AND known.topic = given.topic AND known.key = given.key",
 
     // Dead letters. The first two are continued with a filter.
     find: "

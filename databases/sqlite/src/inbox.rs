@@ -5,7 +5,7 @@
 
 use landfall_core::{
     Admission, Arrival, BatchAdmission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
-    GroupName, Inbox, Message, Origin, RedriveItem, Result,
+    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result,
 };
 use sqlx::{Row, SqlStr, SqliteConnection};
 
@@ -76,12 +76,11 @@ impl Inbox for Sqlite {
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
-        let status = DeadLetterStatus::Parked;
-        let letter =
-            NewDeadLetter { group, message, origin, status, code: &failure.code, error: &failure.error, attempts };
+        let Parking { attempts, failure, hold } = parking;
+        let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
+        let letter = NewDeadLetter { group, message, origin, status, code, error, attempts, hold };
         let ids = letter
             .insert(self.statements().park.clone(), &mut *connection)
             .await
@@ -170,6 +169,7 @@ impl Sqlite {
             code: &ErrorCode::PREDECESSOR,
             error: "an earlier message of the same key is a dead letter",
             attempts: 0,
+            hold: Hold::Key,
         };
         letter
             .insert(self.statements().wait_behind.clone(), connection)
@@ -192,6 +192,7 @@ struct NewDeadLetter<'a> {
     code: &'a ErrorCode,
     error: &'a str,
     attempts: u32,
+    hold: Hold,
 }
 
 impl NewDeadLetter<'_> {
@@ -219,6 +220,7 @@ impl NewDeadLetter<'_> {
             .bind(self.code.as_str())
             .bind(self.error)
             .bind(i64::from(self.attempts))
+            .bind(self.hold == Hold::Key)
             .fetch_all(connection)
             .await
     }

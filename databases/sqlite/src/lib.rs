@@ -15,6 +15,7 @@
 //! An in-memory database (`sqlite::memory:`) has a single connection, since every further one would see an empty
 //! database: whoever holds a transaction there keeps everybody else waiting, reads included.
 
+mod constraint;
 mod database;
 mod dead_letter;
 mod error;
@@ -30,6 +31,7 @@ mod outbox_view;
 mod outbox_writer;
 mod row;
 mod schema;
+mod sequence;
 mod signals;
 mod statements;
 

@@ -8,7 +8,8 @@ use crate::Sqlite;
 use crate::statements::expand;
 
 /// Version n is the n-th of these. A released one never changes; a change is a new one.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_spine.sql")];
+const MIGRATIONS: [&str; 1] =
+    [concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS {p}schema (
     version    INTEGER PRIMARY KEY,

@@ -186,20 +186,29 @@ statements! {
     wait_behind = &format!("{INSERT_DEAD_LETTER} DO NOTHING");
     park = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
             status = excluded.status, error_code = excluded.error_code, error = excluded.error,
-            attempts = excluded.attempts, last_attempt = {{now}}
+            attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = {{now}}
         RETURNING id");
     next_redriven = "SELECT d.id, d.attempts, {message} FROM {p}dead_letter d
         WHERE d.consumer_group = ?1 AND d.status IN ('redriving', 'waiting')
         AND d.id NOT IN (SELECT value FROM json_each(?2)) AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter e
             WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
-                AND e.status <> 'done')
+                AND e.status <> 'done' AND e.holds_key)
         ORDER BY d.id LIMIT 1";
     complete_redriven = "UPDATE {p}dead_letter SET status = 'done', last_attempt = {now}, done_at = {now}
         WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
     park_redriven = "UPDATE {p}dead_letter SET status = 'parked', attempts = attempts + 1, error_code = ?2,
             error = substr(?3, 1, {error_characters}), last_attempt = {now}
         WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
+
+    // What each entity has reached; ?2 is a JSON array of [topic, key] and of [topic, key, number].
+    reached = "SELECT known.topic, known.key, known.reached FROM json_each(?2) given
+        CROSS JOIN {p}sequence known ON known.consumer_group = ?1
+            AND known.topic = json_extract(given.value, '$[0]') AND known.key = json_extract(given.value, '$[1]')";
+    reach = "INSERT INTO {p}sequence (consumer_group, topic, key, reached)
+        SELECT ?1, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+        FROM json_each(?2) WHERE true
+        ON CONFLICT (consumer_group, topic, key) DO UPDATE SET reached = excluded.reached, since = {now}";
 
     // Dead letters; ?1 is a JSON array of their ids.
     hold_keys = "INSERT INTO {p}held_key (consumer_group, topic, key)
@@ -236,8 +245,9 @@ statements! {
 }
 
 const INSERT_DEAD_LETTER: &str = "INSERT INTO {p}dead_letter (consumer_group, message_id, topic, key, sequence, kind,
-        mode, headers, created_at, payload, original_partition, original_offset, status, error_code, error, attempts)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16)
+        mode, headers, created_at, payload, original_partition, original_offset, status, error_code, error, attempts,
+        holds_key)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16, ?17)
     ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> ''";
 
 /// An insert of `rows` messages at once, in their order.

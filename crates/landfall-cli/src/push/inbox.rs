@@ -7,7 +7,7 @@
 //! Nothing is lost by it: a crash in between brings the message again, as a crash before the commit always does.
 
 use landfall::{
-    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, Failure, GroupName, Inbox, Message, Origin,
+    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, Failure, GroupName, Inbox, Message, Origin, Parking,
     RedriveItem, Result,
 };
 
@@ -95,15 +95,14 @@ impl<D: Inbox> Inbox for AfterCall<D> {
         group: &GroupName,
         message: &Message,
         origin: Origin,
-        attempts: u32,
-        failure: &Failure,
+        parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
         let mut transaction = self.database.begin().await?;
         if self.database.admit(&mut transaction, group, message, origin).await? != Admission::Fresh {
             let sentence = format!("message {} was settled elsewhere a moment ago", message.id);
             return Err(Error::new(ErrorKind::Unavailable, sentence));
         }
-        let letter = self.database.park(&mut transaction, group, message, origin, attempts, failure).await?;
+        let letter = self.database.park(&mut transaction, group, message, origin, parking).await?;
         pending.open = Some(transaction);
         Ok(letter)
     }

@@ -37,6 +37,7 @@ use endpoint::Endpoint;
 use inbox::AfterCall;
 
 pub(crate) use address::Rules;
+pub(crate) use reply::LONGEST_RETRY_AFTER;
 pub(crate) use signature::SigningKey;
 
 /// One subscription, ready to be run on whichever database there is.

@@ -15,6 +15,9 @@ const SHOWN_CHARS: usize = 200;
 /// The status is what counts; for the rest nobody waits long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The longest `Retry-After` that is followed: nobody puts a message off for a year with one header.
+pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
+
 /// 2xx is done; 429 and 503 say when to come back; other 5xx are tried again; other 4xx will never work.
 pub(super) async fn judge(response: Response<Incoming>) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
@@ -44,10 +47,11 @@ fn failure(status: StatusCode, retry_after: Option<Duration>) -> Failure {
 /// Seconds, or a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    match text.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()),
-    }
+    let asked = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(asked.min(LONGEST_RETRY_AFTER))
 }
 
 /// The beginning, as one line without anything that a terminal would obey.
@@ -83,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_after_is_seconds_or_a_date() {
+    fn a_retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
@@ -92,6 +96,7 @@ mod tests {
         assert_eq!(read("120"), Some(120));
         assert_eq!(read("Sun, 06 Nov 1994 08:50:07 GMT"), Some(30));
         assert_eq!(read("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0), "past");
+        assert_eq!((read("31536000"), read("Sat, 06 Nov 2094 08:00:00 GMT")), (Some(3600), Some(3600)), "too long");
         assert_eq!((read("soon"), read("-5"), read("")), (None, None, None));
     }
 

@@ -170,8 +170,8 @@ async fn a_receiver_that_was_down_gets_everything_and_nothing_is_parked() {
     // A port that nobody listens on, until somebody does.
     let place = Place::new();
     let gone = Receiver::content().await;
-    let config = gone.subscription("max_attempts = 5");
-    place.configure(&config);
+    // One try and the ten retries that the budget allows in ten seconds are fewer than the twelve that would park it.
+    place.configure(&gone.subscription("max_attempts = 12"));
     let address = gone.address;
     drop(gone);
     let daemon = place.serve().await;

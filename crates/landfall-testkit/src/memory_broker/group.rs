@@ -28,6 +28,11 @@ pub(super) enum Found {
 }
 
 impl Group {
+    /// Whether all of `stored` messages are finished.
+    pub(super) fn is_drained(&self, stored: u64) -> bool {
+        self.next >= stored && self.in_flight.is_empty() && self.returned.is_empty()
+    }
+
     pub(super) fn join(&mut self) -> u64 {
         self.members += 1;
         self.members

@@ -64,6 +64,13 @@ impl MemoryBroker {
         self.inner.state().published()
     }
 
+    /// Whether `group` has acknowledged everything that is in `topic`.
+    pub fn is_drained(&self, topic: &TopicName, group: &GroupName) -> bool {
+        let mut state = self.inner.state();
+        let stored = state.messages(topic).len() as u64;
+        state.group(topic, group).is_drained(stored)
+    }
+
     /// The next `count` messages meet `fault`.
     pub fn fail_next(&self, count: usize, fault: Fault) {
         self.inner.state().faults.next(count, fault);

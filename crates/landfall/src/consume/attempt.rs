@@ -1,27 +1,43 @@
 //! One transaction for one message or for several, and one message by itself as often as it takes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_core::{
-    Acknowledge, Admission, Arrival, Backoff, Error, ErrorCode, ErrorKind, Failed, Failure, GroupName, Inbox, Message,
-    MessageId, Position, Result, RetryPolicy, TopicName, Verdict,
+    Acknowledge, Admission, Arrival, Backoff, Database, Error, ErrorCode, ErrorKind, Failure, GroupName, Hold, Inbox,
+    Message, MessageId, Mode, Parking, Position, Result, TopicName, Verdict,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Apart;
+use super::gate::{Early, Gate, Passage};
+use super::once::is_already_done;
+use super::options::{Idempotence, Order};
+use super::tally::{Tally, endless};
 use super::work::{Call, Stumble, Work};
 
 /// Everything a try needs, shared by all lanes and the redrive.
-pub(super) struct Attempts<D, W> {
+pub(super) struct Attempts<D: Database, W> {
     pub(super) database: D,
     pub(super) topic: TopicName,
     pub(super) group: GroupName,
     pub(super) work: W,
     pub(super) backoff: Backoff,
+    pub(super) order: Order,
+    pub(super) idempotence: Idempotence,
+    /// Checks numbers besides ids, where that is asked for.
+    pub(super) gate: Option<Box<dyn Gate<D>>>,
     /// Bounds the transactions that are open at the same time; nobody holds a permit while waiting for a retry.
     pub(super) running: Arc<Semaphore>,
+}
+
+/// How the way of a message that is alone ended.
+enum End {
+    /// To be acknowledged. The word is for the metrics.
+    Settled(&'static str),
+    /// To be delivered again after this time.
+    Refused(Duration),
 }
 
 /// How a transaction ended.
@@ -48,8 +64,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             Ok(admissions) => admissions,
             Err(error) => return Trial::Trouble(error),
         };
-        let places: Vec<usize> =
-            admissions.iter().enumerate().filter(|(_, a)| **a == Admission::Fresh).map(|(place, _)| place).collect();
+        let mut words: Vec<&'static str> = admissions.iter().map(|admission| word(*admission)).collect();
+        let mut places: Vec<usize> = (0..words.len()).filter(|place| admissions[*place] == Admission::Fresh).collect();
+        match self.pass(&mut transaction, arrivals, &mut places, &mut words).await {
+            Ok(Ok(())) => {}
+            Ok(Err(stumble)) => return Trial::Failed(stumble),
+            Err(error) => return Trial::Trouble(error),
+        }
         let mut after_commit = None;
         if !places.is_empty() {
             let messages: Vec<&Message> = places.iter().map(|place| arrivals[*place].message).collect();
@@ -58,9 +79,14 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                 connection: &mut *transaction,
                 attempt,
                 database: &self.database,
+                group: &self.group,
                 after_commit: &mut after_commit,
             };
             if let Err(Stumble { at, failure }) = self.work.apply(call).await {
+                // Alone: who knows what of several it was that was done before.
+                if arrivals.len() == 1 && is_already_done(&failure) {
+                    return Trial::Settled(vec!["duplicate"]);
+                }
                 return Trial::Failed(Stumble { at: at.map(|at| places[at]), failure });
             }
             fail::fail_point!("consume.after-handler");
@@ -77,10 +103,48 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         if let Some(after_commit) = after_commit {
             after_commit();
         }
-        Trial::Settled(admissions.into_iter().map(word).collect())
+        Trial::Settled(words)
+    }
+
+    /// Asks the gate about the fresh messages at `places`, and leaves there those that are to be applied. What is stale
+    /// is parked here and now: its id is taken charge of, and nobody waits for it.
+    async fn pass(
+        &self,
+        connection: &mut D::Connection,
+        arrivals: &[Arrival<'_>],
+        places: &mut Vec<usize>,
+        words: &mut [&'static str],
+    ) -> Result<Result<(), Stumble>> {
+        let Some(gate) = self.gate.as_deref().filter(|_| !places.is_empty()) else { return Ok(Ok(())) };
+        let messages: Vec<&Message> = places.iter().map(|place| arrivals[*place].message).collect();
+        let passages = gate.pass(&self.database, connection, &self.group, &messages).await?;
+        let mut applied = Vec::with_capacity(places.len());
+        for (place, passage) in places.iter().copied().zip(passages) {
+            let Arrival { message, origin } = arrivals[place];
+            match (passage, passage.failure(message)) {
+                (Passage::Early { .. }, Some(failure)) => return Ok(Err(Stumble { at: Some(place), failure })),
+                (Passage::Stale { .. }, Some(failure)) => {
+                    let parking = Parking { attempts: 1, failure: &failure, hold: Hold::Nothing };
+                    self.database.park(connection, &self.group, message, origin, parking).await?;
+                    tracing::warn!(message_id = %message.id, %failure, "parked; nobody waits for it");
+                    words[place] = "parked";
+                }
+                (Passage::Duplicate, _) => words[place] = "duplicate",
+                _ => applied.push(place),
+            }
+        }
+        *places = applied;
+        Ok(Ok(()))
     }
 
     async fn admit(&self, connection: &mut D::Connection, arrivals: &[Arrival<'_>]) -> Result<Vec<Admission>> {
+        if self.idempotence == Idempotence::Handler {
+            let messages: Vec<_> = arrivals.iter().map(|arrival| self.uncompared(arrival.message)).collect();
+            let arrivals = messages.iter().zip(arrivals);
+            let arrivals: Vec<_> =
+                arrivals.map(|(message, Arrival { origin, .. })| Arrival { message, origin: *origin }).collect();
+            return self.database.admit_batch(connection, &self.group, &arrivals).await;
+        }
         match arrivals {
             // A statement less, and the usual case where messages come one by one.
             [Arrival { message, origin }] => {
@@ -88,6 +152,11 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             }
             several => self.database.admit_batch(connection, &self.group, several).await,
         }
+    }
+
+    /// The message as one whose id is not compared: only its key is looked at.
+    fn uncompared(&self, message: &Message) -> Message {
+        message.clone().with_mode(Mode::AtLeastOnce)
     }
 
     /// Tries one message until it has taken effect, is known to have, or is parked; then acknowledges it. Returns
@@ -98,8 +167,15 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             Ok(message) => self.settle_message(&message, position, apart.failed, stop).await,
             Err(error) => self.settle_unreadable(&error, position, stop).await,
         };
-        if let Some(outcome) = settled {
-            self.acknowledge(acknowledge, outcome).await;
+        match settled {
+            Some(End::Settled(outcome)) => self.acknowledge(acknowledge, outcome).await,
+            Some(End::Refused(delay)) => {
+                metrics::counter!("landfall_handled_total", "outcome" => "refused").increment(1);
+                if let Err(error) = acknowledge.nack(delay).await {
+                    tracing::warn!(%error, "not given back; the broker delivers it again by itself");
+                }
+            }
+            None => {}
         }
     }
 
@@ -110,37 +186,36 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         position: Position,
         mut failed: Option<Failure>,
         stop: &CancellationToken,
-    ) -> Option<&'static str> {
-        let (mut failures, mut waits, mut trouble) = (0, 0, 0);
-        let policy = RetryPolicy::from(self.backoff);
+    ) -> Option<End> {
+        let (mut tally, mut trouble) = (Tally::default(), 0);
+        let arrived = Instant::now();
         let arrival = Arrival { message, origin: Some(position) };
         loop {
             if let Some(failure) = failed.take() {
                 trouble = 0;
-                // Waiting spends no attempt, and goes on for as long as it takes.
-                let (policy, attempts) = if failure.verdict == Verdict::Wait {
-                    waits += 1;
-                    (policy.endless(), waits)
-                } else {
-                    failures += 1;
-                    (policy, failures)
+                let pause = match self.early(&failure) {
+                    Some(Early::Refuse(delay)) => return Some(End::Refused(delay)),
+                    Some(Early::Park) => None,
+                    Some(Early::Wait(at_most)) => {
+                        let left = at_most.saturating_sub(arrived.elapsed());
+                        tally.pause_after(&failure, self.backoff).map(|p| p.min(left)).filter(|_| !left.is_zero())
+                    }
+                    None => tally.pause_after(&failure, self.backoff),
                 };
-                let failed = Failed { attempts, retry_after: failure.retry_after, ..Failed::default() };
-                let delay = policy.delay_after(failed, rand::random());
-                let pause = match (failure.verdict, delay) {
-                    (Verdict::Retry | Verdict::Wait, Some(delay)) => delay,
-                    _ => return self.park(arrival, failures, &failure, stop).await,
+                let Some(pause) = pause else {
+                    return self.park(arrival, tally.failures.max(1), &failure, stop).await.map(End::Settled);
                 };
+                let failures = tally.failures;
                 tracing::warn!(message_id = %message.id, %failure, failures, ?pause, "handler failed; trying again");
                 if !pause_unless_stopped(pause, stop).await {
                     return None;
                 }
             }
             let permit = self.running.acquire().await.ok()?;
-            let trial = self.transact(&[arrival], failures + 1).await;
+            let trial = self.transact(&[arrival], tally.failures + 1).await;
             drop(permit);
             match trial {
-                Trial::Settled(outcomes) => return outcomes.first().copied(),
+                Trial::Settled(outcomes) => return outcomes.first().copied().map(End::Settled),
                 Trial::Failed(stumble) => failed = Some(stumble.failure),
                 Trial::Unreachable(error) | Trial::Trouble(error) => {
                     trouble += 1;
@@ -184,11 +259,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     async fn try_park(&self, arrival: Arrival<'_>, attempts: u32, failure: &Failure) -> Result<&'static str> {
         let Arrival { message, origin } = arrival;
         let mut transaction = self.database.begin().await?;
-        match self.database.admit(&mut transaction, &self.group, message, origin).await? {
+        let admission = self.admit(&mut transaction, &[arrival]).await?.first().copied();
+        match admission.unwrap_or(Admission::Fresh) {
             Admission::Duplicate => Ok("duplicate"),
             Admission::Held => self.database.commit(transaction).await.map(|()| "held"),
             Admission::Fresh => {
-                self.database.park(&mut transaction, &self.group, message, origin, attempts, failure).await?;
+                let parking = Parking { attempts, failure, hold: self.hold(failure) };
+                self.database.park(&mut transaction, &self.group, message, origin, parking).await?;
                 self.database.commit(transaction).await?;
                 metrics::counter!("landfall_dlq_in_total").increment(1);
                 Ok("parked")
@@ -196,18 +273,25 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         }
     }
 
+    /// What is to happen to a message that failed because it came too early.
+    pub(super) fn early(&self, failure: &Failure) -> Option<Early> {
+        let is_early = failure.code == ErrorCode::OUT_OF_ORDER && failure.verdict == Verdict::Wait;
+        self.gate.as_deref().filter(|_| is_early)?.early()
+    }
+
+    /// A message that came too early must not keep away what it is missing.
+    fn hold(&self, failure: &Failure) -> Hold {
+        let waits_for_nobody = self.order == Order::Unordered || failure.code == ErrorCode::OUT_OF_ORDER;
+        if waits_for_nobody { Hold::Nothing } else { Hold::Key }
+    }
+
     /// What stands in the broker cannot be a message: a dead letter says where it stands. Its id is made from the
     /// place, so that a redelivery finds it again.
-    async fn settle_unreadable(
-        &self,
-        error: &Error,
-        position: Position,
-        stop: &CancellationToken,
-    ) -> Option<&'static str> {
+    async fn settle_unreadable(&self, error: &Error, position: Position, stop: &CancellationToken) -> Option<End> {
         let id = MessageId::of_place(&self.topic, position);
         let message = Message::new(self.topic.clone(), "").with_id(id);
         let arrival = Arrival { message: &message, origin: Some(position) };
-        self.park(arrival, 1, &Failure::park(ErrorCode::VALIDATION, error), stop).await
+        self.park(arrival, 1, &Failure::park(ErrorCode::VALIDATION, error), stop).await.map(End::Settled)
     }
 
     pub(super) async fn acknowledge(&self, acknowledge: Box<dyn Acknowledge>, outcome: &'static str) {
@@ -219,8 +303,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     }
 
     pub(super) fn pause_for_database(&self, error: &Error, trouble: u32) -> Duration {
-        let endless = Backoff { max_attempts: u32::MAX, ..self.backoff };
-        let pause = endless.delay_after(trouble, rand::random()).unwrap_or(endless.cap);
+        let pause = endless(self.backoff, trouble);
         tracing::warn!(%error, ?pause, "the database cannot be used; waiting");
         pause
     }
@@ -233,7 +316,7 @@ pub(super) async fn pause_unless_stopped(pause: Duration, stop: &CancellationTok
 
 /// The database will not commit this, today or tomorrow: a constraint that is checked at the end, or a transaction
 /// that a handler broke and said nothing. That is the message's failure; waiting for the database would take for ever.
-fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Conflict)
 }
 

@@ -33,13 +33,22 @@ where
     }
 }
 
-impl<D, F> BatchHandler<D> for F
+/// A set-based handler from a plain `async fn handle(context: BatchContext<'_, D>) -> Result<(), Failure>`.
+pub fn plain_batch<F>(function: F) -> PlainBatch<F> {
+    PlainBatch(function)
+}
+
+/// What [`plain_batch`] makes.
+#[derive(Debug)]
+pub struct PlainBatch<F>(F);
+
+impl<D, F> BatchHandler<D> for PlainBatch<F>
 where
     D: Database,
     F: for<'a> BatchHandlerFn<'a, D>,
 {
     fn handle<'a>(&'a self, context: BatchContext<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
-        self.call(context)
+        self.0.call(context)
     }
 }
 

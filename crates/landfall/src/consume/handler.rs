@@ -3,13 +3,15 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-use landfall_core::{Database, Failure, Message, OutboxWriter, Result};
+use landfall_core::{Database, Failure, GroupName, Message, OutboxWriter, Result};
+
+use super::trace::Trace;
 
 /// Called once the transaction knows that the message is new. Whatever it writes through
 /// [`Context::connection`] commits together with the inbox row; an error rolls both back.
 ///
-/// Implemented by types, by plain `async fn`s and functions that return a boxed future, and by closures through
-/// [`handler_fn`].
+/// Implemented by types, by functions that return a boxed future and closures of that kind ([`handler_fn`]), and by plain
+/// `async fn`s: [`plain`] takes the context, [`typed`](super::typed) the payload besides.
 pub trait Handler<D: Database>: Send + Sync + 'static {
     /// `Err(Failure)` with the verdict `Retry` is tried again with backoff and parked after the maximum; with the
     /// verdict `Park` it is parked at once. Any `std::error::Error` becomes a retry through `?`.
@@ -44,10 +46,29 @@ where
 impl<D, F> Handler<D> for F
 where
     D: Database,
+    F: for<'a> Fn(Context<'a, D>) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync + 'static,
+{
+    fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
+        self(context)
+    }
+}
+
+/// A handler from a plain `async fn handle(context: Context<'_, D>) -> Result<(), Failure>`.
+pub fn plain<F>(function: F) -> Plain<F> {
+    Plain(function)
+}
+
+/// What [`plain`] makes.
+#[derive(Debug)]
+pub struct Plain<F>(F);
+
+impl<D, F> Handler<D> for Plain<F>
+where
+    D: Database,
     F: for<'a> HandlerFn<'a, D>,
 {
     fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
-        self.call(context)
+        self.0.call(context)
     }
 }
 
@@ -70,7 +91,20 @@ pub struct Context<'a, D: Database> {
     /// This try, counted from 1.
     pub attempt: u32,
     pub(super) database: &'a D,
+    pub(super) group: &'a GroupName,
     pub(super) after_commit: &'a mut AfterCommit,
+}
+
+impl<'a, D: Database> Context<'a, D> {
+    /// The trace that the sender's `traceparent` names. The handler runs in a span that has it too.
+    pub fn trace(&self) -> Option<Trace<'a>> {
+        Trace::of(self.message)
+    }
+
+    /// The group that this consumer is a member of.
+    pub fn group(&self) -> &'a GroupName {
+        self.group
+    }
 }
 
 /// Runs once the effect has committed.

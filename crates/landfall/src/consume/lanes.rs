@@ -159,6 +159,16 @@ impl Lanes {
         }
     }
 
+    /// A delivery that is at work leaves `lane`, which goes on without it; answers with where it is now.
+    pub(super) fn detach(&mut self, lane: Lane) -> Lane {
+        if self.queues.contains_key(&lane) {
+            self.settled(lane);
+            self.in_flight += 1;
+            self.counted += 1;
+        }
+        Lane::Alone
+    }
+
     /// Taken and not begun, because another one of its lane is still at work: first in its lane again. Put back in the
     /// order opposite to the one they were taken in.
     pub(super) fn put_back(&mut self, lane: &Lane, delivery: Delivery) {

@@ -16,15 +16,23 @@
 mod attempt;
 mod batch;
 mod batch_handler;
+mod gate;
 mod handler;
 mod lanes;
+#[cfg(feature = "tower")]
+mod layered;
+mod once;
 mod options;
 mod redrive;
+mod tally;
+mod trace;
+mod typed;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use landfall_core::{Broker, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
+use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, Sequences, Subscriber, TopicName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,13 +41,29 @@ use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
 
-pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn};
-pub use handler::{Context, Handler, HandlerFn, handler_fn};
-pub use options::{Options, Order};
+pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
+pub use gate::{Early, SequenceCheck};
+pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
+#[cfg(feature = "tower")]
+pub use layered::{Failed, HandlerService, Layered, layered};
+pub use once::{already_done, changed};
+pub use options::{Idempotence, Options, Order};
+pub use trace::Trace;
+pub use typed::{Typed, TypedFn, parse, typed};
 pub use work::{Call, Each, Stumble, Together, Work};
 
+/// How often the gauges of the lanes are set.
+const SKEW_EVERY: Duration = Duration::from_secs(1);
+
 /// Applies a topic's messages to one database, as one member of a group.
-pub struct Consumer<D, W> {
+pub struct Consumer<D: Database, W> {
+    broker: Arc<dyn Broker>,
+    attempts: Attempts<D, W>,
+    options: Options,
+}
+
+/// The same at work, shared by its tasks.
+struct Member<D: Database, W> {
     broker: Arc<dyn Broker>,
     attempts: Arc<Attempts<D, W>>,
     options: Options,
@@ -83,8 +107,19 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         options: Options,
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        let attempts = Attempts { database, topic, group, work, backoff: options.backoff, running };
-        Self { broker, attempts: Arc::new(attempts), options }
+        let Options { backoff, order, idempotence, .. } = options;
+        let attempts = Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, running };
+        Self { broker, attempts, options }
+    }
+
+    /// Checks the numbers of messages besides their ids.
+    #[must_use]
+    pub fn in_sequence(mut self, check: SequenceCheck) -> Self
+    where
+        D: Sequences,
+    {
+        self.attempts.gate = Some(Box::new(check));
+        self
     }
 
     /// Works until `stop` is cancelled or the broker is closed. Handlers that are running are finished and their
@@ -94,12 +129,13 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     /// damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
-        let redrive = tokio::spawn(redrive::drain(self.attempts.clone(), self.options.clone(), stop.clone()));
+        let member = Member { broker: self.broker, attempts: Arc::new(self.attempts), options: self.options };
+        let redrive = tokio::spawn(redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone()));
         let result = loop {
-            match self.consume(&stop).await {
+            match member.consume(&stop).await {
                 Err(error) if error.is_temporary() => {
                     tracing::warn!(%error, "the broker cannot be read; waiting");
-                    pause_unless_stopped(self.options.backoff.first, &stop).await;
+                    pause_unless_stopped(member.options.backoff.first, &stop).await;
                 }
                 result => break result,
             }
@@ -109,7 +145,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         let _ = redrive.await;
         result
     }
+}
 
+impl<D: Inbox, W: Work<D>> Member<D, W> {
     /// One membership, from joining the group to leaving it.
     async fn consume(&self, stop: &CancellationToken) -> Result<()> {
         if stop.is_cancelled() {
@@ -133,6 +171,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         stop: &CancellationToken,
     ) -> Result<()> {
         let mut lanes = Lanes::new(&self.options);
+        let mut look = tokio::time::interval(SKEW_EVERY);
         loop {
             tokio::select! {
                 biased;
@@ -142,6 +181,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
                     // membership, and everything unfinished comes again.
                     self.finished(finished.map_err(lost_task)?, &mut lanes, tasks, stop);
                 }
+                _ = look.tick() => self.show_skew(&lanes),
                 // Before a batch is begun, so that it takes all that is there already.
                 next = subscriber.next(), if lanes.has_room() => {
                     let Some(delivery) = next? else { return Ok(()) };
@@ -152,6 +192,14 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
                 }
             }
         }
+    }
+
+    /// One key that has most of the messages is seen by its lane: it grows, and the others do not.
+    fn show_skew(&self, lanes: &Lanes) {
+        let (deepest, in_flight) = lanes.depth();
+        let labels = [("topic", self.attempts.topic.to_string()), ("group", self.attempts.group.to_string())];
+        metrics::gauge!("landfall_in_flight", &labels).set(in_flight as f64);
+        metrics::gauge!("landfall_lane_depth_max", &labels).set(deepest as f64);
     }
 
     fn begin(
@@ -175,6 +223,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
             lanes.settled(lane);
         }
         for (lane, apart) in apart {
+            // What waits for its predecessors must let them pass.
+            let is_early = apart.failed.as_ref().is_some_and(|failure| self.attempts.early(failure).is_some());
+            let lane = if is_early { lanes.detach(lane) } else { lane };
             self.go_alone(lane, apart, tasks, stop);
         }
     }
@@ -188,7 +239,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     }
 }
 
-impl<D, W> std::fmt::Debug for Consumer<D, W> {
+impl<D: Database, W> std::fmt::Debug for Consumer<D, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consumer").field("options", &self.options).finish_non_exhaustive()
     }

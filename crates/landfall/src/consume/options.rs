@@ -13,6 +13,8 @@ pub struct Options {
     pub batch: usize,
     /// What must not overtake what.
     pub order: Order,
+    /// What keeps a message from taking effect twice.
+    pub idempotence: Idempotence,
     /// Deliveries taken from the broker and not yet finished. At least twice what `concurrency` batches hold.
     pub max_in_flight: usize,
     /// How many of `max_in_flight` one lane may take up. What it has beyond that is kept besides, up to
@@ -32,6 +34,7 @@ impl Default for Options {
             concurrency: 16,
             batch: 1,
             order: Order::ByKey,
+            idempotence: Idempotence::Inbox,
             max_in_flight: 256,
             max_in_flight_per_lane: 32,
             backoff: Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 },
@@ -67,4 +70,15 @@ pub enum Order {
     ByKey,
     /// Nothing. A message that is tried again or parked holds up nobody, its own key included.
     Unordered,
+}
+
+/// Who sees to it that a message takes effect once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Idempotence {
+    /// The inbox: its row commits with the effect, and a copy is turned away before the handler is called.
+    #[default]
+    Inbox,
+    /// The handler, whose own tables know what was done (`unless_there`, `changed`, `first_time`). No row is written to
+    /// the inbox, and the handler is called for every copy.
+    Handler,
 }

@@ -8,12 +8,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_core::{DeadLetterId, Failure, Inbox, RedriveItem, Result, Verdict};
+use landfall_core::{DeadLetterId, Failure, Inbox, Message, RedriveItem, Result, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{Attempts, pause_unless_stopped};
+use super::attempt::{Attempts, is_refusal, pause_unless_stopped};
+use super::gate::Passage;
+use super::once::is_already_done;
 use super::options::Options;
+use super::tally::Tally;
 use super::work::{Call, Stumble, Work};
 
 /// Works until `stop`, with few workers, so that a redrive is never a second storm.
@@ -51,7 +54,7 @@ async fn work<D: Inbox, W: Work<D>>(
 
 /// Letters that failed since they were redriven, how often, and until when they are left alone.
 #[derive(Debug, Default)]
-struct Resting(Mutex<HashMap<DeadLetterId, (u32, Instant)>>);
+struct Resting(Mutex<HashMap<DeadLetterId, (Tally, Instant)>>);
 
 impl Resting {
     fn now(&self) -> Vec<DeadLetterId> {
@@ -69,19 +72,19 @@ impl Resting {
             .min()
     }
 
-    fn failures(&self, id: DeadLetterId) -> u32 {
-        self.letters().get(&id).map_or(0, |(failures, _)| *failures)
+    fn tally(&self, id: DeadLetterId) -> Tally {
+        self.letters().get(&id).map_or(Tally::default(), |(tally, _)| *tally)
     }
 
-    fn rest(&self, id: DeadLetterId, failures: u32, delay: Duration) {
-        self.letters().insert(id, (failures, Instant::now() + delay));
+    fn rest(&self, id: DeadLetterId, tally: Tally, delay: Duration) {
+        self.letters().insert(id, (tally, Instant::now() + delay));
     }
 
     fn forget(&self, id: DeadLetterId) {
         self.letters().remove(&id);
     }
 
-    fn letters(&self) -> MutexGuard<'_, HashMap<DeadLetterId, (u32, Instant)>> {
+    fn letters(&self) -> MutexGuard<'_, HashMap<DeadLetterId, (Tally, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,42 +96,80 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let Some(item) = self.database.next_redriven(&mut transaction, &self.group, &resting.now()).await? else {
             return Ok(false);
         };
+        let passage = self.passage_of(&mut transaction, &item.message).await?;
+        if let Some(failure) = passage.failure(&item.message) {
+            let failure = Failure { verdict: Verdict::Park, ..failure };
+            return self.failed_again(&item, failure, Some(transaction), resting).await;
+        }
         let mut after_commit = None;
-        let attempt = item.attempts + resting.failures(item.id) + 1;
-        let call = Call {
-            messages: &[&item.message],
-            connection: &mut *transaction,
-            attempt,
-            database: &self.database,
-            after_commit: &mut after_commit,
-        };
-        if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
-            // Before the rollback, so that no other worker is handed the letter in between.
-            if failure.verdict == Verdict::Wait {
-                let rest = failure.retry_after.unwrap_or(self.backoff.cap);
-                resting.rest(item.id, resting.failures(item.id), rest);
-                return Ok(true);
+        if passage == Passage::Apply {
+            let call = Call {
+                messages: &[&item.message],
+                connection: &mut *transaction,
+                attempt: item.attempts + resting.tally(item.id).failures + 1,
+                database: &self.database,
+                group: &self.group,
+                after_commit: &mut after_commit,
+            };
+            if let Err(Stumble { failure, .. }) = self.work.apply(call).await {
+                if is_already_done(&failure) {
+                    return self.done_before(&item, transaction, resting).await;
+                }
+                return self.failed_again(&item, failure, Some(transaction), resting).await;
             }
-            let failures = resting.failures(item.id) + 1;
-            let delay =
-                self.backoff.delay_after(failures, rand::random()).filter(|_| failure.verdict == Verdict::Retry);
-            resting.rest(item.id, failures, delay.unwrap_or(self.backoff.cap));
-            drop(transaction);
-            if delay.is_none() {
-                self.park_again(&item, &failure).await?;
-                resting.forget(item.id);
-            }
-            return Ok(true);
         }
         self.database.complete_redriven(&mut transaction, &item).await?;
         fail::fail_point!("redrive.before-commit");
-        self.database.commit(transaction).await?;
+        match self.database.commit(transaction).await {
+            Err(error) if is_refusal(&error) => {
+                return self.failed_again(&item, Failure::retry(error), None, resting).await;
+            }
+            outcome => outcome?,
+        }
         if let Some(after_commit) = after_commit {
             after_commit();
         }
         resting.forget(item.id);
         metrics::counter!("landfall_redrive_total", "outcome" => "effect").increment(1);
         tracing::info!(message_id = %item.message.id, dead_letter = item.id, "redriven");
+        Ok(true)
+    }
+
+    /// Its effect was there: what the handler did is taken back, and the letter is done.
+    async fn done_before(&self, item: &RedriveItem, transaction: D::Transaction, resting: &Resting) -> Result<bool> {
+        drop(transaction);
+        let mut transaction = self.database.begin().await?;
+        self.database.complete_redriven(&mut transaction, item).await?;
+        self.database.commit(transaction).await?;
+        resting.forget(item.id);
+        metrics::counter!("landfall_redrive_total", "outcome" => "duplicate").increment(1);
+        Ok(true)
+    }
+
+    /// What the numbers say of a letter, where they are checked.
+    async fn passage_of(&self, connection: &mut D::Connection, message: &Message) -> Result<Passage> {
+        let Some(gate) = self.gate.as_deref() else { return Ok(Passage::Apply) };
+        let passages = gate.pass(&self.database, connection, &self.group, &[message]).await?;
+        Ok(passages.first().copied().unwrap_or(Passage::Apply))
+    }
+
+    /// Lets it rest, or parks it again. `transaction` is rolled back in between: no other worker is handed the letter
+    /// before it rests, and nobody waits for its lock afterwards.
+    async fn failed_again(
+        &self,
+        item: &RedriveItem,
+        failure: Failure,
+        transaction: Option<D::Transaction>,
+        resting: &Resting,
+    ) -> Result<bool> {
+        let mut tally = resting.tally(item.id);
+        let pause = tally.pause_after(&failure, self.backoff);
+        resting.rest(item.id, tally, pause.unwrap_or(self.backoff.cap));
+        drop(transaction);
+        if pause.is_none() {
+            self.park_again(item, &failure).await?;
+            resting.forget(item.id);
+        }
         Ok(true)
     }
 

@@ -4,10 +4,12 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
-use landfall_core::{Database, ErrorCode, Failure, Message};
+use landfall_core::{Database, ErrorCode, Failure, GroupName, Message, Verdict};
+use tracing::Instrument;
 
 use super::batch_handler::{BatchContext, BatchHandler};
 use super::handler::{AfterCommit, Context, Handler};
+use super::trace;
 
 /// The messages of one transaction that are to take effect, in their order.
 pub struct Call<'a, D: Database> {
@@ -15,6 +17,7 @@ pub struct Call<'a, D: Database> {
     pub(super) connection: &'a mut D::Connection,
     pub(super) attempt: u32,
     pub(super) database: &'a D,
+    pub(super) group: &'a GroupName,
     pub(super) after_commit: &'a mut AfterCommit,
 }
 
@@ -47,10 +50,11 @@ pub struct Together<H>(pub(super) H);
 
 impl<D: Database, H: Handler<D>> Work<D> for Each<H> {
     async fn apply<'a>(&'a self, call: Call<'a, D>) -> Result<(), Stumble> {
-        let Call { messages, connection, attempt, database, after_commit } = call;
+        let Call { messages, connection, attempt, database, group, after_commit } = call;
         for (at, message) in messages.iter().enumerate() {
-            let context = Context { message, connection, attempt, database, after_commit };
+            let context = Context { message, connection, attempt, database, group, after_commit };
             caught(async { self.0.handle(context).await })
+                .instrument(trace::span(message, attempt))
                 .await
                 .map_err(|failure| Stumble { at: Some(at), failure })?;
         }
@@ -60,7 +64,7 @@ impl<D: Database, H: Handler<D>> Work<D> for Each<H> {
 
 impl<D: Database, H: BatchHandler<D>> Work<D> for Together<H> {
     async fn apply<'a>(&'a self, call: Call<'a, D>) -> Result<(), Stumble> {
-        let Call { messages, connection, attempt, database, after_commit } = call;
+        let Call { messages, connection, attempt, database, after_commit, .. } = call;
         let context = BatchContext { messages, connection, attempt, database, after_commit };
         caught(async { self.0.handle(context).await }).await.map_err(|failure| Stumble { at: None, failure })
     }
@@ -74,7 +78,7 @@ async fn caught(call: impl Future<Output = Result<(), Failure>>) -> Result<(), F
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Failure::retry(text).with_code(ErrorCode::PANIC))
+            Err(Failure::new(ErrorCode::PANIC, text, Verdict::Retry))
         }
     }
 }

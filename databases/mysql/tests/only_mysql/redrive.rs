@@ -2,7 +2,7 @@
 
 use landfall_core::{
     Admission, Database, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, Failure, GroupName,
-    Inbox, Message, OutboxQueue, Result, TopicName,
+    Inbox, Message, OutboxQueue, Parking, Result, TopicName,
 };
 use landfall_mysql::MySql;
 
@@ -48,7 +48,7 @@ async fn handle(database: &MySql, message: &Message, fails: bool) -> Result<()> 
     let mut transaction = database.begin().await?;
     if database.admit(&mut transaction, &stock(), message, None).await? == Admission::Fresh {
         if fails {
-            database.park(&mut transaction, &stock(), message, None, 1, &failure()).await?;
+            database.park(&mut transaction, &stock(), message, None, Parking::with_key(1, &failure())).await?;
         } else {
             write_effect(&mut transaction, message).await;
         }
@@ -187,7 +187,7 @@ async fn a_dead_letter_that_is_done_cannot_be_completed_again() {
     let message = message("a", 1);
     let mut transaction = database.begin().await.unwrap();
     database.admit(&mut transaction, &stock(), &message, None).await.unwrap();
-    database.park(&mut transaction, &stock(), &message, None, 1, &failure()).await.unwrap();
+    database.park(&mut transaction, &stock(), &message, None, Parking::with_key(1, &failure())).await.unwrap();
     database.commit(transaction).await.unwrap();
     database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
 

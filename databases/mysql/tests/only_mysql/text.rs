@@ -1,7 +1,7 @@
 //! Keys are bytes: neither spaces at their end, nor case, nor accents make two of them the same.
 
 use landfall_core::{
-    Admission, Database, Decision, ErrorCode, Failure, GroupName, Inbox, OutboxFilter, OutboxQueue, OutboxView,
+    Admission, Database, Decision, ErrorCode, Failure, GroupName, Inbox, OutboxFilter, OutboxQueue, OutboxView, Parking,
 };
 
 use crate::stage::{LONG, due, lease_all, message, migrated, settlement};
@@ -40,7 +40,7 @@ async fn keys_that_look_alike_do_not_hold_each_other_in_the_inbox() {
     let first = message(ALIKE[1], 1);
     assert_eq!(database.admit(&mut transaction, &group, &first, None).await.unwrap(), Admission::Fresh);
     let failure = Failure::park(ErrorCode::HANDLER, "not today");
-    database.park(&mut transaction, &group, &first, None, 1, &failure).await.unwrap();
+    database.park(&mut transaction, &group, &first, None, Parking::with_key(1, &failure)).await.unwrap();
     database.commit(transaction).await.unwrap();
     for key in ALIKE {
         let mut transaction = database.begin().await.unwrap();

@@ -2,7 +2,7 @@
 
 use landfall_core::{
     Admission, Database, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, Failure, GroupName,
-    Inbox, Message, OutboxQueue, TopicName,
+    Inbox, Message, OutboxQueue, Parking, TopicName,
 };
 use landfall_postgres::Postgres;
 
@@ -41,7 +41,10 @@ async fn live_traffic(database: Postgres, count: i64) {
         let mut transaction = database.begin().await.unwrap();
         if database.admit(&mut transaction, &stock(), &message, None).await.unwrap() == Admission::Fresh {
             if sequence % 7 == 0 {
-                database.park(&mut transaction, &stock(), &message, None, 1, &failure()).await.unwrap();
+                database
+                    .park(&mut transaction, &stock(), &message, None, Parking::with_key(1, &failure()))
+                    .await
+                    .unwrap();
             } else {
                 write_effect(&mut transaction, &message).await;
             }
@@ -180,7 +183,7 @@ async fn a_dead_letter_that_is_done_cannot_be_completed_again() {
     let message = message("a", 1);
     let mut transaction = database.begin().await.unwrap();
     database.admit(&mut transaction, &stock(), &message, None).await.unwrap();
-    database.park(&mut transaction, &stock(), &message, None, 1, &failure()).await.unwrap();
+    database.park(&mut transaction, &stock(), &message, None, Parking::with_key(1, &failure())).await.unwrap();
     database.commit(transaction).await.unwrap();
     database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
 

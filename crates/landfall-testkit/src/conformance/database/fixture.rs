@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use landfall_core::{
     CompetingQueue, Database, DatabaseCapabilities, DeadLetters, Housekeeping, Inbox, Key, Leases, Message, MessageId,
-    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, TopicName,
+    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -16,6 +16,7 @@ pub trait WholeDatabase:
     + OutboxView
     + OutboxControl
     + Inbox
+    + Sequences
     + Leases
     + DeadLetters
     + Housekeeping
@@ -30,6 +31,7 @@ impl<D> WholeDatabase for D where
         + OutboxView
         + OutboxControl
         + Inbox
+        + Sequences
         + Leases
         + DeadLetters
         + Housekeeping

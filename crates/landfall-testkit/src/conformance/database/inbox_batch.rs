@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Admission, Arrival, Database, GroupName, Inbox, Message, Mode, Position};
+use landfall_core::{Admission, Arrival, Database, GroupName, Inbox, Message, Mode, Parking, Position};
 
 use super::stage::A_MOMENT;
 use super::{DatabaseFixture, Stage};
@@ -108,7 +108,7 @@ pub async fn a_batch_that_waited_for_a_copy_finds_the_key_held<F: DatabaseFixtur
     let (stock, messages) = (group("stock"), series("a", 2));
     let mut elsewhere = stage.database.begin().await.unwrap();
     stage.database.admit(&mut elsewhere, &stock, &messages[0], None).await.unwrap();
-    stage.database.park(&mut elsewhere, &stock, &messages[0], None, 3, &failure()).await.unwrap();
+    stage.database.park(&mut elsewhere, &stock, &messages[0], None, Parking::with_key(3, &failure())).await.unwrap();
 
     let (second, copies, group) = (stage.second().await, messages.clone(), stock.clone());
     let mut batch = tokio::spawn(async move {

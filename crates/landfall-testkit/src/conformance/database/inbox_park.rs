@@ -1,6 +1,6 @@
 //! A message that a consumer gave up on: it holds its key, and its successors queue behind it.
 
-use landfall_core::{Admission, Database, DeadLetterStatus, DeadLetters, Inbox, Mode};
+use landfall_core::{Admission, Database, DeadLetterStatus, DeadLetters, Hold, Inbox, Mode, Parking};
 
 use super::{DatabaseFixture, Stage};
 use crate::conformance::sample::{elaborate, failure, group, ids, keyed, keyless, series, topic};
@@ -53,7 +53,7 @@ pub async fn a_rolled_back_park_holds_nobody<F: DatabaseFixture>(stage: Stage<F>
     let (stock, message) = (group("stock"), keyed("a", 1));
     let mut transaction = stage.database.begin().await.unwrap();
     assert_eq!(stage.database.admit(&mut transaction, &stock, &message, None).await.unwrap(), Admission::Fresh);
-    stage.database.park(&mut transaction, &stock, &message, None, 3, &failure()).await.unwrap();
+    stage.database.park(&mut transaction, &stock, &message, None, Parking::with_key(3, &failure())).await.unwrap();
     drop(transaction);
 
     assert_eq!(stage.handle(&stock, &message).await, Admission::Fresh);
@@ -79,4 +79,32 @@ pub async fn a_dead_letter_keeps_everything_about_its_message<F: DatabaseFixture
     let item = stage.drain_one(&stock).await.unwrap();
     assert_eq!((item.id, item.attempts), (letter.id, 3));
     assert_eq!(item.message, parked);
+}
+
+pub async fn a_message_parked_aside_holds_nobody_and_is_redriven_alone<F: DatabaseFixture>(stage: Stage<F>) {
+    let (stock, messages) = (group("stock"), series("a", 3));
+    for message in &messages[..2] {
+        let mut transaction = stage.database.begin().await.unwrap();
+        assert_eq!(stage.database.admit(&mut transaction, &stock, message, None).await.unwrap(), Admission::Fresh);
+        let failure = failure();
+        let parking = Parking { hold: Hold::Nothing, ..Parking::with_key(1, &failure) };
+        stage.database.park(&mut transaction, &stock, message, None, parking).await.unwrap();
+        stage.database.commit(transaction).await.unwrap();
+    }
+    assert_eq!(stage.handle(&stock, &messages[2]).await, Admission::Fresh, "its key goes on");
+
+    // The second does not wait for the first, and failing again it still holds nobody.
+    stage.redrive(&messages[1]).await;
+    assert_eq!(stage.fail_one(&stock).await.message.id, messages[1].id);
+    assert_eq!(stage.handle(&stock, &keyed("a", 4)).await, Admission::Fresh);
+    stage.redrive(&messages[1]).await;
+    assert_eq!(stage.drain(&stock).await, [messages[1].id]);
+
+    // One that does hold the key is drained past the one that does not.
+    let holder = keyed("a", 5);
+    stage.park(&stock, &holder).await;
+    stage.redrive(&holder).await;
+    assert_eq!(stage.drain(&stock).await, [holder.id]);
+    assert_eq!(stage.handle(&stock, &keyed("a", 6)).await, Admission::Fresh, "and the key is free");
+    assert_eq!(stage.letter(&messages[0]).await.status, DeadLetterStatus::Parked);
 }

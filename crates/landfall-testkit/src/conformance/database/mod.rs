@@ -32,6 +32,7 @@ pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
 pub mod schema;
+pub mod sequences;
 
 use std::time::Duration;
 
@@ -157,7 +158,12 @@ macro_rules! database_conformance {
                 a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate,
                 a_held_message_that_is_not_deduplicated_waits_once,
                 a_rolled_back_park_holds_nobody,
-                a_dead_letter_keeps_everything_about_its_message;
+                a_dead_letter_keeps_everything_about_its_message,
+                a_message_parked_aside_holds_nobody_and_is_redriven_alone;
+            sequences:
+                a_number_is_reached_with_the_commit_and_only_then,
+                numbers_may_go_to_both_ends,
+                whoever_asks_for_the_same_entity_waits_also_the_first_time;
             inbox_redrive:
                 what_is_parked_is_not_handled_by_itself,
                 a_redrive_drains_the_key_in_order_and_lets_traffic_through,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use landfall_core::{
     Admission, Database, DeadLetter, DeadLetterFilter, DeadLetters, Decision, GroupName, Holder, Inbox, Lease, Leases,
-    Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Position, RedriveItem, RowId, Schema, Settlement,
-    Shard,
+    Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Parking, Position, RedriveItem, RowId, Schema,
+    Settlement, Shard,
 };
 
 use super::{AuditRow, DatabaseFixture, Effect};
@@ -104,7 +104,7 @@ impl<F: DatabaseFixture> Stage<F> {
         let mut transaction = self.database.begin().await.unwrap();
         let admission = self.database.admit(&mut transaction, group, message, origin).await.unwrap();
         assert_eq!(admission, Admission::Fresh, "only a fresh message can be parked");
-        self.database.park(&mut transaction, group, message, origin, 3, &failure()).await.unwrap();
+        self.database.park(&mut transaction, group, message, origin, Parking::with_key(3, &failure())).await.unwrap();
         self.database.commit(transaction).await.unwrap();
     }
 

@@ -1,0 +1,41 @@
+//! The consumer on every database: batches, order, strategies.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod batches;
+mod equivalence;
+mod ground;
+mod handlers;
+mod order;
+mod place;
+mod strategies;
+
+/// One test of each case on each database. A case takes a [`ground::Ground`].
+macro_rules! on_every_database {
+    ($($case:ident),+ $(,)?) => {
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                if let Some(ground) = crate::ground::Ground::<landfall_sqlite::Sqlite>::new().await {
+                    super::$case(ground).await;
+                }
+            })+
+        }
+        mod on_postgresql {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                if let Some(ground) = crate::ground::Ground::<landfall_postgres::Postgres>::new().await {
+                    super::$case(ground).await;
+                }
+            })+
+        }
+        mod on_mariadb {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                if let Some(ground) = crate::ground::Ground::<landfall_mysql::MySql>::new().await {
+                    super::$case(ground).await;
+                }
+            })+
+        }
+    };
+}
+pub(crate) use on_every_database;

@@ -1,0 +1,9 @@
+-- How far a group has come with an entity, for consumers that check numbers; null while its first message is at work.
+CREATE TABLE {new} {p}sequence (
+    consumer_group VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    topic          VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    `key`          VARCHAR(513) NOT NULL,
+    reached        BIGINT,
+    since          DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (consumer_group, topic, `key`)
+) {table};
