@@ -47,7 +47,7 @@ async fn a_breaker_that_turns_calls_away_takes_nothing_from_the_budget() {
     // Nor does a half-open one whose place is taken.
     tokio::time::advance(10 * SECOND).await;
     let left = dependency.state().budget_left;
-    let probe = dependency.attempt(2, || std::future::pending::<Result<(), Failure>>());
+    let probe = dependency.attempt(2, std::future::pending::<Result<(), Failure>>);
     let others = async {
         for _ in 0..5 {
             let failure = dependency.attempt(2, || async { Ok::<_, Failure>(()) }).await.unwrap_err();
