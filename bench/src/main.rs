@@ -11,6 +11,7 @@
 mod bare;
 mod consumer;
 mod consumer_batch;
+mod consumer_hot_key;
 mod contest;
 mod latency;
 mod log_append;
@@ -26,6 +27,7 @@ mod relay;
 mod relay_latency;
 mod relay_memory;
 mod relay_passed;
+mod rotation_pause;
 mod supply;
 mod table;
 mod workload;
@@ -70,6 +72,8 @@ enum Measurement {
     RelayMemory,
     /// Only if it is asked for: it lets `--records` messages pass through PostgreSQL.
     RelayPassed,
+    /// Only if it is asked for: how long writers wait at most while parts of PostgreSQL's outbox are emptied.
+    RotationPause,
     LogAppend,
     LogRead,
     /// Only if it is asked for: it fills a log with `--records` first.
@@ -80,6 +84,7 @@ enum Measurement {
     LogOpen,
     Consumer,
     ConsumerBatch,
+    ConsumerHotKey,
     Latency,
 }
 
@@ -141,10 +146,12 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         Measurement::RelayMemory,
         Measurement::Consumer,
         Measurement::ConsumerBatch,
+        Measurement::ConsumerHotKey,
         Measurement::Latency,
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
-    if passed || on_databases.into_iter().any(wanted) {
+    let rotation = arguments.only.contains(&Measurement::RotationPause);
+    if passed || rotation || on_databases.into_iter().any(wanted) {
         let folder = tempfile::tempdir()?;
         let sqlite = <Sqlite as Bare>::open(&folder.path().join("bench.db").display().to_string()).await?;
         report.software.push(sqlite.version().await?);
@@ -161,8 +168,14 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 if wanted(Measurement::ConsumerBatch) {
                     report.rows.extend(consumer_batch::measure(&url, total).await?);
                 }
+                if wanted(Measurement::ConsumerHotKey) {
+                    report.rows.extend(consumer_hot_key::measure(&url, total).await?);
+                }
                 if passed {
                     report.rows.extend(relay_passed::measure(&postgres, arguments.records).await?);
+                }
+                if rotation {
+                    report.rows.extend(rotation_pause::measure(&postgres, total).await?);
                 }
                 if wanted(Measurement::RelayMemory) {
                     report.rows.extend(relay_memory::measure(&postgres, &url, total).await?);

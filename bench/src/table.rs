@@ -60,10 +60,19 @@ pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], turns: &
 
 /// Two rows, median and 99th percentile. The percentiles shown are over all rounds together.
 pub(crate) fn latency_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> Vec<Row> {
+    quantile_rows(name, peer_name, turns, &[("p50", 0.50), ("p99", 0.99)])
+}
+
+/// Two rows, 99th percentile and the longest of all, for what must never take long.
+pub(crate) fn longest_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> Vec<Row> {
+    quantile_rows(name, peer_name, turns, &[("p99", 0.99), ("longest", 1.0)])
+}
+
+fn quantile_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>], quantiles: &[(&str, f64)]) -> Vec<Row> {
     let [landfall, peer] = turns else { return Vec::new() };
-    [("p50", 0.50), ("p99", 0.99)]
-        .into_iter()
-        .map(|(label, quantile)| {
+    quantiles
+        .iter()
+        .map(|&(label, quantile)| {
             let all = |turns: &[Turn]| percentile(turns.iter().flat_map(latencies).copied().collect(), quantile);
             let one = |turn: &Turn| percentile(latencies(turn).to_vec(), quantile);
             let ratios = landfall.iter().zip(peer).map(|(landfall, peer)| one(peer) / one(landfall)).collect();

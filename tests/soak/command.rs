@@ -38,6 +38,13 @@ async fn a_run_with_a_fault_exits_with_1_and_names_it() {
 }
 
 #[tokio::test]
+async fn an_order_that_the_database_cannot_work_in_is_wrong_use() {
+    let output = command(&["--database", "sqlite", "--order", "none"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("relays cannot compete"), "{output:?}");
+}
+
+#[tokio::test]
 async fn a_database_that_nobody_knows_is_wrong_use() {
     let output = command(&["--database", "oracle"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");

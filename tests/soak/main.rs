@@ -11,6 +11,7 @@ mod command;
 mod minute;
 mod planted;
 mod takeover;
+mod unordered;
 
 use landfall::ErrorKind;
 use landfall_system_tests::soak::{Figures, Options, run};

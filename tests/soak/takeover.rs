@@ -10,7 +10,7 @@ use landfall::{ErrorKind, Key, Message, TopicName};
 use landfall_system_tests::soak::actor::Cast;
 use landfall_system_tests::soak::ground::Ground;
 use landfall_system_tests::soak::ledger::Ledger;
-use landfall_system_tests::soak::{DatabaseKind, Part, Play};
+use landfall_system_tests::soak::{DatabaseKind, Order, Part, Play};
 use landfall_system_tests::{Adapter, PATIENCE, TOPIC};
 use landfall_testkit::remote::PublishServer;
 use landfall_testkit::{MemoryBroker, current_test, eventually, not_run};
@@ -88,6 +88,7 @@ fn part(kind: DatabaseKind, ground: &Ground, server: &PublishServer) -> Part {
         accounts: 0,
         hold_ms: 0,
         lease_ms: LEASE.as_millis() as u64,
+        order: Order::Key,
         plant: None,
     }
 }

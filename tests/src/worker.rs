@@ -11,8 +11,9 @@ use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{
-    Backoff, Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName, Inbox, Leases,
-    OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, mysql, postgres, sqlite,
+    Backoff, Broker, CompetingQueue, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName,
+    Inbox, Leases, OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, mysql, postgres,
+    sqlite,
 };
 use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
@@ -26,7 +27,9 @@ use crate::setup::{BrokerAddress, GROUP, Role, Setup, TOPIC};
 use crate::writer::Writer;
 
 /// Everything that the harness asks of a database adapter.
-pub trait Adapter: Books + OutboxWriter + Inbox + OutboxQueue + OutboxView + Leases + DeadLetters + Schema {
+pub trait Adapter:
+    Books + OutboxWriter + Inbox + OutboxQueue + CompetingQueue + OutboxView + Leases + DeadLetters + Schema
+{
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
 
     /// Closes every connection.
@@ -167,8 +170,13 @@ pub fn consumer<D: Adapter>(
     broker: Arc<dyn Broker>,
     backoff: Backoff,
 ) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
-    let options =
-        consume::Options { concurrency: 4, backoff, redrive_poll: Duration::from_millis(20), ..Default::default() };
+    let options = consume::Options {
+        concurrency: 4,
+        batch: 8,
+        backoff,
+        redrive_poll: Duration::from_millis(20),
+        ..Default::default()
+    };
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
     Ok(Consumer::new(database, broker, topic, group, handler, options))

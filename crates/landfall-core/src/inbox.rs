@@ -1,6 +1,6 @@
 //! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
 
-use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, Position, Result};
+use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
 /// until that commits.
@@ -72,6 +72,12 @@ pub trait Inbox: Database {
         item: &RedriveItem,
         failure: &Failure,
     ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What the inbox has, for whoever wants to know before a transaction.
+pub trait InboxView: Inbox {
+    /// Those of `ids` that `group` has taken charge of, as far as that is committed. Reads, and locks nothing.
+    fn handled(&self, group: &GroupName, ids: &[MessageId]) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
 }
 
 /// Why a message becomes a dead letter, and who waits for it.

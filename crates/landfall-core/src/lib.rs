@@ -37,6 +37,7 @@ mod retry_window;
 mod sequence;
 mod snowflake;
 mod span;
+mod system_header;
 mod timestamp;
 mod unbroken;
 pub mod wire;
@@ -60,7 +61,7 @@ pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
     Taken, TopicTemplate,
 };
-pub use inbox::{Admission, Hold, Inbox, Origin, Parking, RedriveItem};
+pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
@@ -77,5 +78,6 @@ pub use retry_policy::{Failed, Jitter, RetryPolicy};
 pub use sequence::{EntityName, Sequences};
 pub use snowflake::Snowflake;
 pub use span::Span;
+pub use system_header::SystemHeader;
 pub use timestamp::Timestamp;
 pub use unbroken::Unbroken;

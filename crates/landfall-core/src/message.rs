@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, HeaderName, Key, MessageId, Mode, Result, Timestamp, TopicName};
+use crate::{Error, HeaderName, Key, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName};
 
 /// One message, from the transaction that enqueued it to the effect it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,9 +143,27 @@ impl Headers {
             return Err(Error::invalid(format!("header {name} is {length} bytes long; the limit is {VALUE_LIMIT}")));
         }
         self.0.insert(name, value);
-        let total: usize = self.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let own = self.iter().filter(|(name, _)| !SystemHeader::is(name));
+        let total: usize = own.map(|(name, value)| name.len() + value.len()).sum();
         if total > TOTAL_LIMIT {
             return Err(Error::invalid(format!("the headers are {total} bytes together; the limit is {TOTAL_LIMIT}")));
+        }
+        Ok(())
+    }
+
+    /// Sets a header of the system's own. What could not travel in it is replaced, and what is too long is cut.
+    pub fn note(&mut self, header: SystemHeader, value: impl std::fmt::Display) {
+        let Ok(name) = HeaderName::new(header.as_str()) else { return };
+        let mut text = value.to_string().replace(['\r', '\n', '\0'], " ");
+        text.truncate(text.floor_char_boundary(VALUE_LIMIT));
+        self.0.insert(name, text);
+    }
+
+    /// As [`Headers::insert`], for headers that were a message's before: the system's own are among them.
+    pub fn restore(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
+        match SystemHeader::ALL.into_iter().find(|header| header.as_str() == name) {
+            Some(header) => self.note(header, value.into()),
+            None => self.insert(name, value)?,
         }
         Ok(())
     }
@@ -175,7 +193,13 @@ impl Headers {
         let mut map: BTreeMap<String, String> = serde_json::from_str(text).map_err(broken)?;
         match map.remove(REFUSED_HEADER) {
             Some(reason) => Err(Error::invalid(reason)),
-            None => map.try_into(),
+            None => {
+                let mut headers = Headers::default();
+                for (name, value) in map {
+                    headers.restore(&name, value)?;
+                }
+                Ok(headers)
+            }
         }
     }
 }
@@ -204,6 +228,18 @@ mod tests {
         }
         assert!(headers.insert("x", "v".repeat(4097)).is_err());
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn the_systems_own_headers_are_noted_and_restored_and_never_inserted() {
+        let mut headers = Headers::default();
+        headers.note(SystemHeader::Error, format!("line\r\nbreak {}", "x".repeat(5000)));
+        headers.note(SystemHeader::Attempts, 3);
+        assert_eq!(headers.get("landfall-error").map(str::len), Some(VALUE_LIMIT));
+        assert_eq!(Headers::from_json(&headers.to_json()).unwrap(), headers);
+        let map = BTreeMap::from([("landfall-attempts".to_owned(), "3".to_owned())]);
+        assert!(Headers::try_from(map).is_err(), "not from a sender");
+        assert!(headers.restore("landfall-unknown", "1").is_err());
     }
 
     #[test]

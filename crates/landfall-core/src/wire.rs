@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::{Error, Headers, Key, Kind, Message, Result, Timestamp, TopicName};
+use crate::{Error, Headers, Key, Kind, Message, Result, SystemHeader, Timestamp, TopicName};
 
 pub const ID: &str = "ce_id";
 pub const TYPE: &str = "ce_type";
@@ -64,6 +64,7 @@ pub fn message<'a>(
                 message.sequence = Some(number.map_err(|e| Error::invalid("ce_sequence is no number").with_source(e))?);
             }
             MODE => message.mode = value.parse()?,
+            _ if SystemHeader::is(name) => own.restore(name, value)?,
             _ if name.starts_with("ce_") || name.starts_with("landfall-") => {}
             _ => own.insert(name, value)?,
         }

@@ -4,13 +4,14 @@
 //! | you want to | use |
 //! |---|---|
 //! | test code that publishes or consumes, without a server | [`MemoryBroker`], with a [`Fault`] on demand |
+//! | let messages come twice, late, out of order and again after they were acknowledged | [`unruly`] |
 //! | let several processes publish to one recording broker | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
 //! | let a consumer in another process read from it | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
 //! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
 //! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
-//! | have an empty PostgreSQL or MariaDB database, or a server to kill | [`servers`] |
+//! | have an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
 //! | prove that an adapter keeps the contract of its port | [`conformance`] |
 //!
 //! # Servers
@@ -35,6 +36,7 @@ mod process;
 pub mod proxy;
 pub mod remote;
 pub mod servers;
+pub mod unruly;
 mod wait;
 
 pub use memory_broker::{Fault, MemoryBroker};

@@ -1,5 +1,7 @@
 //! Dead letters as people see and redrive them, and the steps that the inbox and the outbox share with them.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use landfall_core::{
     Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxWriter,
@@ -50,6 +52,16 @@ impl DeadLetters for MySql {
             }
         }
         Ok(stats)
+    }
+
+    async fn parked_age_p95(&self) -> Result<Duration> {
+        let older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
+        let age: Option<i64> = sqlx::query_scalar(self.statements().parked_age_p95.text())
+            .bind(i64::try_from(older).unwrap_or(i64::MAX))
+            .fetch_optional(self.pool())
+            .await
+            .map_err(self.could_not("ask for the age of dead letters"))?;
+        Ok(Duration::from_micros(age.unwrap_or_default().unsigned_abs()))
     }
 }
 

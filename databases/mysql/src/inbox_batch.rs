@@ -44,7 +44,7 @@ impl MySql {
             }
             let back = sqlx::raw_sql("ROLLBACK TO SAVEPOINT landfall_admit");
             back.execute(&mut *connection).await.map_err(self.could_not(doing))?;
-            let handled = self.handled(connection, group, ids).await?;
+            let handled = self.handled_among(connection, group, ids).await?;
             fresh = ids.iter().copied().filter(|id| handled.binary_search(id).is_err()).collect();
         }
         Err(Error::new(ErrorKind::Unavailable, "copies of a batch's messages kept arriving elsewhere"))
@@ -60,8 +60,8 @@ impl MySql {
         Ok(done.rows_affected())
     }
 
-    /// Those of `ids` that are in the inbox, sorted.
-    async fn handled(
+    /// Those of `ids` (some) that are in the inbox, sorted.
+    pub(crate) async fn handled_among(
         &self,
         connection: &mut MySqlConnection,
         group: &GroupName,

@@ -19,8 +19,10 @@ mod dead_letter;
 mod error;
 mod housekeeping;
 mod import;
+mod in_step;
 mod inbox;
 mod inbox_batch;
+mod inbox_view;
 mod lease;
 mod moment;
 mod outbox_competing;
@@ -46,6 +48,7 @@ use sqlx::{Connection, MySqlConnection, MySqlPool};
 use tokio::sync::OnceCell;
 
 pub use crate::database::Transaction;
+pub use crate::in_step::in_step;
 use crate::signals::Signals;
 use crate::statements::Statements;
 
@@ -130,11 +133,13 @@ impl MySql {
                     Ok(true)
                 })
             })
+            .after_release(|connection, _| Box::pin(in_step(connection)))
             .connect_lazy_with(target);
         Ok(Self::from_pool(pool, options))
     }
 
-    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used).
+    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
+    /// a pool should check what comes back to it: see [`in_step()`].
     pub fn from_pool(pool: MySqlPool, options: Options) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let inner = Inner {

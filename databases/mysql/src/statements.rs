@@ -373,6 +373,9 @@ statements! {
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
     dead_letter_stats: Sql = "SELECT status, COUNT(*) FROM {p}dead_letter GROUP BY status";
+    parked_age_p95: Sql = "
+        SELECT GREATEST(TIMESTAMPDIFF(MICROSECOND, first_seen, {now}), 0) FROM {p}dead_letter
+        WHERE is_open = 1 AND status = 'parked' ORDER BY first_seen LIMIT 1 OFFSET ?";
 
     // Housekeeping. What is old is listed without a lock and removed by its key: whoever locks what it only looks at waits
     // for those who are at work on it.

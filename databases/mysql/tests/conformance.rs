@@ -77,6 +77,11 @@ impl DatabaseFixture for MySqlFixture {
             .collect()
     }
 
+    async fn take_over_leases(&self, connection: &mut MySqlConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+        sqlx::query(take).execute(connection).await.expect("the leases change hands");
+    }
+
     async fn insert_unreadable(&self, connection: &mut MySqlConnection, topic: &TopicName, key: &Key) {
         sqlx::query("INSERT INTO landfall_outbox (topic, `key`, payload, headers) VALUES (?, ?, '', ?)")
             .bind(topic.as_str())

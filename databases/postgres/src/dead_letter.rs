@@ -1,5 +1,7 @@
 //! Dead letters as people see and redrive them.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use landfall_core::{
     Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, OutboxWriter, Redriven, Result,
@@ -62,6 +64,18 @@ impl DeadLetters for Postgres {
             redriving: redriving as u64,
             done: done as u64,
         })
+    }
+
+    async fn parked_age_p95(&self) -> Result<Duration> {
+        let doing = "ask for the age of dead letters";
+        let mut session = self.session().await?;
+        let age: Option<i64> = self
+            .query_scalar(&self.statements().parked_age_p95)
+            .fetch_optional(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(Duration::from_micros(age.unwrap_or_default().unsigned_abs()))
     }
 }
 

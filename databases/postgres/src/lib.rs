@@ -24,6 +24,7 @@ mod error;
 mod housekeeping;
 mod import;
 mod inbox;
+mod inbox_view;
 mod lease;
 mod moment;
 mod outbox_control;

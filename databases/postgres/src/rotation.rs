@@ -14,8 +14,9 @@ use crate::{Postgres, WeakPostgres};
 const ROWS: usize = 16_384;
 /// A quarter of a part of the progress table.
 const SETTLEMENTS: usize = 1024;
-/// PostgreSQL's answer when a lock was not given in time.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
+/// PostgreSQL's answers when a lock was not given in time, and when two who read the part want it for themselves: both
+/// would wait for the other, so the second is refused at once.
+const NOT_NOW: [&str; 2] = ["55P03", "40P01"];
 
 #[derive(Default)]
 pub(crate) struct Rotation {
@@ -78,7 +79,7 @@ impl Postgres {
 /// A lock that could not be had is no failure.
 fn given_up(answer: sqlx::Result<bool>) -> sqlx::Result<bool> {
     match answer {
-        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => Ok(false),
+        Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| NOT_NOW.contains(&&*code)) => Ok(false),
         other => other,
     }
 }

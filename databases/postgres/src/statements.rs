@@ -208,6 +208,7 @@ statements! {
         INSERT INTO {p}inbox (consumer_group, message_id)
         SELECT $1, message_id FROM unnest($2::uuid[]) WITH ORDINALITY AS given (message_id, ordinal) ORDER BY ordinal
         ON CONFLICT DO NOTHING RETURNING message_id",
+    handled: "SELECT message_id FROM {p}inbox WHERE consumer_group = $1 AND message_id = ANY ($2)",
     lock_held_keys: "
         SELECT held.topic, held.key FROM {p}held_key held
         JOIN unnest($2::text[], $3::text[]) AS given (topic, key) ON held.topic = given.topic AND held.key = given.key
@@ -341,6 +342,10 @@ statements! {
         SELECT count(*) FILTER (WHERE status = 'parked'), count(*) FILTER (WHERE status = 'waiting'),
                count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done')
         FROM {p}dead_letter",
+    parked_age_p95: "
+        SELECT greatest(extract(epoch FROM clock_timestamp() - first_seen) * 1000000, 0)::bigint
+        FROM {p}dead_letter WHERE status = 'parked' ORDER BY first_seen LIMIT 1
+        OFFSET (SELECT count(*) / 20 FROM {p}dead_letter WHERE status = 'parked')",
 
     // The schema.
     schema_name: "{p}schema",

@@ -73,6 +73,11 @@ impl DatabaseFixture for PostgresFixture {
             .collect()
     }
 
+    async fn take_over_leases(&self, connection: &mut PgConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+        sqlx::query(take).execute(connection).await.expect("the leases change hands");
+    }
+
     async fn insert_unreadable(&self, connection: &mut PgConnection, topic: &TopicName, key: &Key) {
         let statement = r#"INSERT INTO landfall_outbox (topic, key, payload, headers)
             VALUES ($1, $2, '', '{"x": "a\nb"}')"#;

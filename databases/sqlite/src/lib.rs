@@ -22,6 +22,7 @@ mod error;
 mod housekeeping;
 mod import;
 mod inbox;
+mod inbox_view;
 mod lease;
 mod open;
 mod outbox_competing;

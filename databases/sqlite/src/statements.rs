@@ -180,6 +180,8 @@ statements! {
     // ?2 is a JSON array, of ids and of pairs of topic and key.
     admit_batch = "INSERT INTO {p}inbox (consumer_group, message_id)
         SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING RETURNING message_id";
+    handled = "SELECT message_id FROM {p}inbox
+        WHERE consumer_group = ?1 AND message_id IN (SELECT value FROM json_each(?2))";
     are_held = "SELECT held.topic, held.key FROM json_each(?2) given
         CROSS JOIN {p}held_key held ON held.consumer_group = ?1
             AND held.topic = json_extract(given.value, '$[0]') AND held.key = json_extract(given.value, '$[1]')";

@@ -73,6 +73,11 @@ impl DatabaseFixture for SqliteFixture {
             .collect()
     }
 
+    async fn take_over_leases(&self, connection: &mut SqliteConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+        sqlx::query(take).execute(connection).await.unwrap();
+    }
+
     async fn insert_unreadable(&self, connection: &mut SqliteConnection, topic: &TopicName, key: &Key) {
         sqlx::query("INSERT INTO landfall_outbox (topic, key, headers, payload) VALUES (?1, ?2, ?3, x'00')")
             .bind(topic.as_str())

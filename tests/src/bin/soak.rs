@@ -8,9 +8,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use landfall_system_tests::parent;
-use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Part, SoakPlant, run, worker};
+use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Order, Part, SoakPlant, run, worker};
 
 /// Kills, pauses, restarts and cuts everything around an outbox, and tells what was lost, made up, doubled or put out
 /// of order: nothing, or it exits with 1.
@@ -22,6 +23,10 @@ struct Arguments {
     /// sqlite, postgres or mysql; may be given several times. All of them, one after the other, if it is not given.
     #[arg(long, value_name = "NAME")]
     database: Vec<DatabaseKind>,
+    /// What the relays keep in order: key, or none, where they compete for single messages (not on sqlite) and only what is
+    /// lost, made up or doubled is a fault.
+    #[arg(long, value_name = "ORDER", default_value_t = Order::Key)]
+    order: Order,
     /// How long there is trouble on each of them.
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     minutes: f64,
@@ -46,6 +51,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(database) = arguments.database.iter().find(|database| !arguments.order.is_possible_on(**database)) {
+        let sentence = format!("relays cannot compete for messages on {database}: it locks no rows");
+        Arguments::command().error(ErrorKind::ArgumentConflict, sentence).exit();
+    }
     let level = if arguments.command.is_some() { tracing::Level::WARN } else { tracing::Level::ERROR };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_ansi(false).init();
     let result = match &arguments.command {
@@ -73,13 +82,16 @@ async fn play(part: &str) -> Result<(), Box<dyn std::error::Error>> {
 
 #[tokio::main(worker_threads = 2)]
 async fn soak(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
-    let databases = if arguments.database.is_empty() { DatabaseKind::ALL.to_vec() } else { arguments.database.clone() };
+    let mut databases = arguments.database.clone();
+    if databases.is_empty() {
+        databases.extend(DatabaseKind::ALL.into_iter().filter(|database| arguments.order.is_possible_on(*database)));
+    }
     let duration = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;
     let seed = arguments.seed.unwrap_or_else(|| rand::random_range(0..1_000_000));
     let mut is_clean = true;
     for database in databases {
         let mut options = Options::new(database, duration, seed, std::env::current_exe()?);
-        (options.progress, options.plant) = (progress, arguments.plant);
+        (options.order, options.progress, options.plant) = (arguments.order, progress, arguments.plant);
         let figures = run(&options).await?;
         end_of_progress();
         show(&figures, arguments.json)?;

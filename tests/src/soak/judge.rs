@@ -7,6 +7,7 @@ use landfall_testkit::history::{Event as Happened, History, Report, check};
 
 use super::handler::parse;
 use super::ledger::Entry;
+use super::order::Order;
 use crate::history::Event;
 use crate::setup::GROUP;
 
@@ -17,8 +18,10 @@ pub struct Judgement {
     /// What a writer was told and the database does not confirm: a commit that is gone, a rollback that is there, one
     /// operation that is there twice.
     pub contradicted: Vec<MessageId>,
-    /// Accounts whose effects are not exactly 1, 2, 3… up to what was committed.
+    /// Accounts whose effects are not exactly 1, 2, 3… up to what was committed, in any sequence if there is no order.
     pub uneven: Vec<String>,
+    /// Messages that came after a later one of their account where nothing had to be in order.
+    pub overtaken: usize,
     /// Epochs of a shard under which more than one process settled.
     pub shared_epochs: Vec<(u16, i64)>,
     pub rolled_back: usize,
@@ -50,7 +53,7 @@ struct Track {
 }
 
 /// `lives` is what each process said.
-pub fn judge(lives: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> Judgement {
+pub fn judge(order: Order, lives: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> Judgement {
     let mut judgement = Judgement { shared_epochs: shared_epochs(lives), ..Judgement::default() };
     let tracks = judgement.follow(lives);
     let mut committed: HashMap<MessageId, Vec<&Entry>> = HashMap::new();
@@ -84,7 +87,10 @@ pub fn judge(lives: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> Judgeme
         history.effect(GROUP, effect.token, Key::new(&effect.account).ok());
     }
     judgement.report = check(&history);
-    judgement.uneven = uneven(sent, applied);
+    if order == Order::None {
+        judgement.overtaken = std::mem::take(&mut judgement.report.reordered).len();
+    }
+    judgement.uneven = uneven(order, sent, applied);
     judgement
 }
 
@@ -151,7 +157,7 @@ pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
     disorder
 }
 
-fn uneven(sent: &[Entry], applied: &[Entry]) -> Vec<String> {
+fn uneven(order: Order, sent: &[Entry], applied: &[Entry]) -> Vec<String> {
     let mut accounts: BTreeMap<&str, (i64, Vec<i64>)> = BTreeMap::new();
     for entry in sent {
         accounts.entry(&entry.account).or_default().0 += 1;
@@ -160,7 +166,10 @@ fn uneven(sent: &[Entry], applied: &[Entry]) -> Vec<String> {
         accounts.entry(&entry.account).or_default().1.push(entry.number);
     }
     let mut uneven = Vec::new();
-    for (account, (committed, numbers)) in accounts {
+    for (account, (committed, mut numbers)) in accounts {
+        if order == Order::None {
+            numbers.sort_unstable();
+        }
         let wrong = numbers.iter().zip(1..).position(|(number, expected)| *number != expected);
         if let Some(place) = wrong {
             let found = &numbers[place.saturating_sub(2)..numbers.len().min(place + 5)];
@@ -200,15 +209,15 @@ mod tests {
             Event::Ok { id: done_again },
         ];
         let all = [entry(told, 1), entry(found, 2), entry(done_again, 3)];
-        let judgement = judge(std::slice::from_ref(&life), &all, &all);
+        let judgement = judge(Order::Key, std::slice::from_ref(&life), &all, &all);
         assert!(judgement.is_clean(), "{judgement:?}");
         assert_eq!((judgement.unknown, judgement.unknown_committed), (2, 1));
         // What was found and is gone, what was not found and is there twice, what never took effect.
-        assert_eq!(judge(std::slice::from_ref(&life), &all[..1], &all[..1]).contradicted.len(), 2);
+        assert_eq!(judge(Order::Key, std::slice::from_ref(&life), &all[..1], &all[..1]).contradicted.len(), 2);
         let twice = [entry(told, 1), entry(found, 2), entry(done_again, 3), entry(done_again, 4)];
-        let judgement = judge(std::slice::from_ref(&life), &twice, &twice);
+        let judgement = judge(Order::Key, std::slice::from_ref(&life), &twice, &twice);
         assert_eq!((judgement.contradicted, judgement.report.doubled.len()), (vec![done_again], 1));
-        let judgement = judge(&[life], &all, &all[..2]);
+        let judgement = judge(Order::Key, &[life], &all, &all[..2]);
         assert_eq!((judgement.report.lost.len(), judgement.uneven.len()), (1, 1));
     }
 
@@ -217,9 +226,14 @@ mod tests {
         let (one, two) = (MessageId::new(), MessageId::new());
         let lives = [vec![invoke(two), Event::Ok { id: two }], vec![invoke(one), Event::Ok { id: one }]];
         let (sent, applied) = ([entry(one, 1), entry(two, 2)], [entry(two, 2), entry(one, 1)]);
-        assert!(judge(&lives, &sent, &sent).is_clean());
-        let judgement = judge(&lives, &sent, &applied);
+        assert!(judge(Order::Key, &lives, &sent, &sent).is_clean());
+        let judgement = judge(Order::Key, &lives, &sent, &applied);
         assert_eq!((judgement.report.reordered.len(), judgement.uneven.len()), (1, 1));
+        // Without order it is counted, and no fault; what is missing still is one.
+        let judgement = judge(Order::None, &lives, &sent, &applied);
+        assert!(judgement.is_clean() && judgement.overtaken == 1, "{judgement:?}");
+        let judgement = judge(Order::None, &lives, &sent, &applied[..1]);
+        assert_eq!((judgement.report.lost.len(), judgement.uneven.len()), (1, 1));
     }
 
     #[test]

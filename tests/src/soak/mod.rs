@@ -21,7 +21,9 @@ pub mod figures;
 pub mod ground;
 pub mod handler;
 pub mod judge;
+pub mod leases;
 pub mod ledger;
+pub mod order;
 pub mod part;
 pub mod plant;
 pub mod run;
@@ -31,6 +33,7 @@ pub mod worker;
 pub mod writer;
 
 pub use figures::Figures;
+pub use order::Order;
 pub use part::{Part, Play};
 pub use plant::SoakPlant;
 pub use run::{DatabaseKind, Options, run};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use landfall::Backoff;
 use serde::{Deserialize, Serialize};
 
+use super::order::Order;
 use super::plant::SoakPlant;
 use super::run::DatabaseKind;
 
@@ -26,6 +27,7 @@ pub struct Part {
     /// The longest that a writer usually keeps a transaction open.
     pub hold_ms: u64,
     pub lease_ms: u64,
+    pub order: Order,
     pub plant: Option<SoakPlant>,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SoakPlant {
-    /// The relays do not tell themselves apart, so a lease that changes hands keeps its epoch (L7).
+    /// The relays do not tell themselves apart, and all of them have the shards under one epoch (L7).
     OneEpochForAll,
     /// What the broker refused for now is settled as published (L1).
     SettleWhatFailed,

@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{Decision, Epoch, Lease, Message, OutboxEntry, OutboxQueue, Result, RowId, Settlement, Shard};
+use landfall::{
+    Claim, CompetingQueue, Decision, Epoch, Lease, Message, OutboxEntry, OutboxQueue, Result, RowId, Settlement, Shard,
+};
 
 use super::plant::SoakPlant;
 use crate::history::Event;
@@ -67,14 +69,7 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
-        let mut settlements = settlements.to_vec();
-        if self.plant == Some(SoakPlant::SettleWhatFailed) {
-            for settlement in &mut settlements {
-                if matches!(settlement.decision, Decision::Retry { .. }) {
-                    settlement.decision = Decision::Published;
-                }
-            }
-        }
+        let settlements = spoil(self.plant, settlements);
         let changed = self.queue.settle(leases, &settlements).await?;
         self.tell(leases, &settlements, &changed);
         self.position.fetch_max(changed.iter().copied().max().unwrap_or_default(), Ordering::SeqCst);
@@ -84,6 +79,42 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
     async fn wait(&self, at_most: Duration) {
         self.queue.wait(at_most).await;
     }
+}
+
+#[async_trait]
+impl<D: CompetingQueue> CompetingQueue for Watched<D> {
+    async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(WatchedClaim { claim: self.queue.claim(limit).await?, plant: self.plant }))
+    }
+}
+
+struct WatchedClaim {
+    claim: Box<dyn Claim>,
+    plant: Option<SoakPlant>,
+}
+
+#[async_trait]
+impl Claim for WatchedClaim {
+    fn take_entries(&mut self) -> Vec<OutboxEntry> {
+        self.claim.take_entries()
+    }
+
+    async fn settle(self: Box<Self>, settlements: &[Settlement]) -> Result<()> {
+        self.claim.settle(&spoil(self.plant, settlements)).await
+    }
+}
+
+/// What is settled instead, if that bug is planted.
+fn spoil(plant: Option<SoakPlant>, settlements: &[Settlement]) -> Vec<Settlement> {
+    let mut settlements = settlements.to_vec();
+    if plant == Some(SoakPlant::SettleWhatFailed) {
+        for settlement in &mut settlements {
+            if matches!(settlement.decision, Decision::Retry { .. }) {
+                settlement.decision = Decision::Published;
+            }
+        }
+    }
+    settlements
 }
 
 impl<D> std::fmt::Debug for Watched<D> {

@@ -9,7 +9,7 @@ use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
-use landfall::{Error, ErrorKind, GroupName, Holder, Publisher, Result, TopicName};
+use landfall::{Error, ErrorKind, GroupName, Holder, Leases, Publisher, Result, TopicName};
 use landfall_testkit::remote::{RemoteBroker, RemotePublisher};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::Apply;
+use super::leases::Unseeing;
 use super::ledger::Ledger;
+use super::order::Order;
 use super::part::{Part, Play};
 use super::plant::SoakPlant;
 use super::run::DatabaseKind;
@@ -60,7 +62,15 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
             let database: D = open(&part.producer).await?;
             let publisher: Arc<dyn Publisher> = Arc::new(RemotePublisher::connect(part.publish).await?);
             let queue = Arc::new(Watched::new(database.clone(), number, part.plant));
-            let relay = Relay::new(queue, Arc::new(database), publisher, relay_options(&part));
+            let leases: Arc<dyn Leases> = match part.plant {
+                Some(SoakPlant::OneEpochForAll) => Arc::new(Unseeing(database)),
+                _ => Arc::new(database),
+            };
+            let options = relay_options(&part);
+            let relay = match part.order {
+                Order::Key => Relay::new(queue, leases, publisher, options),
+                Order::None => Relay::unordered(queue, leases, publisher, options),
+            };
             Event::Ready.say();
             relay.run(stop.clone()).await?;
         }

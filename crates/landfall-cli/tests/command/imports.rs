@@ -55,6 +55,13 @@ async fn a_line_of_configuration_moves_debeziums_outbox_on_postgres() {
 }
 
 #[tokio::test]
+async fn a_line_of_configuration_moves_debeziums_outbox_on_mysql() {
+    if let Some(place) = Place::on_mysql().await {
+        moves_and_parks(&place).await;
+    }
+}
+
+#[tokio::test]
 async fn a_mapping_that_does_not_fit_keeps_the_daemon_from_starting() {
     let place = Place::new();
     make_table(&place).await;

@@ -188,7 +188,7 @@ impl Record {
             let name_length = usize::from(rest.try_get_u16_le().map_err(short)?);
             let value_length = rest.try_get_u32_le().map_err(short)? as usize;
             let (name, value) = (take(&mut rest, name_length)?, take(&mut rest, value_length)?);
-            headers.insert(text(&name)?, text(&value)?)?;
+            headers.restore(text(&name)?, text(&value)?)?;
         }
         let mode = mode(attributes)?;
         Ok(Message { id, topic: topic.clone(), key, sequence, kind, mode, headers, payload: rest, time })

@@ -28,11 +28,6 @@ pub(super) enum Found {
 }
 
 impl Group {
-    /// Whether all of `stored` messages are finished.
-    pub(super) fn is_drained(&self, stored: u64) -> bool {
-        self.next >= stored && self.in_flight.is_empty() && self.returned.is_empty()
-    }
-
     pub(super) fn join(&mut self) -> u64 {
         self.members += 1;
         self.members
@@ -55,6 +50,11 @@ impl Group {
         self.tokens += 1;
         self.in_flight.insert(offset, (self.tokens, member));
         Found::Offset(offset, self.tokens)
+    }
+
+    /// Out of `stored` messages.
+    pub(super) fn unfinished(&self, stored: u64) -> u64 {
+        stored.saturating_sub(self.next) + (self.in_flight.len() + self.returned.len()) as u64
     }
 
     /// Finished, even if its member left meanwhile and it was to come again.

@@ -64,11 +64,11 @@ impl MemoryBroker {
         self.inner.state().published()
     }
 
-    /// Whether `group` has acknowledged everything that is in `topic`.
-    pub fn is_drained(&self, topic: &TopicName, group: &GroupName) -> bool {
+    /// Messages of `topic` that `group` has not acknowledged: in flight, to come again, or never handed out.
+    pub fn unfinished(&self, topic: &TopicName, group: &GroupName) -> u64 {
         let mut state = self.inner.state();
         let stored = state.messages(topic).len() as u64;
-        state.group(topic, group).is_drained(stored)
+        state.group(topic, group).unfinished(stored)
     }
 
     /// The next `count` messages meet `fault`.

@@ -4,8 +4,12 @@ mod account;
 mod daemon;
 mod mariadb;
 mod names;
+mod pgbouncer;
 mod postgres;
+mod redis;
 mod watchdog;
 
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
+pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
+pub use redis::RedisServer;

@@ -176,6 +176,11 @@ impl<const BUG: usize> DatabaseFixture for Planted<BUG> {
             .collect()
     }
 
+    async fn take_over_leases(&self, connection: &mut SqliteConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+        sqlx::query(take).execute(connection).await.unwrap();
+    }
+
     async fn insert_unreadable(&self, connection: &mut SqliteConnection, topic: &TopicName, key: &Key) {
         let insert = "INSERT INTO landfall_outbox (topic, key, headers, payload) VALUES (?1, ?2, ?3, x'00')";
         let headers = r#"{"x": "a\nb"}"#;

@@ -11,7 +11,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Apart;
+use super::front::FrontDoor;
 use super::gate::{Early, Gate, Passage};
+use super::letter_topic::{Letters, letter};
 use super::once::is_already_done;
 use super::options::{Idempotence, Order};
 use super::tally::{Tally, endless};
@@ -28,6 +30,10 @@ pub(super) struct Attempts<D: Database, W> {
     pub(super) idempotence: Idempotence,
     /// Checks numbers besides ids, where that is asked for.
     pub(super) gate: Option<Box<dyn Gate<D>>>,
+    /// Where dead letters go besides the table, where that is asked for.
+    pub(super) letters: Option<Box<dyn Letters<D>>>,
+    /// Knows most copies without a transaction, where that is asked for.
+    pub(super) front: Option<Arc<dyn FrontDoor<D>>>,
     /// Bounds the transactions that are open at the same time; nobody holds a permit while waiting for a retry.
     pub(super) running: Arc<Semaphore>,
 }
@@ -103,6 +109,9 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         if let Some(after_commit) = after_commit {
             after_commit();
         }
+        if words.contains(&"parked") {
+            self.wake_for_letters();
+        }
         Trial::Settled(words)
     }
 
@@ -120,12 +129,12 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let passages = gate.pass(&self.database, connection, &self.group, &messages).await?;
         let mut applied = Vec::with_capacity(places.len());
         for (place, passage) in places.iter().copied().zip(passages) {
-            let Arrival { message, origin } = arrivals[place];
+            let message = arrivals[place].message;
             match (passage, passage.failure(message)) {
                 (Passage::Early { .. }, Some(failure)) => return Ok(Err(Stumble { at: Some(place), failure })),
                 (Passage::Stale { .. }, Some(failure)) => {
                     let parking = Parking { attempts: 1, failure: &failure, hold: Hold::Nothing };
-                    self.database.park(connection, &self.group, message, origin, parking).await?;
+                    self.write_letter(connection, arrivals[place], parking).await?;
                     tracing::warn!(message_id = %message.id, %failure, "parked; nobody waits for it");
                     words[place] = "parked";
                 }
@@ -257,7 +266,6 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     }
 
     async fn try_park(&self, arrival: Arrival<'_>, attempts: u32, failure: &Failure) -> Result<&'static str> {
-        let Arrival { message, origin } = arrival;
         let mut transaction = self.database.begin().await?;
         let admission = self.admit(&mut transaction, &[arrival]).await?.first().copied();
         match admission.unwrap_or(Admission::Fresh) {
@@ -265,11 +273,34 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             Admission::Held => self.database.commit(transaction).await.map(|()| "held"),
             Admission::Fresh => {
                 let parking = Parking { attempts, failure, hold: self.hold(failure) };
-                self.database.park(&mut transaction, &self.group, message, origin, parking).await?;
+                self.write_letter(&mut transaction, arrival, parking).await?;
                 self.database.commit(transaction).await?;
+                self.wake_for_letters();
                 metrics::counter!("landfall_dlq_in_total").increment(1);
                 Ok("parked")
             }
+        }
+    }
+
+    /// Into the table, and to the topic of letters in the same transaction.
+    async fn write_letter(
+        &self,
+        connection: &mut D::Connection,
+        arrival: Arrival<'_>,
+        parking: Parking<'_>,
+    ) -> Result<()> {
+        let Arrival { message, origin } = arrival;
+        self.database.park(connection, &self.group, message, origin, parking).await?;
+        if let Some(letters) = &self.letters {
+            let letter = letter(arrival, letters.topic().clone(), parking.attempts, parking.failure);
+            letters.send(&self.database, connection, letter).await?;
+        }
+        Ok(())
+    }
+
+    fn wake_for_letters(&self) {
+        if let Some(letters) = &self.letters {
+            letters.wake(&self.database);
         }
     }
 

@@ -67,7 +67,8 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     ) -> Done {
         let mut done = Done::default();
         let mut turn = Turn { semaphore: self.running.clone(), permit: Some(permit) };
-        let mut chunks = VecDeque::from([sort_out(batch, &mut done)]);
+        let items = sort_out(batch, &mut done);
+        let mut chunks = VecDeque::from([self.turn_copies_away(items, &mut done).await]);
         let mut trouble = 0;
         while let Some(chunk) = chunks.pop_front() {
             let chunk = without_lanes_apart(chunk, &mut done);
@@ -80,6 +81,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             let arrivals: Vec<_> = chunk.iter().map(Item::arrival).collect();
             match self.transact(&arrivals, 1).await {
                 Trial::Settled(outcomes) => {
+                    self.remember(&chunk);
                     for (item, outcome) in chunk.into_iter().zip(outcomes) {
                         self.acknowledge(item.acknowledge, outcome).await;
                         done.settled.push(item.lane);
@@ -115,6 +117,35 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             }
         }
         done
+    }
+}
+
+impl<D: Inbox, W: Work<D>> Attempts<D, W> {
+    /// Acknowledges what is known to be handled, and answers with the rest.
+    async fn turn_copies_away(&self, items: Vec<Item>, done: &mut Done) -> Vec<Item> {
+        let Some(front) = &self.front else { return items };
+        let compared = items.iter().filter(|item| item.message.mode.is_deduplicated());
+        let ids: Vec<_> = compared.map(|item| item.message.id).collect();
+        if ids.is_empty() {
+            return items;
+        }
+        let handled = front.handled(&self.database, &self.group, &ids).await;
+        let is_copy = |item: &Item| item.message.mode.is_deduplicated() && handled.contains(&item.message.id);
+        let (copies, rest): (Vec<_>, Vec<_>) = items.into_iter().partition(is_copy);
+        for item in copies {
+            self.acknowledge(item.acknowledge, "duplicate").await;
+            done.settled.push(item.lane);
+        }
+        rest
+    }
+
+    /// Tells the front what is committed, in a task of its own: nobody waits for it.
+    fn remember(&self, chunk: &[Item]) {
+        let Some(front) = self.front.clone() else { return };
+        let settled = chunk.iter().filter(|item| item.message.mode.is_deduplicated());
+        let ids: Vec<_> = settled.map(|item| item.message.id).collect();
+        let group = self.group.clone();
+        tokio::spawn(async move { front.remember(&group, &ids).await });
     }
 }
 

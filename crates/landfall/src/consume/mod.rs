@@ -16,13 +16,17 @@
 mod attempt;
 mod batch;
 mod batch_handler;
+mod front;
 mod gate;
 mod handler;
 mod lanes;
 #[cfg(feature = "tower")]
 mod layered;
+mod letter_topic;
 mod once;
 mod options;
+#[cfg(feature = "redis")]
+mod redis_front;
 mod redrive;
 mod tally;
 mod trace;
@@ -32,7 +36,10 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, Sequences, Subscriber, TopicName};
+use landfall_core::{
+    Broker, Database, Error, ErrorKind, GroupName, Inbox, InboxView, OutboxWriter, Result, Sequences, Subscriber,
+    TopicName,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -40,14 +47,18 @@ use tokio_util::sync::CancellationToken;
 use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
 use lanes::{Lane, Lanes};
+use letter_topic::LetterTopic;
 
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
+pub use front::Front;
 pub use gate::{Early, SequenceCheck};
 pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
 #[cfg(feature = "tower")]
 pub use layered::{Failed, HandlerService, Layered, layered};
 pub use once::{already_done, changed};
 pub use options::{Idempotence, Options, Order};
+#[cfg(feature = "redis")]
+pub use redis_front::RedisFront;
 pub use trace::Trace;
 pub use typed::{Typed, TypedFn, parse, typed};
 pub use work::{Call, Each, Stumble, Together, Work};
@@ -108,7 +119,19 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let Options { backoff, order, idempotence, .. } = options;
-        let attempts = Attempts { database, topic, group, work, backoff, order, idempotence, gate: None, running };
+        let attempts = Attempts {
+            database,
+            topic,
+            group,
+            work,
+            backoff,
+            order,
+            idempotence,
+            gate: None,
+            front: None,
+            letters: None,
+            running,
+        };
         Self { broker, attempts, options }
     }
 
@@ -119,6 +142,27 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         D: Sequences,
     {
         self.attempts.gate = Some(Box::new(check));
+        self
+    }
+
+    /// Sends what is parked to `<topic>.dlq` too, through the outbox of the same transaction. `Err` if that is no
+    /// name for a topic: it may be too long.
+    pub fn with_letter_topic(mut self) -> Result<Self>
+    where
+        D: OutboxWriter,
+    {
+        let topic = TopicName::new(format!("{}.dlq", self.attempts.topic))?;
+        self.attempts.letters = Some(Box::new(LetterTopic(topic)));
+        Ok(self)
+    }
+
+    /// Asks `front` before the inbox: most copies are then turned away without a transaction.
+    #[must_use]
+    pub fn behind(mut self, front: impl Front) -> Self
+    where
+        D: InboxView,
+    {
+        self.attempts.front = Some(Arc::new(front));
         self
     }
 

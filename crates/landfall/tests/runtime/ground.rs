@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{BatchHandler, Consumer, Handler, Options, SequenceCheck};
+use landfall::consume::{BatchHandler, Consumer, Front, Handler, Options, SequenceCheck};
 use landfall::{
     Backoff, Broker, DeadLetter, DeadLetterFilter, DeadLetterStatus, GroupName, Key, Kind, Message, TopicName,
 };
@@ -86,6 +86,13 @@ impl<D: Place> Ground<D> {
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
+    pub(crate) fn consumer_behind(&self, options: Options, front: impl Front, handler: impl Handler<D>) -> Running {
+        let (database, broker) = (self.database.clone(), self.broker.clone());
+        let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
+        let stop = CancellationToken::new();
+        Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
+    }
+
     pub(crate) fn consumer_of_batches(&self, options: Options, handler: impl BatchHandler<D>) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
         let consumer = Consumer::of_batches(database, broker, topic(), group(), handler, options);
@@ -112,7 +119,8 @@ impl<D: Place> Ground<D> {
 
     /// Ends when everything that was published is acknowledged.
     pub(crate) async fn is_drained(&self) {
-        eventually(PATIENCE, "everything is acknowledged", async || self.broker.is_drained(&topic(), &group())).await;
+        eventually(PATIENCE, "everything is acknowledged", async || self.broker.unfinished(&topic(), &group()) == 0)
+            .await;
     }
 
     /// Nothing is left in the broker: whoever joins the group now gets nothing.

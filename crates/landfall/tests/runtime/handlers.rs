@@ -1,16 +1,13 @@
-//! Handlers as people like to write them: typed, traced, with tower's layers around them.
+//! Handlers as people like to write them: typed, with tower's layers around them.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::consume::{Context, Trace, layered, plain, typed};
+use landfall::consume::{Context, layered, plain, typed};
 use landfall::{Failure, Message};
 use landfall_sqlite::Sqlite;
 use serde::Deserialize;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
-use tracing::instrument::WithSubscriber;
 
 use crate::ground::{Ground, message, options};
 use crate::place::Place;
@@ -39,48 +36,6 @@ async fn a_payload_comes_as_a_type_and_one_that_does_not_parse_is_parked_with_th
     let letter = &ground.letters().await[0];
     assert_eq!((letter.error_code.as_str(), letter.attempts), ("VALIDATION_ERROR", 1));
     assert_eq!(letter.error, "the payload is no OrderPlaced: missing field `quantity` at line 1 column 15");
-}
-
-/// What was logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-async fn traced(context: Context<'_, Sqlite>) -> Result<(), Failure> {
-    let trace = context.trace().map(|Trace { is_sampled, .. }| is_sampled);
-    tracing::info!(sampled = trace, "at work");
-    Sqlite::record(context.connection, context.message).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn what_a_handler_logs_belongs_to_the_senders_trace() {
-    let ground = Ground::<Sqlite>::new().await.unwrap();
-    let mut sent = message("a", 1, "good");
-    sent.headers.insert("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
-    ground.publish(&[sent.clone()]).await;
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let guard = tracing::subscriber::set_default(subscriber);
-    let running = ground.consumer(options(), plain(traced));
-    ground.effects_become(1).with_current_subscriber().await;
-    running.stop().await;
-    drop(guard);
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let line = text.lines().find(|line| line.contains("at work")).unwrap_or_else(|| panic!("nothing logged: {text}"));
-    for part in ["trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"", "sampled=true", &format!("message_id={}", sent.id)] {
-        assert!(line.contains(part), "{part} is missing: {line}");
-    }
 }
 
 /// Hangs the first time.

@@ -5,8 +5,10 @@ mod batches;
 mod equivalence;
 mod ground;
 mod handlers;
+mod letters;
 mod order;
 mod place;
+mod redis_front;
 mod strategies;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].

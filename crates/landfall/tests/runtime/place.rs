@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use landfall::{Constraints, DeadLetters, Housekeeping, Inbox, Message, OutboxWriter, Schema, Sequences};
+use landfall::{
+    Constraints, DeadLetters, Housekeeping, InboxView, Leases, Message, OutboxQueue, OutboxWriter, Schema, Sequences,
+};
 use landfall_mysql::MySql;
 use landfall_postgres::Postgres;
 use landfall_sqlite::Sqlite;
@@ -26,7 +28,7 @@ impl From<&Message> for Effect {
 
 /// A database with a table `effects` that has no constraint: a doubled effect shows.
 pub(crate) trait Place:
-    Inbox + Constraints + Sequences + OutboxWriter + DeadLetters + Housekeeping + Schema
+    InboxView + Constraints + Sequences + OutboxWriter + OutboxQueue + Leases + DeadLetters + Housekeeping + Schema
 {
     /// Whether an SQL error inside of a transaction breaks it.
     const ERRORS_BREAK: bool;

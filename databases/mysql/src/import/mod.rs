@@ -9,8 +9,6 @@
 
 mod table;
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use landfall_core::{
     Database, Error, ErrorKind, ForeignRow, Import, ImportOrder, ImportSource, Imported, ImportedRow, Lease, Mapping,
@@ -35,7 +33,7 @@ impl ImportSource for MySql {
         let (lease, enqueue) = (fill(LEASE), fill(ENQUEUE));
         let database = self.clone();
         let prepared = Prepared { database, mapping, order, id_type, any, lease, find, read, take, enqueue };
-        Ok(Box::new(Shielded(Arc::new(prepared))))
+        Ok(Box::new(prepared))
     }
 }
 
@@ -44,24 +42,6 @@ const LEASE: &str = "SELECT 1 FROM {p}lease WHERE name = ? AND holder = ? AND ep
 
 const ENQUEUE: &str =
     "INSERT INTO {p}outbox (message_id, topic, `key`, kind, headers, payload) VALUES (?, ?, ?, ?, ?, ?)";
-
-/// Works in a task of its own, which nobody can cut off: a statement that is dropped while it is being prepared leaves the
-/// driver's connection out of step with the server, and the pool waits for it for ever.
-struct Shielded(Arc<Prepared>);
-
-#[async_trait]
-impl Import for Shielded {
-    fn order(&self) -> &ImportOrder {
-        &self.0.order
-    }
-
-    async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
-        let (prepared, lease) = (Arc::clone(&self.0), lease.clone());
-        tokio::spawn(async move { prepared.import(&lease, limit).await })
-            .await
-            .map_err(|error| Error::new(ErrorKind::Unknown, "an import came to no end").with_source(error))?
-    }
-}
 
 struct Prepared {
     database: MySql,
@@ -85,7 +65,12 @@ enum Id {
     Bytes(Vec<u8>),
 }
 
-impl Prepared {
+#[async_trait]
+impl Import for Prepared {
+    fn order(&self) -> &ImportOrder {
+        &self.order
+    }
+
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
         // Most looks find nothing, and those cost one round trip.
         let any: bool = sqlx::query_scalar(AssertSqlSafe(self.any.as_str()))
@@ -107,7 +92,9 @@ impl Prepared {
         self.database.wake();
         Ok(Imported { moved: rows.len(), refused: rows.iter().filter(|row| row.refused.is_some()).count() })
     }
+}
 
+impl Prepared {
     async fn is_held(&self, connection: &mut MySqlConnection, lease: &Lease) -> Result<bool> {
         let held = sqlx::query(AssertSqlSafe(self.lease.as_str()))
             .bind(&lease.name.0)

@@ -6,6 +6,7 @@
 mod commit;
 mod competing;
 mod connect;
+mod cut_off;
 mod deadlock;
 mod fencing;
 mod late_commit;

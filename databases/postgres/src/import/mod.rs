@@ -63,10 +63,13 @@ impl Import for Prepared {
 
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
         // Most looks find nothing, and those cost one round trip.
+        let mut session = self.database.session().await?;
         let any: bool = sqlx::query_scalar(AssertSqlSafe(self.any.as_str()))
-            .fetch_one(self.database.pool())
+            .persistent(self.database.may_prepare())
+            .fetch_one(session.connection())
             .await
             .map_err(self.database.could_not("look into the table to import"))?;
+        session.finish().await.map_err(self.database.could_not("look into the table to import"))?;
         if !any {
             return Ok(Imported::default());
         }
@@ -85,6 +88,7 @@ impl Import for Prepared {
 impl Prepared {
     async fn is_held(&self, connection: &mut PgConnection, lease: &Lease) -> Result<bool> {
         let held = sqlx::query(AssertSqlSafe(self.lease.as_str()))
+            .persistent(self.database.may_prepare())
             .bind(&lease.name.0)
             .bind(&lease.holder.0)
             .bind(lease.epoch)
@@ -97,6 +101,7 @@ impl Prepared {
     /// Reads, and deletes or marks exactly what was read.
     async fn take(&self, connection: &mut PgConnection, limit: usize) -> Result<Vec<ImportedRow>> {
         let found = sqlx::query(AssertSqlSafe(self.read.as_str()))
+            .persistent(self.database.may_prepare())
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(&mut *connection)
             .await
@@ -106,6 +111,7 @@ impl Prepared {
             found.iter().map(place).collect::<sqlx::Result<_>>().map_err(self.database.could_not(doing))?;
         let (parts, places): (Vec<_>, Vec<_>) = places.into_iter().unzip();
         let taken = sqlx::query(AssertSqlSafe(self.take.as_str()))
+            .persistent(self.database.may_prepare())
             .bind(parts)
             .bind(places)
             .execute(connection)
@@ -137,6 +143,7 @@ impl Prepared {
             rows.iter().map(value).collect()
         }
         sqlx::query(AssertSqlSafe(self.enqueue.as_str()))
+            .persistent(self.database.may_prepare())
             .bind(column(rows, |row| row.message_id.as_uuid()))
             .bind(column(rows, |row| row.topic.as_str()))
             .bind(column(rows, |row| row.key.as_ref().map(|key| key.as_str())))

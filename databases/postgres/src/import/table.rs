@@ -29,12 +29,14 @@ impl<'a> Table<'a> {
     pub(super) async fn inspect(database: &Postgres, mapping: &'a Mapping) -> Result<Self> {
         let table = &mapping.table;
         let doing = "look at the table to import";
+        let mut session = database.session().await?;
         let found: Option<(String, bool, bool)> = sqlx::query_as(
             "SELECT relkind::text, has_table_privilege(oid, 'SELECT'), has_table_privilege(oid, 'DELETE')
              FROM pg_class WHERE oid = to_regclass($1)",
         )
         .bind(quoted_table(table))
-        .fetch_optional(database.pool())
+        .persistent(database.may_prepare())
+        .fetch_optional(session.connection())
         .await
         .map_err(database.could_not(doing))?;
         let Some((kind, may_read, may_delete)) = found else {
@@ -62,9 +64,11 @@ impl<'a> Table<'a> {
              ORDER BY a.attnum",
         )
         .bind(quoted_table(table))
-        .fetch_all(database.pool())
+        .persistent(database.may_prepare())
+        .fetch_all(session.connection())
         .await
         .map_err(database.could_not(doing))?;
+        session.finish().await.map_err(database.could_not(doing))?;
         let column = |(name, kind, counts_up, may_update, is_nullable)| Column {
             name,
             kind,

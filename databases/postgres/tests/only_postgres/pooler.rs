@@ -1,74 +1,21 @@
 //! Through PgBouncer in transaction mode: every statement may meet another connection of the server.
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
 use landfall_core::{
-    Admission, Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, GroupName, Housekeeping, Inbox, Leases,
-    OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema,
+    Admission, Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, GroupName, Holder, Housekeeping,
+    ImportSource, Inbox, LeaseName, Leases, Mapping, OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema,
+    TableName,
 };
 use landfall_postgres::{Options, Postgres};
-use landfall_testkit::servers::fresh_postgres_database;
-use landfall_testkit::{eventually, not_run};
+use landfall_testkit::eventually;
+use landfall_testkit::servers::PgBouncer;
 
 use crate::stage::{LONG, SOON, lease_all, message, publish_everything, settlement};
 
-/// A PgBouncer in front of the test server, stopped at the end.
-struct Pooler {
-    process: Child,
-    url: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// `None`, after saying so, if there is no server or no PgBouncer.
-async fn pooler() -> Option<Pooler> {
-    let url = fresh_postgres_database().await?;
-    let Some(binary) = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].into_iter().find(|path| Path::new(path).exists())
-    else {
-        not_run("pooler", "there is no PgBouncer on this machine");
-        return None;
-    };
-    let target: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
-    let (host, server_port, user) = (target.get_host(), target.get_port(), target.get_username());
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("pgbouncer.ini");
-    // Fewer connections than clients, so that they are really shared.
-    let text = format!(
-        "[databases]\n* = host={host} port={server_port} user={user}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-         listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n\
-         max_client_conn = 100\nunix_socket_dir =\n"
-    );
-    std::fs::write(&settings, text).unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut command = Command::new(binary);
-    if nix_is_root() {
-        // It refuses to be root.
-        command.args(["-u", "nobody"]);
-    }
-    let process = command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let database = target.get_database().unwrap().to_owned();
-    let url = format!("postgres://{user}@127.0.0.1:{port}/{database}?pooler=transaction");
-    Some(Pooler { process, url, _folder: folder })
-}
-
-fn nix_is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
-}
-
-async fn connect(pooler: &Pooler) -> Postgres {
+async fn connect(pooler: &PgBouncer) -> Postgres {
     let mut connected = None;
     eventually(SOON, "the pooler answers", async || {
         let options = Options { max_connections: 6, ..Options::default() };
-        connected = Postgres::connect(&pooler.url, options).await.ok();
+        connected = Postgres::connect(pooler.url(), options).await.ok();
         connected.is_some()
     })
     .await;
@@ -77,7 +24,7 @@ async fn connect(pooler: &Pooler) -> Postgres {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_works_through_a_pooler_in_transaction_mode() {
-    let Some(pooler) = pooler().await else { return };
+    let Some(pooler) = PgBouncer::fresh_database().await else { return };
     let database = connect(&pooler).await;
     assert!(database.migrate().await.unwrap());
     database.check().await.unwrap();
@@ -136,6 +83,43 @@ async fn what_fails_is_handled_too(database: &Postgres) {
     assert_eq!(database.forget_handled(LONG, 10).await.unwrap(), 0);
     database.rotate().await.unwrap();
     database.release(&leases).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_that_is_already_there_is_imported_through_a_pooler() {
+    let Some(pooler) = PgBouncer::fresh_database().await else { return };
+    let database = connect(&pooler).await;
+    database.migrate().await.unwrap();
+    sqlx::raw_sql(
+        "CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype varchar(255), aggregateid varchar(255),
+            type varchar(255), payload jsonb)",
+    )
+    .execute(database.pool())
+    .await
+    .unwrap();
+    // Several at once, on more connections than the pooler has: each statement may meet one that another has prepared on.
+    let mut imports = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let database = connect(&pooler).await;
+        imports.spawn(async move {
+            let mapping = Mapping::debezium(TableName::new("outbox").unwrap()).unwrap();
+            let import = database.prepare_import(mapping).await.unwrap();
+            let holder = Holder(format!("holder-{number}"));
+            let lease = LeaseName(format!("import/{number}"));
+            let lease = database.acquire(&lease, &holder, LONG).await.unwrap().unwrap();
+            for _ in 0..10 {
+                let insert = "INSERT INTO outbox SELECT gen_random_uuid(), 'Order', '42', 'OrderPlaced', '{}'";
+                sqlx::raw_sql(insert).execute(database.pool()).await.unwrap();
+                while let Err(error) = import.import(&lease, 10).await {
+                    assert!(error.is_temporary(), "{error}");
+                }
+            }
+        });
+    }
+    imports.join_all().await;
+    let leases = lease_all(&database, "one", LONG).await;
+    eventually(SOON, "every row is imported", async || database.stats().await.unwrap().pending == 60).await;
+    assert_eq!(publish_everything(&database, &leases).await.len(), 60);
 }
 
 #[tokio::test]

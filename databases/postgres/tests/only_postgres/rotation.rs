@@ -144,7 +144,10 @@ async fn a_row_that_appears_while_the_lock_is_waited_for_stops_the_emptying() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     database.append(&[message("a", 1)]).await.unwrap();
-    publish_everything(&database, &leases).await;
+    // Whoever settles first looks for parts to empty, in the background; nobody else shall be at it here.
+    let settling = another(&database).await;
+    publish_everything(&settling, &leases).await;
+    settling.pool().close().await;
     let mut open = database.begin().await.unwrap();
     let late = message("b", 1);
     database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
@@ -161,6 +164,59 @@ async fn a_row_that_appears_while_the_lock_is_waited_for_stops_the_emptying() {
     let refused = tokio::time::timeout(SOON, emptying).await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"), "{refused}");
     assert_eq!(due(&database, &leases).await, [late.id]);
+}
+
+/// Several relays, or one and a person. Each has looked at the part before it wants it for itself, and would wait for
+/// the others for ever: the server refuses that, which is no failure.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_empty_a_part_at_once_give_way_to_each_other() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let others = [another(&database).await, another(&database).await, another(&database).await];
+    for lap in 0..30 {
+        go_to_part(&database, lap).await;
+        database.append(&[message("a", lap)]).await.unwrap();
+        assert_eq!(publish_everything(&database, &leases).await.len(), 1);
+        go_to_part(&database, lap + 1).await;
+        let [one, two, three] = &others;
+        let (one, two, three) = tokio::join!(one.rotate(), two.rotate(), three.rotate());
+        for emptied in [one, two, three] {
+            emptied.expect("who has to give way has not failed");
+        }
+    }
+    eventually(SOON, "the parts are emptied", async || {
+        database.rotate().await.unwrap();
+        parts(&database).await == [0, 0, 0, 0]
+    })
+    .await;
+}
+
+/// One who took his id before the ids went on to the next part holds the part that is to be emptied. Whoever comes
+/// after him into that part waits behind the emptying, until that gives up: it does so by itself, while he stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptying_that_cannot_have_its_lock_gives_up_and_leaves_the_writers_alone() {
+    let Some(database) = migrated().await else { return };
+    let leases = lease_all(&database, "one", LONG).await;
+    let ids: Vec<i64> = sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq') FROM generate_series(1, 2)")
+        .fetch_all(database.pool())
+        .await
+        .unwrap();
+    database.append(&[message("a", 1)]).await.unwrap();
+    publish_everything(&database, &leases).await;
+    go_to_part(&database, 1).await;
+    let insert = "INSERT INTO landfall_outbox (id, topic, key, payload) VALUES ($1, 'orders', 'late', 'x')";
+    let mut holder = database.pool().begin().await.unwrap();
+    sqlx::query(insert).bind(ids[0]).execute(&mut *holder).await.unwrap();
+
+    // It never waits longer than its limit, so this comes to its end although the writer never goes.
+    let rotating = another(&database).await;
+    assert_eq!(tokio::time::timeout(SOON, rotating.rotate()).await.expect("it gave up").unwrap(), 0);
+    let behind = sqlx::query(insert).bind(ids[1]).execute(database.pool());
+    tokio::time::timeout(SOON, behind).await.expect("nobody stands in his way").unwrap();
+
+    holder.commit().await.unwrap();
+    let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
+    assert_eq!(rows.len(), 2, "nobody was lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

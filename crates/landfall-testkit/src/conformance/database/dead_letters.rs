@@ -1,9 +1,12 @@
 //! What people do with dead letters: find them, count them, redrive them, and read who did what.
 
+use std::time::Duration;
+
 use landfall_core::{
-    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, MessageId, TopicName,
+    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, MessageId, Timestamp, TopicName,
 };
 
+use super::stage::A_MOMENT;
 use super::{AuditRow, DatabaseFixture, Stage};
 use crate::conformance::sample::{group, key, keyed, keyless, series, topic};
 
@@ -164,4 +167,24 @@ pub async fn two_redrives_at_once_move_everything_once<F: DatabaseFixture>(stage
     let letters = stage.letters().await;
     assert_eq!(moved, letters.iter().map(|letter| letter.id).collect::<Vec<_>>(), "each in one answer");
     assert!(letters.iter().all(|letter| letter.redrives == 1));
+}
+
+/// Every twentieth is older than the answer. By the clocks of this process and of the server, which may differ a little.
+pub async fn the_age_that_few_parked_letters_have_is_told<F: DatabaseFixture>(stage: Stage<F>) {
+    assert_eq!(stage.database.parked_age_p95().await.unwrap(), Duration::ZERO, "nothing is parked");
+    let done = keyed("done", 1);
+    stage.park(&group("stock"), &done).await;
+    stage.redrive(&done).await;
+    stage.drain(&group("stock")).await;
+    for number in 0..41 {
+        stage.park(&group("stock"), &keyed(&format!("key-{number}"), 1)).await;
+    }
+    let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
+    let letters = stage.database.find(&parked, 100).await.unwrap();
+    assert_eq!(letters.len(), 41);
+    let age = |letter: &DeadLetter| letter.first_seen.elapsed_since(Timestamp::now());
+    let at_least = age(&letters[3]).saturating_sub(A_MOMENT);
+    let told = stage.database.parked_age_p95().await.unwrap();
+    let at_most = age(&letters[1]) + A_MOMENT;
+    assert!(!told.is_zero() && (at_least..=at_most).contains(&told), "{at_least:?} <= {told:?} <= {at_most:?}");
 }

@@ -71,6 +71,10 @@ pub trait DatabaseFixture: Sized + Send + Sync + 'static {
     /// The audit table, oldest first.
     fn audit(&self, connection: &mut Connection<Self>) -> impl Future<Output = Vec<AuditRow>> + Send;
 
+    /// Gives every lease to somebody else under the next epoch, whoever holds it: half of a takeover, until it is
+    /// committed.
+    fn take_over_leases(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
+
     /// Puts a row into the outbox, as a foreign writer would, whose headers cannot be a message's:
     /// `{"x": "a\nb"}`, a value with a line break.
     fn insert_unreadable(

@@ -1,6 +1,6 @@
 //! The way back through the handler: in order, and then the key is free.
 
-use landfall_core::{Admission, Database, DeadLetterStatus, Inbox};
+use landfall_core::{Admission, Database, DeadLetterStatus, ErrorKind, Inbox};
 
 use super::{DatabaseFixture, Effect, Stage};
 use crate::conformance::sample::{failure, group, ids, keyed, keyless, series};
@@ -140,4 +140,16 @@ pub async fn a_redrive_stays_in_its_group<F: DatabaseFixture>(stage: Stage<F>) {
     stage.redrive(&message).await;
     assert!(stage.drain_one(&payment).await.is_none());
     assert_eq!(stage.drain(&stock).await, [message.id]);
+}
+
+/// Completing what nobody redrives would commit an effect that belongs to nothing.
+pub async fn what_is_done_cannot_be_completed_again<F: DatabaseFixture>(stage: Stage<F>) {
+    let (stock, message) = (group("stock"), keyed("a", 1));
+    stage.park(&stock, &message).await;
+    stage.redrive(&message).await;
+    let mut transaction = stage.database.begin().await.unwrap();
+    let item = stage.database.next_redriven(&mut transaction, &stock, &[]).await.unwrap().unwrap();
+    stage.database.complete_redriven(&mut transaction, &item).await.unwrap();
+    let error = stage.database.complete_redriven(&mut transaction, &item).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }

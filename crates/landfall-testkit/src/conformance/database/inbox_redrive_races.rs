@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox};
+use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Parking, Result};
 
 use super::stage::{A_MOMENT, SOON, drain_one};
 use super::{DatabaseFixture, Stage};
-use crate::conformance::sample::{group, ids, keyed, series};
+use crate::conformance::sample::{failure, group, ids, keyed, series};
 
 /// Drains on an instance of its own until nothing is open any more; `None` in between only means that the other one
 /// is at work.
@@ -125,4 +125,69 @@ pub async fn a_message_held_during_the_last_step_of_a_drain_is_drained<F: Databa
     assert!(drained, "the redriven message was there to be handled");
     assert_eq!(stage.drain(&stock).await, ids(&messages[1..]), "the held message is not left behind");
     assert_eq!(stage.handle(&stock, &keyed("a", 3)).await, Admission::Fresh, "the key is free");
+}
+
+/// A consumer, and two who redrive and drain whatever it parks, all on one key: every seventh message fails for good, and
+/// every fifth try of a drain once more.
+pub async fn a_redrive_that_races_live_traffic_on_one_key_keeps_its_order<F: DatabaseFixture>(stage: Stage<F>) {
+    const MESSAGES: i64 = 100;
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(live_traffic(stage.fixture.clone(), stage.second().await, MESSAGES));
+    for _ in 0..2 {
+        tasks.spawn(redrive_until(stage.fixture.clone(), stage.second().await, MESSAGES));
+    }
+    tokio::time::timeout(4 * SOON, tasks.join_all()).await.expect("everything takes effect in the end");
+    let applied: Vec<_> = stage.effects().await.iter().filter_map(|effect| effect.sequence).collect();
+    assert_eq!(applied, (1..=MESSAGES).collect::<Vec<_>>());
+    assert_eq!(stage.handle(&group("stock"), &keyed("a", MESSAGES + 1)).await, Admission::Fresh, "the key is free");
+}
+
+/// What the database rolled back (a deadlock) is done again.
+async fn live_traffic<F: DatabaseFixture>(fixture: Arc<F>, database: F::Database, count: i64) {
+    for sequence in 1..=count {
+        let message = keyed("a", sequence);
+        while let Err(error) = handle(&*fixture, &database, &message).await {
+            assert!(error.is_temporary(), "{error}");
+        }
+    }
+}
+
+async fn handle<F: DatabaseFixture>(fixture: &F, database: &F::Database, message: &Message) -> Result<()> {
+    let (mut transaction, stock) = (database.begin().await?, group("stock"));
+    if database.admit(&mut transaction, &stock, message, None).await? == Admission::Fresh {
+        if message.sequence.is_some_and(|sequence| sequence % 7 == 0) {
+            database.park(&mut transaction, &stock, message, None, Parking::with_key(1, &failure())).await?;
+        } else {
+            fixture.insert_effect(&mut transaction, &message.into()).await;
+        }
+    }
+    database.commit(transaction).await
+}
+
+async fn redrive_until<F: DatabaseFixture>(fixture: Arc<F>, database: F::Database, count: i64) {
+    for attempt in 1.. {
+        if let Err(error) = redrive_one(&*fixture, &database, attempt % 5 == 0).await {
+            assert!(error.is_temporary(), "{error}");
+        }
+        let mut transaction = database.begin().await.unwrap();
+        let effects = fixture.effects(&mut transaction).await;
+        database.commit(transaction).await.unwrap();
+        if effects.len() as i64 >= count {
+            return;
+        }
+    }
+}
+
+async fn redrive_one<F: DatabaseFixture>(fixture: &F, database: &F::Database, fails: bool) -> Result<()> {
+    database.redrive(&DeadLetterFilter::default(), "alice").await?;
+    let mut transaction = database.begin().await?;
+    if let Some(item) = database.next_redriven(&mut transaction, &group("stock"), &[]).await? {
+        if fails {
+            database.park_redriven(&mut transaction, &item, &failure()).await?;
+        } else {
+            fixture.insert_effect(&mut transaction, &(&item.message).into()).await;
+            database.complete_redriven(&mut transaction, &item).await?;
+        }
+    }
+    database.commit(transaction).await
 }

@@ -24,10 +24,12 @@ pub mod leases;
 pub mod outbox_compete;
 pub mod outbox_control;
 pub mod outbox_fencing;
+pub mod outbox_late_commit;
 pub mod outbox_order;
 pub mod outbox_park;
 pub mod outbox_retry;
 pub mod outbox_skip;
+pub mod outbox_takeover;
 pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
@@ -84,6 +86,7 @@ macro_rules! database_conformance {
                 a_second_redrive_changes_nothing,
                 a_redriven_message_can_be_parked_again,
                 two_rows_of_one_id_are_parked_and_redriven_apart,
+                a_key_with_two_parked_rows_is_held_until_both_are_redriven,
                 an_unreadable_row_comes_as_an_error_and_can_be_parked;
             outbox_skip:
                 a_skipped_message_is_a_dead_letter_and_its_key_goes_on,
@@ -98,6 +101,13 @@ macro_rules! database_conformance {
                 a_row_without_its_lease_is_left_alone,
                 settling_twice_at_once_settles_once,
                 one_call_carries_out_every_kind_of_decision;
+            outbox_late_commit:
+                a_row_that_commits_after_its_successor_is_published_after_it,
+                concurrent_writers_lose_nothing_and_reorder_nothing;
+            outbox_takeover:
+                a_settlement_waits_for_a_takeover_in_flight_and_then_changes_nothing,
+                a_settlement_goes_on_when_the_takeover_is_rolled_back,
+                renewing_and_settling_at_once_do_not_block_each_other_for_good;
             outbox_compete:
                 two_claims_never_share_a_row,
                 what_a_claim_did_not_settle_is_free_again,
@@ -173,20 +183,23 @@ macro_rules! database_conformance {
                 a_resting_message_holds_its_key_and_no_other,
                 a_successor_that_fails_holds_those_behind_it,
                 what_is_done_cannot_be_parked_again,
+                what_is_done_cannot_be_completed_again,
                 messages_without_a_key_are_redriven_apart,
                 a_redrive_stays_in_its_group;
             inbox_redrive_races:
                 two_instances_drain_every_message_once_and_in_order,
                 a_successor_waits_for_a_handler_elsewhere,
                 live_traffic_that_meets_the_end_of_a_drain_is_not_stuck,
-                a_message_held_during_the_last_step_of_a_drain_is_drained;
+                a_message_held_during_the_last_step_of_a_drain_is_drained,
+                a_redrive_that_races_live_traffic_on_one_key_keeps_its_order;
             dead_letters:
                 every_filter_finds_what_matches,
                 pages_follow_each_other,
                 the_figures_add_up_at_every_step,
                 every_change_is_in_the_audit_trail,
                 a_redrive_moves_only_what_is_parked,
-                two_redrives_at_once_move_everything_once;
+                two_redrives_at_once_move_everything_once,
+                the_age_that_few_parked_letters_have_is_told;
             housekeeping:
                 sent_messages_go_after_their_time,
                 a_handled_id_is_forgotten_after_its_time,

@@ -147,3 +147,17 @@ pub async fn an_unreadable_row_comes_as_an_error_and_can_be_parked<F: DatabaseFi
     assert_eq!((letters[0].message_id, letters[0].status), (broken[0].message_id, DeadLetterStatus::Parked));
     assert_eq!(letters[0].headers["x"], "a\nb", "what was stored is shown");
 }
+
+pub async fn a_key_with_two_parked_rows_is_held_until_both_are_redriven<F: DatabaseFixture>(stage: Stage<F>) {
+    let messages = series("a", 3);
+    stage.enqueue(&messages).await;
+    let leases = stage.lease_all("one").await;
+    let due = stage.due(&leases).await;
+    let settlements: Vec<_> = due[..2].iter().map(|entry| settlement(entry, park())).collect();
+    assert_eq!(stage.database.settle(&leases, &settlements).await.unwrap().len(), 2);
+
+    stage.redrive(&messages[1]).await;
+    assert!(stage.due(&leases).await.is_empty(), "the first is still parked");
+    stage.redrive(&messages[0]).await;
+    assert_eq!(stage.due_ids(&leases).await, ids(&messages));
+}

@@ -1,0 +1,104 @@
+//! A hot key among a thousand, on PostgreSQL: how long the messages of the others take from the broker to their
+//! acknowledgement, with a key that has half of the traffic and without.
+//!
+//! Both runs have the same number of messages a second of the other keys; the hot one comes besides. The rate is
+//! what one handler at a time could not keep up with: a key is handled one after the other, so it is batches that keep
+//! the hot key from falling behind, and fair lanes that keep the others from paying for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use landfall::consume::{Consumer, Options};
+use landfall::postgres::{self, Postgres};
+use landfall::{Broker, Key, Message, MessageId};
+use landfall_testkit::MemoryBroker;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::Result;
+use crate::bare::{Bare, Table};
+use crate::consumer::Effect;
+use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::latency::{messages_in, ticks};
+use crate::observed::Observed;
+use crate::table::{Row, latency_rows};
+use crate::workload::{PAYLOAD_BYTES, group, message, topic};
+
+/// Messages a second of the thousand other keys, sent as bursts.
+const PER_SECOND: u32 = 1_000;
+const BURSTS: u32 = 100;
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
+    let database = Postgres::connect(url, postgres::Options { max_connections: 20, ..Default::default() }).await?;
+    let name =
+        format!("broker → effect of the other keys, PostgreSQL, {PER_SECOND} msg/s, beside a hot key with as many");
+    let run = |hot| Traffic { database: &database, hot };
+    let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(run(true)), Box::new(run(false))];
+    let turns = contest::hold(&name, total, &mut contestants).await?;
+    Ok(latency_rows(&name, "the same without the hot key", &turns))
+}
+
+struct Traffic<'a> {
+    database: &'a Postgres,
+    hot: bool,
+}
+
+#[async_trait]
+impl Contestant for Traffic<'_> {
+    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+        let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
+        let memory = Arc::new(MemoryBroker::new());
+        let broker: Arc<dyn Broker> = memory.clone();
+        let broker = Arc::new(Observed::new(broker, acknowledged));
+        let options = Options { concurrency: 8, batch: 20, ..Options::default() };
+        let consumer = Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
+        let stop = CancellationToken::new();
+        let consumer = tokio::spawn(consumer.run(stop.clone()));
+
+        let (mut sent, mut count, mut ticks) = (HashMap::new(), 0_u64, ticks(BURSTS));
+        for burst in 0..=messages_in(length, BURSTS) {
+            ticks.tick().await;
+            let mut messages = Vec::new();
+            for n in 0..u64::from(PER_SECOND / BURSTS) {
+                messages.push(message(burst * 97 + n * 101, PAYLOAD_BYTES)?);
+                if self.hot {
+                    messages.push(Message { key: Some(Key::new("hot")?), ..message(0, PAYLOAD_BYTES)? });
+                }
+            }
+            let now = Instant::now();
+            sent.extend(messages.iter().map(|message| (message.id, (now, burst > 0 && is_cold(message)))));
+            count += messages.len() as u64;
+            memory.publisher().publish(&messages).await;
+        }
+        let latencies = collect(&mut acknowledgements, sent).await;
+        stop.cancel();
+        consumer.await??;
+        ensure_equal("effects", self.database.count(Table::Effects).await?, count)?;
+        self.database.clear().await?;
+        Ok(Turn::Latencies(latencies?))
+    }
+}
+
+fn is_cold(message: &Message) -> bool {
+    message.key.as_ref().is_some_and(|key| key.as_str() != "hot")
+}
+
+/// The times of those that count.
+async fn collect(
+    acknowledgements: &mut mpsc::UnboundedReceiver<(MessageId, Instant)>,
+    mut sent: HashMap<MessageId, (Instant, bool)>,
+) -> Result<Vec<Duration>> {
+    let mut latencies = Vec::with_capacity(sent.len());
+    while !sent.is_empty() {
+        let next = tokio::time::timeout(STUCK_AFTER, acknowledgements.recv()).await?;
+        let (id, effective) = next.ok_or("the consumer ended before the effects of all messages")?;
+        let (started, counts) = sent.remove(&id).ok_or("a message took effect twice or was never sent")?;
+        if counts {
+            latencies.push(effective - started);
+        }
+    }
+    Ok(latencies)
+}

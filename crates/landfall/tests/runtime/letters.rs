@@ -1,0 +1,70 @@
+//! Dead letters on a topic of their own, beside the table.
+
+use std::sync::Arc;
+
+use landfall::consume::{Consumer, SequenceCheck, plain};
+use landfall::relay::{self, Relay};
+use landfall::{Broker, Message, TopicName};
+use landfall_testkit::eventually;
+use tokio_util::sync::CancellationToken;
+
+use crate::batches::{apply, batched};
+use crate::ground::{Ground, PATIENCE, group, message, topic};
+use crate::on_every_database;
+use crate::place::Place;
+
+on_every_database!(what_is_parked_goes_to_a_topic_with_everything_about_its_failure);
+
+async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Place>(ground: Ground<D>) {
+    let stop = CancellationToken::new();
+    let database = Arc::new(ground.database.clone());
+    let relay = Relay::new(database.clone(), database, ground.broker.publisher(), relay::Options::default());
+    let relay = tokio::spawn(relay.run(stop.clone()));
+    let (database, broker) = (ground.database.clone(), ground.broker.clone());
+    let consumer = Consumer::new(database, broker, topic(), group(), plain(apply::<D>), batched(5, 1))
+        .in_sequence(SequenceCheck::Newest)
+        .with_letter_topic()
+        .unwrap();
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+
+    let mut poison = message("a", 7, "poison");
+    poison.headers.insert("tenant", "北京").unwrap();
+    let failing = Message { payload: "line\nbreak".into(), ..message("b", 1, "failing") };
+    let waiting = message("a", 8, "good");
+    let old = message("c", 2, "good");
+    // Position 5 is old; a copy of the poison makes no second letter.
+    let sent = [poison.clone(), failing.clone(), waiting.clone(), poison.clone(), message("c", 3, "good"), old.clone()];
+    ground.publish(&sent).await;
+
+    let letters = TopicName::new("orders.dlq").unwrap();
+    let found = || -> Vec<Message> {
+        let all = ground.broker.published().into_iter().map(|(_, message)| message);
+        all.filter(|message| message.topic == letters).collect()
+    };
+    eventually(PATIENCE, "three letters", async || found().len() == 3).await;
+    ground.settle(5).await;
+    stop.cancel();
+    consumer.await.unwrap().unwrap();
+    relay.await.unwrap().unwrap();
+
+    let found = found();
+    assert_eq!(found.len(), 3, "each once, and none for what only waits: {found:?}");
+    let letter = |of: &Message| found.iter().find(|letter| letter.id == of.id).unwrap();
+    let header = |of: &Message, name: &str| letter(of).headers.get(name).map(ToOwned::to_owned);
+    assert_eq!((&letter(&poison).key, &letter(&poison).payload), (&poison.key, &poison.payload));
+    assert_eq!(header(&poison, "tenant").as_deref(), Some("北京"));
+    for (name, value) in [
+        ("landfall-attempts", "1"),
+        ("landfall-original-topic", "orders"),
+        ("landfall-original-partition", "0"),
+        ("landfall-original-offset", "0"),
+        ("landfall-error-code", "POISON"),
+        ("landfall-error", "it is poison"),
+    ] {
+        assert_eq!(header(&poison, name).as_deref(), Some(value), "{name}");
+    }
+    assert!(header(&poison, "landfall-failed-at").is_some());
+    assert_eq!(header(&failing, "landfall-attempts").as_deref(), Some("3"));
+    assert_eq!(header(&old, "landfall-error-code").as_deref(), Some("VERSION_CONFLICT"));
+    assert_eq!(header(&old, "landfall-original-offset").as_deref(), Some("5"));
+}

@@ -1,0 +1,66 @@
+//! What a handler logs belongs to the sender's trace. Alone in its process: the subscriber is everybody's.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use landfall::consume::{Consumer, Context, Options, Trace, plain};
+use landfall::{Broker, Failure, GroupName, Key, Message, Schema, TopicName};
+use landfall_sqlite::Sqlite;
+use landfall_testkit::{MemoryBroker, eventually};
+use tokio_util::sync::CancellationToken;
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn find(&self, text: &str) -> Option<String> {
+        let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        lines.lines().find(|line| line.contains(text)).map(ToOwned::to_owned)
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn traced(context: Context<'_, Sqlite>) -> Result<(), Failure> {
+    let sampled = context.trace().map(|Trace { is_sampled, .. }| is_sampled);
+    tracing::info!(sampled, "at work");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_handler_logs_belongs_to_the_senders_trace() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+
+    let folder = tempfile::tempdir().unwrap();
+    let database = Sqlite::open(folder.path().join("trace.db").to_str().unwrap(), Default::default()).await.unwrap();
+    database.migrate().await.unwrap();
+    let (topic, broker) = (TopicName::new("orders").unwrap(), Arc::new(MemoryBroker::new()));
+    let mut sent = Message::new(topic.clone(), "").with_key(Key::new("a").unwrap());
+    sent.headers.insert("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
+    broker.publisher().publish(std::slice::from_ref(&sent)).await;
+    let stop = CancellationToken::new();
+    let group = GroupName::new("stock").unwrap();
+    let consumer = Consumer::new(database, broker, topic, group, plain(traced), Options::default());
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+    eventually(Duration::from_secs(20), "the line", async || lines.find("at work").is_some()).await;
+    stop.cancel();
+    consumer.await.unwrap().unwrap();
+
+    let line = lines.find("at work").unwrap();
+    for part in ["trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"", "sampled=true", &format!("message_id={}", sent.id)] {
+        assert!(line.contains(part), "{part} is missing: {line}");
+    }
+}
