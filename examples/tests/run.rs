@@ -39,6 +39,7 @@ examples! {
     one_insert_is_enough: "plain_sql",
     a_parked_message_is_redriven_in_order: "park_and_redrive",
     each_mode_keeps_its_promise: "delivery_modes",
+    an_outage_loses_nothing_and_drains: "outage",
     a_number_is_stored_once: "numbered_producer",
     the_shop_answers_every_order: "real_world_shop",
     sqlx_shares_its_transaction_on_postgresql: "stack_sqlx_postgres" on fresh_postgres_database,

@@ -14,6 +14,7 @@ mod http;
 mod logging;
 mod output;
 mod payload;
+mod push;
 mod stores;
 mod units;
 

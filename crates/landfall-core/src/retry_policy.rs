@@ -74,6 +74,12 @@ impl RetryPolicy {
         self.deadline.map_or(sum, |deadline| sum.min(deadline))
     }
 
+    /// The same delays without an end, for waiting that is nobody's fault.
+    #[must_use]
+    pub fn endless(self) -> Self {
+        Self { backoff: Backoff { max_attempts: u32::MAX, ..self.backoff }, deadline: None, ..self }
+    }
+
     fn spread(&self, attempts: u32, previous: Option<Duration>, random: f64) -> Duration {
         let ceiling = self.ceiling(attempts);
         match self.jitter {

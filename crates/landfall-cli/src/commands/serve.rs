@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::sources::Sources;
 use crate::config::{Config, Flag};
-use crate::daemon::{Daemon, signals};
+use crate::daemon::{Daemon, Roles, signals};
 use crate::error::{Error, Result};
 use crate::logging;
 
@@ -27,19 +27,19 @@ pub(crate) struct Serve {
     /// Where to listen; port 0 picks a free one, which the ready line names.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// What this daemon does, separated by commas. This build knows relay.
-    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay")]
+    /// What this daemon does, separated by commas: relay (publish the outbox), push (post the subscriptions).
+    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay,push")]
     roles: Vec<String>,
     #[command(flatten)]
     sources: Sources,
 }
 
 /// Part of the command's contract, and not of this build.
-const LATER_ROLES: [&str; 3] = ["check-back", "push", "console"];
+const LATER_ROLES: [&str; 2] = ["check-back", "console"];
 
 impl Serve {
     pub(crate) async fn run(self) -> Result<()> {
-        check_roles(&self.roles)?;
+        let roles = roles(&self.roles)?;
         let listen = self.listen.as_ref().map(|listen| Flag::new("--listen", "http.listen", listen));
         let config = self.sources.load_with(listen)?;
         refuse_open_door(&config)?;
@@ -48,26 +48,32 @@ impl Serve {
 
         let stop = signals::watch()?;
         let daemon = tokio::select! {
-            daemon = Daemon::start(&config, stop.clone()) => daemon?,
+            daemon = Daemon::start(&config, roles, stop.clone()) => daemon?,
             () = stop.cancelled() => return Ok(()),
         };
         daemon.run().await
     }
 }
 
-fn check_roles(roles: &[String]) -> Result<()> {
-    for role in roles.iter().map(|role| role.trim()) {
-        if LATER_ROLES.contains(&role) {
-            return Err(Error::wrong_use(format!("this build cannot take the role {role} yet; it knows relay")));
-        }
-        if role != "relay" {
-            return Err(Error::wrong_use(format!(
-                "there is no role {role:?}; the roles are relay and, not in this build yet, {}",
-                LATER_ROLES.join(", ")
-            )));
+fn roles(names: &[String]) -> Result<Roles> {
+    let mut roles = Roles { relay: false, push: false };
+    for role in names.iter().map(|role| role.trim()) {
+        match role {
+            "relay" => roles.relay = true,
+            "push" => roles.push = true,
+            _ if LATER_ROLES.contains(&role) => {
+                let sentence = format!("this build cannot take the role {role} yet; it knows relay and push");
+                return Err(Error::wrong_use(sentence));
+            }
+            _ => {
+                return Err(Error::wrong_use(format!(
+                    "there is no role {role:?}; the roles are relay, push and, not in this build yet, {}",
+                    LATER_ROLES.join(", ")
+                )));
+            }
         }
     }
-    Ok(())
+    Ok(roles)
 }
 
 /// Whoever can reach the port can send messages, so that others than this machine's own programs need a token.
@@ -102,9 +108,10 @@ mod tests {
 
     #[test]
     fn roles_of_later_builds_are_known_by_name() {
-        assert!(check_roles(&["relay".into()]).is_ok());
-        let refusal = |role: &str| check_roles(&["relay".into(), role.into()]).unwrap_err().to_string();
-        assert_eq!(refusal("push"), "this build cannot take the role push yet; it knows relay");
+        assert_eq!(roles(&["relay".into()]).unwrap(), Roles { relay: true, push: false });
+        assert_eq!(roles(&["push".into(), " relay".into()]).unwrap(), Roles { relay: true, push: true });
+        let refusal = |role: &str| roles(&["relay".into(), role.into()]).unwrap_err().to_string();
+        assert_eq!(refusal("console"), "this build cannot take the role console yet; it knows relay and push");
         assert!(refusal("boss").starts_with("there is no role \"boss\""));
     }
 }

@@ -40,6 +40,7 @@ macro_rules! keys {
 
 keys! {
     "import"                   => import = |value| super::import::read(value)?;
+    "subscription"             => subscription = |value| super::push::subscriptions(value)?;
     "database.url"             => database.url = |value| value.address()?;
     "database.prefix"          => database.prefix = |value| value.parsed()?;
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
@@ -60,6 +61,9 @@ keys! {
     "relay.max_attempts"       => relay.backoff.max_attempts = |value| value.whole(1, 1_000_000)? as u32;
     "relay.order"              => relay.order = |value| value.one_of(&ORDERS)?;
     "relay.when_exhausted"     => relay.when_exhausted = |value| value.one_of(&EXHAUSTED)?;
+    "push.allow_private_addresses" => push.rules.allow_private_addresses = |value| value.flag()?;
+    "push.allowed_hosts"       => push.rules.allowed_hosts = |value| super::push::hosts(value)?;
+    "push.ca_file"             => push.ca_file = |value| value.text()?.to_owned();
     "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
     "retention.dead_letters"   => retention.dead_letters = |value| value.amount(units::span)?;

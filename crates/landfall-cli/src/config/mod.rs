@@ -8,6 +8,7 @@
 mod import;
 mod key;
 mod layer;
+mod push;
 mod retention;
 mod secret;
 mod token;
@@ -23,6 +24,7 @@ use landfall::{Limits, Mapping, TablePrefix};
 use crate::error::{Error, Result};
 
 pub(crate) use layer::{Environment, Flag};
+pub(crate) use push::{Push, Subscription};
 pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
@@ -34,9 +36,12 @@ const FILE: &str = "landfall.toml";
 pub(crate) struct Config {
     /// Outboxes that are already there, whose rows are moved into Landfall's own.
     pub(crate) import: Vec<Mapping>,
+    /// What is posted where.
+    pub(crate) subscription: Vec<Subscription>,
     pub(crate) database: Database,
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,
+    pub(crate) push: Push,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
@@ -291,7 +296,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"", r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#),
             (
                 "zzz = 1",
-                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, retention, limits, http, auth, log"#,
+                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, push, retention, limits, http, auth, log"#,
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -1,9 +1,10 @@
 //! How long what is kept, and whether that is long enough: `[retention]`.
 
 use landfall::log::TopicSettings;
-use landfall::{RetentionPlan, Retries, Span, Window, consume};
+use landfall::{Backoff, RetentionPlan, Retries, Span, Window, consume};
 
 use super::Config;
+use crate::push::LONGEST_RETRY_AFTER;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Retention {
@@ -24,23 +25,38 @@ impl Config {
     pub(crate) fn retention_plan(&self) -> RetentionPlan {
         let mut windows = vec![Window { setting: "retention.inbox".into(), length: self.retention.inbox }];
         windows.extend(window("broker.retention".into(), &self.broker.topic));
-        RetentionPlan {
-            windows,
-            retries: vec![
-                Retries {
-                    whose: "the relay's retries".into(),
-                    setting: "relay.max_attempts, relay.backoff_first_ms, relay.backoff_cap_ms".into(),
-                    backoff: self.relay.backoff,
-                },
-                Retries {
-                    whose: "a consumer's retries".into(),
-                    setting: "the default of consumers".into(),
-                    backoff: consume::Options::default().backoff,
-                },
-            ],
-            dead_letters: self.retention.dead_letters,
-            redrive: self.retention.redrive,
-        }
+        let mut retries = vec![
+            Retries {
+                whose: "the relay's retries".into(),
+                setting: "relay.max_attempts, relay.backoff_first_ms, relay.backoff_cap_ms".into(),
+                backoff: self.relay.backoff,
+            },
+            Retries {
+                whose: "a consumer's retries".into(),
+                setting: "the default of consumers".into(),
+                backoff: consume::Options::default().backoff,
+            },
+        ];
+        retries.extend(self.push_retries());
+        RetentionPlan { windows, retries, dead_letters: self.retention.dead_letters, redrive: self.retention.redrive }
+    }
+}
+
+impl Config {
+    /// Those of the subscription that takes longest; each has its own inbox rows, so they do not add up.
+    fn push_retries(&self) -> Option<Retries> {
+        let longest = |backoff: Backoff| {
+            // Every wait may be as long as its receiver asks for.
+            let wait = backoff.cap.max(LONGEST_RETRY_AFTER);
+            Backoff { first: wait, cap: wait, ..backoff }
+        };
+        let each = self.subscription.iter().map(|one| (longest(one.backoff), &one.topic, &one.group));
+        let (backoff, topic, group) = each.max_by_key(|(backoff, ..)| backoff.longest())?;
+        Some(Retries {
+            whose: format!("the retries of {topic}/{group}"),
+            setting: "max_attempts of its subscription, each up to an hour (Retry-After)".into(),
+            backoff,
+        })
     }
 }
 
@@ -54,11 +70,25 @@ pub(crate) fn window(setting: String, topic: &TopicSettings) -> Option<Window> {
 mod tests {
     use std::time::Duration;
 
+    use super::super::Environment;
     use super::*;
 
     #[test]
     fn the_default_is_long_enough() {
         Config::default().retention_plan().check().unwrap();
+    }
+
+    #[test]
+    fn the_slowest_subscription_counts() {
+        let file = "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"https://example.com\"\n\
+                    max_attempts = 500\n[[subscription]]\ntopic = \"orders\"\ngroup = \"other\"\n\
+                    url = \"https://example.com\"\n";
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("landfall.toml"), file).unwrap();
+        let config = Config::load(Some(folder.path().join("landfall.toml")), &Environment::new([]), &[]).unwrap();
+        let error = config.retention_plan().check().unwrap_err().to_string();
+        assert!(error.contains("the retries of orders/mailer") && error.contains("20d 19h"), "{error}");
+        assert!(!error.contains("orders/other"), "{error}");
     }
 
     #[test]

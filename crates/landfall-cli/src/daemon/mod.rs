@@ -1,9 +1,10 @@
-//! What `landfall serve` runs: the relay and the HTTP server, from the first connection to the last lease.
+//! What `landfall serve` runs: the relay, the subscriptions and the HTTP server, from the first connection to the last lease.
 //!
 //! Starting fails as a whole and before anything is announced. Stopping is the same whether a signal or a broken relay
 //! asks for it: no new requests, what is in flight is finished, the leases are given back, the broker is closed.
 
 mod imports;
+mod pushes;
 pub(crate) mod signals;
 
 use std::io::Write;
@@ -24,14 +25,25 @@ use crate::config::{Config, Retention, WhenExhausted, window};
 use crate::error::{Error, Result};
 use crate::http;
 use crate::http::metrics::Metrics;
+use crate::push;
 use crate::stores::broker::{self, Outlet};
 use crate::stores::{self, Database, database};
+
+use pushes::Pushes;
+
+/// What a daemon does besides answering over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) relay: bool,
+    pub(crate) push: bool,
+}
 
 /// Everything is open and bound; nothing runs yet.
 pub(crate) struct Daemon {
     listener: TcpListener,
     router: Router,
-    relay: Relay,
+    relay: Option<Relay>,
+    pushes: Pushes,
     housekeeper: Housekeeper,
     importers: Vec<Importer>,
     broker: Arc<dyn Outlet>,
@@ -42,9 +54,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) async fn start(config: &Config, stop: CancellationToken) -> Result<Self> {
+    pub(crate) async fn start(config: &Config, roles: Roles, stop: CancellationToken) -> Result<Self> {
         // The cheapest to fail comes first, and what writes comes last.
         stores::check(config)?;
+        let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
+        let deliveries = push::prepare(&config.push, subscriptions)?;
         let (listener, address) = bind(config.http.listen).await?;
         let database = database::open(config).await?;
         database.check_order(config.relay.order).await?;
@@ -53,7 +67,9 @@ impl Daemon {
         let importers = imports::prepare(config, &database).await?;
 
         let metrics = Metrics::install()?;
-        let relay = database.relay(config.relay.order, broker.publisher(), options(config));
+        // After the recorder, so that what they count is counted.
+        let relay = roles.relay.then(|| database.relay(config.relay.order, broker.publisher(), options(config)));
+        let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         warn_of_short_topics(config, &*broker)?;
         let housekeeper =
             Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention));
@@ -70,27 +86,31 @@ impl Daemon {
             stop: stop.clone(),
         });
         let ready = format!(
-            "landfall: ready on http://{address} (database {}, broker {}, roles relay)",
-            config.database.url, config.broker.url
+            "landfall: ready on http://{address} (database {}, broker {}, roles {})",
+            config.database.url,
+            config.broker.url,
+            roles.shown(subscriptions.is_empty()),
         );
         let stop_timeout = config.http.stop_timeout;
-        Ok(Self { listener, router, relay, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
+        Ok(Self { listener, router, relay, pushes, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
     }
 
-    /// Works until it is told to stop, or until the relay or an import meets something that no waiting mends.
+    /// Works until it is told to stop, or until the relay, an import or a subscription meets something that no waiting mends.
     pub(crate) async fn run(self) -> Result<()> {
         let tidy = tokio::spawn(self.metrics.keep_tidy());
         let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
-        let mut relay = tokio::spawn(self.relay.run(self.stop.child_token()));
+        let mut relay = tokio::spawn(run_relay(self.relay, self.stop.child_token()));
+        let mut pushes = tokio::spawn(self.pushes.run());
         let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
         let housekeeping = tokio::spawn(keep_house(self.housekeeper, self.stop.child_token()));
         // Whoever waits for this line may not be reading any more; the daemon works all the same.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
-        let (mut ended, mut imported) = (None, None);
+        let (mut ended, mut imported, mut pushed) = (None, None, None);
         tokio::select! {
             result = &mut relay => ended = Some(result),
             result = &mut imports => imported = Some(result),
+            result = &mut pushes => pushed = Some(result),
             () = self.stop.cancelled() => {}
         }
         self.stop.cancel();
@@ -103,6 +123,10 @@ impl Daemon {
             Some(imported) => imported,
             None => imports.await,
         };
+        let pushed = match pushed {
+            Some(pushed) => pushed,
+            None => pushes.await,
+        };
         // A panic in it has been logged by the runtime.
         let _ = housekeeping.await;
         tidy.abort();
@@ -114,7 +138,27 @@ impl Daemon {
             Ok(result) => result?,
             Err(error) => return Err(Error::not_so(format!("the relay broke down: {error}"))),
         }
-        imported.unwrap_or_else(|error| Err(Error::not_so(format!("the imports broke down: {error}"))))
+        imported.unwrap_or_else(|error| Err(Error::not_so(format!("the imports broke down: {error}"))))?;
+        pushed.unwrap_or_else(|error| Err(Error::not_so(format!("the subscriptions broke down: {error}"))))
+    }
+}
+
+impl Roles {
+    /// As the ready line names them: push only where there is something to push.
+    fn shown(self, nothing_to_push: bool) -> String {
+        let names = [(self.relay, "relay"), (self.push && !nothing_to_push, "push")];
+        let names: Vec<_> = names.into_iter().filter(|(taken, _)| *taken).map(|(_, name)| name).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    }
+}
+
+async fn run_relay(relay: Option<Relay>, stop: CancellationToken) -> landfall::Result<()> {
+    match relay {
+        Some(relay) => relay.run(stop).await,
+        None => {
+            stop.cancelled().await;
+            Ok(())
+        }
     }
 }
 

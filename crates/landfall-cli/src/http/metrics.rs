@@ -56,6 +56,10 @@ impl Metrics {
             "How unevenly a topic's messages are spread: 1 if evenly, the number of partitions if one has them all."
         );
         metrics::describe_gauge!("landfall_group_lag", "Messages of a topic that a group has not finished.");
+        metrics::describe_counter!("landfall_retry_allowed_total", "Retries that the budget of a dependency allowed.");
+        metrics::describe_counter!("landfall_retry_exhausted_total", "Retries that the budget did not allow.");
+        metrics::describe_counter!("landfall_retry_after_honored_total", "Answers whose Retry-After was followed.");
+        metrics::describe_gauge!("landfall_breaker_state", "0 if the breaker is closed, 1 half-open, 2 open.");
         // There from the first scrape, so that a rate over them begins at zero.
         for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
             metrics::counter!(counter).increment(0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall::log::{GroupDescription, Growth, TopicDescription, TopicSettings};
-use landfall::{GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
+use landfall::{Broker, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 
 use super::files::Files;
 use super::{Opening, Scheme, log, pick};
@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 #[async_trait]
 pub(crate) trait Outlet: Send + Sync {
     fn publisher(&self) -> Arc<dyn Publisher>;
+
+    /// The same broker, to consume from.
+    fn broker(&self) -> Arc<dyn Broker>;
 
     /// An error if nothing will be taken any more until this process is started again; an outage that passes is none.
     fn health(&self) -> PortResult<()>;

@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
-    CompetingQueue, DeadLetters, ErrorKind, Housekeeping, ImportSource, Leases, Limits, OutboxControl, OutboxQueue,
-    OutboxView, Publisher, Schema, Span, TablePrefix,
+    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Housekeeping, ImportSource, Inbox, Leases,
+    Limits, OutboxControl, OutboxQueue, OutboxView, Publisher, Schema, Span, TablePrefix,
 };
+
+use tokio_util::sync::CancellationToken;
 
 use super::{Opening, Scheme, pick};
 use crate::config::{Address, Config, Order};
 use crate::error::{Error, Result};
+use crate::push;
 
 /// An open database, seen through its ports.
 pub(crate) struct Database {
@@ -25,10 +29,16 @@ pub(crate) struct Database {
     pub(crate) import: Arc<dyn ImportSource>,
     competing: Arc<dyn CompetingQueue>,
     unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
+    push: Box<Push>,
 }
 
+type Push = dyn Fn(Arc<dyn Broker>, push::Delivery, CancellationToken) -> Pushing + Send + Sync;
+
+/// A subscription that is being delivered.
+type Pushing = BoxFuture<'static, landfall::Result<()>>;
+
 impl Database {
-    fn new<D>(adapter: D) -> Self
+    fn new<D>(adapter: D, capabilities: DatabaseCapabilities) -> Self
     where
         D: Schema
             + OutboxQueue
@@ -39,8 +49,9 @@ impl Database {
             + DeadLetters
             + Housekeeping
             + ImportSource
-            + 'static,
+            + Inbox,
     {
+        let inbox = adapter.clone();
         let adapter = Arc::new(adapter);
         let competing = adapter.clone();
         Self {
@@ -55,6 +66,9 @@ impl Database {
             competing: adapter,
             unordered: Box::new(move |publisher, options| {
                 Relay::unordered(competing.clone(), competing.clone(), publisher, options)
+            }),
+            push: Box::new(move |broker, delivery, stop| {
+                Box::pin(push::run(inbox.clone(), capabilities, broker, delivery, stop))
             }),
         }
     }
@@ -76,6 +90,11 @@ impl Database {
             Order::Key => Relay::new(self.queue.clone(), self.leases.clone(), publisher, options),
             Order::None => (self.unordered)(publisher, options),
         }
+    }
+
+    /// Delivers a subscription until `stop`.
+    pub(crate) fn push(&self, broker: Arc<dyn Broker>, delivery: push::Delivery, stop: CancellationToken) -> Pushing {
+        (self.push)(broker, delivery, stop)
     }
 }
 
@@ -112,14 +131,17 @@ macro_rules! adapter {
         Adapter {
             scheme: Scheme::built_in($names),
             open: |url, settings| {
-                Box::pin(async move { Ok(Database::new(module::$adapter::$open(&url, options(settings)).await?)) })
+                Box::pin(async move {
+                    let adapter = module::$adapter::$open(&url, options(settings)).await?;
+                    Ok(Database::new(adapter, module::$adapter::CAPABILITIES))
+                })
             },
             offline: |settings| {
                 let from_pool: fn(_, module::Options) -> landfall::Result<module::$adapter> = $from_pool;
                 let pool = sqlx::pool::PoolOptions::new().connect_lazy($nowhere).map_err(|error| {
                     landfall::Error::new(landfall::ErrorKind::Internal, "the adapter cannot be made").with_source(error)
                 })?;
-                Ok(Database::new(from_pool(pool, options(settings))?))
+                Ok(Database::new(from_pool(pool, options(settings))?, module::$adapter::CAPABILITIES))
             },
             do_not_create: $do_not_create,
         }

@@ -74,6 +74,10 @@ impl Outlet for Log {
         Broker::publisher(self)
     }
 
+    fn broker(&self) -> Arc<dyn Broker> {
+        Arc::new(self.clone())
+    }
+
     fn health(&self) -> Result<()> {
         Log::health(self)
     }

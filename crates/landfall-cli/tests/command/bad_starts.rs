@@ -46,7 +46,7 @@ async fn the_environment_and_flags_are_checked_too() {
     assert!(
         place.run(&["serve", "--listen", "everywhere"]).await.sentence(2).starts_with("--listen: http.listen must")
     );
-    assert!(place.run(&["serve", "--roles", "relay,push"]).await.sentence(2).contains("role push"));
+    assert!(place.run(&["serve", "--roles", "relay,console"]).await.sentence(2).contains("role console"));
     assert!(place.run(&["serve", "--config", "missing.toml"]).await.sentence(2).contains("missing.toml"));
     assert_eq!(place.run(&["serve", "--wrong"]).await.code, 2);
     assert_eq!(place.run(&["topic", "tail", "or ders"]).await.code, 2);

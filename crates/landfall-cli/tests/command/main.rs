@@ -11,6 +11,8 @@ mod lists;
 mod metrics;
 mod order;
 mod outbox;
+mod push;
+mod push_guards;
 mod retention;
 mod serve;
 mod support;

@@ -19,6 +19,14 @@ struct Inner {
     health: Health,
 }
 
+/// What a try takes out of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Price {
+    /// Nothing: it is a first try, or was paid for before the wait.
+    Free,
+    Retry,
+}
+
 impl Dependency {
     /// `name` is the label `dependency` of its metrics, so there should not be thousands of them.
     pub fn new(name: impl Into<String>, options: Options) -> Self {
@@ -48,7 +56,7 @@ impl Dependency {
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
-        self.one_try(call, self.0.options.call_timeout).await
+        self.one_try(call, self.0.options.call_timeout, Price::Free).await
     }
 
     /// One try for a caller who repeats it by other means, such as a consumer: `attempt` is counted from 1, and each but
@@ -58,14 +66,8 @@ impl Dependency {
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
-        if attempt > 1 {
-            // A breaker that would turn it away must not cost a retry.
-            self.0.health.look().map_err(|rejected| self.circuit_open(rejected))?;
-            if !self.0.health.take_retry() {
-                return Err(self.budget_exhausted(None));
-            }
-        }
-        let result = self.one_try(call, self.0.options.call_timeout).await;
+        let price = if attempt > 1 { Price::Retry } else { Price::Free };
+        let result = self.one_try(call, self.0.options.call_timeout, price).await;
         if result.as_ref().is_err_and(|failure| failure.retry_after.is_some() && failure.verdict == Verdict::Retry) {
             self.0.health.counters.retry_after_honored.increment(1);
         }
@@ -85,7 +87,7 @@ impl Dependency {
         loop {
             attempts += 1;
             let left = policy.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(now() - begun));
-            let failure = match self.one_try(|| call(attempts), left.min(*call_timeout)).await {
+            let failure = match self.one_try(|| call(attempts), left.min(*call_timeout), Price::Free).await {
                 Ok(done) => return Ok(done),
                 Err(failure) if failure.verdict == Verdict::Retry => failure,
                 Err(failure) => return Err(failure),
@@ -104,7 +106,7 @@ impl Dependency {
         }
     }
 
-    async fn one_try<T, E, F>(&self, call: impl FnOnce() -> F, timeout: Duration) -> Result<T, Failure>
+    async fn one_try<T, E, F>(&self, call: impl FnOnce() -> F, timeout: Duration, price: Price) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
@@ -116,6 +118,10 @@ impl Dependency {
             return Err(Failure::wait(ErrorCode::BULKHEAD_FULL, error));
         };
         let pass = self.0.health.admit().map_err(|rejected| self.circuit_open(rejected))?;
+        // Last, so that nobody pays for a call that is not made.
+        if price == Price::Retry && !self.0.health.take_retry() {
+            return Err(self.budget_exhausted(None));
+        }
         let failure = match tokio::time::timeout(timeout, call()).await {
             Ok(Ok(done)) => {
                 pass.succeeded();

@@ -37,12 +37,29 @@ async fn an_open_breaker_makes_no_call_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_breaker_takes_nothing_from_the_budget() {
+async fn a_breaker_that_turns_calls_away_takes_nothing_from_the_budget() {
     let dependency = fragile();
     open(&dependency).await;
     let left = dependency.state().budget_left;
     dependency.attempt(2, || async { Ok::<_, Failure>(()) }).await.unwrap_err();
     assert_eq!(dependency.state().budget_left, left);
+
+    // Nor does a half-open one whose place is taken.
+    tokio::time::advance(10 * SECOND).await;
+    let left = dependency.state().budget_left;
+    let probe = dependency.attempt(2, std::future::pending::<Result<(), Failure>>);
+    let others = async {
+        for _ in 0..5 {
+            let failure = dependency.attempt(2, || async { Ok::<_, Failure>(()) }).await.unwrap_err();
+            assert_eq!(failure.code, ErrorCode::CIRCUIT_OPEN);
+        }
+        dependency.state().budget_left
+    };
+    tokio::select! {
+        biased;
+        _ = probe => panic!("the probe never ends"),
+        now = others => assert_eq!(now, left - 1, "only the probe took one"),
+    }
 }
 
 #[tokio::test(start_paused = true)]

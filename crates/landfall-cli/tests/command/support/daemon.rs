@@ -54,6 +54,12 @@ impl Daemon {
         kill(Pid::from_raw(self.process.id()), signal).unwrap();
     }
 
+    /// SIGKILL, and gone when this returns.
+    pub(crate) async fn kill(self) {
+        self.signal(Signal::SIGKILL);
+        self.ended().await;
+    }
+
     /// The exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
         self.process.wait(PATIENCE).await.unwrap().code()

@@ -4,11 +4,13 @@ mod daemon;
 mod each;
 mod http;
 mod place;
+mod receiver;
 
 pub(crate) use daemon::Daemon;
 pub(crate) use each::on_each;
 pub(crate) use http::{Answer, get, post, request};
 pub(crate) use place::{Finished, Outbox, Place, finish};
+pub(crate) use receiver::{Receiver, answer};
 
 use std::time::Duration;
 

@@ -107,6 +107,10 @@ impl Place {
         Daemon::start(self.command(&["serve", "--listen", "127.0.0.1:0"])).await
     }
 
+    pub(crate) async fn serve_as(&self, roles: &str) -> Daemon {
+        Daemon::start(self.command(&["serve", "--listen", "127.0.0.1:0", "--roles", roles])).await
+    }
+
     /// Runs a statement as any program would that knows SQL and nothing of Landfall.
     pub(crate) async fn sql(&self, statement: &str) {
         let query = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));

@@ -1,0 +1,188 @@
+//! `[[subscription]]` and `[push]`: what the daemon posts where.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use hyper::Uri;
+use landfall::{Backoff, GroupName, TopicName};
+
+use super::key::closest;
+use super::secret;
+use super::value::{Given, Problem, Value, type_of};
+use crate::push::{Rules, SigningKey};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Push {
+    pub(crate) rules: Rules,
+    /// Certificates of authorities that are believed besides the usual ones; empty for none.
+    pub(crate) ca_file: String,
+}
+
+/// Messages of a topic, posted to a URL.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Subscription {
+    pub(crate) topic: TopicName,
+    pub(crate) group: GroupName,
+    pub(crate) url: Uri,
+    /// Each signs every request; none if nobody checks.
+    pub(crate) keys: Vec<SigningKey>,
+    pub(crate) concurrency: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) backoff: Backoff,
+}
+
+const FIELDS: [&str; 9] = [
+    "topic",
+    "group",
+    "url",
+    "secret",
+    "concurrency",
+    "timeout_ms",
+    "max_attempts",
+    "backoff_first_ms",
+    "backoff_cap_ms",
+];
+const DAY_MS: u64 = 86_400_000;
+
+/// Reads `subscription`: one table each.
+pub(super) fn subscriptions(value: &Value<'_>) -> Result<Vec<Subscription>, Problem> {
+    let wrong = || Problem(" must be given as [[subscription]] and below it topic, group and url".into());
+    let array = match value.given {
+        Given::Toml(toml::Value::Array(array)) => array.clone(),
+        Given::Toml(_) => return Err(wrong()),
+        Given::Text(text) => {
+            let document: toml::Table = toml::from_str(&format!("list = {text}")).map_err(|_| wrong())?;
+            document.get("list").and_then(toml::Value::as_array).cloned().ok_or_else(wrong)?
+        }
+    };
+    let mut found: Vec<Subscription> = Vec::with_capacity(array.len());
+    for (index, entry) in array.iter().enumerate() {
+        let one = read_one(entry, value).map_err(|Problem(rest)| Problem(format!("[{index}]{rest}")))?;
+        if found.iter().any(|other| (&other.topic, &other.group) == (&one.topic, &one.group)) {
+            let sentence = format!("[{index}] subscribes the group {} to {} a second time", one.group, one.topic);
+            return Err(Problem(sentence));
+        }
+        found.push(one);
+    }
+    Ok(found)
+}
+
+fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Problem> {
+    let toml::Value::Table(fields) = entry else {
+        return Err(Problem(format!(" must be a table, not {}", type_of(entry))));
+    };
+    if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        let meant = closest(unknown, FIELDS.into_iter(), |known| strsim::jaro_winkler(unknown, known));
+        let hint = meant.map_or(format!(" it has {}", FIELDS.join(", ")), |name| format!(" did you mean {name:?}?"));
+        return Err(Problem(format!(" has the unknown key {unknown:?};{hint}")));
+    }
+    let fields = Fields { fields, value };
+    let backoff = Backoff {
+        first: fields.millis("backoff_first_ms", 200, DAY_MS)?,
+        cap: fields.millis("backoff_cap_ms", 60_000, DAY_MS)?,
+        max_attempts: fields.whole("max_attempts", 12, 1, 1_000_000)? as u32,
+    };
+    if backoff.first > backoff.cap {
+        return Err(Problem(".backoff_first_ms is longer than backoff_cap_ms, the longest wait".into()));
+    }
+    Ok(Subscription {
+        topic: fields.parsed("topic")?,
+        group: fields.parsed("group")?,
+        url: url(&fields.resolved("url")?.ok_or_else(|| Problem(" needs a url".into()))?)?,
+        keys: fields.keys()?,
+        concurrency: fields.whole("concurrency", 8, 1, 1000)? as usize,
+        timeout: fields.millis("timeout_ms", 10_000, 3_600_000)?,
+        backoff,
+    })
+}
+
+/// The sentence does not repeat the URL, in which a token may stand.
+fn url(text: &str) -> Result<Uri, Problem> {
+    let wrong = |what: &str| Problem(format!(".url {what}"));
+    let url: Uri = text.parse().map_err(|_| wrong("is no URL"))?;
+    let authority = url.authority().ok_or_else(|| wrong("must begin with https:// or http:// and a host"))?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) {
+        return Err(wrong("must begin with https:// or http://"));
+    }
+    if authority.as_str().contains('@') {
+        return Err(wrong("must not hold a user or a password; sign the requests with a secret instead"));
+    }
+    Ok(url)
+}
+
+struct Fields<'a> {
+    fields: &'a toml::Table,
+    value: &'a Value<'a>,
+}
+
+impl Fields<'_> {
+    fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
+        match self.fields.get(name) {
+            None => Ok(None),
+            Some(toml::Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(Problem(format!(".{name} must be a string, not {}", type_of(other)))),
+        }
+    }
+
+    fn parsed<T: FromStr<Err = landfall::Error>>(&self, name: &str) -> Result<T, Problem> {
+        let text = self.text(name)?.ok_or_else(|| Problem(format!(" needs a {name}")))?;
+        text.parse().map_err(|error| Problem(format!(".{name}: {error}")))
+    }
+
+    fn resolved(&self, name: &str) -> Result<Option<String>, Problem> {
+        self.text(name)?.map(|text| self.follow(name, text)).transpose()
+    }
+
+    fn follow(&self, name: &str, text: &str) -> Result<String, Problem> {
+        let resolved = secret::resolve(text, &|name| self.value.environment.get(name));
+        resolved.map_err(|problem| Problem(format!(".{name} {problem}")))
+    }
+
+    /// `secret`: one, or several while a receiver changes from one to the next.
+    fn keys(&self) -> Result<Vec<SigningKey>, Problem> {
+        let wrong = |other: &toml::Value| Problem(format!(".secret must be a string, not {}", type_of(other)));
+        let texts: Vec<&str> = match self.fields.get("secret") {
+            None => Vec::new(),
+            Some(toml::Value::String(text)) => vec![text],
+            Some(toml::Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
+            }
+            Some(other) => return Err(wrong(other)),
+        };
+        let key = |text: &str| {
+            SigningKey::new(&self.follow("secret", text)?).map_err(|wanted| Problem(format!(".secret {wanted}")))
+        };
+        texts.into_iter().map(key).collect()
+    }
+
+    fn whole(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Problem> {
+        match self.fields.get(name) {
+            None => Ok(default),
+            Some(given) => Value { given: &Given::Toml(given.clone()), environment: self.value.environment }
+                .whole(least, most)
+                .map_err(|Problem(rest)| Problem(format!(".{name}{rest}"))),
+        }
+    }
+
+    fn millis(&self, name: &str, default: u64, most: u64) -> Result<Duration, Problem> {
+        self.whole(name, default, 1, most).map(Duration::from_millis)
+    }
+}
+
+/// Reads `push.allowed_hosts`.
+pub(super) fn hosts(value: &Value<'_>) -> Result<Vec<String>, Problem> {
+    let wrong = || Problem(r#" must be an array of host names such as ["mailer.internal"]"#.into());
+    let names: Vec<String> = match value.given {
+        Given::Toml(toml::Value::Array(items)) => {
+            items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect::<Result<_, _>>()?
+        }
+        Given::Toml(_) => return Err(wrong()),
+        Given::Text(text) => text.split(',').map(str::to_owned).collect(),
+    };
+    let names = names.iter().map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty()).collect();
+    Ok(names)
+}
+
+#[cfg(test)]
+#[path = "push_tests.rs"]
+mod tests;
