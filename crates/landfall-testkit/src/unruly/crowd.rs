@@ -134,6 +134,17 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    /// Copies of what `member` was handed out are gone with its membership: the messages themselves come again, and a copy
+    /// that came before them would overtake their predecessors.
+    pub(super) fn drop_copies(&self, topic: &TopicName, group: &GroupName, member: u64) {
+        let dropped = self.crowd(topic, group, |crowd| {
+            let before = crowd.copies.len();
+            crowd.copies.retain(|copied| copied.member != member);
+            before - crowd.copies.len()
+        });
+        self.state().outstanding -= dropped;
+    }
+
     pub(super) fn copy_is_done(&self) {
         self.state().outstanding -= 1;
     }

@@ -49,10 +49,11 @@ impl Acknowledge for Receipt {
     }
 }
 
-/// Behind a copy. Dropped, or given back, the copy comes again.
+/// Behind a copy. Dropped, or given back, the copy comes again, unless its member has lost what it was handed out.
 #[derive(Debug)]
 pub(super) struct CopyReceipt {
     pub(super) shared: Arc<Shared>,
+    pub(super) membership: Membership,
     pub(super) topic: TopicName,
     pub(super) group: GroupName,
     /// Taken when it is settled.
@@ -61,9 +62,12 @@ pub(super) struct CopyReceipt {
 
 impl CopyReceipt {
     fn give_back(&mut self, delay: Duration) {
-        if let Some(copied) = self.copied.take() {
+        let Some(copied) = self.copied.take() else { return };
+        if self.membership.load(Ordering::SeqCst) {
             let copied = Copied { due: Instant::now() + delay, ..copied };
             self.shared.give_back(&self.topic, &self.group, copied);
+        } else {
+            self.shared.copy_is_done();
         }
     }
 }

@@ -60,6 +60,7 @@ impl UnrulySubscriber {
         self.membership = Arc::new(AtomicBool::new(true));
         self.shelf.clear();
         self.subscriber = None;
+        self.shared().drop_copies(&self.topic, &self.group, self.member);
     }
 
     /// A copy or something from the shelf, if one of them may go now; else when to look again.
@@ -124,7 +125,8 @@ impl UnrulySubscriber {
         });
         let (message, position) = (copied.message.clone(), copied.position);
         let (topic, group) = (self.topic.clone(), self.group.clone());
-        let receipt = CopyReceipt { shared: self.shared().clone(), topic, group, copied: Some(copied) };
+        let membership = self.membership.clone();
+        let receipt = CopyReceipt { shared: self.shared().clone(), membership, topic, group, copied: Some(copied) };
         Delivery::new(Ok(message), position, Box::new(receipt))
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::{
-    Acknowledge, Admission, Arrival, Backoff, Database, Error, ErrorCode, ErrorKind, Failure, GroupName, Hold, Inbox,
-    Message, MessageId, Mode, Parking, Position, Result, TopicName, Verdict,
+    Acknowledge, Admission, Arrival, Backoff, Database, Delivery, Error, ErrorCode, ErrorKind, Failure, GroupName,
+    Hold, Inbox, Message, MessageId, Mode, Parking, Position, Result, TopicName, Verdict,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +44,8 @@ enum End {
     Settled(&'static str),
     /// To be delivered again after this time.
     Refused(Duration),
+    /// It came too early, as only turned out now, and its lane has to go on without it.
+    Early(Failure),
 }
 
 /// How a transaction ended.
@@ -169,14 +171,18 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     }
 
     /// Tries one message until it has taken effect, is known to have, or is parked; then acknowledges it. Returns
-    /// early, giving the delivery back, only when `stop` is cancelled.
-    pub(super) async fn settle_apart(&self, apart: Apart, stop: &CancellationToken) {
+    /// early, giving the delivery back, when `stop` is cancelled; and hands it back if it turns out to wait for
+    /// predecessors, which may be behind it in its lane.
+    pub(super) async fn settle_apart(&self, apart: Apart, stop: &CancellationToken) -> Option<Apart> {
         let (message, position, acknowledge) = apart.delivery.into_parts();
-        let settled = match message {
-            Ok(message) => self.settle_message(&message, position, apart.failed, stop).await,
-            Err(error) => self.settle_unreadable(&error, position, stop).await,
+        let settled = match &message {
+            Ok(message) => self.settle_message(message, position, apart.failed, stop).await,
+            Err(error) => self.settle_unreadable(error, position, stop).await,
         };
         match settled {
+            Some(End::Early(failure)) => {
+                return Some(Apart { delivery: Delivery::new(message, position, acknowledge), failed: Some(failure) });
+            }
             Some(End::Settled(outcome)) => self.acknowledge(acknowledge, outcome).await,
             Some(End::Refused(delay)) => {
                 metrics::counter!("landfall_handled_total", "outcome" => "refused").increment(1);
@@ -186,6 +192,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             }
             None => {}
         }
+        None
     }
 
     /// `failed` is how its first try ended, if there was one.
@@ -197,6 +204,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         stop: &CancellationToken,
     ) -> Option<End> {
         let (mut tally, mut trouble) = (Tally::default(), 0);
+        let has_lane = failed.as_ref().is_none_or(|failure| self.early(failure).is_none());
         let arrived = Instant::now();
         let arrival = Arrival { message, origin: Some(position) };
         loop {
@@ -225,6 +233,9 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             drop(permit);
             match trial {
                 Trial::Settled(outcomes) => return outcomes.first().copied().map(End::Settled),
+                Trial::Failed(Stumble { failure, .. }) if has_lane && self.early(&failure).is_some() => {
+                    return Some(End::Early(failure));
+                }
                 Trial::Failed(stumble) => failed = Some(stumble.failure),
                 Trial::Unreachable(error) | Trial::Trouble(error) => {
                     trouble += 1;

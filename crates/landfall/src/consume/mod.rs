@@ -277,8 +277,10 @@ impl<D: Inbox, W: Work<D>> Member<D, W> {
     fn go_alone(&self, lane: Lane, apart: Apart, tasks: &mut JoinSet<Done>, stop: &CancellationToken) {
         let (attempts, stop) = (self.attempts.clone(), stop.clone());
         tasks.spawn(async move {
-            attempts.settle_apart(apart, &stop).await;
-            Done { settled: vec![lane], ..Done::default() }
+            match attempts.settle_apart(apart, &stop).await {
+                None => Done { settled: vec![lane], ..Done::default() },
+                Some(early) => Done { apart: vec![(lane, early)], ..Done::default() },
+            }
         });
     }
 }

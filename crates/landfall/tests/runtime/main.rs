@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod batches;
+mod early_after_trouble;
 mod equivalence;
 mod ground;
 mod handlers;
