@@ -1,6 +1,6 @@
 //! Settling: what the relay decided becomes new places in the progress table, and rows of the waiting table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use landfall_core::{Decision, Error, ErrorKind, Lease, Result, RowId, Settlement};
@@ -73,34 +73,33 @@ impl Postgres {
     }
 
     async fn plan(&self, cursor: &Cursor, settlements: &[Settlement]) -> Result<Plan> {
-        let mut found = HashMap::with_capacity(settlements.len());
-        let mut unknown = Vec::new();
-        for Settlement { row, .. } in settlements {
-            if cursor.waiting.contains(row) {
-                found.insert(*row, Whereabouts::Waiting);
-            } else if let Some(at) = cursor.groups.iter().position(|group| group.knows(*row)) {
-                found.insert(*row, Whereabouts::Window(at));
-            } else {
-                unknown.push(*row);
+        let mut places: Vec<Option<Whereabouts>> =
+            settlements.iter().map(|settlement| whereabouts(cursor, settlement.row)).collect();
+        // Not handed out by this cursor, or it was loaded again since.
+        let unknown: Vec<RowId> =
+            settlements.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|(given, _)| given.row).collect();
+        if !unknown.is_empty() {
+            let found = self.look_up(cursor, &unknown).await?;
+            for (settlement, place) in settlements.iter().zip(&mut places).filter(|(_, place)| place.is_none()) {
+                *place = found.get(&settlement.row).copied();
             }
         }
-        // Not handed out by this cursor, or it was loaded again since.
-        let all_known = unknown.is_empty();
-        if !all_known {
-            self.look_up(cursor, &unknown, &mut found).await?;
-        }
-        let mut plan = Plan { durable: !all_known, ..Plan::default() };
-        for Settlement { row, decision, .. } in settlements {
-            if let Some(whereabouts) = found.remove(row) {
+        let mut plan = Plan { durable: !unknown.is_empty(), ..Plan::default() };
+        // In order, as they were handed out, none is there twice.
+        let mut planned = (!settlements.is_sorted_by(|one, next| one.row < next.row)).then(HashSet::new);
+        for (Settlement { row, decision, .. }, place) in settlements.iter().zip(places) {
+            let is_new = planned.as_mut().is_none_or(|planned| planned.insert(*row));
+            if let Some(place) = place.filter(|_| is_new) {
                 plan.durable |= cursor.fragile.contains(row);
-                plan.add(*row, whereabouts, decision);
+                plan.add(*row, place, decision);
             }
         }
         Ok(plan)
     }
 
     /// Finds out about rows that the cursor does not know.
-    async fn look_up(&self, cursor: &Cursor, rows: &[RowId], found: &mut HashMap<RowId, Whereabouts>) -> Result<()> {
+    async fn look_up(&self, cursor: &Cursor, rows: &[RowId]) -> Result<HashMap<RowId, Whereabouts>> {
+        let mut found = HashMap::with_capacity(rows.len());
         let doing = "look for rows of the outbox";
         let mut session = self.session().await?;
         let answer = self
@@ -125,7 +124,7 @@ impl Postgres {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Runs the plan under the cursor's leases and answers with the rows it changed, or with nothing if the cursor was
@@ -141,7 +140,7 @@ impl Postgres {
             .filter_map(|row| Some((*row, cursor.groups.iter().position(|group| group.knows(*row))?, false)));
         for (row, at, published) in plan.settled.iter().copied().chain(aside) {
             let (group, count) = after.entry(at).or_insert_with(|| (cursor.groups[at].clone(), 0));
-            group.done.insert(row);
+            group.settle(row);
             *count += usize::from(published);
         }
         let places: Vec<_> = after
@@ -224,6 +223,13 @@ impl Postgres {
         session.finish().await.map_err(self.could_not(doing))?;
         Ok(held.into_iter().filter(|held| names.contains(&held.lease_name())).collect())
     }
+}
+
+fn whereabouts(cursor: &Cursor, row: RowId) -> Option<Whereabouts> {
+    if cursor.waiting.contains(&row) {
+        return Some(Whereabouts::Waiting);
+    }
+    cursor.groups.iter().position(|group| group.knows(row)).map(Whereabouts::Window)
 }
 
 impl Plan {

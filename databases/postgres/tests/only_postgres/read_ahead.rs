@@ -10,12 +10,19 @@ use crate::stage::{LONG, SOON, lease_all, message, migrated, settlement};
 
 const BATCH: usize = 50;
 
-/// Six messages of each key, one in every batch of `BATCH` keys.
-async fn rounds_of_keys(database: &Postgres, rounds: i64) {
-    for round in 1..=rounds {
+/// Of six messages of each of `BATCH` keys the first are sent and the second are read; the third have been read ahead.
+async fn second_batch_of_six(database: &Postgres, leases: &[Lease]) -> Vec<OutboxEntry> {
+    for round in 1..=6 {
         let messages: Vec<_> = (0..BATCH).map(|key| message(&format!("k{key}"), round)).collect();
         database.append(&messages).await.unwrap();
     }
+    // The first look opens the window and hands out its beginning; the second is a stretch of it, and reads ahead.
+    let first = database.next(leases, BATCH).await.unwrap();
+    let published: Vec<_> = first.iter().map(|entry| settlement(entry, Decision::Published)).collect();
+    database.settle(leases, &published).await.unwrap();
+    let second = next_and_the_one_after(database, leases).await;
+    assert_eq!(sequences(&second), [2; BATCH]);
+    second
 }
 
 /// Reads a batch and waits until the one after it has been read too, by a statement that began after this did.
@@ -48,13 +55,7 @@ fn sequences(entries: &[OutboxEntry]) -> Vec<i64> {
 async fn a_key_that_fails_is_held_back_in_the_stretch_that_was_read_before_it_failed() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
-    rounds_of_keys(&database, 6).await;
-    // The first look opens the window and hands out its beginning; the second is a stretch of it, and reads ahead.
-    let first = database.next(&leases, BATCH).await.unwrap();
-    let published: Vec<_> = first.iter().map(|entry| settlement(entry, Decision::Published)).collect();
-    database.settle(&leases, &published).await.unwrap();
-    let second = next_and_the_one_after(&database, &leases).await;
-    assert_eq!(sequences(&second), [2; BATCH]);
+    let second = second_batch_of_six(&database, &leases).await;
 
     let later = Decision::Retry { after: Duration::from_secs(3600), error: "not now".into() };
     let decide = |(at, entry): (usize, &OutboxEntry)| {
@@ -73,11 +74,7 @@ async fn a_key_that_fails_is_held_back_in_the_stretch_that_was_read_before_it_fa
 async fn what_was_read_ahead_and_not_settled_comes_again_in_its_place() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
-    rounds_of_keys(&database, 6).await;
-    let first = database.next(&leases, BATCH).await.unwrap();
-    let published: Vec<_> = first.iter().map(|entry| settlement(entry, Decision::Published)).collect();
-    database.settle(&leases, &published).await.unwrap();
-    let second = next_and_the_one_after(&database, &leases).await;
+    let second = second_batch_of_six(&database, &leases).await;
 
     // Half of it stays undecided, as after a timeout of the broker: it is next, and nothing goes before it.
     let published: Vec<_> = second[..BATCH / 2].iter().map(|entry| settlement(entry, Decision::Published)).collect();
