@@ -96,7 +96,7 @@ async fn everything(stage: &Stage) -> (Vec<String>, u64) {
 }
 
 async fn shards_with_messages(stage: &Stage) -> i64 {
-    sqlx::query_scalar("SELECT count(DISTINCT shard) FROM landfall_outbox_unsettled")
+    sqlx::query_scalar("SELECT count(DISTINCT landfall_shard_of(key, id)) FROM landfall_outbox_unsettled")
         .fetch_one(stage.producer.pool())
         .await
         .unwrap()
