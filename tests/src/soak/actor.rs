@@ -96,13 +96,17 @@ impl Cast {
         }
     }
 
-    /// SIGTERM to everybody whose play is like this; each must end in good order.
+    /// SIGTERM to everybody whose play is like this; each must end in good order. One that was started a moment ago would
+    /// not know the signal yet, and is waited for.
     pub async fn stop(&mut self, like: impl Fn(Play) -> bool) {
         for number in 0..self.actors.len() {
             if !like(self.actors[number].play) {
                 continue;
             }
-            let Some(life) = self.actors[number].life.take() else { continue };
+            let Some(mut life) = self.actors[number].life.take() else { continue };
+            if !life.is_over().await {
+                life.ready().await;
+            }
             let death = life.stopped().await;
             if death.events.last() != Some(&Event::Stopped) {
                 self.gave_up.push(self.describe(number, &death));
