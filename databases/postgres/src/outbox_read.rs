@@ -211,13 +211,11 @@ impl Postgres {
     async fn go_on(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
         let (count, life) = (cursor.groups.len(), cursor.life);
         let mut found = Found::default();
-        // With several windows the next stretch is likely to be of another one.
-        let open = cursor.groups.iter().filter(|group| group.window.is_some()).count();
-        let mut ahead = (open == 1).then_some(&mut cursor.ahead);
+        cursor.ahead.is_worth_it = cursor.groups.iter().filter(|group| group.window.is_some()).count() == 1;
         for step in 0..count {
             let group = &mut cursor.groups[(cursor.turn / 2 + step) % count];
             while group.window.is_some() && found.rows.is_empty() {
-                let part = self.read_on(group, ahead.as_deref_mut(), life, limit).await?;
+                let part = self.read_on(group, &mut cursor.ahead, life, limit).await?;
                 found.troubled |= part.troubled;
                 found.rows = part.rows;
             }
@@ -229,18 +227,12 @@ impl Postgres {
         Ok(found)
     }
 
-    async fn read_on(
-        &self,
-        group: &mut Group,
-        mut ahead: Option<&mut ReadAhead>,
-        life: Uuid,
-        limit: usize,
-    ) -> Result<Found> {
+    async fn read_on(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
         let known: Vec<RowId> = group.unsettled().take(limit).collect();
         let mut found = Found::default();
         if !known.is_empty() {
             found = match group.stretch_of(&known) {
-                Some(stretch) => self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?,
+                Some(stretch) => self.walk_on(group, &stretch, ahead, life, limit).await?,
                 None => self.pick(&known, life).await?,
             };
             found.rows.retain(|(entry, _)| known.binary_search(&entry.row).is_ok());
@@ -253,7 +245,7 @@ impl Postgres {
         while found.rows.len() < limit
             && group.window.as_ref().is_some_and(|window| window.scanned_to < RowId::MAX && !is_long(window))
         {
-            let more = self.scan(group, ahead.as_deref_mut(), life, limit - found.rows.len()).await?;
+            let more = self.scan(group, ahead, life, limit - found.rows.len()).await?;
             found.troubled |= more.troubled;
             found.rows.extend(more.rows);
         }
@@ -262,13 +254,7 @@ impl Postgres {
 
     /// Walks on from where the window was read to. Ids may lie apart (other shards, what was rolled back, what was
     /// settled before), so a walk that meets nothing makes a jump.
-    async fn scan(
-        &self,
-        group: &mut Group,
-        mut ahead: Option<&mut ReadAhead>,
-        life: Uuid,
-        limit: usize,
-    ) -> Result<Found> {
+    async fn scan(&self, group: &mut Group, ahead: &mut ReadAhead, life: Uuid, limit: usize) -> Result<Found> {
         let Some(window) = &group.window else { return Ok(Found::default()) };
         let mut from = window.scanned_to;
         let mut span = span(limit);
@@ -282,7 +268,7 @@ impl Postgres {
         while from < RowId::MAX && found.rows.is_empty() {
             let upto = from.saturating_add(span);
             let Some(stretch) = group.stretch(from, upto, limit as i64) else { break };
-            found = self.walk_on(group, &stretch, ahead.as_deref_mut(), life, limit).await?;
+            found = self.walk_on(group, &stretch, ahead, life, limit).await?;
             from = match found.rows.last() {
                 Some((last, _)) if found.rows.len() >= limit => last.row,
                 Some(_) => upto,
@@ -307,21 +293,15 @@ impl Postgres {
         &self,
         group: &Group,
         stretch: &Stretch,
-        mut ahead: Option<&mut ReadAhead>,
+        ahead: &mut ReadAhead,
         life: Uuid,
         limit: usize,
     ) -> Result<Found> {
-        let mut rows = None;
-        if let Some(ahead) = &mut ahead {
-            rows = ahead.take(stretch).await;
-        }
-        let rows = match rows {
+        let rows = match ahead.take(stretch).await {
             Some(rows) => rows,
             None => self.walk(stretch).await?,
         };
-        if let Some(ahead) = ahead {
-            self.read_ahead(ahead, group, &rows, limit);
-        }
+        self.read_ahead(ahead, group, &rows, limit);
         self.messages(&rows, life)
     }
 

@@ -30,17 +30,21 @@ pub(crate) struct Stretch {
 
 /// At most one stretch, being read.
 #[derive(Debug, Default)]
-pub(crate) struct ReadAhead(Option<(Stretch, JoinHandle<Result<Vec<PgRow>>>)>);
+pub(crate) struct ReadAhead {
+    /// With several windows open the next stretch is likely to be of another one.
+    pub(crate) is_worth_it: bool,
+    reading: Option<(Stretch, JoinHandle<Result<Vec<PgRow>>>)>,
+}
 
 impl ReadAhead {
     /// What was read of `stretch`, if that is what was read. A failure is left to whoever reads it again.
     pub(crate) async fn take(&mut self, stretch: &Stretch) -> Option<Vec<PgRow>> {
-        let (_, reading) = self.0.take().filter(|(read, _)| read == stretch)?;
+        let (_, reading) = self.reading.take().filter(|(read, _)| read == stretch)?;
         reading.await.ok()?.ok().filter(|rows| is_untroubled(rows))
     }
 
     pub(crate) fn forget(&mut self) {
-        self.0 = None;
+        self.reading = None;
     }
 }
 
@@ -48,7 +52,7 @@ impl Postgres {
     /// Begins to read what will be asked for next if all of `rows` is published, which were just read of `group`.
     pub(crate) fn read_ahead(&self, ahead: &mut ReadAhead, group: &Group, rows: &[PgRow], limit: usize) {
         let bytes = |row: &PgRow| row.try_get_raw(PAYLOAD).ok()?.as_bytes().ok().map(<[u8]>::len);
-        if !is_untroubled(rows) || rows.iter().filter_map(bytes).sum::<usize>() > BYTES_MOST {
+        if !ahead.is_worth_it || !is_untroubled(rows) || rows.iter().filter_map(bytes).sum::<usize>() > BYTES_MOST {
             return;
         }
         let Some(last) = rows.last().and_then(|row| row.try_get::<Option<RowId>, _>(0).ok()?) else { return };
@@ -57,7 +61,7 @@ impl Postgres {
         let Some(stretch) = group.stretch_beyond(last, limit).filter(|_| is_full) else { return };
         let (database, reading) = (self.clone(), stretch.clone());
         let reading = tokio::spawn(async move { database.walk(&reading).await });
-        *ahead = ReadAhead(Some((stretch, reading)));
+        ahead.reading = Some((stretch, reading));
     }
 }
 

@@ -5,21 +5,13 @@ use std::str::FromStr;
 use landfall::{Mapping, TableName, Taken};
 
 use super::key::closest;
-use super::value::{Given, Problem, Value, type_of};
+use super::value::{Problem, Value, type_of};
 
 const FIELDS: [&str; 9] = ["table", "id", "topic", "key", "kind", "payload", "headers", "order_by", "mark"];
 
 /// Reads `import`: one table for each outbox, in which everything but `table` has Debezium's default.
 pub(super) fn read(value: &Value<'_>) -> Result<Vec<Mapping>, Problem> {
-    let wrong = || Problem(r#" must be given as [[import]] and below it table = "NAME""#.into());
-    let array = match value.given {
-        Given::Toml(toml::Value::Array(array)) => array.clone(),
-        Given::Toml(_) => return Err(wrong()),
-        Given::Text(text) => {
-            let document: toml::Table = toml::from_str(&format!("import = {text}")).map_err(|_| wrong())?;
-            document.get("import").and_then(toml::Value::as_array).cloned().ok_or_else(wrong)?
-        }
-    };
+    let array = value.tables(r#"[[import]] and below it table = "NAME""#)?;
     let mut mappings: Vec<Mapping> = Vec::with_capacity(array.len());
     for (index, entry) in array.iter().enumerate() {
         let mapping = read_one(entry).map_err(|Problem(rest)| Problem(format!("[{index}]{rest}")))?;
@@ -106,6 +98,7 @@ fn refused(error: landfall::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::super::Environment;
+    use super::super::value::Given;
     use super::*;
 
     fn read_text(text: &str) -> Result<Vec<Mapping>, String> {

@@ -46,15 +46,7 @@ const DAY_MS: u64 = 86_400_000;
 
 /// Reads `subscription`: one table each.
 pub(super) fn subscriptions(value: &Value<'_>) -> Result<Vec<Subscription>, Problem> {
-    let wrong = || Problem(" must be given as [[subscription]] and below it topic, group and url".into());
-    let array = match value.given {
-        Given::Toml(toml::Value::Array(array)) => array.clone(),
-        Given::Toml(_) => return Err(wrong()),
-        Given::Text(text) => {
-            let document: toml::Table = toml::from_str(&format!("list = {text}")).map_err(|_| wrong())?;
-            document.get("list").and_then(toml::Value::as_array).cloned().ok_or_else(wrong)?
-        }
-    };
+    let array = value.tables("[[subscription]] and below it topic, group and url")?;
     let mut found: Vec<Subscription> = Vec::with_capacity(array.len());
     for (index, entry) in array.iter().enumerate() {
         let one = read_one(entry, value).map_err(|Problem(rest)| Problem(format!("[{index}]{rest}")))?;

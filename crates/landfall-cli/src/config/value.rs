@@ -34,6 +34,17 @@ impl Value<'_> {
             .ok_or_else(|| Problem(format!(" must be a whole number from {least} to {most}, not {}", self.shown())))
     }
 
+    /// An array of tables: `[[key]]` in a file, `[{…}, …]` in the environment. `shape` is how it must be given.
+    pub(super) fn tables(&self, shape: &str) -> Result<Vec<toml::Value>, Problem> {
+        let array = match self.given {
+            Given::Toml(value) => value.as_array().cloned(),
+            Given::Text(text) => toml::from_str(&format!("list = {text}"))
+                .ok()
+                .and_then(|document: toml::Table| document.get("list")?.as_array().cloned()),
+        };
+        array.ok_or_else(|| Problem(format!(" must be given as {shape}")))
+    }
+
     pub(super) fn flag(&self) -> Result<bool, Problem> {
         match self.given {
             Given::Toml(toml::Value::Boolean(flag)) => Ok(*flag),
