@@ -25,7 +25,7 @@ impl Supply {
 #[async_trait]
 impl Broker for Supply {
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { ordered_by_key: true, durable: false, delayed_redelivery: false }
+        BrokerCapabilities { durable: false, delayed_redelivery: false, deduplicates: false, ..BrokerCapabilities::ALL }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {

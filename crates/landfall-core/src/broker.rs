@@ -101,6 +101,42 @@ pub struct BrokerCapabilities {
     pub durable: bool,
     /// `nack` keeps its delay.
     pub delayed_redelivery: bool,
+    /// What was published stays for a while, so that a group that comes later starts at the beginning, positions mean
+    /// something, and [`Broker::read`] works. Where it does not, a message reaches the groups that were there when it
+    /// was published, and is refused (and may be tried later) while there is none.
+    pub replay: bool,
+    /// Several groups on one topic each get everything. Where they do not, the members of all groups share one queue.
+    pub groups: bool,
+    /// A message with the same [`wire::broker_id`](crate::wire::broker_id) as one accepted a moment before is accepted
+    /// and not stored again.
+    pub deduplicates: bool,
+    /// The largest payload that is taken with a few headers beside it, where that is less than Landfall's own limits
+    /// allow. A larger one is refused for good as [`TOO_LARGE`](crate::ErrorCode::TOO_LARGE).
+    pub payload_bytes: Option<usize>,
+}
+
+impl BrokerCapabilities {
+    /// Everything: what the embedded log can do.
+    pub const ALL: Self = Self {
+        ordered_by_key: true,
+        durable: true,
+        delayed_redelivery: true,
+        replay: true,
+        groups: true,
+        deduplicates: true,
+        payload_bytes: None,
+    };
+}
+
+/// Making topics on a broker whose topics are made on purpose.
+#[async_trait]
+pub trait TopicAdministration: Send + Sync {
+    /// Makes `topic`, with as many partitions as asked for or as the adapter's options say, and answers whether it was
+    /// made. One that is there already is left as it is, if it has as many partitions (kind `Conflict` if not).
+    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<bool>;
+
+    /// Removes `topic` with everything in it, and answers whether it was there.
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -22,6 +22,12 @@ impl ErrorCode {
     pub const UNAVAILABLE: ErrorCode = ErrorCode(Cow::Borrowed("BROKER_UNAVAILABLE"));
     /// The broker has no room for the message.
     pub const STORAGE_FULL: ErrorCode = ErrorCode(Cow::Borrowed("STORAGE_FULL"));
+    /// The broker knows no such topic, and was told not to make it.
+    pub const UNKNOWN_TOPIC: ErrorCode = ErrorCode(Cow::Borrowed("UNKNOWN_TOPIC"));
+    /// The broker does not let this account do that.
+    pub const DENIED: ErrorCode = ErrorCode(Cow::Borrowed("DENIED"));
+    /// Nobody subscribed yet, and the broker keeps nothing for those who come later.
+    pub const NO_CONSUMER: ErrorCode = ErrorCode(Cow::Borrowed("NO_CONSUMER"));
     /// A newer instance of the same producer has taken over.
     pub const FENCED: ErrorCode = ErrorCode(Cow::Borrowed("PRODUCER_FENCED"));
     /// An earlier message of the same producer, or an earlier change of the same entity, has not arrived.

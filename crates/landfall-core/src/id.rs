@@ -36,6 +36,11 @@ impl MessageId {
         Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
     }
 
+    /// Another id for another send of the same message: always the same for the same `attempts` and `failed_at`.
+    pub(crate) fn again(&self, attempts: &str, failed_at: &str) -> Self {
+        Self(Uuid::new_v5(&self.0, format!("{attempts}/{failed_at}").as_bytes()))
+    }
+
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }

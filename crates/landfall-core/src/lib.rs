@@ -15,11 +15,13 @@ mod admission;
 mod backoff;
 mod breaker;
 mod broker;
+mod broker_url;
 mod budget;
 mod database;
 mod dead_letter;
 mod error;
 mod failure;
+mod finding;
 mod id;
 mod import;
 mod inbox;
@@ -46,9 +48,10 @@ pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
 pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use broker::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber, TopicInfo,
-    TopicReader,
+    Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber,
+    TopicAdministration, TopicInfo, TopicReader,
 };
+pub use broker_url::BrokerUrl;
 pub use budget::{Budget, BudgetOptions};
 pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
@@ -56,6 +59,7 @@ pub use dead_letter::{
 };
 pub use error::{Error, ErrorKind, Result};
 pub use failure::{ErrorCode, Failure, Verdict};
+pub use finding::{Demands, Examine, Finding, Rank};
 pub use id::MessageId;
 pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::{Error, Headers, Key, Kind, Message, Result, SystemHeader, Timestamp, TopicName};
+use crate::{Error, Headers, Key, Kind, Message, MessageId, Result, SystemHeader, Timestamp, TopicName};
 
 pub const ID: &str = "ce_id";
 pub const TYPE: &str = "ce_type";
@@ -37,6 +37,16 @@ pub fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
     }
     headers.extend(message.headers.iter().map(|(name, value)| (name, value.to_owned())));
     headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What a broker's own deduplication goes by. It is the message's id, except for a message that was moved aside and
+/// carries its attempts: each of these is a send of its own, and must not be swallowed as a copy of the one before.
+pub fn broker_id(message: &Message) -> MessageId {
+    let told = |header: SystemHeader| message.headers.get(header.as_str());
+    match (told(SystemHeader::Attempts), told(SystemHeader::FailedAt)) {
+        (None, None) => message.id,
+        (attempts, failed_at) => message.id.again(attempts.unwrap_or_default(), failed_at.unwrap_or_default()),
+    }
 }
 
 /// The message behind an event. `key` is the transport's own key, used where `ce_partitionkey` is missing, and
@@ -108,5 +118,19 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         let error = message(&topic, Some("k"), Timestamp::now(), [(TYPE, "x")], Bytes::new()).unwrap_err();
         assert_eq!(error.to_string(), "the event has no ce_id");
+    }
+
+    #[test]
+    fn each_send_of_a_message_that_was_moved_aside_has_a_broker_id_of_its_own() {
+        let message = Message::new(TopicName::new("orders").unwrap(), Vec::new());
+        assert_eq!(broker_id(&message), message.id);
+        let moved = |attempts: &str| {
+            let mut moved = message.clone();
+            moved.headers.restore(SystemHeader::Attempts.as_str(), attempts).unwrap();
+            broker_id(&moved)
+        };
+        assert_eq!(moved("1"), moved("1"));
+        assert_ne!(moved("1"), moved("2"));
+        assert_ne!(moved("1"), message.id);
     }
 }

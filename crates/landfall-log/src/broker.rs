@@ -55,7 +55,7 @@ impl Log {
 #[async_trait]
 impl Broker for Log {
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { ordered_by_key: true, durable: true, delayed_redelivery: true }
+        BrokerCapabilities::ALL
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {

@@ -69,6 +69,12 @@ caught! {
         read::a_reader_from_an_offset_sees_the_rest,
         read::a_reader_from_a_time_sees_what_was_taken_since,
         read::a_reader_from_the_end_sees_only_what_comes;
+    a_copy_that_is_stored_is_caught: StoresCopies by
+        publish::a_copy_is_accepted_and_not_stored_again;
+    taking_what_is_too_large_is_caught: TakesWhatIsTooLarge by
+        publish::what_is_too_large_is_refused_and_holds_back_only_its_key;
+    overtaking_what_was_refused_is_caught: OvertakesWhatWasRefused by
+        publish::what_is_too_large_is_refused_and_holds_back_only_its_key;
     forgetting_everything_in_a_restart_is_caught: ForgetsEverything by
         durable::what_was_accepted_is_there_after_a_restart,
         durable::offsets_go_on_after_a_restart;

@@ -105,7 +105,7 @@ impl Publisher for MemoryBroker {
 #[async_trait]
 impl Broker for MemoryBroker {
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { ordered_by_key: true, durable: false, delayed_redelivery: true }
+        BrokerCapabilities { durable: false, deduplicates: false, ..BrokerCapabilities::ALL }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {

@@ -29,7 +29,7 @@ impl RemoteBroker {
 #[async_trait]
 impl Broker for RemoteBroker {
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { ordered_by_key: true, durable: false, delayed_redelivery: true }
+        BrokerCapabilities { durable: false, deduplicates: false, ..BrokerCapabilities::ALL }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {

@@ -16,6 +16,9 @@ use crate::process::tree as process_tree;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// Whether a server answers, and what it does in place of that.
+pub(super) type Answer = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
 /// One kind of server: how it is started, and how one knows that it answers.
 pub(super) trait Program: Send + Sync {
     /// As people call it.
@@ -26,7 +29,7 @@ pub(super) trait Program: Send + Sync {
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString>;
 
     /// Connects and says goodbye.
-    fn answers(&self, port: u16) -> impl Future<Output = sqlx::Result<()>> + Send;
+    fn answers(&self, port: u16) -> impl Future<Output = Answer> + Send;
 }
 
 /// A server of this process's own. It is stopped and its folder removed when this is dropped, and also when the process
@@ -181,6 +184,28 @@ fn tail(log: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
 }
 
-pub(super) fn unavailable(text: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+/// The program `name`, from `PATH` or from where Debian puts servers; `package` is what brings it there.
+pub(super) fn find_program(name: &str, package: &str) -> Result<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
+    found
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no {name}; on Debian: apt install {package}")))
+}
+
+/// Where `scripts/services` keeps the servers that no package of the distribution brings. Other accounts can read it.
+pub fn services_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = set("LANDFALL_SERVICES") {
+        return folder;
+    }
+    let home = || set("HOME").unwrap_or_default();
+    match nix::unistd::geteuid().is_root() {
+        true => "/var/cache/landfall/services".into(),
+        false => set("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("landfall/services"),
+    }
+}
+
+pub(super) fn unavailable(text: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Unavailable, text).with_source(source)
 }

@@ -7,9 +7,12 @@ mod names;
 mod pgbouncer;
 mod postgres;
 mod redis;
+mod restartable;
 mod watchdog;
 
+pub use daemon::services_folder;
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use redis::RedisServer;
+pub use restartable::{InUse, Restartable};

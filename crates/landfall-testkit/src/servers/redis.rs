@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::daemon::{self, Daemon, Program};
+use super::daemon::{self, Answer, Daemon, Program};
 use super::watchdog::Ending;
 use crate::not_run;
 
@@ -28,7 +28,7 @@ impl RedisServer {
     }
 
     async fn try_start() -> Result<Self> {
-        let binary = find_binary()?;
+        let binary = daemon::find_program("redis-server", "redis-server")?;
         let (folder, account) = daemon::folder("landfall-redis-")?;
         Ok(Self(Daemon::start(Redis { binary }, folder, account).await?))
     }
@@ -76,11 +76,11 @@ impl Program for Redis {
         command
     }
 
-    async fn answers(&self, port: u16) -> sqlx::Result<()> {
+    async fn answers(&self, port: u16) -> Answer {
         match ask(port, "PING\r\n").await {
             Ok(answer) if answer.starts_with("+PONG") => Ok(()),
-            Ok(answer) => Err(sqlx::Error::Protocol(answer)),
-            Err(error) => Err(sqlx::Error::Io(error)),
+            Ok(answer) => Err(answer.into()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -92,12 +92,4 @@ async fn ask(port: u16, command: &str) -> std::io::Result<String> {
     let mut answer = [0; 64];
     let length = stream.read(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
-}
-
-fn find_binary() -> Result<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&folders).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
-    let found = folders.map(|folder| folder.join("redis-server")).find(|file| file.is_file());
-    found
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no redis-server; on Debian: apt install redis-server"))
 }

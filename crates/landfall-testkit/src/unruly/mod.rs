@@ -91,9 +91,9 @@ impl UnrulyBroker {
 #[async_trait]
 impl Broker for UnrulyBroker {
     fn capabilities(&self) -> BrokerCapabilities {
-        let BrokerCapabilities { ordered_by_key, durable, delayed_redelivery } = self.broker.capabilities();
+        let capabilities = self.broker.capabilities();
         let keeps_keys = !self.shared.troubles().within_key;
-        BrokerCapabilities { ordered_by_key: ordered_by_key && keeps_keys, durable, delayed_redelivery }
+        BrokerCapabilities { ordered_by_key: capabilities.ordered_by_key && keeps_keys, ..capabilities }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {

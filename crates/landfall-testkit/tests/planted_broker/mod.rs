@@ -1,13 +1,14 @@
 //! A broker that is right except for one bug.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, GroupName, Message, Outcome, Position, Publisher, Result,
-    StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+    Acknowledge, Broker, BrokerCapabilities, Delivery, ErrorCode, GroupName, Message, MessageId, Outcome, Position,
+    Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
 };
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::conformance::broker::BrokerFixture;
@@ -40,14 +41,21 @@ bugs! {
     MisstatesPositions,
     ReadsFromTheBeginning,
     ForgetsEverything,
+    StoresCopies,
+    TakesWhatIsTooLarge,
+    OvertakesWhatWasRefused,
 }
 
+/// What the planted broker takes at most.
+const PAYLOAD_BYTES: usize = 100_000;
+
 /// The bug is part of the type, because a fixture is made without arguments.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Planted<const BUG: usize> {
     broker: MemoryBroker,
     outstanding: Outstanding,
     is_first_outcome: Arc<AtomicBool>,
+    seen: Arc<Mutex<HashMap<MessageId, Outcome>>>,
 }
 
 /// Deliveries that are out and not acknowledged.
@@ -59,7 +67,7 @@ impl<const BUG: usize> Planted<BUG> {
     }
 
     fn new() -> Self {
-        Self { broker: MemoryBroker::new(), outstanding: Arc::default(), is_first_outcome: Arc::default() }
+        Self { broker: MemoryBroker::new(), ..Self::default() }
     }
 }
 
@@ -81,7 +89,12 @@ impl<const BUG: usize> BrokerFixture for Planted<BUG> {
 impl<const BUG: usize> Broker for Planted<BUG> {
     fn capabilities(&self) -> BrokerCapabilities {
         // What is in memory outlives a "restart" here, so that the durable cases run too.
-        BrokerCapabilities { durable: true, ..self.broker.capabilities() }
+        BrokerCapabilities {
+            durable: true,
+            deduplicates: true,
+            payload_bytes: Some(PAYLOAD_BYTES),
+            ..self.broker.capabilities()
+        }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {
@@ -109,6 +122,33 @@ impl<const BUG: usize> Broker for Planted<BUG> {
     }
 }
 
+impl<const BUG: usize> Planted<BUG> {
+    /// Publishes what is neither a copy nor too large nor behind such a one.
+    async fn publish_new(&self, batch: &[Message]) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        let mut held_back = Vec::new();
+        for message in batch {
+            let copy = self.seen.lock().unwrap().get(&message.id).cloned().filter(|_| !self.has(Bug::StoresCopies));
+            let outcome = if let Some(outcome) = copy {
+                outcome
+            } else if message.key.is_some() && held_back.contains(&&message.key) {
+                Outcome::behind_predecessor()
+            } else if message.payload.len() > PAYLOAD_BYTES && !self.has(Bug::TakesWhatIsTooLarge) {
+                Outcome::refuse(ErrorCode::TOO_LARGE, "it is too large")
+            } else {
+                self.broker.publish(std::slice::from_ref(message)).await.remove(0)
+            };
+            if outcome.is_accepted() {
+                self.seen.lock().unwrap().insert(message.id, outcome.clone());
+            } else if !self.has(Bug::OvertakesWhatWasRefused) {
+                held_back.push(&message.key);
+            }
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}
+
 #[async_trait]
 impl<const BUG: usize> Publisher for Planted<BUG> {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
@@ -123,7 +163,7 @@ impl<const BUG: usize> Publisher for Planted<BUG> {
         if let Some(dropped) = dropped {
             batch.remove(dropped);
         }
-        let mut outcomes = self.broker.publish(&batch).await;
+        let mut outcomes = self.publish_new(&batch).await;
         if let Some(dropped) = dropped {
             outcomes.insert(dropped, Outcome::Accepted(Position { partition: 0, offset: 1_000_000 }));
         }

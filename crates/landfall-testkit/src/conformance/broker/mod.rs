@@ -30,7 +30,7 @@ pub const CASE_LIMIT: Duration = Duration::from_secs(120);
 /// Runs one case on a broker of its own. What the macro's tests call.
 pub async fn run<F: BrokerFixture, C: AsyncFnOnce(Stage<F>)>(case: C) {
     let Some(fixture) = F::create().await else { return };
-    let stage = Stage::set(fixture);
+    let stage = Stage::set(fixture).await;
     tokio::time::timeout(CASE_LIMIT, case(stage)).await.expect("the case took longer than its limit");
 }
 
@@ -42,7 +42,10 @@ macro_rules! broker_conformance {
         $crate::broker_conformance! { @groups $fixture;
             publish:
                 every_message_has_one_outcome_in_order,
+                every_message_stands_where_its_outcome_said,
                 an_empty_batch_has_an_empty_answer,
+                what_is_too_large_is_refused_and_holds_back_only_its_key,
+                a_copy_is_accepted_and_not_stored_again,
                 everything_about_a_message_survives_the_broker,
                 the_order_of_a_key_survives_many_publishers;
             deliver:

@@ -2,19 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{Limits, Message, Mode, StartAt};
+use landfall_core::{ErrorCode, Limits, Message, Mode, Outcome, StartAt};
 
-use super::stage::{assert_ordered_by_key, publish, read_all, take};
+use super::stage::{assert_ordered_by_key, publish, read_all, take, take_many};
 use super::{BrokerFixture, Stage};
 use crate::conformance::sample::{elaborate, group, ids, keyed, keyless, series, sorted, topic};
 
 pub async fn every_message_has_one_outcome_in_order<F: BrokerFixture>(stage: Stage<F>) {
     let mut batch: Vec<Message> = (1..=10).flat_map(|n| ["a", "b", "c"].map(|key| keyed(key, n))).collect();
     batch.extend((0..10).map(|_| keyless()));
+    stage.publish(&batch).await;
+    let mut subscriber = stage.subscribe("stock").await;
+    assert_eq!(sorted(ids(&take_many(&mut subscriber, batch.len()).await)), sorted(ids(&batch)));
+}
+
+pub async fn every_message_stands_where_its_outcome_said<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
+    let mut batch = series("a", 10);
+    batch.extend((0..10).map(|_| keyless()));
     let positions = stage.publish(&batch).await;
     assert_eq!(positions.iter().collect::<BTreeSet<_>>().len(), batch.len(), "a place for each");
-
-    // The reader finds each message where its outcome said.
     let stored = read_all(&mut stage.reader(StartAt::Beginning).await).await;
     assert_eq!(stored.len(), batch.len());
     for (message, position) in batch.iter().zip(positions) {
@@ -27,11 +36,43 @@ pub async fn an_empty_batch_has_an_empty_answer<F: BrokerFixture>(stage: Stage<F
     assert!(stage.broker().publisher().publish(&[]).await.is_empty());
 }
 
+pub async fn what_is_too_large_is_refused_and_holds_back_only_its_key<F: BrokerFixture>(stage: Stage<F>) {
+    let Some(limit) = stage.capabilities().payload_bytes else { return };
+    let mut batch = vec![keyed("a", 1), keyed("b", 1), keyed("b", 2), keyed("a", 2)];
+    batch[1].payload = vec![7; limit + 100_000].into();
+    let outcomes = stage.broker().publisher().publish(&batch).await;
+    let [Outcome::Accepted(_), Outcome::Refused(large), Outcome::Refused(behind), Outcome::Accepted(_)] = &outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!((&large.code, large.retriable), (&ErrorCode::TOO_LARGE, false), "{large:?}");
+    assert_eq!((&behind.code, behind.retriable), (&ErrorCode::PREDECESSOR, true), "{behind:?}");
+    let mut subscriber = stage.subscribe("stock").await;
+    assert_eq!(ids(&take_many(&mut subscriber, 2).await), [batch[0].id, batch[3].id]);
+}
+
+pub async fn a_copy_is_accepted_and_not_stored_again<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().deduplicates {
+        return;
+    }
+    let messages = series("a", 3);
+    stage.publish(&messages[..2]).await;
+    stage.publish(&messages[..1]).await;
+    stage.publish(&messages).await;
+    let mut subscriber = stage.subscribe("stock").await;
+    let last = keyed("a", 4);
+    stage.publish(std::slice::from_ref(&last)).await;
+    let delivered = take_many(&mut subscriber, 4).await;
+    assert_eq!(ids(&delivered), [ids(&messages), vec![last.id]].concat());
+}
+
 pub async fn everything_about_a_message_survives_the_broker<F: BrokerFixture>(stage: Stage<F>) {
     let orders = topic("orders");
+    let limit = Limits::default().payload_bytes;
+    let largest = stage.capabilities().payload_bytes.map_or(limit, |bytes| bytes.min(limit));
     let mut messages = vec![elaborate(), keyless(), Message::new(orders.clone(), Vec::new()).with_sequence(i64::MAX)];
     messages.extend(Mode::ALL.map(|mode| keyed("modes", 1).with_mode(mode)));
-    messages.push(Message::new(orders.clone(), vec![7; Limits::default().payload_bytes]));
+    messages.push(Message::new(orders.clone(), vec![7; largest]));
     messages[0].topic = orders;
     stage.publish(&messages).await;
 
@@ -70,9 +111,9 @@ pub async fn the_order_of_a_key_survives_many_publishers<F: BrokerFixture>(stage
     stage.publish(&other).await;
 
     let mut subscriber = stage.subscribe("stock").await;
-    let delivered = super::stage::take_many(&mut subscriber, all.len()).await;
+    let delivered = take_many(&mut subscriber, all.len()).await;
     assert_eq!(sorted(ids(&delivered)), sorted(all));
     assert_ordered_by_key(&delivered);
     let mut payments = stage.broker().subscribe(&topic("payments"), &group("stock")).await.unwrap();
-    assert_eq!(ids(&super::stage::take_many(&mut payments, 3).await), ids(&other));
+    assert_eq!(ids(&take_many(&mut payments, 3).await), ids(&other));
 }

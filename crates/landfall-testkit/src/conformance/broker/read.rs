@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use landfall_core::{Message, StartAt, StoredMessage, Timestamp};
 
-use super::stage::{read_all, take_many};
+use super::stage::{SOON, read_all, take_many};
 use super::{BrokerFixture, Stage};
 use crate::conformance::sample::{ids, keyed, series, sorted, topic};
+use crate::eventually;
 
 fn messages_of(stored: &[StoredMessage]) -> Vec<landfall_core::MessageId> {
     stored.iter().map(|stored| stored.message.as_ref().unwrap().id).collect()
@@ -24,18 +25,30 @@ fn assert_in_offset_order(stored: &[StoredMessage]) {
 }
 
 pub async fn topics_are_listed_by_name_with_their_size<F: BrokerFixture>(stage: Stage<F>) {
-    assert!(stage.broker().topics().await.unwrap().is_empty(), "a new broker has no topics");
+    let replay = stage.capabilities().replay;
+    let before = stage.broker().topics().await.unwrap();
+    assert!(before.iter().all(|info| info.messages == 0), "a new broker has nothing in it: {before:?}");
+    assert!(before.is_empty() || !replay, "a new broker has no topics: {before:?}");
     let mut elsewhere = keyed("a", 1);
     elsewhere.topic = topic("billing");
     stage.publish(&series("a", 3)).await;
     stage.publish(&[elsewhere]).await;
-    let topics = stage.broker().topics().await.unwrap();
-    let sizes: Vec<_> = topics.iter().map(|info| (info.topic.as_str(), info.messages)).collect();
-    assert_eq!(sizes, [("billing", 1), ("orders", 3)]);
-    assert!(topics.iter().all(|info| info.partitions >= 1 && info.bytes > 0), "{topics:?}");
+    // Some brokers count what they took a moment later.
+    let sizes = async || {
+        let mut topics = stage.broker().topics().await.unwrap();
+        topics.retain(|info| replay || info.messages > 0);
+        assert!(topics.iter().all(|info| info.partitions >= 1), "{topics:?}");
+        assert!(!replay || topics.iter().all(|info| info.bytes > 0), "{topics:?}");
+        topics.into_iter().map(|info| (info.topic.to_string(), info.messages)).collect::<Vec<_>>()
+    };
+    let expected = [("billing".to_owned(), 1), ("orders".to_owned(), 3)];
+    eventually(SOON, "the topics are listed with what is in them", async || sizes().await == expected).await;
 }
 
 pub async fn a_reader_from_the_beginning_sees_everything_in_order<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
     let messages: Vec<Message> = (1..=10).flat_map(|n| ["a", "b", "c"].map(|key| keyed(key, n))).collect();
     stage.publish(&messages).await;
     let mut reader = stage.reader(StartAt::Beginning).await;
@@ -52,6 +65,9 @@ pub async fn a_reader_from_the_beginning_sees_everything_in_order<F: BrokerFixtu
 }
 
 pub async fn a_reader_from_the_end_sees_only_what_comes<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
     stage.publish(&series("a", 5)).await;
     let mut reader = stage.reader(StartAt::End).await;
     assert!(reader.read(10).await.unwrap().is_empty());
@@ -61,6 +77,9 @@ pub async fn a_reader_from_the_end_sees_only_what_comes<F: BrokerFixture>(stage:
 }
 
 pub async fn a_reader_from_an_offset_sees_the_rest<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
     // One key, and so one partition, whose offsets are what the publisher was told.
     let messages = series("a", 6);
     let positions = stage.publish(&messages).await;
@@ -74,6 +93,9 @@ pub async fn a_reader_from_an_offset_sees_the_rest<F: BrokerFixture>(stage: Stag
 }
 
 pub async fn a_reader_from_a_time_sees_what_was_taken_since<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
     let (earlier, later) = (series("a", 4), series("b", 3));
     let before = Timestamp::now();
     stage.publish(&earlier).await;
@@ -104,6 +126,9 @@ async fn next_moment() -> Timestamp {
 }
 
 pub async fn reading_takes_nothing_from_a_group<F: BrokerFixture>(stage: Stage<F>) {
+    if !stage.capabilities().replay {
+        return;
+    }
     let messages = series("a", 5);
     stage.publish(&messages).await;
     let mut subscriber = stage.subscribe("stock").await;

@@ -19,8 +19,20 @@ pub struct Stage<F: BrokerFixture> {
 }
 
 impl<F: BrokerFixture> Stage<F> {
-    pub(super) fn set(fixture: F) -> Self {
-        Self { fixture }
+    /// Where a message reaches only the groups that are there, the groups of the cases are there before they begin.
+    pub(super) async fn set(fixture: F) -> Self {
+        let stage = Self { fixture };
+        let capabilities = stage.capabilities();
+        if !capabilities.replay {
+            let groups = if capabilities.groups { &["stock", "payment"][..] } else { &["stock"] };
+            for (name, member_of) in ["orders", "payments", "billing"]
+                .into_iter()
+                .flat_map(|name| groups.iter().map(move |group| (name, group)))
+            {
+                close(stage.broker().subscribe(&topic(name), &group(member_of)).await.unwrap()).await;
+            }
+        }
+        stage
     }
 
     pub(super) fn broker(&self) -> Arc<dyn Broker> {

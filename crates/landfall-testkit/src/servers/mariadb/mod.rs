@@ -15,7 +15,7 @@ use sqlx::{Connection, MySqlConnection};
 
 pub use database::{fresh_mysql_database, mariadb, private_mariadb};
 
-use super::daemon::{self, Daemon, Program};
+use super::daemon::{self, Answer, Daemon, Program};
 use super::watchdog::Ending;
 use setup::Binaries;
 
@@ -126,7 +126,7 @@ impl Program for MariaDb {
         command
     }
 
-    async fn answers(&self, port: u16) -> sqlx::Result<()> {
+    async fn answers(&self, port: u16) -> Answer {
         let connection = MySqlConnection::connect(&url(port, "mysql")).await?;
         // A failure to say goodbye is the server's own affair: it did answer.
         let _ = connection.close().await;

@@ -15,7 +15,7 @@ use sqlx::{Connection, PgConnection};
 
 pub use database::{fresh_postgres_database, postgres, private_postgres};
 
-use super::daemon::{self, Daemon, Program};
+use super::daemon::{self, Answer, Daemon, Program};
 use super::watchdog::Ending;
 
 const USER: &str = "landfall";
@@ -117,7 +117,7 @@ impl Program for Postgres {
         command
     }
 
-    async fn answers(&self, port: u16) -> sqlx::Result<()> {
+    async fn answers(&self, port: u16) -> Answer {
         let connection = PgConnection::connect(&url(port, "postgres")).await?;
         // A failure to say goodbye is the server's own affair: it did answer.
         let _ = connection.close().await;

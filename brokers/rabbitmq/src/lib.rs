@@ -1,0 +1,1 @@
+//! RabbitMQ behind the ports of Landfall.

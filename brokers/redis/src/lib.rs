@@ -1,0 +1,1 @@
+//! Redis Streams behind the ports of Landfall.

@@ -1,0 +1,1 @@
+//! Amazon SQS behind the ports of Landfall.
