@@ -135,7 +135,7 @@ fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
 
 fn info(description: TopicDescription) -> TopicInfo {
     let TopicDescription { topic, messages, bytes, partitions, .. } = description;
-    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes }
+    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes: Some(bytes) }
 }
 
 fn groups(log: &ReadOnlyLog, topic: &TopicName) -> Result<Vec<GroupDescription>> {

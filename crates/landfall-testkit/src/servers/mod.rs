@@ -2,6 +2,7 @@
 
 mod account;
 mod daemon;
+mod kafka;
 mod mariadb;
 mod names;
 mod pgbouncer;
@@ -11,6 +12,7 @@ mod restartable;
 mod watchdog;
 
 pub use daemon::services_folder;
+pub use kafka::{KafkaCluster, KafkaOptions, KafkaServer};
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
