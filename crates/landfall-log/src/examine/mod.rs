@@ -79,7 +79,7 @@ impl Options {
     /// What a log that is opened with these breaks: how it answers its publishers, and the settings of topics that come
     /// into being with their first message. For whoever knows the options and must not open the log.
     pub fn examine(&self, demands: &Demands) -> Vec<Finding> {
-        let of_topics = topic::settings("topics to come", &self.topic, demands);
+        let of_topics = topic::settings(topic::Of::TopicsToCome, &self.topic, demands);
         acknowledge(self).into_iter().chain(of_topics).collect()
     }
 }
@@ -92,7 +92,7 @@ fn acknowledge(options: &Options) -> Option<Finding> {
     };
     let what =
         format!("publishers are told that a message is accepted before it is synced: with {lost_with} it is lost");
-    Some(finding(ACKNOWLEDGE, "acknowledge", what, "acknowledge = \"synced\""))
+    Some(finding(ACKNOWLEDGE, "acknowledge", what, "acknowledge = \"synced\" under [broker]"))
 }
 
 fn damage(topic: &TopicName, error: &landfall_core::Error) -> Finding {

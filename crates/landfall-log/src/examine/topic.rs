@@ -1,9 +1,10 @@
 //! One topic: what its settings take away, and which groups are about to find something gone.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Demands, Finding, Rank, Result, Span, Timestamp};
+use landfall_core::{Demands, Finding, Rank, Result, Span, Timestamp, TopicName};
 
 use super::finding;
 use crate::group::lag::{GroupDescription, PartitionLag};
@@ -17,6 +18,34 @@ const WINDOW: (&str, Rank) = ("log.dedup-window", Rank::Duplicates);
 const NO_DEDUPLICATION: (&str, Rank) = ("log.deduplicate", Rank::Duplicates);
 const BEHIND: &str = "log.group-behind";
 
+/// Which topics settings belong to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of<'a> {
+    Topic(&'a TopicName),
+    /// Those that come into being with their first message.
+    TopicsToCome,
+}
+
+impl Of<'_> {
+    /// What gives the setting `name` the value `value`.
+    fn mend(self, name: &str, value: &str) -> String {
+        match self {
+            Of::Topic(topic) => format!("landfall topic configure {topic} --{}={value}", name.replace('_', "-")),
+            Of::TopicsToCome if value.parse::<bool>().is_ok() => format!("{name} = {value} under [broker]"),
+            Of::TopicsToCome => format!("{name} = {value:?} under [broker]"),
+        }
+    }
+}
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Of::Topic(topic) => write!(f, "topic {topic}"),
+            Of::TopicsToCome => f.write_str("every topic to come"),
+        }
+    }
+}
+
 /// What the topic takes away, and what its groups have yet to read of it. Blocks on the files.
 pub(super) fn examine(
     description: &TopicDescription,
@@ -24,38 +53,37 @@ pub(super) fn examine(
     demands: &Demands,
     now: Timestamp,
 ) -> Result<Vec<Finding>> {
-    let about = format!("topic {}", description.topic);
-    let mut findings = settings(&about, &description.settings, demands);
-    findings.extend(no_group(&about, description));
+    let mut findings = settings(Of::Topic(&description.topic), &description.settings, demands);
+    findings.extend(no_group(description));
     for group in &description.groups {
         findings.extend(behind(description, group, partitions, now)?);
     }
     Ok(findings)
 }
 
-/// What `settings` let happen to any message of the topics that `about` names.
-pub(super) fn settings(about: &str, settings: &TopicSettings, demands: &Demands) -> Vec<Finding> {
-    let mut findings = Vec::new();
+/// What `settings` let happen to any message.
+pub(super) fn settings(of: Of<'_>, settings: &TopicSettings, demands: &Demands) -> Vec<Finding> {
+    let (about, mut findings) = (of.to_string(), Vec::new());
     let is_limited = settings.retention_time.is_some() || settings.retention_bytes.is_some();
     if settings.may_drop_unread && is_limited {
         let what = format!(
-            "{about} may drop what a group has not read, {}: a consumer that is down for longer loses messages",
+            "{about} drops what is too old or too much ({}) although a group has not read it: a consumer that is down for \
+             longer loses messages",
             limits(settings)
         );
-        findings.push(finding(
-            DROPS_UNREAD,
-            about,
-            what,
-            "landfall topic configure TOPIC --keep-unread, unless that is meant",
-        ));
+        findings.push(finding(DROPS_UNREAD, &about, what, of.mend("may_drop_unread", "false")));
     }
     if !settings.deduplicate {
         let what =
             format!("{about} stores a message again when a relay sends it again: consumers get copies to turn away");
-        findings.push(finding(NO_DEDUPLICATION, about, what, "landfall topic configure TOPIC --deduplicate"));
+        findings.push(finding(NO_DEDUPLICATION, &about, what, of.mend("deduplicate", "true")));
     } else if let Some(what) = window_is_short(settings, demands) {
-        let mend = format!("landfall topic configure TOPIC --retention \"{}\"", demands.window);
-        findings.push(finding(WINDOW, about, format!("{about} {what}"), mend));
+        let (name, value) = match settings.retention_time.map(Span::Time).and_then(|time| time.short_of(demands.window))
+        {
+            Some(_) => ("retention", demands.window.to_string()),
+            None => ("retention_bytes", "unlimited".to_owned()),
+        };
+        findings.push(finding(WINDOW, &about, format!("{about} {what}"), of.mend(name, &value)));
     }
     findings
 }
@@ -82,20 +110,21 @@ fn window_is_short(settings: &TopicSettings, demands: &Demands) -> Option<String
 }
 
 /// Unread messages are kept for groups; where there is no group, nothing is unread.
-fn no_group(about: &str, description: &TopicDescription) -> Option<Finding> {
+fn no_group(description: &TopicDescription) -> Option<Finding> {
     let TopicSettings { retention_time, retention_bytes, may_drop_unread, compact, .. } = description.settings;
     let removes = retention_time.is_some() || retention_bytes.is_some();
     if !description.groups.is_empty() || description.messages == 0 || may_drop_unread || !(removes || compact) {
         return None;
     }
+    let topic = &description.topic;
     let how = if removes { "retention removes" } else { "compaction removes all but the newest of a key of" };
     let what = format!(
-        "no group has read {about} yet and {how} what is in it: the first group to come finds its {} messages only if it \
-         comes soon",
+        "no group has read topic {topic} yet and {how} what is in it: the first group to come finds all of its {} messages \
+         only if it comes soon",
         description.messages
     );
-    let mend = format!("landfall topic seek {} GROUP --to beginning, for the group that is to come", description.topic);
-    Some(finding(NO_GROUP, about, what, mend))
+    let mend = format!("landfall topic seek {topic} --group GROUP --to beginning, for the group that is to come");
+    Some(finding(NO_GROUP, format!("topic {topic}"), what, mend))
 }
 
 /// A group whose oldest unread message is about to go, or keeps what should have gone.
@@ -123,7 +152,7 @@ fn behind(
              unread",
             group.lag
         );
-        let mend = "start its consumers, or give the topic a longer retention or --keep-unread first";
+        let mend = "start its consumers, or give the topic a longer retention or --may-drop-unread=false first";
         return Ok(Some(finding((BEHIND, Rank::Loss), about, what, mend)));
     }
     if !settings.may_drop_unread && age >= retention {
@@ -132,7 +161,8 @@ fn behind(
              beyond the retention of {limit}, and the disk fills",
             group.lag
         );
-        let mend = format!("start its consumers, or landfall topic forget {topic} {name}, if it is gone for good");
+        let mend =
+            format!("start its consumers, or landfall topic forget {topic} --group {name}, if it is gone for good");
         return Ok(Some(finding((BEHIND, Rank::Latency), about, what, mend)));
     }
     Ok(None)
