@@ -41,10 +41,15 @@ CREATE TABLE {p}outbox (
     CONSTRAINT {b}outbox_topic_is_valid CHECK (topic ~ '^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$'),
     CONSTRAINT {b}outbox_key_is_valid   CHECK (octet_length(key) BETWEEN 1 AND 512)
 ) PARTITION BY LIST (((id >> 16) & 3));
-CREATE TABLE {p}outbox_0 PARTITION OF {p}outbox FOR VALUES IN (0) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_1 PARTITION OF {p}outbox FOR VALUES IN (1) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_2 PARTITION OF {p}outbox FOR VALUES IN (2) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_3 PARTITION OF {p}outbox FOR VALUES IN (3) WITH (vacuum_truncate = off);
+-- What was only inserted is not worth a vacuum: it is emptied soon, and a vacuum that runs keeps it from being.
+CREATE TABLE {p}outbox_0 PARTITION OF {p}outbox FOR VALUES IN (0)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_1 PARTITION OF {p}outbox FOR VALUES IN (1)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_2 PARTITION OF {p}outbox FOR VALUES IN (2)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_3 PARTITION OF {p}outbox FOR VALUES IN (3)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
 -- One id is always in one part, so unique in each is unique in all.
 CREATE UNIQUE INDEX {b}outbox_0_id ON {p}outbox_0 (id);
 CREATE UNIQUE INDEX {b}outbox_1_id ON {p}outbox_1 (id);
