@@ -83,9 +83,9 @@ impl Examine for Examined {
                 check: "log.acknowledge",
                 rank: Rank::Loss,
                 about: "broker.acknowledge".to_owned(),
-                what: "Messages count as published before they are on disk: a power cut loses the last of them."
+                what: "messages count as published before they are on disk: a power cut loses the last of them"
                     .to_owned(),
-                mend: "Set broker.acknowledge = \"synced\".".to_owned(),
+                mend: "set broker.acknowledge = \"synced\"".to_owned(),
             });
         }
         if self.topic.may_drop_unread {
@@ -93,8 +93,8 @@ impl Examine for Examined {
                 check: "log.drops-unread",
                 rank: Rank::Loss,
                 about: "broker.may_drop_unread".to_owned(),
-                what: "Retention may remove from new topics what a group has not read yet.".to_owned(),
-                mend: "Set broker.may_drop_unread = false.".to_owned(),
+                what: "retention may remove from new topics what a group has not read yet".to_owned(),
+                mend: "set broker.may_drop_unread = false".to_owned(),
             });
         }
         Ok(findings)

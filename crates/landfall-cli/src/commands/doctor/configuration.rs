@@ -16,11 +16,11 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
             Rank::Duplicates,
             &window.setting,
             format!(
-                "It is {}, and a message may come again after {}: by then nobody knows that it was handled.",
+                "it is {}, and a message may come again after {}: by then nobody knows that it was handled",
                 window.length,
                 plan.needed()
             ),
-            &format!("Set {} to at least {}, or keep dead letters for less long.", window.setting, plan.needed()),
+            &format!("set {} to at least {}, or keep dead letters for less long", window.setting, plan.needed()),
         );
     }
     if config.relay.order == Order::None {
@@ -28,9 +28,8 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
             "configuration.relay-order",
             Rank::Order,
             "relay.order",
-            "It is none, so that messages of one key may be published in another order than they were committed in."
-                .into(),
-            "Set relay.order = \"key\".",
+            "it is none: messages of one key may be published in another order than they were committed in".into(),
+            "set relay.order = \"key\"",
         );
     }
     if config.relay.when_exhausted == WhenExhausted::Skip {
@@ -38,8 +37,8 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
             "configuration.when-exhausted",
             Rank::Order,
             "relay.when_exhausted",
-            "It is skip, so that successors of a parked message are published before it.".into(),
-            "Set relay.when_exhausted = \"hold\".",
+            "it is skip: successors of a parked message are published before it".into(),
+            "set relay.when_exhausted = \"hold\"",
         );
     }
     findings
@@ -73,6 +72,6 @@ mod tests {
             ]
         );
         let what = &findings[0].what;
-        assert!(what.starts_with("It is 1d, and a message may come again after 31d"), "{what}");
+        assert!(what.starts_with("it is 1d, and a message may come again after 31d"), "{what}");
     }
 }

@@ -88,7 +88,7 @@ async fn examine(
         check: unreachable,
         rank: Rank::Loss,
         about: url.to_string(),
-        what: format!("It could not be examined, so nobody can say that it is safe: {sentence}."),
-        mend: "See that it runs and that this account may connect, then run the doctor again.".to_owned(),
+        what: format!("it could not be examined, so that nobody can call it safe: {sentence}"),
+        mend: "see that it runs and that this account may connect, then run the doctor again".to_owned(),
     }])
 }
