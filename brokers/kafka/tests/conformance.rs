@@ -19,7 +19,7 @@ struct Fixture {
 impl BrokerFixture for Fixture {
     async fn create() -> Option<Self> {
         let server = support::shared().await?;
-        let url = format!("{}?partitions=4&prefix={}", server.url().await, fresh_prefix());
+        let url = format!("{}?partitions=2&prefix={}", server.url().await, fresh_prefix());
         Some(Self { broker: Arc::new(kafka(&url).await), url, server })
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod traffic;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use landfall_kafka::{Kafka, Options};

@@ -25,6 +25,9 @@ pub struct KafkaOptions {
     pub accounts: Vec<(String, String)>,
     /// A certificate and its key, both PEM: clients must speak TLS.
     pub certificate: Option<(String, String)>,
+    /// A second listener for clients without accounts: where it listens, and the port that it tells them to use, such
+    /// as that of a [`Proxy`](crate::proxy::Proxy).
+    pub proxied: Option<(u16, u16)>,
     /// For measurements: starts more slowly and runs faster.
     pub compiled: bool,
 }
@@ -68,6 +71,11 @@ impl KafkaServer {
         let account = options.accounts.iter().find(|(name, _)| name == Self::ADMIN);
         let account = account.map(|(name, password)| format!("{name}:{password}@")).unwrap_or_default();
         format!("kafka://{account}{}", self.address())
+    }
+
+    /// A port that is free now, for [`KafkaOptions::proxied`].
+    pub fn free_port() -> Result<u16> {
+        daemon::free_port()
     }
 
     pub async fn kill_9(&self) -> Result<()> {

@@ -69,18 +69,23 @@ impl Node {
             (false, true) => "SASL_PLAINTEXT",
             (false, false) => "SASL_SSL",
         };
+        let mut listeners = format!("CLIENT://127.0.0.1:{port},INSIDE://127.0.0.1:{inside_port}");
+        let mut advertised = listeners.clone();
+        if let Some((listening, told)) = options.proxied {
+            listeners += &format!(",PROXIED://127.0.0.1:{listening}");
+            advertised += &format!(",PROXIED://127.0.0.1:{told}");
+        }
+        listeners += &format!(",CONTROLLER://127.0.0.1:{controller}");
         let mut settings = vec![
             ("process.roles", "broker,controller".to_owned()),
             ("node.id", number.to_string()),
             ("controller.quorum.voters", voters.join(",")),
+            ("listeners", listeners),
+            ("advertised.listeners", advertised),
             (
-                "listeners",
-                format!(
-                    "CLIENT://127.0.0.1:{port},INSIDE://127.0.0.1:{inside_port},CONTROLLER://127.0.0.1:{controller}"
-                ),
+                "listener.security.protocol.map",
+                format!("CLIENT:{client},INSIDE:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"),
             ),
-            ("advertised.listeners", format!("CLIENT://127.0.0.1:{port},INSIDE://127.0.0.1:{inside_port}")),
-            ("listener.security.protocol.map", format!("CLIENT:{client},INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT")),
             ("inter.broker.listener.name", "INSIDE".into()),
             ("controller.listener.names", "CONTROLLER".into()),
             ("log.dirs", folder.join("data").display().to_string()),
@@ -94,9 +99,9 @@ impl Node {
             ("group.initial.rebalance.delay.ms", "0".into()),
             // The members of a killed process must not be waited for much longer than the test runs.
             ("group.min.session.timeout.ms", "1000".into()),
-            // A node that is gone is known to be gone after this.
-            ("broker.session.timeout.ms", "3000".into()),
-            ("broker.heartbeat.interval.ms", "500".into()),
+            // A node that is gone is known to be gone after this, and one that was killed is let in again.
+            ("broker.session.timeout.ms", "1500".into()),
+            ("broker.heartbeat.interval.ms", "300".into()),
             ("log.cleaner.enable", "false".into()),
         ];
         if let Some((certificate, key)) = &options.certificate {
