@@ -4,6 +4,7 @@ mod account;
 mod daemon;
 mod mariadb;
 mod names;
+mod nats;
 mod pgbouncer;
 mod postgres;
 mod redis;
@@ -12,6 +13,7 @@ mod watchdog;
 
 pub use daemon::services_folder;
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
+pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use redis::RedisServer;
