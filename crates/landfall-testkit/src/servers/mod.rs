@@ -14,5 +14,5 @@ pub use daemon::services_folder;
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
-pub use redis::RedisServer;
+pub use redis::{RedisOptions, RedisServer};
 pub use restartable::{InUse, Restartable};
