@@ -18,5 +18,5 @@ pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, 
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
-pub use redis::RedisServer;
+pub use redis::{RedisOptions, RedisServer};
 pub use restartable::{InUse, Restartable};
