@@ -8,6 +8,7 @@ mod pgbouncer;
 mod postgres;
 mod redis;
 mod restartable;
+mod sqs;
 mod watchdog;
 
 pub use daemon::services_folder;
@@ -16,3 +17,4 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use redis::RedisServer;
 pub use restartable::{InUse, Restartable};
+pub use sqs::{ElasticMq, Moto, python_sqs};
