@@ -10,6 +10,7 @@ mod pgbouncer;
 mod postgres;
 mod redis;
 mod restartable;
+mod sqs;
 mod watchdog;
 
 pub use daemon::services_folder;
@@ -20,3 +21,4 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use redis::{RedisOptions, RedisServer};
 pub use restartable::{InUse, Restartable};
+pub use sqs::{ElasticMq, Moto, python_sqs};
