@@ -45,7 +45,12 @@ pub fn broker_id(message: &Message) -> MessageId {
     let told = |header: SystemHeader| message.headers.get(header.as_str());
     match (told(SystemHeader::Attempts), told(SystemHeader::FailedAt)) {
         (None, None) => message.id,
-        (attempts, failed_at) => message.id.again(attempts.unwrap_or_default(), failed_at.unwrap_or_default()),
+        (attempts, failed_at) => {
+            // Two groups may have moved it at the same moment.
+            let whose = told(SystemHeader::Group).unwrap_or_default();
+            let attempts = attempts.unwrap_or_default();
+            message.id.again(&format!("{whose}/{attempts}"), failed_at.unwrap_or_default())
+        }
     }
 }
 

@@ -36,6 +36,7 @@ mod schema;
 mod sequence;
 mod settle;
 mod signals;
+mod sql;
 mod statements;
 
 use std::fmt;
