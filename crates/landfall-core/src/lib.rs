@@ -71,7 +71,7 @@ pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
     Taken, TopicTemplate,
 };
-pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem};
+pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem, Setback};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};

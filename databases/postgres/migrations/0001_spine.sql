@@ -161,7 +161,7 @@ CREATE TABLE {p}dead_letter (
     payload            bytea       NOT NULL,
     created_at         timestamptz NOT NULL,
     outbox_id          bigint,
-    status             text        NOT NULL CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
+    status             text        NOT NULL CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
     error_code         text        NOT NULL,
     error              text        NOT NULL,
     attempts           integer     NOT NULL,
@@ -174,7 +174,9 @@ CREATE TABLE {p}dead_letter (
     last_attempt       timestamptz NOT NULL DEFAULT now(),
     -- Its id again while it is the one to be handled next, else null: a hundred thousand that wait behind one parked
     -- letter must not be looked at whenever a consumer asks for work.
-    due                bigint
+    due                bigint,
+    -- Of one that is delayed: tried again by itself from then on.
+    retry_at           timestamptz
 );
 -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
 -- because a key is held for each of them: a letter that stood for two keys would release only one.
@@ -184,6 +186,7 @@ CREATE UNIQUE INDEX {b}dead_letter_of_group ON {p}dead_letter (consumer_group, m
 CREATE UNIQUE INDEX {b}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {b}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, due) WHERE due IS NOT NULL;
+CREATE INDEX {b}dead_letter_delayed ON {p}dead_letter (consumer_group, retry_at) WHERE status = 'delayed';
 CREATE INDEX {b}dead_letter_message ON {p}dead_letter (message_id);
 CREATE INDEX {b}dead_letter_done ON {p}dead_letter (last_attempt) WHERE status = 'done';
 
