@@ -25,7 +25,7 @@ use crate::observed::Observed;
 use crate::table::{Row, latency_rows};
 use crate::workload::{PAYLOAD_BYTES, group, message, topic};
 
-const PER_SECOND: u32 = 100;
+pub(crate) const PER_SECOND: u32 = 100;
 /// An effect that has not happened after this long never will, and the run ends with a sentence.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
@@ -37,31 +37,37 @@ pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Ve
     Ok(latency_rows(&name, "the same three syncs in a row", &turns))
 }
 
-struct Landfall<'a, D> {
-    database: &'a D,
+/// The whole path over the embedded log.
+pub(crate) struct Landfall<'a, D> {
+    pub(crate) database: &'a D,
 }
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
     async fn turn(&mut self, length: Duration) -> Result<Turn> {
         let folder = tempfile::tempdir()?;
-        let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
-        let broker: Arc<dyn Broker> = Arc::new(Log::open(folder.path(), log::Options::default())?);
-        let database = Arc::new(self.database.clone());
-        let relay = relay::Relay::new(database.clone(), database, broker.publisher(), relay::Options::default());
-        let broker = Arc::new(Observed::new(broker, acknowledged));
-        let options = consume::Options::default();
-        let consumer = consume::Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
-        let stop = CancellationToken::new();
-        let relay = tokio::spawn(relay.run(stop.clone()));
-        let consumer = tokio::spawn(consumer.run(stop.clone()));
-
-        let latencies = send_and_watch(self.database, length, acknowledgements).await;
-        stop.cancel();
-        relay.await??;
-        consumer.await??;
-        checked(self.database, latencies?).await
+        let broker = Arc::new(Log::open(folder.path(), log::Options::default())?);
+        commit_to_effect(self.database, broker, length).await
     }
+}
+
+/// From commit to effect over `broker`, for `length`, and every message accounted for.
+pub(crate) async fn commit_to_effect<D: Bare>(database: &D, broker: Arc<dyn Broker>, length: Duration) -> Result<Turn> {
+    let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
+    let queue = Arc::new(database.clone());
+    let relay = relay::Relay::new(queue.clone(), queue, broker.publisher(), relay::Options::default());
+    let broker = Arc::new(Observed::new(broker, acknowledged));
+    let options = consume::Options::default();
+    let consumer = consume::Consumer::new(database.clone(), broker, topic()?, group()?, Effect, options);
+    let stop = CancellationToken::new();
+    let relay = tokio::spawn(relay.run(stop.clone()));
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+
+    let latencies = send_and_watch(database, length, acknowledgements).await;
+    stop.cancel();
+    relay.await??;
+    consumer.await??;
+    checked(database, latencies?).await
 }
 
 /// Sends at the agreed rate, and pairs every message with its acknowledgement, which the consumer gives right after

@@ -1,7 +1,7 @@
 //! One command, one table: Landfall beside its peers and the machine's limits, in one run.
 //!
 //! ```text
-//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--database NAME] [--records N] [--json]
+//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--database NAME] [--broker NAME] [--records N] [--json]
 //! ```
 //!
 //! Every measurement is a contest: Landfall and its peers take turns on the same server and the same disk, several
@@ -9,6 +9,7 @@
 //! it claims to have done is there. The table goes to stdout, everything else to stderr.
 
 mod bare;
+mod brokers;
 mod consumer;
 mod consumer_batch;
 mod consumer_hot_key;
@@ -59,6 +60,9 @@ struct Arguments {
     /// Only on this database; may be given several times.
     #[arg(long, value_name = "NAME", value_enum)]
     database: Vec<On>,
+    /// Only over this broker; may be given several times.
+    #[arg(long, value_name = "NAME", value_enum)]
+    broker: Vec<brokers::Which>,
     /// How many ids are live in log-dedup, and how many records pass in log-memory and relay-passed.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     records: u64,
@@ -89,6 +93,8 @@ enum Measurement {
     ConsumerBatch,
     ConsumerHotKey,
     Latency,
+    /// Only if it is asked for: every broker beside its own client, and the whole path over it.
+    Broker,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -148,6 +154,12 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     }
     if arguments.only.contains(&Measurement::LogMemory) {
         report.rows.extend(log_memory::measure(arguments.records).await?);
+    }
+    if arguments.only.contains(&Measurement::Broker) {
+        let (rows, software, not_run) = brokers::measure(&arguments.broker, total).await?;
+        report.rows.extend(rows);
+        report.software.extend(software);
+        report.not_run.extend(not_run);
     }
     let on_databases = [
         Measurement::OutboxInsert,

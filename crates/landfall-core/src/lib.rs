@@ -17,9 +17,11 @@ mod breaker;
 mod broker;
 mod broker_url;
 mod budget;
+mod clock_skew;
 mod database;
 mod dead_letter;
 mod error;
+mod expected_tables;
 mod failure;
 mod finding;
 mod id;
@@ -53,11 +55,13 @@ pub use broker::{
 };
 pub use broker_url::BrokerUrl;
 pub use budget::{Budget, BudgetOptions};
+pub use clock_skew::ClockSkew;
 pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
 pub use error::{Error, ErrorKind, Result};
+pub use expected_tables::{ExpectedIndex, ExpectedTable, ExpectedTables};
 pub use failure::{ErrorCode, Failure, Verdict};
 pub use finding::{Demands, Examine, Finding, Rank};
 pub use id::MessageId;

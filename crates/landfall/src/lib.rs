@@ -12,7 +12,7 @@
 //! An outbox that is already there is taken in by [`import`].
 //!
 //! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `mysql`, `log`. No step names an adapter. The features `tokio-postgres` and
+//! stand behind features: `sqlite`, `postgres`, `mysql`; `log`, `kafka`, `nats`, `rabbitmq`, `redis-streams`, `sqs`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
 pub mod consume;
@@ -24,13 +24,23 @@ pub mod retry;
 
 pub use landfall_core::*;
 
+#[cfg(feature = "kafka")]
+pub use landfall_kafka as kafka;
 #[cfg(feature = "log")]
 pub use landfall_log as log;
 #[cfg(feature = "mysql")]
 pub use landfall_mysql as mysql;
+#[cfg(feature = "nats")]
+pub use landfall_nats as nats;
 #[cfg(feature = "postgres")]
 pub use landfall_postgres as postgres;
+#[cfg(feature = "rabbitmq")]
+pub use landfall_rabbitmq as rabbitmq;
+#[cfg(feature = "redis-streams")]
+pub use landfall_redis as redis_streams;
 #[cfg(feature = "sqlite")]
 pub use landfall_sqlite as sqlite;
+#[cfg(feature = "sqs")]
+pub use landfall_sqs as sqs;
 #[cfg(any(feature = "diesel-async", feature = "tokio-postgres"))]
 pub use landfall_stacks as stacks;
