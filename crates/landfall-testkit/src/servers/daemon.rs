@@ -90,6 +90,10 @@ impl<P: Program> Daemon<P> {
         self.port
     }
 
+    pub(super) fn program(&self) -> &P {
+        &self.program
+    }
+
     /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
     pub(super) async fn kill_9(&self) -> Result<()> {
         let mut running = self.running.lock().await;

@@ -153,7 +153,7 @@ impl Program for Node {
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).await?;
         match answer[8..] {
-            [0, 0, 0, nodes] if usize::from(nodes) >= self.voters.len() / 2 + 1 => Ok(()),
+            [0, 0, 0, nodes] if usize::from(nodes) > self.voters.len() / 2 => Ok(()),
             _ => Err("the node is not yet among the brokers".into()),
         }
     }
