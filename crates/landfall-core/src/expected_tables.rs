@@ -1,0 +1,182 @@
+//! What the tables of this build should look like, read from the statements that make them.
+//!
+//! A doctor compares it with what a server has. The statements are our own (`Schema::ddl`), so this reads them by a few
+//! habits that they keep (keywords are in capital letters, bodies of functions between `$$`) and is no parser of SQL.
+
+use crate::Rank;
+
+/// The tables and indexes that a script makes, as it leaves them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExpectedTables {
+    pub tables: Vec<ExpectedTable>,
+    pub indexes: Vec<ExpectedIndex>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedTable {
+    /// With the schema or database, where the script names one.
+    pub name: String,
+    /// Whether it is meant to be empty after a crash.
+    pub is_unlogged: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedIndex {
+    pub table: String,
+    /// `None` is the table's primary key.
+    pub name: Option<String>,
+    pub is_unique: bool,
+}
+
+impl ExpectedIndex {
+    /// What its absence can cost. What nobody keeps unique can be there twice: an inbox that takes every copy for new.
+    pub fn rank(&self) -> Rank {
+        if self.is_unique { Rank::Duplicates } else { Rank::Latency }
+    }
+}
+
+impl std::fmt::Display for ExpectedIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "index {name} of {}", self.table),
+            None => write!(f, "primary key of {}", self.table),
+        }
+    }
+}
+
+impl ExpectedTables {
+    pub fn of(ddl: &str) -> Self {
+        let (text, mut expected) = (without_comments_and_bodies(ddl), Self::default());
+        for statement in text.split(';') {
+            let words: Vec<&str> = statement
+                .split(|c: char| c.is_whitespace() || "(),".contains(c))
+                .filter(|word| !word.is_empty())
+                .collect();
+            expected.read(&words);
+        }
+        expected
+    }
+
+    fn read(&mut self, words: &[&str]) {
+        match words {
+            ["CREATE", "TABLE", rest @ ..] => self.read_table(rest, false),
+            ["CREATE", "UNLOGGED", "TABLE", rest @ ..] => self.read_table(rest, true),
+            ["CREATE", "UNIQUE", "INDEX", rest @ ..] => self.read_index(rest, true),
+            ["CREATE", "INDEX", rest @ ..] => self.read_index(rest, false),
+            ["ALTER", "TABLE", table, rest @ ..] => {
+                self.read_keys(table, rest);
+                let is_dropped = |name: &str| {
+                    rest.windows(3)
+                        .any(|three| three[0] == "DROP" && matches!(three[1], "KEY" | "INDEX") && three[2] == name)
+                };
+                self.indexes.retain(|index| index.name.as_deref().is_none_or(|name| !is_dropped(name)));
+            }
+            ["DROP", "TABLE", rest @ ..] => {
+                let Some(table) = named(rest) else { return };
+                self.tables.retain(|known| known.name != table);
+                self.indexes.retain(|index| index.table != table);
+            }
+            ["DROP", "INDEX", rest @ ..] => {
+                // Where an index is named with its schema, the script that makes it names it without.
+                let Some(name) = named(rest).map(|name| name.rsplit('.').next().unwrap_or(name)) else { return };
+                self.indexes.retain(|index| index.name.as_deref() != Some(name));
+            }
+            _ => {}
+        }
+    }
+
+    fn read_table(&mut self, rest: &[&str], is_unlogged: bool) {
+        let Some(name) = named(rest) else { return };
+        self.tables.push(ExpectedTable { name: name.to_owned(), is_unlogged });
+        self.read_keys(name, rest);
+    }
+
+    fn read_index(&mut self, rest: &[&str], is_unique: bool) {
+        let (Some(name), Some(on)) = (named(rest), rest.iter().position(|word| *word == "ON")) else { return };
+        let Some(table) = rest.get(on + 1) else { return };
+        self.indexes.push(ExpectedIndex { table: (*table).to_owned(), name: Some(name.to_owned()), is_unique });
+    }
+
+    /// Keys that stand among the columns of a table.
+    fn read_keys(&mut self, table: &str, words: &[&str]) {
+        for (place, _) in words.iter().enumerate().filter(|(_, word)| matches!(**word, "KEY" | "INDEX")) {
+            let before = place.checked_sub(1).map_or("", |before| words[before]);
+            let name = match before {
+                "PRIMARY" => None,
+                "FOREIGN" | "DUPLICATE" | "DROP" => continue,
+                _ => match words.get(place + 1) {
+                    Some(name) => Some((*name).to_owned()),
+                    None => continue,
+                },
+            };
+            let is_unique = matches!(before, "PRIMARY" | "UNIQUE");
+            self.indexes.push(ExpectedIndex { table: table.to_owned(), name, is_unique });
+        }
+    }
+}
+
+/// The first word that is a name.
+fn named<'a>(words: &[&'a str]) -> Option<&'a str> {
+    words.iter().copied().find(|word| !matches!(*word, "IF" | "NOT" | "EXISTS" | "CONCURRENTLY" | "ONLY"))
+}
+
+fn without_comments_and_bodies(ddl: &str) -> String {
+    let lines = ddl.lines().map(|line| line.split_once("--").map_or(line, |(statement, _)| statement));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.split("$$").step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(table: &str, name: Option<&str>, is_unique: bool) -> ExpectedIndex {
+        ExpectedIndex { table: table.into(), name: name.map(str::to_owned), is_unique }
+    }
+
+    #[test]
+    fn indexes_are_read_in_each_dialect() {
+        let found = ExpectedTables::of(
+            "-- CREATE INDEX of_a_comment ON nothing (a);
+             CREATE TABLE s.inbox (consumer_group text, key text, PRIMARY KEY (consumer_group, key)) WITH (x = 1);
+             CREATE UNIQUE INDEX one ON s.inbox (key) WHERE key <> '';
+             CREATE INDEX CONCURRENTLY IF NOT EXISTS two ON s.inbox (key);
+             CREATE FUNCTION f() AS $$ BEGIN CREATE INDEX of_a_body ON x (y); END $$;
+             CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY, `key` TEXT, -- KEY of_a_comment
+                 UNIQUE KEY three (`key`), KEY four (id, `key`)
+             ) ENGINE = InnoDB;
+             INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE id = id;",
+        );
+        let names: Vec<&str> = found.tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(names, ["s.inbox", "t"]);
+        assert_eq!(
+            found.indexes,
+            [
+                index("s.inbox", None, true),
+                index("s.inbox", Some("one"), true),
+                index("s.inbox", Some("two"), false),
+                index("t", None, true),
+                index("t", Some("three"), true),
+                index("t", Some("four"), false),
+            ]
+        );
+        assert_eq!(found.indexes[0].to_string(), "primary key of s.inbox");
+        assert_eq!((found.indexes[1].rank(), found.indexes[2].rank()), (Rank::Duplicates, Rank::Latency));
+    }
+
+    #[test]
+    fn what_a_later_step_takes_away_is_not_expected() {
+        let found = ExpectedTables::of(
+            "CREATE UNLOGGED TABLE alive (one boolean PRIMARY KEY); CREATE TABLE old (a INT PRIMARY KEY);
+             CREATE TABLE t (a INT, KEY first (a), KEY second (a));
+             CREATE INDEX third ON t (a); CREATE INDEX fourth ON old (a);
+             ALTER TABLE t DROP KEY first, ADD UNIQUE KEY fifth (a); DROP INDEX IF EXISTS s.third; DROP TABLE old;",
+        );
+        let table = ExpectedTable { name: "alive".into(), is_unlogged: true };
+        assert_eq!(found.tables, [table, ExpectedTable { name: "t".into(), is_unlogged: false }]);
+        assert_eq!(
+            found.indexes,
+            [index("alive", None, true), index("t", Some("second"), false), index("t", Some("fifth"), true)]
+        );
+    }
+}
