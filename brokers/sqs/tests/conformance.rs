@@ -1,4 +1,4 @@
-//! FIFO queues against the suite that every broker runs.
+//! FIFO and standard queues against the suite that every broker runs.
 //!
 //! The server keeps messages over a restart, as SQS does over anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -13,21 +13,21 @@ use landfall_testkit::servers::{ElasticMq, InUse, Restartable};
 
 static SERVER: Restartable<ElasticMq> = Restartable::new();
 
-struct FifoFixture {
+struct Fixture<const FIFO: bool> {
     server: InUse<ElasticMq>,
     sqs: Sqs,
     prefix: String,
 }
 
-impl FifoFixture {
+impl<const FIFO: bool> Fixture<FIFO> {
     async fn connect(server: InUse<ElasticMq>, prefix: String) -> Self {
-        let url = format!("sqs://key:secret@elasticmq?endpoint={}&prefix={prefix}", server.endpoint());
+        let url = format!("sqs://key:secret@elasticmq?endpoint={}&prefix={prefix}&fifo={FIFO}", server.endpoint());
         let sqs = Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap();
         Self { server, sqs, prefix }
     }
 }
 
-impl BrokerFixture for FifoFixture {
+impl<const FIFO: bool> BrokerFixture for Fixture<FIFO> {
     async fn create() -> Option<Self> {
         let server = SERVER.use_with(async || ElasticMq::start(&current_test()).await).await?;
         Some(Self::connect(server, format!("{}-", MessageId::new())).await)
@@ -43,4 +43,10 @@ impl BrokerFixture for FifoFixture {
     }
 }
 
-landfall_testkit::broker_conformance!(FifoFixture);
+mod fifo {
+    landfall_testkit::broker_conformance!(super::Fixture<true>);
+}
+
+mod standard {
+    landfall_testkit::broker_conformance!(super::Fixture<false>);
+}
