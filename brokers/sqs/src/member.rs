@@ -144,9 +144,6 @@ impl Member {
             }
             Err(_) => return,
         };
-        if !messages.is_empty() {
-            self.polls.wanted = false;
-        }
         for stored in messages {
             let group = stored.attributes().and_then(|known| known.get(&System::MessageGroupId)).cloned();
             let message_id = stored.message_id().unwrap_or_default().to_owned();
@@ -162,6 +159,7 @@ impl Member {
             } else {
                 let message = wire::decode(&self.topic, &stored);
                 let receipt = Receipt::new(number, group.clone(), self.shelf.clone(), self.tell.clone());
+                self.polls.wanted = false;
                 self.shelf.put(group, Delivery::new(message, position, Box::new(receipt)));
             }
         }
