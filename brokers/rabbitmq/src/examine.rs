@@ -12,10 +12,18 @@ impl Examine for RabbitMq {
         let mut findings = Vec::new();
         for node in client.nodes().await? {
             if node.mem_alarm || node.disk_free_alarm || !node.running {
-                findings.push(Finding { check: "rabbitmq.alarm", rank: Rank::Latency, about: node.name, what: String::new(), mend: String::new() });
+                findings.push(Finding {
+                    check: "rabbitmq.alarm",
+                    rank: Rank::Latency,
+                    about: node.name,
+                    what: String::new(),
+                    mend: String::new(),
+                });
             }
         }
-        for binding in client.bindings().await? { let _ = (binding.source, binding.destination, binding.routing_key); }
+        for binding in client.bindings().await? {
+            let _ = (binding.source, binding.destination, binding.routing_key);
+        }
         Ok(findings)
     }
 }

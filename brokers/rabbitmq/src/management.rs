@@ -127,7 +127,9 @@ impl Client {
         let asked = asking.await.map_err(|error| failed("did not answer in time")(error.into()))?;
         let (status, body) = asked.map_err(failed("cannot be asked"))?;
         match status {
-            StatusCode::OK => serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into())),
+            StatusCode::OK => {
+                serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into()))
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let text = format!("this account may not see {path} of the management interface at {host}:{port}");
                 Err(Error::new(ErrorKind::Unavailable, text))
@@ -176,7 +178,8 @@ mod tests {
     #[test]
     fn the_stricter_of_policy_and_argument_counts() {
         let queue = |text: &str| serde_json::from_str::<Queue>(text).unwrap();
-        let both = r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;
+        let both =
+            r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;
         assert_eq!(queue(both).number("delivery-limit"), Some(3));
         assert_eq!(queue(r#"{"name":"q","effective_policy_definition":[]}"#).number("delivery-limit"), None);
         let policy = r#"{"name":"q","effective_policy_definition":{"overflow":"drop-head"}}"#;
