@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Broker, BrokerCapabilities, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+    Broker, BrokerCapabilities, Error, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo,
+    TopicName, TopicReader,
 };
 use redis::Value;
 
@@ -36,6 +37,7 @@ impl Redis {
         options.check()?;
         let options = Arc::new(options);
         let link = Arc::new(Link::new(Arc::clone(&options)));
+        refuse_cluster(&link).await?;
         let durable = is_durable(&link).await?;
         Ok(Self {
             names: Names::new(&options.prefix),
@@ -45,6 +47,20 @@ impl Redis {
             durable,
             options,
         })
+    }
+}
+
+/// A node of a cluster sends those who ask for the keys of another node away, and nobody here follows.
+async fn refuse_cluster(link: &Link) -> Result<()> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("INFO").arg("cluster");
+    let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
+    let told = answers.into_iter().next().and_then(|answer| redis::from_redis_value::<String>(answer).ok());
+    match told.is_some_and(|told| told.contains("cluster_enabled:1")) {
+        true => {
+            Err(Error::new(ErrorKind::Unsupported, "this Redis is a node of a cluster, which Landfall cannot use yet"))
+        }
+        false => Ok(()),
     }
 }
 

@@ -108,10 +108,13 @@ pub(crate) fn of_call(failed: Failed) -> Error {
 
 pub(crate) fn of_answer(error: &ServerError) -> Error {
     let kind = match cause(error) {
-        Cause::Denied | Cause::WrongType => ErrorKind::Conflict,
+        Cause::WrongType => ErrorKind::Conflict,
         Cause::NoGroup | Cause::StaleTopic => ErrorKind::NotFound,
         Cause::Elsewhere => ErrorKind::Unsupported,
-        Cause::Full | Cause::Unavailable | Cause::NotTheMaster | Cause::NoScript => ErrorKind::Unavailable,
+        // Rights and room are given by people, while everybody waits.
+        Cause::Denied | Cause::Full | Cause::Unavailable | Cause::NotTheMaster | Cause::NoScript => {
+            ErrorKind::Unavailable
+        }
         Cause::Other => ErrorKind::Internal,
     };
     Error::new(kind, format!("Redis answered: {}", text(error)))

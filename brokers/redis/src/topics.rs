@@ -130,6 +130,15 @@ impl Missing {
         }
     }
 
+    /// What Redis said, for people.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Unknown => "there is none".into(),
+            Self::Failed(error::Failed::BeforeSending(error) | error::Failed::AfterSending(error)) => error.to_string(),
+            Self::Answered(error) => error::text(error),
+        }
+    }
+
     pub(crate) fn error(self, topic: &TopicName) -> Error {
         match self {
             Self::Unknown => Error::new(ErrorKind::NotFound, format!("there is no topic {topic}")),

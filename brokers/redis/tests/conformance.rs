@@ -1,6 +1,6 @@
 //! The suite that every broker passes, on a Redis whose append-only file is synced before every answer.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

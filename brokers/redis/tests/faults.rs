@@ -1,7 +1,7 @@
 //! Redis fails under load, in every way that a test can bring about: nothing is lost, nothing takes effect twice, the order
 //! of each key holds, and it drains by itself.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

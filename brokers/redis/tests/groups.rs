@@ -1,6 +1,6 @@
 //! The members of a group: who reads what, and what happens to what they leave.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

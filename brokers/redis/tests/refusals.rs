@@ -1,6 +1,6 @@
 //! What Redis does not take, told apart by its code.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

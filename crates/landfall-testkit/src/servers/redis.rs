@@ -39,6 +39,11 @@ impl RedisOptions {
         settings.into_iter().fold(Self::default(), |options, (name, value)| options.with(name, value))
     }
 
+    /// As durable, and a copy of the server at `port`.
+    pub fn replica_of(port: u16) -> Self {
+        Self::durable().with("replicaof", &format!("127.0.0.1 {port}")).with("repl-diskless-sync-delay", "0")
+    }
+
     /// The same with one more setting, as it stands in `redis.conf`. The last of several of one name counts.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
