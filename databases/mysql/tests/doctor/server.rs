@@ -1,12 +1,12 @@
 //! One server with every setting wrong, that is a replica besides, with transactions that nobody ends.
 
-use landfall_core::{Finding, Rank, Schema};
+use landfall_core::{Finding, Message, OutboxQueue, Rank, Schema, TopicName};
 use landfall_mysql::MySql;
 use landfall_testkit::servers::{MariaDbOptions, MariaDbServer};
 use landfall_testkit::{current_test, eventually, not_run};
 use sqlx::{Connection, MySqlConnection};
 
-use crate::{an_hour_later, checks, examine, fresh, run, told};
+use crate::{after, an_hour_later, checks, examine, fresh, run, told};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -45,8 +45,13 @@ async fn binary_log_and_replicas(database: &MySql) {
     let mut format = MySqlConnection::connect_with(&database.pool().connect_options()).await.unwrap();
     sqlx::raw_sql("SET GLOBAL binlog_format = 'STATEMENT'").execute(&mut format).await.unwrap();
     // A session has the format that the server had when it began.
-    let found = examine(&crate::after(database, "DO 0").await).await;
+    let statements = after(database, "DO 0").await;
+    let found = examine(&statements).await;
     assert_eq!(only(&found, "mysql.binlog-format").rank, Rank::Latency);
+    let message = Message::new(TopicName::new("orders").unwrap(), "{}");
+    let refused = statements.append(std::slice::from_ref(&message)).await;
+    assert!(refused.is_err(), "the finding says so");
+    statements.pool().close().await;
     sqlx::raw_sql("SET GLOBAL binlog_format = 'ROW'").execute(&mut format).await.unwrap();
     format.close().await.unwrap();
 

@@ -76,7 +76,8 @@ pub(super) async fn prepared_transactions(patient: &mut Patient<'_>) -> Result<V
 pub(super) async fn connections(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
     let question = "
         SELECT (SELECT sum(numbackends)::bigint FROM pg_stat_database),
-               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
+               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
+                   - coalesce(current_setting('reserved_connections', true)::bigint, 0)";
     let rows: Vec<(i64, i64)> = patient.ask(sqlx::query_as(question)).await?;
     let judge = |(used, usable): (i64, i64)| {
         let what = format!("{used} of {usable} connections are in use: soon nobody gets another one, a relay neither");
