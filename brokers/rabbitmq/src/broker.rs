@@ -67,7 +67,8 @@ impl Broker for RabbitMq {
         let mut topics: BTreeMap<TopicName, TopicInfo> = BTreeMap::new();
         for exchange in client.exchanges().await? {
             if let Some(topic) = names::topic_of(&self.options.prefix, &exchange.name) {
-                let info = TopicInfo { topic: topic.clone(), partitions: self.options.partitions, messages: 0, bytes: 0 };
+                let info =
+                    TopicInfo { topic: topic.clone(), partitions: self.options.partitions, messages: 0, bytes: 0 };
                 topics.insert(topic, info);
             }
         }

@@ -59,12 +59,14 @@ impl RabbitMqServer {
     async fn try_start(options: RabbitMqOptions) -> Result<Self> {
         let binary = PathBuf::from(SERVER);
         if !binary.is_file() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no RabbitMQ; on Debian: apt install rabbitmq-server"));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "there is no RabbitMQ; on Debian: apt install rabbitmq-server",
+            ));
         }
         daemon::find_program("epmd", "erlang-base")?;
         let management = daemon::free_port()?;
-        let program =
-            RabbitMq { binary, name_server: daemon::free_port()?, distribution: daemon::free_port()? };
+        let program = RabbitMq { binary, name_server: daemon::free_port()?, distribution: daemon::free_port()? };
         let (folder, account) = daemon::folder("landfall-rabbitmq-")?;
         let mut settings = format!(
             "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\nlog.console.level = warning\n\
@@ -160,6 +162,8 @@ impl Program for RabbitMq {
             ("RABBITMQ_PID_FILE", at("pid")),
             ("ERL_EPMD_PORT", self.name_server.to_string().into()),
             ("ERL_EPMD_ADDRESS", text("127.0.0.1")),
+            // An idle server lets others work.
+            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", text("+sbwt none +sbwtdcpu none +sbwtdio none")),
             // The server's script then becomes the server and leaves signals to whoever started it.
             ("RUNNING_UNDER_SYSTEMD", text("true")),
         ];
