@@ -26,3 +26,15 @@ fn down(node: &Node) -> Option<Finding> {
     let mend = "start it, or remove it from the cluster: rabbitmqctl forget_cluster_node";
     (!node.running).then(|| finding("rabbitmq.node-down", Rank::Latency, &node.name, what, mend))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_run_is_found_and_one_that_does_is_not() {
+        let node = |text: &str| serde_json::from_str::<Node>(text).unwrap();
+        assert_eq!(down(&node(r#"{"name":"a","running":true}"#)), None);
+        assert_eq!(down(&node(r#"{"name":"a","running":false}"#)).unwrap().check, "rabbitmq.node-down");
+    }
+}

@@ -14,64 +14,64 @@ use landfall_testkit::servers::{InUse, RabbitMqOptions, RabbitMqServer, Restarta
 use landfall_testkit::{current_test, eventually};
 use tokio::sync::Mutex as AsyncMutex;
 
-pub const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 static SERVER: Restartable<RabbitMqServer> = Restartable::new();
 /// Who kills or pauses the server is alone with it.
-pub static ALONE: AsyncMutex<()> = AsyncMutex::const_new(());
+pub(crate) static ALONE: AsyncMutex<()> = AsyncMutex::const_new(());
 
 /// What [`server`] takes at most.
-pub const SERVER_BYTES: usize = 1_500_000;
+pub(crate) const SERVER_BYTES: usize = 1_500_000;
 
-pub async fn server() -> Option<InUse<RabbitMqServer>> {
+pub(crate) async fn server() -> Option<InUse<RabbitMqServer>> {
     let settings = vec![("max_message_size".to_owned(), SERVER_BYTES.to_string())];
     let options = RabbitMqOptions { settings };
     SERVER.use_with(async || RabbitMqServer::start_with(&current_test(), options).await).await
 }
 
 /// A prefix that nobody else uses.
-pub fn prefix() -> String {
+pub(crate) fn prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}.", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-pub async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
+pub(crate) async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
     let url = format!("{url}?prefix={prefix}&partitions=2&timeout=2&heartbeat=2&{parameters}");
     RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
 }
 
-pub fn management(server: &RabbitMqServer) -> String {
+pub(crate) fn management(server: &RabbitMqServer) -> String {
     format!("management={}", server.management_url().replace(':', "%3A").replace('/', "%2F"))
 }
 
-pub fn orders() -> TopicName {
+pub(crate) fn orders() -> TopicName {
     TopicName::new("orders").unwrap()
 }
 
-pub fn stock() -> GroupName {
+pub(crate) fn stock() -> GroupName {
     GroupName::new("stock").unwrap()
 }
 
-pub fn keyed(key: &str, sequence: i64) -> Message {
+pub(crate) fn keyed(key: &str, sequence: i64) -> Message {
     Message::new(orders(), format!("{key}/{sequence}")).with_key(Key::new(key).unwrap()).with_sequence(sequence)
 }
 
-pub async fn subscribe(broker: &RabbitMq) -> Box<dyn Subscriber> {
+pub(crate) async fn subscribe(broker: &RabbitMq) -> Box<dyn Subscriber> {
     broker.subscribe(&orders(), &stock()).await.unwrap()
 }
 
-pub async fn next(subscriber: &mut Box<dyn Subscriber>) -> Message {
+pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Message {
     let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon");
     let (message, _, acknowledge) = delivery.unwrap().unwrap().into_parts();
     acknowledge.ack().await.unwrap();
     message.unwrap()
 }
 
-pub async fn publish_one(broker: &RabbitMq, message: &Message) -> Outcome {
+pub(crate) async fn publish_one(broker: &RabbitMq, message: &Message) -> Outcome {
     broker.publisher().publish(std::slice::from_ref(message)).await.remove(0)
 }
 
-pub fn refusal(outcome: &Outcome) -> &Refusal {
+pub(crate) fn refusal(outcome: &Outcome) -> &Refusal {
     match outcome {
         Outcome::Refused(refusal) => refusal,
         other => panic!("{other:?}"),
@@ -79,7 +79,7 @@ pub fn refusal(outcome: &Outcome) -> &Refusal {
 }
 
 /// Waits until the server would find its queues again after a crash.
-pub async fn queues_are_written_down(server: &RabbitMqServer, prefix: &str) {
+pub(crate) async fn queues_are_written_down(server: &RabbitMqServer, prefix: &str) {
     for partition in 0..2 {
         let queue = format!("{prefix}orders:stock:{partition}");
         eventually(SOON, "the server writes down its queues", async || server.remembers_queue(&queue).await).await;
@@ -87,11 +87,11 @@ pub async fn queues_are_written_down(server: &RabbitMqServer, prefix: &str) {
 }
 
 /// Messages on their way from a relay to a consumer with an inbox, and what is known about them.
-pub struct Run {
-    pub history: Arc<Mutex<History>>,
-    pub accepted: Arc<AtomicUsize>,
-    pub unknown: Arc<AtomicUsize>,
-    pub effects: Arc<AtomicUsize>,
+pub(crate) struct Run {
+    pub(crate) history: Arc<Mutex<History>>,
+    pub(crate) accepted: Arc<AtomicUsize>,
+    pub(crate) unknown: Arc<AtomicUsize>,
+    pub(crate) effects: Arc<AtomicUsize>,
     relay: tokio::task::JoinHandle<()>,
     consumer: tokio::task::JoinHandle<()>,
     total: usize,
@@ -99,7 +99,7 @@ pub struct Run {
 
 impl Run {
     /// Publishes as a relay does: what was not accepted stays in its place and is sent again.
-    pub async fn start(broker: &RabbitMq, keys: i64, each: i64) -> Self {
+    pub(crate) async fn start(broker: &RabbitMq, keys: i64, each: i64) -> Self {
         let messages: Vec<_> =
             (1..=each).flat_map(|number| (0..keys).map(move |key| keyed(&format!("key-{key}"), number))).collect();
         let total = messages.len();
@@ -111,13 +111,13 @@ impl Run {
         Self { history, accepted, unknown, effects, relay, consumer, total }
     }
 
-    pub async fn has_accepted(&self, share: f64) {
+    pub(crate) async fn has_accepted(&self, share: f64) {
         let count = (self.total as f64 * share) as usize;
         eventually(SOON, "enough is accepted", async || self.accepted.load(Ordering::SeqCst) >= count).await;
     }
 
     /// It drains by itself, and nothing is lost, doubled or out of order.
-    pub async fn drains(self) {
+    pub(crate) async fn drains(self) {
         tokio::time::timeout(SOON, self.relay).await.expect("the relay comes to its end").unwrap();
         tokio::time::timeout(SOON, self.consumer).await.expect("the consumer comes to its end").unwrap();
         check(&self.history.lock().unwrap()).assert_clean();
