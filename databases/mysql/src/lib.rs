@@ -37,6 +37,7 @@ mod schema;
 mod sequence;
 mod settle;
 mod signals;
+mod sql;
 mod statements;
 
 use std::fmt;

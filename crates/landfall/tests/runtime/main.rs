@@ -10,6 +10,7 @@ mod letters;
 mod order;
 mod place;
 mod redis_front;
+mod retry_lane;
 mod strategies;
 mod unruly;
 

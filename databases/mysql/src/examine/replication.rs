@@ -29,7 +29,9 @@ pub(super) async fn being_a_replica(patient: &mut Patient<'_>, variables: &Varia
         status = patient.ask("SHOW SLAVE STATUS").await;
     }
     let Some(rows) = status? else {
-        return Ok(vec![hidden("whether this server is a replica, and how late, was", "REPLICATION CLIENT")]);
+        let is_mariadb = variables.get("version").is_some_and(|version| version.contains("MariaDB"));
+        let privilege = if is_mariadb { "REPLICA MONITOR" } else { "REPLICATION CLIENT" };
+        return Ok(vec![hidden("whether this server is a replica, and how late, was", privilege)]);
     };
     let mut findings = Vec::new();
     for row in &rows {

@@ -46,7 +46,12 @@ pub(super) async fn engines(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
 
 pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::of(&patient.database.ddl());
-    let question = format!("SELECT table_name, index_name FROM information_schema.statistics WHERE {}", here(patient));
+    // Each table at least once, also one that has no index left.
+    let question = format!(
+        "SELECT table_name, index_name FROM information_schema.tables
+         LEFT JOIN information_schema.statistics USING (table_schema, table_name) WHERE {}",
+        here(patient)
+    );
     let rows = patient.ask(question).await?.unwrap_or_default();
     let found: BTreeSet<(String, String)> = rows.iter().map(|row| (text(row, 0), text(row, 1))).collect();
     let is_missing = |table: &str, name: &str| !found.contains(&(bare(table).to_owned(), name.to_owned()));

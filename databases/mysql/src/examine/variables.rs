@@ -11,7 +11,7 @@ pub(super) struct Variables(BTreeMap<String, String>);
 /// As this session has them, which for most is as the server has them.
 const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN (
     'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'innodb_doublewrite', 'innodb_flush_method',
-    'binlog_format', 'autocommit', 'read_only', 'super_read_only', 'max_connections',
+    'version', 'binlog_format', 'autocommit', 'read_only', 'super_read_only', 'max_connections',
     'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')";
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN (
     'Threads_connected', 'Rpl_semi_sync_master_status', 'Rpl_semi_sync_source_status')";

@@ -1,0 +1,55 @@
+//! moto, a stand-in for AWS in memory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use landfall_core::Result;
+
+use super::{answers_http, python_sqs};
+use crate::not_run;
+use crate::servers::daemon::{self, Answer, Daemon, Program};
+use crate::servers::watchdog::Ending;
+
+/// A moto of this process's own, gone when the process is.
+#[derive(Debug)]
+pub struct Moto(Daemon<Python>);
+
+#[derive(Debug, Clone)]
+struct Python(PathBuf);
+
+impl Moto {
+    /// `None` where there is none; it has been said then, in the name of `test`.
+    pub async fn start(test: &str) -> Option<Self> {
+        Self::try_start().await.map_err(|error| not_run(test, &error.to_string())).ok()
+    }
+
+    async fn try_start() -> Result<Self> {
+        let python = python_sqs()?;
+        // As this account: Python may be installed where no other one may look.
+        let (folder, _) = daemon::folder("landfall-moto-")?;
+        Ok(Self(Daemon::start(Python(python), folder, None).await?))
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.0.port())
+    }
+
+    pub fn address(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.0.port()).into()
+    }
+}
+
+impl Program for Python {
+    const NAME: &'static str = "moto";
+    const ENDING: Ending = Ending::Kill;
+
+    fn command(&self, _folder: &Path, port: u16) -> Vec<OsString> {
+        let mut command = vec![self.0.clone().into_os_string()];
+        command.extend(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()].map(OsString::from));
+        command
+    }
+
+    async fn answers(&self, port: u16) -> Answer {
+        answers_http(port, "/moto-api/data.json").await
+    }
+}
