@@ -32,6 +32,18 @@ pub(crate) struct Exchange {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) arguments: Map<String, Value>,
+    /// The name of the policy that applies to it.
+    #[serde(default)]
+    pub(crate) policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) definition: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -52,8 +64,6 @@ pub(crate) struct Queue {
     pub(crate) effective_policy_definition: Value,
     #[serde(default)]
     pub(crate) members: Vec<String>,
-    #[serde(default)]
-    pub(crate) online: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -109,6 +119,10 @@ impl Client {
 
     pub(crate) async fn bindings(&self) -> Result<Vec<Binding>> {
         self.get(&format!("/api/bindings/{}", self.virtual_host)).await
+    }
+
+    pub(crate) async fn policies(&self) -> Result<Vec<Policy>> {
+        self.get(&format!("/api/policies/{}", self.virtual_host)).await
     }
 
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>> {
