@@ -1,4 +1,5 @@
 //! Three servers, and one of them is killed under load.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod scene;
 
@@ -11,7 +12,7 @@ use scene::{SOON, Scene, connect, topic};
 async fn each_server_of_a_cluster_may_be_killed_in_its_turn_under_load() {
     let Some(servers) = NatsServer::start_cluster(&current_test(), NatsOptions::default()).await else { return };
     let hosts = servers.each_ref().map(NatsServer::address).join(",");
-    let url = format!("nats://{hosts}?timeout=2s&session=3s&partitions=4");
+    let url = format!("nats://{hosts}?timeout=2s&session_timeout=3s&partitions=4");
     let broker = connect(&url).await;
     // A leader must be found first.
     eventually(SOON, "the cluster takes a topic", async || broker.create_topic(&topic(), None).await.is_ok()).await;
