@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
     Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Housekeeping, ImportSource, Inbox, Leases,
-    Limits, OutboxControl, OutboxQueue, OutboxView, Publisher, Schema, Span, TablePrefix,
+    Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,7 @@ impl Database {
             + DeadLetters
             + Housekeeping
             + ImportSource
+            + OutboxWriter
             + Inbox,
     {
         let inbox = adapter.clone();
