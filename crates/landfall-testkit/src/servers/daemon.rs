@@ -90,14 +90,13 @@ impl<P: Program> Daemon<P> {
         self.port
     }
 
-<<<<<<< HEAD
     pub(super) fn program(&self) -> &P {
         &self.program
-=======
+    }
+
     /// Where it keeps its data.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
->>>>>>> rabbitmq
     }
 
     /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
