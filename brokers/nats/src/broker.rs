@@ -59,7 +59,7 @@ impl Broker for Nats {
             topic: topic.name,
             partitions: topic.partitions,
             messages: info.state.messages,
-            bytes: info.state.bytes,
+            bytes: Some(info.state.bytes),
         });
         Ok(topics.collect())
     }
