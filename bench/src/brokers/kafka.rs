@@ -73,9 +73,10 @@ impl Client for Alone {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let sent = messages.iter().map(|message| {
             let headers = wire::headers(message, "bench");
-            let headers = headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |headers, (name, value)| {
-                headers.insert(Header { key: name, value: Some(value) })
-            });
+            let headers =
+                headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |headers, (name, value)| {
+                    headers.insert(Header { key: name, value: Some(value) })
+                });
             let record = FutureRecord::to(&self.topic).payload(&message.payload[..]).headers(headers);
             let key = message.key.as_ref().map(|key| key.as_str());
             self.producer.send_result(FutureRecord { key, ..record }).map_err(|(error, _)| error)
