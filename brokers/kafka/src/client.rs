@@ -163,8 +163,11 @@ impl Options {
             .set("isolation.level", "read_committed")
             .set("fetch.wait.max.ms", "100")
             .set("fetch.error.backoff.ms", "100")
+            // What is read ahead. Beyond it nothing is fetched for a moment, which is a second unless it is said here: at
+            // the speed of memory a second is long.
             .set("queued.min.messages", "10000")
-            .set("queued.max.messages.kbytes", "16384");
+            .set("queued.max.messages.kbytes", "16384")
+            .set("fetch.queue.backoff.ms", "10");
         config
     }
 }

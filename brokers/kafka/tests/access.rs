@@ -1,5 +1,7 @@
 //! Accounts and TLS: who is turned away is told so by name, may try again, and leaves no secret in any text.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::time::Duration;

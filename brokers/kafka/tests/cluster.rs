@@ -1,5 +1,7 @@
 //! Three nodes: one killed under load, and what the doctor says while it is away and when everything is well.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::collections::BTreeSet;

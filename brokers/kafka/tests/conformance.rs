@@ -1,5 +1,7 @@
 //! The conformance suite against a real Kafka: one node, shared by all cases, a prefix for each.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::sync::Arc;

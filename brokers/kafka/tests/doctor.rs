@@ -1,5 +1,7 @@
 //! Every finding that one node can show, provoked on a real one. Those that need several are in `cluster.rs`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! A node that is killed, paused and cut off under load: nothing is lost, doubled or reordered, and it drains by itself.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::net::SocketAddr;

@@ -1,5 +1,7 @@
 //! Kafka's own Python client reads what is published here, and what it writes is understood here.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::process::Stdio;

@@ -1,5 +1,7 @@
 //! Members that come, go, fall silent and are too late.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::collections::HashSet;

@@ -1,6 +1,8 @@
 //! The order of a key when the cluster refuses something in the middle. The refusals are injected by librdkafka's mock of
 //! a cluster, since a real one does not refuse on demand.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::time::Duration;
