@@ -67,7 +67,8 @@ impl Broker for RabbitMq {
         let mut topics: BTreeMap<TopicName, TopicInfo> = BTreeMap::new();
         for exchange in client.exchanges().await? {
             if let Some(topic) = names::topic_of(&self.options.prefix, &exchange.name) {
-                let info = TopicInfo { topic: topic.clone(), partitions: self.options.partitions, messages: 0, bytes: 0 };
+                let info =
+                    TopicInfo { topic: topic.clone(), partitions: self.options.partitions, messages: 0, bytes: None };
                 topics.insert(topic, info);
             }
         }
@@ -82,7 +83,7 @@ impl Broker for RabbitMq {
             if let Some(info) = topics.get_mut(&topic) {
                 info.partitions = partitions;
                 info.messages = info.messages.max(messages);
-                info.bytes = info.bytes.max(bytes);
+                info.bytes = info.bytes.max(Some(bytes));
             }
         }
         Ok(topics.into_values().collect())

@@ -35,6 +35,8 @@ pub struct Options {
     pub heartbeat: Duration,
     /// What is larger is refused before it is sent.
     pub payload_bytes: usize,
+    /// Members that a queue should have; fewer are a finding of the doctor's.
+    pub replicas: usize,
     /// `ce_source` of what is published.
     pub source: String,
     pub management: Option<Management>,
@@ -67,6 +69,7 @@ impl Default for Options {
             heartbeat: Duration::from_secs(10),
             // What RabbitMQ 4 takes without being told to take more.
             payload_bytes: 16 * 1024 * 1024,
+            replicas: 3,
             source: "landfall".into(),
             management: None,
         }
@@ -98,6 +101,7 @@ impl Options {
         set(&mut options.create, url.take_parsed("create", "true or false")?);
         set(&mut options.partitions, url.take_parsed("partitions", "a number")?);
         set(&mut options.in_flight, url.take_parsed("in_flight", "a number")?);
+        set(&mut options.replicas, url.take_parsed("replicas", "a number")?);
         set(&mut options.timeout, seconds(&mut url, "timeout")?);
         set(&mut options.connect_timeout, seconds(&mut url, "connect_timeout")?);
         set(&mut options.heartbeat, seconds(&mut url, "heartbeat")?);

@@ -71,13 +71,12 @@ mod tests {
     #[test]
     fn what_the_server_says_is_understood() {
         let soft = |kind: AMQPSoftError, text: &str| said(kind.into(), text);
-        let denied = soft(AMQPSoftError::ACCESSREFUSED, "access to exchange 'orders' in vhost '/' refused for user 'x'");
+        let denied =
+            soft(AMQPSoftError::ACCESSREFUSED, "access to exchange 'orders' in vhost '/' refused for user 'x'");
         let missing = soft(AMQPSoftError::NOTFOUND, "no exchange 'orders' in vhost '/'");
         let different = soft(AMQPSoftError::PRECONDITIONFAILED, "inequivalent arg 'x-queue-type' for queue 'q'");
-        let large = soft(
-            AMQPSoftError::PRECONDITIONFAILED,
-            "message size 2000 is larger than configured max size 1000",
-        );
+        let large =
+            soft(AMQPSoftError::PRECONDITIONFAILED, "message size 2000 is larger than configured max size 1000");
         let slow = soft(AMQPSoftError::PRECONDITIONFAILED, "delivery acknowledgement on channel 1 timed out.");
         let vhost = said(AMQPHardError::NOTALLOWED.into(), "vhost shop not found");
         let down = said(AMQPHardError::CONNECTIONFORCED.into(), "broker forced connection closure");

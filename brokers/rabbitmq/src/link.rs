@@ -52,7 +52,8 @@ impl Link {
         let mut last = None;
         for (host, port) in &self.options.hosts {
             let properties = ConnectionProperties::default().with_connection_name(self.name.into());
-            let runtime = lapin::runtime::default_runtime().map_err(|error| error::error("there is no runtime", error))?;
+            let runtime =
+                lapin::runtime::default_runtime().map_err(|error| error::error("there is no runtime", error))?;
             let uri = self.uri(host, *port);
             let connecting = Connection::connect_uri_with_config(uri, properties, tls.clone(), runtime);
             let failed = |error| error::error(format!("cannot connect to RabbitMQ at {host}:{port}"), error);

@@ -32,6 +32,18 @@ pub(crate) struct Exchange {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) arguments: Map<String, Value>,
+    /// The name of the policy that applies to it.
+    #[serde(default)]
+    pub(crate) policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) definition: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -52,8 +64,6 @@ pub(crate) struct Queue {
     pub(crate) effective_policy_definition: Value,
     #[serde(default)]
     pub(crate) members: Vec<String>,
-    #[serde(default)]
-    pub(crate) online: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -111,6 +121,10 @@ impl Client {
         self.get(&format!("/api/bindings/{}", self.virtual_host)).await
     }
 
+    pub(crate) async fn policies(&self) -> Result<Vec<Policy>> {
+        self.get(&format!("/api/policies/{}", self.virtual_host)).await
+    }
+
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>> {
         self.get("/api/nodes").await
     }
@@ -127,7 +141,9 @@ impl Client {
         let asked = asking.await.map_err(|error| failed("did not answer in time")(error.into()))?;
         let (status, body) = asked.map_err(failed("cannot be asked"))?;
         match status {
-            StatusCode::OK => serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into())),
+            StatusCode::OK => {
+                serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into()))
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let text = format!("this account may not see {path} of the management interface at {host}:{port}");
                 Err(Error::new(ErrorKind::Unavailable, text))
@@ -176,7 +192,8 @@ mod tests {
     #[test]
     fn the_stricter_of_policy_and_argument_counts() {
         let queue = |text: &str| serde_json::from_str::<Queue>(text).unwrap();
-        let both = r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;
+        let both =
+            r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;
         assert_eq!(queue(both).number("delivery-limit"), Some(3));
         assert_eq!(queue(r#"{"name":"q","effective_policy_definition":[]}"#).number("delivery-limit"), None);
         let policy = r#"{"name":"q","effective_policy_definition":{"overflow":"drop-head"}}"#;

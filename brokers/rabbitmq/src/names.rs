@@ -84,7 +84,10 @@ mod tests {
         let (orders, stock) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
         let names = GroupNames::new("shop.", &orders, &stock, 4).unwrap();
         assert_eq!((names.topic.as_str(), names.exchange.as_str()), ("shop.orders", "shop.orders:stock"));
-        assert_eq!((names.queues[3].as_str(), names.others.as_str()), ("shop.orders:stock:3", "shop.orders:stock:of:4"));
+        assert_eq!(
+            (names.queues[3].as_str(), names.others.as_str()),
+            ("shop.orders:stock:3", "shop.orders:stock:of:4")
+        );
         assert_eq!(topic_of("shop.", "shop.orders"), Some(orders.clone()));
         assert_eq!(group_of("shop.", "shop.orders:stock:3"), Some((orders, stock)));
         for other in ["shop.", "orders", "shop.orders:stock", "elsewhere.orders"] {

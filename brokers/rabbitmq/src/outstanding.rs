@@ -25,6 +25,10 @@ pub(crate) struct Held {
 pub(crate) struct Outstanding {
     held: BTreeMap<u64, Held>,
     delayed: BTreeSet<(Instant, u64)>,
+    /// Every tag up to this one has arrived. The queues of a channel share its numbers and are read side by side, so a
+    /// number may arrive before a lower one.
+    arrived: u64,
+    early: BTreeSet<u64>,
 }
 
 /// An acknowledgement as it goes to the server; with everything before it if so.
@@ -37,6 +41,10 @@ pub(crate) struct Ack {
 impl Outstanding {
     pub(crate) fn insert(&mut self, tag: u64, held: Held) {
         self.held.insert(tag, held);
+        self.early.insert(tag);
+        while self.early.remove(&(self.arrived + 1)) {
+            self.arrived += 1;
+        }
     }
 
     pub(crate) fn get(&self, tag: u64) -> Option<&Held> {
@@ -66,11 +74,12 @@ impl Outstanding {
         due
     }
 
-    /// Takes `tags` as finished and answers with the fewest acknowledgements that say so.
+    /// Takes `tags` as finished and answers with the fewest acknowledgements that say so. An acknowledgement with
+    /// everything before it must not cover what is open, nor what is still on its way to here.
     pub(crate) fn finish(&mut self, mut tags: Vec<u64>) -> Vec<Ack> {
         tags.retain(|tag| self.held.remove(tag).is_some());
         tags.sort_unstable();
-        let open = self.held.first_key_value().map_or(u64::MAX, |(tag, _)| *tag);
+        let open = self.held.first_key_value().map_or(u64::MAX, |(tag, _)| *tag).min(self.arrived + 1);
         let before = tags.partition_point(|tag| *tag < open);
         let prefix = before.checked_sub(1).map(|last| Ack { tag: tags[last], multiple: true });
         prefix.into_iter().chain(tags[before..].iter().map(|tag| Ack { tag: *tag, multiple: false })).collect()
@@ -101,6 +110,13 @@ mod tests {
         assert_eq!(outstanding.finish(vec![6, 3]), [ack(3, true), ack(6, false)]);
         assert_eq!(outstanding.finish(vec![3, 6]), []);
         assert_eq!(outstanding.finish(vec![5]), [ack(5, true)]);
+    }
+
+    #[test]
+    fn what_has_not_arrived_yet_is_not_acknowledged_along() {
+        let mut outstanding = outstanding([1, 3]);
+        let ack = |tag, multiple| Ack { tag, multiple };
+        assert_eq!(outstanding.finish(vec![1, 3]), [ack(1, true), ack(3, false)]);
     }
 
     #[test]

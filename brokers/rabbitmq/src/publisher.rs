@@ -48,8 +48,7 @@ impl Publisher for RabbitPublisher {
             refuse(&mut work, &pending, &Outcome::retry_later(code, error.to_string()));
         }
         let unsettled = || Outcome::Unknown("the batch was given up".into());
-        let mut outcomes: Vec<_> =
-            work.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
+        let mut outcomes: Vec<_> = work.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
         rounds::keep_order(batch, &mut outcomes);
         outcomes
     }
@@ -109,7 +108,10 @@ impl RabbitPublisher {
             rounds::settle_followers(work.batch, pending, &mut work.outcomes, &now, &line.proven);
             if now.iter().any(|place| matches!(work.outcomes[*place], Some(Outcome::Unknown(_)))) || !line.is_usable() {
                 // A late confirm must not be taken for one of the next batch, so the channel is given up.
-                return Err(Error::new(ErrorKind::Unavailable, "the channel to RabbitMQ was lost before this was sent"));
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "the channel to RabbitMQ was lost before this was sent",
+                ));
             }
         }
         self.put_back(line);

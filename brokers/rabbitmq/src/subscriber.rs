@@ -105,17 +105,13 @@ pub(crate) struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(
-        generation: u64,
-        tag: u64,
-        settling: UnboundedSender<Settled>,
-        current: Arc<AtomicU64>,
-    ) -> Self {
+    pub(crate) fn new(generation: u64, tag: u64, settling: UnboundedSender<Settled>, current: Arc<AtomicU64>) -> Self {
         Self { generation, tag, settling: Some(settling), current }
     }
 
     fn settle(&mut self, verdict: Verdict) -> Result<()> {
-        let gone = || Error::new(ErrorKind::Unavailable, "the channel it came over is gone; it will be delivered again");
+        let gone =
+            || Error::new(ErrorKind::Unavailable, "the channel it came over is gone; it will be delivered again");
         let Some(settling) = self.settling.take() else { return Ok(()) };
         if self.current.load(Ordering::SeqCst) != self.generation {
             return Err(gone());

@@ -40,11 +40,8 @@ pub(crate) fn message(
     let is_slot = routing_key.parse().is_ok_and(|slot: u32| slot < SLOTS);
     let key = (!is_slot && !routing_key.is_empty()).then_some(routing_key);
     let table = properties.headers().as_ref().map(FieldTable::inner);
-    let headers: Vec<(&str, String)> = table
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some((name.as_str(), text(value)?)))
-        .collect();
+    let headers: Vec<(&str, String)> =
+        table.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), text(value)?))).collect();
     wire::message(topic, key, stored, headers.iter().map(|(name, value)| (*name, value.as_str())), payload)
 }
 

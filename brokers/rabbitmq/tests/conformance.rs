@@ -7,8 +7,8 @@ use std::time::Duration;
 use landfall_core::Broker;
 use landfall_rabbitmq::{Options, RabbitMq};
 use landfall_testkit::conformance::broker::BrokerFixture;
-use landfall_testkit::servers::{InUse, RabbitMqServer, Restartable};
 use landfall_testkit::current_test;
+use landfall_testkit::servers::{InUse, RabbitMqServer, Restartable};
 
 static SERVER: Restartable<RabbitMqServer> = Restartable::new();
 

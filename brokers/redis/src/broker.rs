@@ -124,7 +124,7 @@ impl Broker for Redis {
                 topics::ask(&self.link, &pipeline).await.map_err(|missing| failed(missing, topic.as_str()))?;
             // A stream that nobody wrote to is not there, and counts as empty.
             let sum = |from: usize| answers.iter().skip(from).step_by(2).filter_map(number::<u64>).sum();
-            found.push(TopicInfo { topic, partitions: shards, messages: sum(0), bytes: sum(1) });
+            found.push(TopicInfo { topic, partitions: shards, messages: sum(0), bytes: Some(sum(1)) });
         }
         Ok(found)
     }

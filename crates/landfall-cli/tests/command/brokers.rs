@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use landfall_testkit::servers::{
-    ElasticMq, KafkaOptions, KafkaServer, NatsOptions, NatsServer, RedisOptions, RedisServer,
+    ElasticMq, KafkaOptions, KafkaServer, NatsOptions, NatsServer, RabbitMqServer, RedisOptions, RedisServer,
 };
 use landfall_testkit::{current_test, eventually};
 
@@ -64,6 +64,12 @@ async fn everything_lands_over_kafka() {
 async fn everything_lands_over_nats() {
     let Some(nats) = NatsServer::start(&current_test(), NatsOptions::default()).await else { return };
     everything_lands(&nats.url()).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_rabbitmq() {
+    let Some(rabbitmq) = RabbitMqServer::start(&current_test()).await else { return };
+    everything_lands(&format!("{}?management={}", rabbitmq.url(), rabbitmq.management_url())).await;
 }
 
 #[tokio::test]

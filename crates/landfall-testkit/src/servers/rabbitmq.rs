@@ -14,6 +14,7 @@ use crate::not_run;
 
 /// The distribution's own wrapper insists on its own account and folders.
 const SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+const CONTROL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 
 /// Erlang's name server is started along, on a port of its own. It would outlive everybody, so somebody waits at a pipe
 /// that only the server holds open, and ends it when the server is gone, however that ended. He is nobody's child: the
@@ -36,6 +37,7 @@ pub struct RabbitMqOptions {
 pub struct RabbitMqServer {
     daemon: Daemon<RabbitMq>,
     management: u16,
+    name_server: u16,
 }
 
 #[derive(Debug, Clone)]
@@ -59,12 +61,15 @@ impl RabbitMqServer {
     async fn try_start(options: RabbitMqOptions) -> Result<Self> {
         let binary = PathBuf::from(SERVER);
         if !binary.is_file() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no RabbitMQ; on Debian: apt install rabbitmq-server"));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "there is no RabbitMQ; on Debian: apt install rabbitmq-server",
+            ));
         }
         daemon::find_program("epmd", "erlang-base")?;
         let management = daemon::free_port()?;
-        let program =
-            RabbitMq { binary, name_server: daemon::free_port()?, distribution: daemon::free_port()? };
+        let (name_server, distribution) = (daemon::free_port()?, daemon::free_port()?);
+        let program = RabbitMq { binary, name_server, distribution };
         let (folder, account) = daemon::folder("landfall-rabbitmq-")?;
         let mut settings = format!(
             "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\nlog.console.level = warning\n\
@@ -76,7 +81,7 @@ impl RabbitMqServer {
         let failed = |error| daemon::unavailable("the settings of RabbitMQ cannot be written", error);
         std::fs::write(folder.path().join("rabbitmq.conf"), settings).map_err(failed)?;
         std::fs::write(folder.path().join("enabled_plugins"), "[rabbitmq_management].\n").map_err(failed)?;
-        Ok(Self { daemon: Daemon::start(program, folder, account).await?, management })
+        Ok(Self { daemon: Daemon::start(program, folder, account).await?, management, name_server })
     }
 
     pub fn port(&self) -> u16 {
@@ -137,6 +142,32 @@ impl RabbitMqServer {
     }
 }
 
+impl RabbitMqServer {
+    /// Runs `rabbitmqctl` with `arguments` on it. Takes seconds: it is an Erlang of its own.
+    pub async fn control(&self, arguments: &[&str]) -> Result<()> {
+        let failed = |error: std::io::Error| daemon::unavailable("rabbitmqctl cannot be run", error);
+        let cookie = tokio::fs::read_to_string(self.daemon.folder().join(".erlang.cookie")).await.map_err(failed)?;
+        let home = tempfile::tempdir().map_err(failed)?;
+        let output = tokio::process::Command::new(CONTROL)
+            .args(["-n", "landfall@localhost", "--erlang-cookie", cookie.trim()])
+            .args(arguments)
+            .env("HOME", home.path())
+            .env("ERL_EPMD_PORT", self.name_server.to_string())
+            .env("RABBITMQ_CONF_ENV_FILE", home.path().join("there-is-none"))
+            .current_dir(home.path())
+            .output()
+            .await
+            .map_err(failed)?;
+        match output.status.success() {
+            true => Ok(()),
+            false => {
+                let told = String::from_utf8_lossy(&output.stderr).into_owned();
+                Err(Error::new(ErrorKind::Internal, format!("rabbitmqctl {arguments:?}: {told}")))
+            }
+        }
+    }
+}
+
 impl Program for RabbitMq {
     const NAME: &'static str = "RabbitMQ";
     const ENDING: Ending = Ending::Kill;
@@ -160,6 +191,8 @@ impl Program for RabbitMq {
             ("RABBITMQ_PID_FILE", at("pid")),
             ("ERL_EPMD_PORT", self.name_server.to_string().into()),
             ("ERL_EPMD_ADDRESS", text("127.0.0.1")),
+            // An idle server lets others work.
+            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", text("+sbwt none +sbwtdcpu none +sbwtdio none")),
             // The server's script then becomes the server and leaves signals to whoever started it.
             ("RUNNING_UNDER_SYSTEMD", text("true")),
         ];
