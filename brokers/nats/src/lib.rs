@@ -9,8 +9,8 @@
 //!   keys are under way at the same time.
 //! * **Dedup**: the broker id is `Nats-Msg-Id`; the stream remembers it for its duplicate window.
 //! * **A group** keeps one durable pull consumer per shard, owned by one member at a time. Whoever takes a shard over
-//!   makes the next consumer in line where the last one stands and deletes that ([why](../../../docs/adr)): what was
-//!   not finished comes again in order, and the member that lost the shard can acknowledge nothing more.
+//!   makes the next consumer in line where the last one stands and deletes that (ADR 15): what was not finished comes
+//!   again in order, and the member that lost the shard can acknowledge nothing more.
 
 mod administration;
 mod api;

@@ -44,7 +44,7 @@ struct Entry {
 
 #[derive(Debug)]
 struct Unfinished {
-    message: async_nats::Message,
+    message: Arc<async_nats::Message>,
     stored: Timestamp,
     /// Whether somebody has it in hand.
     is_out: bool,
@@ -91,7 +91,7 @@ impl Shard {
         if !state.is_ours || sequence <= state.floor || state.entries.contains_key(&sequence) {
             return true;
         }
-        let unfinished = Unfinished { message, stored, is_out: false, _permit: permit };
+        let unfinished = Unfinished { message: Arc::new(message), stored, is_out: false, _permit: permit };
         state.entries.insert(sequence, Entry { reply, unfinished: Some(unfinished) });
         drop(state);
         self.offer(sequence);
@@ -104,7 +104,7 @@ impl Shard {
     }
 
     /// The message for a delivery; `None` if it is no longer to be delivered here.
-    pub(crate) fn take_out(&self, sequence: u64) -> Option<(async_nats::Message, Timestamp, Position)> {
+    pub(crate) fn take_out(&self, sequence: u64) -> Option<(Arc<async_nats::Message>, Timestamp, Position)> {
         let mut state = self.state();
         if !state.is_ours {
             return None;

@@ -43,7 +43,7 @@ impl Subscriber for Member {
             // Given to somebody else while it waited here.
             let Some((raw, stored, position)) = shard.take_out(sequence) else { continue };
             let receipt = Receipt { shard: Some(shard), sequence };
-            let message = wire::message(&self.topic, stored, raw.headers.as_ref(), raw.payload);
+            let message = wire::message(&self.topic, stored, raw.headers.as_ref(), raw.payload.clone());
             return Ok(Some(Delivery::new(message, position, Box::new(receipt))));
         }
     }
