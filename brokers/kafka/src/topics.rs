@@ -18,6 +18,9 @@ use crate::error::error;
 /// After this somebody may have changed a topic's settings.
 const FRESH_FOR: Duration = Duration::from_secs(300);
 
+/// How long what the client heard may take to be told.
+const HEARSAY: Duration = Duration::from_millis(200);
+
 /// The client that only asks, and makes topics.
 pub(crate) struct Topics {
     pub(crate) options: Arc<Options>,
@@ -109,10 +112,14 @@ impl Topics {
     ) -> Result<T> {
         let asking = self.asking.clone();
         self.rumours.forget();
+        let rumours = self.rumours.clone();
         let answer = blocking(move || {
             let answer = question(&asking);
             // What it heard meanwhile waits in its queue.
-            while answer.is_err() && asking.poll(Duration::ZERO).is_some() {}
+            let asked = Instant::now();
+            while answer.is_err() && rumours.denied().is_none() && asked.elapsed() < HEARSAY {
+                let _heard = asking.poll(HEARSAY / 10);
+            }
             answer
         });
         let turned_away = |why: String| Error::new(ErrorKind::Conflict, format!("the cluster turns us away: {why}"));
@@ -127,7 +134,12 @@ impl Topics {
         let failed = |cause| error("the cluster does not tell its settings", cause);
         let found = self.admin.describe_configs([&of], &self.admin_options()).await.map_err(failed)?;
         let found = found.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no settings were told"))?;
-        found.map_err(|code| failed(rdkafka::error::KafkaError::AdminOp(code)))
+        let found = found.map_err(|code| failed(rdkafka::error::KafkaError::AdminOp(code)))?;
+        // The client keeps to itself why it was told nothing; there is no topic and no node without settings.
+        match found.entries.is_empty() {
+            true => Err(Error::new(ErrorKind::Conflict, "the cluster does not tell its settings to this account")),
+            false => Ok(found),
+        }
     }
 
     pub(crate) fn admin_options(&self) -> AdminOptions {

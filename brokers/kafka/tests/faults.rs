@@ -9,7 +9,10 @@ use landfall_core::{Broker, ErrorCode, Outcome, StartAt};
 use landfall_testkit::proxy::{Moment, Proxy, Trigger};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::{current_test, eventually};
-use support::traffic::{Traffic, numbered, orders};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use support::traffic::{Traffic, assert_rule, numbered, orders};
 use support::{fresh_prefix, kafka};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -157,4 +160,39 @@ async fn what_was_sent_into_silence_is_unknown_and_what_was_not_sent_is_refused(
         }
     }
     assert_eq!(first_seen, [1, 2, 3, 4], "copies come behind what they are copies of");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_takes_little_refuses_only_what_is_too_large_by_itself() {
+    let Some(ground) = ground().await else { return };
+    let ground = ground.lock().await;
+    let url = ground.url().await;
+    let prefix = url.rsplit_once("prefix=").unwrap().1;
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> =
+        config.set("bootstrap.servers", ground.server.address()).create().unwrap();
+    let name = format!("{prefix}orders");
+    let small = NewTopic::new(&name, 1, TopicReplication::Fixed(1)).set("max.message.bytes", "10000");
+    admin.create_topics([&small], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+
+    let broker = kafka(&url).await;
+    // Together they take many times what the topic takes at once.
+    let mut batch: Vec<_> = (1..=100).map(|number| numbered(&format!("key-{}", number % 3), number)).collect();
+    batch.iter_mut().for_each(|message| message.payload = vec![b'x'; 5_000].into());
+    batch[10].payload = vec![b'x'; 10_000].into();
+    let large_key = batch[10].key.clone();
+    let outcomes = broker.publisher().publish(&batch).await;
+    assert_rule(&batch, &outcomes);
+    for (place, (message, outcome)) in batch.iter().zip(&outcomes).enumerate() {
+        match outcome {
+            Outcome::Refused(refusal) if place == 10 => {
+                assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::TOO_LARGE, false));
+            }
+            Outcome::Refused(refusal) => {
+                assert!(message.key == large_key && place > 10, "{place}: {refusal:?}");
+                assert_eq!(refusal.code, ErrorCode::PREDECESSOR);
+            }
+            outcome => assert!(outcome.is_accepted(), "{place}: {outcome:?}"),
+        }
+    }
 }

@@ -18,7 +18,7 @@ const COUNT: i64 = 200;
 async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcome>) {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("orders", 1, 1).unwrap();
-    let url = format!("kafka://{}?connect_timeout=2s&{parameters}", cluster.bootstrap_servers());
+    let url = format!("kafka://{}?connect_timeout=500ms&{parameters}", cluster.bootstrap_servers());
     let broker = kafka(&url).await;
     let publisher = broker.publisher();
     assert!(publisher.publish(&[numbered("a", 0)]).await[0].is_accepted());

@@ -109,3 +109,8 @@ impl Claiming<'_> {
         Ok(Some((epoch, made)))
     }
 }
+
+/// Whether a consumer stands in such a line.
+pub(crate) fn is_a_claim(info: &consumer::Info) -> bool {
+    info.config.metadata.contains_key(OWNER)
+}

@@ -20,6 +20,7 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) denials: Denials,
+    is_loopback: bool,
 }
 
 /// What the server does not let this account do. It says so out of line, and never in place of an answer.
@@ -178,7 +179,13 @@ impl Connection {
             .max_ack_inflight(UNDER_WAY)
             .backpressure_on_inflight(true)
             .build(client.clone());
-        Ok(Self { client, context, denials })
+        let is_loopback = options.servers.iter().all(|server| is_this_machine(server));
+        Ok(Self { client, context, denials, is_loopback })
+    }
+
+    /// Whether the server is on this machine, by the address that it was found at.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.is_loopback
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -194,6 +201,12 @@ impl Connection {
     }
 }
 
+/// By its address: what a name stands for may change.
+fn is_this_machine(server: &str) -> bool {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 fn not_connected(options: &Options, error: async_nats::ConnectError) -> Error {
     let servers = options.servers.join(",");
     match error.kind() {
@@ -207,6 +220,15 @@ fn not_connected(options: &Options, error: async_nats::ConnectError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_address_of_its_own_is_this_machine() {
+        for (server, here) in
+            [("127.0.0.1:4222", true), ("[::1]:4222", true), ("localhost:4222", true), ("db:4222", false)]
+        {
+            assert_eq!(is_this_machine(server), here, "{server}");
+        }
+    }
 
     #[test]
     fn a_denial_is_known_by_its_subject() {

@@ -79,12 +79,12 @@ impl<E: StdError + ProvideErrorMetadata + 'static> From<SdkError<E, HttpResponse
             SdkError::ServiceError(answer) => {
                 let meta = answer.err().meta();
                 let code = meta.code().unwrap_or("no code");
-                let status = answer.raw().status().as_u16();
-                of_answer(
-                    code,
-                    meta.message().unwrap_or_default(),
-                    if status >= 500 { Whose::Theirs } else { Whose::Unclear },
-                )
+                let whose = match answer.raw().status().as_u16() {
+                    401 | 403 => Whose::Account,
+                    status if status >= 500 => Whose::Theirs,
+                    _ => Whose::Unclear,
+                };
+                of_answer(code, meta.message().unwrap_or_default(), whose)
             }
             SdkError::ConstructionFailure(_) => {
                 Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("the request was not made: {}", chain(&error)))
@@ -113,6 +113,8 @@ impl From<&BatchResultErrorEntry> for Trouble {
 enum Whose {
     Ours,
     Theirs,
+    /// The service does not want to talk to this account, for whatever reason it gives.
+    Account,
     Unclear,
 }
 
@@ -172,6 +174,7 @@ fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
         _ => match whose {
             Whose::Ours => (Fate::Never, ErrorCode::VALIDATION),
             Whose::Theirs => (Fate::Unknown, ErrorCode::UNKNOWN),
+            Whose::Account => (Fate::Later, ErrorCode::DENIED),
             Whose::Unclear => (Fate::Later, ErrorCode::UPSTREAM_4XX),
         },
     };

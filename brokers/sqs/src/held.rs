@@ -20,7 +20,6 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) receipt: String,
-    pub(crate) group: Option<String>,
     message_id: String,
     received: Instant,
     /// From then on others get it.
@@ -50,12 +49,12 @@ impl Held {
     }
 
     /// Takes charge of what was received by a call that was made at `asked`.
-    pub(crate) fn add(&mut self, receipt: String, message_id: String, group: Option<String>, asked: Instant) -> u64 {
+    pub(crate) fn add(&mut self, receipt: String, message_id: String, asked: Instant) -> u64 {
         self.next += 1;
         let until = asked + self.visibility;
         let received = asked;
         let (extending, decided, done) = (false, None, false);
-        let hold = Hold { receipt, group, message_id, received, until, extending, decided, done };
+        let hold = Hold { receipt, message_id, received, until, extending, decided, done };
         self.holds.insert(self.next, hold);
         self.next
     }
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn what_is_held_is_kept_for_longer_once_a_third_of_its_time_has_passed() {
         let (mut held, now) = (Held::new(VISIBILITY), Instant::now());
-        let number = held.add("receipt".into(), "id".into(), None, now);
+        let number = held.add("receipt".into(), "id".into(), now);
         assert_eq!(held.extend(now + Duration::from_secs(9)), []);
         assert_eq!(held.extend(now + Duration::from_secs(10)), [(number, "receipt".to_owned())]);
         assert_eq!(held.extend(now + Duration::from_secs(11)), [], "one request at a time");
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn a_delay_is_never_cut_short() {
         let (mut held, now) = (Held::new(VISIBILITY), Instant::now());
-        let number = held.add("receipt".into(), "id".into(), None, now);
+        let number = held.add("receipt".into(), "id".into(), now);
         for (delay, seconds) in [(0, 0), (400, 1), (1_000, 1), (1_001, 2)] {
             assert_eq!(held.give_back(number, Duration::from_millis(delay), now), Decision::GiveBack(seconds));
         }
@@ -140,7 +139,7 @@ mod tests {
         let later = now + hour(1);
         assert_eq!(held.give_back(number, hour(20), later), Decision::GiveBack(11 * 3600));
         held.remove(number);
-        let again = held.add("other".into(), "id".into(), None, later + hour(11));
+        let again = held.add("other".into(), "id".into(), later + hour(11));
         assert_eq!(held.postponed(again, later + hour(11)), Some(hour(9)));
         assert_eq!(held.postponed(again, later + hour(20)), None);
     }

@@ -13,6 +13,7 @@
 mod administration;
 mod broker;
 mod client;
+mod clock;
 mod config;
 mod error;
 mod examine;

@@ -110,10 +110,6 @@ impl Member {
             Command::Finish(number) => self.decide(number, Decision::Finish),
             Command::GiveBack(number, delay) => {
                 let decision = self.held.give_back(number, delay, Instant::now());
-                if let Some(group) = self.held.get(number).and_then(|hold| hold.group.clone()) {
-                    // Dropped, they are given back as well.
-                    drop(self.shelf.take_group(&group));
-                }
                 self.decide(number, decision);
             }
             Command::Stop(waiting) => {
@@ -148,15 +144,13 @@ impl Member {
             }
             Err(_) => return,
         };
-        if !messages.is_empty() {
-            self.polls.wanted = false;
-        }
+        let mut arrived = Vec::with_capacity(messages.len());
         for stored in messages {
             let group = stored.attributes().and_then(|known| known.get(&System::MessageGroupId)).cloned();
             let message_id = stored.message_id().unwrap_or_default().to_owned();
             let position = wire::position(&message_id);
             let receipt = stored.receipt_handle().unwrap_or_default().to_owned();
-            let number = self.held.add(receipt, message_id, group.clone(), polled.asked.max(self.listened_since()));
+            let number = self.held.add(receipt, message_id, polled.asked.max(self.listened_since()));
             let now = Instant::now();
             if let Some(delay) = self.held.postponed(number, now) {
                 let decision = self.held.give_back(number, delay, now);
@@ -165,9 +159,13 @@ impl Member {
                 self.decide(number, Decision::GiveBack(0));
             } else {
                 let message = wire::decode(&self.topic, &stored);
-                let receipt = Receipt::new(number, self.tell.clone());
-                self.shelf.put(group, Delivery::new(message, position, Box::new(receipt)));
+                let receipt = Receipt::new(number, group.clone(), self.shelf.clone(), self.tell.clone());
+                arrived.push((group, Delivery::new(message, position, Box::new(receipt))));
             }
+        }
+        if !arrived.is_empty() {
+            self.polls.wanted = false;
+            self.shelf.put(arrived);
         }
     }
 

@@ -4,7 +4,7 @@
 //! after one that was not, a call never has two of the same key, and a key's next message goes out only when the one
 //! before was accepted. Keys go side by side: with ten of them or more every call is full.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use landfall_core::{ErrorCode, Key, Message, Outcome};
 
@@ -20,6 +20,8 @@ pub(crate) struct Plan<'a> {
     lanes: Vec<Lane>,
     /// Lanes with something to send and nothing under way.
     ready: VecDeque<usize>,
+    /// Without order a key's messages go out side by side; still none of them goes out once one was not accepted.
+    held_back: HashSet<&'a Key>,
     outcomes: Vec<(usize, Outcome)>,
 }
 
@@ -55,7 +57,7 @@ impl<'a> Plan<'a> {
             lanes[lane].waiting.push_back(place);
         }
         let ready = (0..lanes.len()).collect();
-        Self { batch, limit_bytes, lanes, ready, outcomes: Vec::new() }
+        Self { batch, limit_bytes, lanes, ready, held_back: HashSet::new(), outcomes: Vec::new() }
     }
 
     /// The next call; `None` if everything that is left waits for a call that is under way.
@@ -65,6 +67,10 @@ impl<'a> Plan<'a> {
             let Some(number) = self.ready.pop_front() else { break };
             let lane = &mut self.lanes[number];
             let Some(place) = lane.waiting.pop_front() else { continue };
+            if self.batch[place].key.as_ref().is_some_and(|key| self.held_back.contains(key)) {
+                self.outcomes.push((place, Outcome::behind_predecessor()));
+                continue;
+            }
             let encoded = lane.encoded.take().unwrap_or_else(|| wire::encode(&self.batch[place]));
             let size = encoded.bytes();
             if size > self.limit_bytes {
@@ -97,6 +103,7 @@ impl<'a> Plan<'a> {
             false => {
                 let behind = lane.waiting.drain(..).map(|place| (place, Outcome::behind_predecessor()));
                 self.outcomes.extend(behind);
+                self.held_back.extend(&self.batch[place].key);
             }
         }
         self.outcomes.push((place, outcome));
@@ -169,8 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn without_order_a_key_fills_a_call() {
+    fn without_order_the_messages_of_a_key_go_side_by_side() {
         let batch: Vec<_> = (0..3).map(|_| message(Some("a"), 1)).collect();
         assert_eq!(places(&Plan::new(&batch, &[0, 1, 2], false, 10_000).call().unwrap()), [0, 1, 2]);
+        let batch = [message(Some("a"), 20_000), message(Some("a"), 1), message(Some("b"), 1)];
+        let mut plan = Plan::new(&batch, &[0, 1, 2], false, 10_000);
+        assert_eq!(places(&plan.call().unwrap()), [2], "what was refused before holds back its key here too");
+        assert_eq!(plan.outcomes()[1], (1, Outcome::behind_predecessor()));
     }
 }

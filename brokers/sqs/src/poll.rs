@@ -32,16 +32,22 @@ pub(crate) struct Polls {
     pub(crate) wanted: bool,
     failures: u32,
     not_before: Instant,
-    /// A call whose answer was lost, and when it was made: asked under the same name, SQS gives the same answer.
-    unanswered: Option<(String, Instant)>,
+    /// Calls whose answers were lost: asked under the same name, SQS gives the same answer.
+    unanswered: Vec<CallName>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Polled {
     pub(crate) asked: Instant,
     most: usize,
-    name: Option<String>,
+    name: Option<CallName>,
     pub(crate) result: Result<Vec<Stored>, Trouble>,
+}
+
+#[derive(Debug, Clone)]
+struct CallName {
+    text: String,
+    first_used: Instant,
 }
 
 impl Polls {
@@ -55,7 +61,7 @@ impl Polls {
             wanted: false,
             failures: 0,
             not_before: Instant::now(),
-            unanswered: None,
+            unanswered: Vec::new(),
         }
     }
 
@@ -126,8 +132,8 @@ impl Polls {
                 let delay = BACKOFF.delay_after(self.failures, random()).unwrap_or(BACKOFF.cap);
                 self.not_before = now + delay;
                 self.wanted = true;
-                if trouble.fate == Fate::Unknown && self.unanswered.is_none() {
-                    self.unanswered = polled.name.clone().map(|name| (name, polled.asked));
+                if trouble.fate != Fate::Never {
+                    self.unanswered.extend(polled.name.clone());
                 }
                 if trouble.is_missing() {
                     self.queues.forget(&self.topic);
@@ -138,16 +144,17 @@ impl Polls {
     }
 
     /// The name of the next call: that of one whose answer was lost, while it can still be given again.
-    fn name(&mut self, now: Instant) -> String {
-        let lost = self.unanswered.take();
-        let lost = lost.filter(|(_, made)| now.duration_since(*made) < self.queues.options.visibility);
-        lost.map_or_else(|| MessageId::new().to_string(), |(name, _)| name)
+    fn name(&mut self, now: Instant) -> CallName {
+        let visibility = self.queues.options.visibility;
+        self.unanswered.retain(|lost| now.duration_since(lost.first_used) < visibility);
+        let new = || CallName { text: MessageId::new().to_string(), first_used: now };
+        self.unanswered.pop().unwrap_or_else(new)
     }
 }
 
-async fn poll(queues: Queues, topic: TopicName, most: usize, name: Option<String>) -> Polled {
+async fn poll(queues: Queues, topic: TopicName, most: usize, name: Option<CallName>) -> Polled {
     let asked = Instant::now();
-    let result = receive(&queues, &topic, most, name.clone()).await;
+    let result = receive(&queues, &topic, most, name.as_ref()).await;
     Polled { asked, most, name, result }
 }
 
@@ -155,7 +162,7 @@ async fn receive(
     queues: &Queues,
     topic: &TopicName,
     most: usize,
-    name: Option<String>,
+    name: Option<&CallName>,
 ) -> Result<Vec<Stored>, Trouble> {
     let options = &queues.options;
     let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
@@ -169,7 +176,7 @@ async fn receive(
         .message_attribute_names("All")
         .message_system_attribute_names(System::MessageGroupId)
         .message_system_attribute_names(System::SentTimestamp)
-        .set_receive_request_attempt_id(name);
+        .set_receive_request_attempt_id(name.map(|name| name.text.clone()));
     let patient = ConfigBuilder::default().timeout_config(timeouts(options, options.wait + options.timeout));
     Ok(call.customize().config_override(patient).send().await?.messages.unwrap_or_default())
 }

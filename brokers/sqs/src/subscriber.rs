@@ -78,19 +78,35 @@ impl Drop for SqsSubscriber {
 #[derive(Debug)]
 pub(crate) struct Receipt {
     number: u64,
+    group: Option<String>,
+    shelf: Arc<Shelf>,
     /// Taken when it is decided.
     tell: Option<mpsc::UnboundedSender<Command>>,
 }
 
 impl Receipt {
-    pub(crate) fn new(number: u64, tell: mpsc::UnboundedSender<Command>) -> Self {
-        Self { number, tell: Some(tell) }
+    pub(crate) fn new(
+        number: u64,
+        group: Option<String>,
+        shelf: Arc<Shelf>,
+        tell: mpsc::UnboundedSender<Command>,
+    ) -> Self {
+        Self { number, group, shelf, tell: Some(tell) }
     }
 
     /// Without a task there is nobody who keeps the message from coming again.
-    fn decide(&mut self, decision: impl FnOnce(u64) -> Command) {
+    fn finish(&mut self) {
         if let Some(tell) = self.tell.take() {
-            let _ = tell.send(decision(self.number));
+            let _ = tell.send(Command::Finish(self.number));
+        }
+    }
+
+    fn give_back(&mut self, delay: Duration) {
+        let Some(tell) = self.tell.take() else { return };
+        let _ = tell.send(Command::GiveBack(self.number, delay));
+        if let Some(group) = &self.group {
+            // What came behind it and was not handed out must not overtake it: dropped, it is given back as well.
+            drop(self.shelf.take_group(group));
         }
     }
 }
@@ -98,18 +114,18 @@ impl Receipt {
 #[async_trait]
 impl Acknowledge for Receipt {
     async fn ack(mut self: Box<Self>) -> Result<()> {
-        self.decide(Command::Finish);
+        self.finish();
         Ok(())
     }
 
     async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        self.decide(|number| Command::GiveBack(number, delay));
+        self.give_back(delay);
         Ok(())
     }
 }
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        self.decide(|number| Command::GiveBack(number, Duration::ZERO));
+        self.give_back(Duration::ZERO);
     }
 }

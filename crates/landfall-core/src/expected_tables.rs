@@ -48,10 +48,8 @@ impl ExpectedTables {
     pub fn of(ddl: &str) -> Self {
         let (text, mut expected) = (without_comments_and_bodies(ddl), Self::default());
         for statement in text.split(';') {
-            let words: Vec<&str> = statement
-                .split(|c: char| c.is_whitespace() || "(),".contains(c))
-                .filter(|word| !word.is_empty())
-                .collect();
+            let words = statement.split(|c: char| c.is_whitespace() || "(),".contains(c));
+            let words: Vec<&str> = words.filter(|word| !NOISE.contains(word)).collect();
             expected.read(&words);
         }
         expected
@@ -59,66 +57,51 @@ impl ExpectedTables {
 
     fn read(&mut self, words: &[&str]) {
         match words {
-            ["CREATE", "TABLE", rest @ ..] => self.read_table(rest, false),
-            ["CREATE", "UNLOGGED", "TABLE", rest @ ..] => self.read_table(rest, true),
-            ["CREATE", "UNIQUE", "INDEX", rest @ ..] => self.read_index(rest, true),
-            ["CREATE", "INDEX", rest @ ..] => self.read_index(rest, false),
-            ["ALTER", "TABLE", table, rest @ ..] => {
-                self.read_keys(table, rest);
-                let is_dropped = |name: &str| {
-                    rest.windows(3)
-                        .any(|three| three[0] == "DROP" && matches!(three[1], "KEY" | "INDEX") && three[2] == name)
-                };
-                self.indexes.retain(|index| index.name.as_deref().is_none_or(|name| !is_dropped(name)));
+            ["CREATE", "TABLE", table, rest @ ..] => self.read_table(table, rest, false),
+            ["CREATE", "UNLOGGED", "TABLE", table, rest @ ..] => self.read_table(table, rest, true),
+            ["CREATE", "UNIQUE", "INDEX", name, "ON", table, ..] => self.add(table, Some(name), true),
+            ["CREATE", "INDEX", name, "ON", table, ..] => self.add(table, Some(name), false),
+            ["ALTER", "TABLE", table, rest @ ..] => self.read_keys(table, rest),
+            ["DROP", "TABLE", tables @ ..] => {
+                self.tables.retain(|known| !tables.contains(&known.name.as_str()));
+                self.indexes.retain(|index| !tables.contains(&index.table.as_str()));
             }
-            ["DROP", "TABLE", rest @ ..] => {
-                let Some(table) = named(rest) else { return };
-                self.tables.retain(|known| known.name != table);
-                self.indexes.retain(|index| index.table != table);
-            }
-            ["DROP", "INDEX", rest @ ..] => {
-                // Where an index is named with its schema, the script that makes it names it without.
-                let Some(name) = named(rest).map(|name| name.rsplit('.').next().unwrap_or(name)) else { return };
-                self.indexes.retain(|index| index.name.as_deref() != Some(name));
-            }
+            // Where an index is named with its schema, the script that makes it names it without.
+            ["DROP", "INDEX", name, ..] => self.remove_named(name.rsplit('.').next().unwrap_or(name)),
             _ => {}
         }
     }
 
-    fn read_table(&mut self, rest: &[&str], is_unlogged: bool) {
-        let Some(name) = named(rest) else { return };
-        self.tables.push(ExpectedTable { name: name.to_owned(), is_unlogged });
-        self.read_keys(name, rest);
-    }
-
-    fn read_index(&mut self, rest: &[&str], is_unique: bool) {
-        let (Some(name), Some(on)) = (named(rest), rest.iter().position(|word| *word == "ON")) else { return };
-        let Some(table) = rest.get(on + 1) else { return };
-        self.indexes.push(ExpectedIndex { table: (*table).to_owned(), name: Some(name.to_owned()), is_unique });
+    fn read_table(&mut self, table: &str, rest: &[&str], is_unlogged: bool) {
+        self.tables.push(ExpectedTable { name: table.to_owned(), is_unlogged });
+        self.read_keys(table, rest);
     }
 
     /// Keys that stand among the columns of a table.
     fn read_keys(&mut self, table: &str, words: &[&str]) {
         for (place, _) in words.iter().enumerate().filter(|(_, word)| matches!(**word, "KEY" | "INDEX")) {
-            let before = place.checked_sub(1).map_or("", |before| words[before]);
-            let name = match before {
-                "PRIMARY" => None,
-                "FOREIGN" | "DUPLICATE" | "DROP" => continue,
-                _ => match words.get(place + 1) {
-                    Some(name) => Some((*name).to_owned()),
-                    None => continue,
-                },
-            };
-            let is_unique = matches!(before, "PRIMARY" | "UNIQUE");
-            self.indexes.push(ExpectedIndex { table: table.to_owned(), name, is_unique });
+            let before = |steps: usize| place.checked_sub(steps).map_or("", |before| words[before]);
+            match (before(2), before(1), words.get(place + 1)) {
+                ("DROP", "PRIMARY", _) => self.indexes.retain(|index| index.table != table || index.name.is_some()),
+                (_, "PRIMARY", _) => self.add(table, None, true),
+                (_, "DROP", Some(name)) => self.remove_named(name),
+                (_, "FOREIGN" | "DUPLICATE" | "DROP", _) | (_, _, None) => {}
+                (_, kind, Some(name)) => self.add(table, Some(name), kind == "UNIQUE"),
+            }
         }
+    }
+
+    fn add(&mut self, table: &str, name: Option<&str>, is_unique: bool) {
+        self.indexes.push(ExpectedIndex { table: table.to_owned(), name: name.map(str::to_owned), is_unique });
+    }
+
+    fn remove_named(&mut self, name: &str) {
+        self.indexes.retain(|index| index.name.as_deref() != Some(name));
     }
 }
 
-/// The first word that is a name.
-fn named<'a>(words: &[&'a str]) -> Option<&'a str> {
-    words.iter().copied().find(|word| !matches!(*word, "IF" | "NOT" | "EXISTS" | "CONCURRENTLY" | "ONLY"))
-}
+/// Words that change nothing about what is there in the end.
+const NOISE: [&str; 6] = ["", "IF", "NOT", "EXISTS", "CONCURRENTLY", "ONLY"];
 
 fn without_comments_and_bodies(ddl: &str) -> String {
     let lines = ddl.lines().map(|line| line.split_once("--").map_or(line, |(statement, _)| statement));
@@ -170,13 +153,20 @@ mod tests {
             "CREATE UNLOGGED TABLE alive (one boolean PRIMARY KEY); CREATE TABLE old (a INT PRIMARY KEY);
              CREATE TABLE t (a INT, KEY first (a), KEY second (a));
              CREATE INDEX third ON t (a); CREATE INDEX fourth ON old (a);
-             ALTER TABLE t DROP KEY first, ADD UNIQUE KEY fifth (a); DROP INDEX IF EXISTS s.third; DROP TABLE old;",
+             ALTER TABLE t DROP KEY IF EXISTS first, ADD UNIQUE KEY IF NOT EXISTS fifth (a), ADD PRIMARY KEY (a);
+             ALTER TABLE alive DROP PRIMARY KEY, ADD PRIMARY KEY (one);
+             DROP INDEX IF EXISTS s.third; DROP TABLE IF EXISTS old;",
         );
         let table = ExpectedTable { name: "alive".into(), is_unlogged: true };
         assert_eq!(found.tables, [table, ExpectedTable { name: "t".into(), is_unlogged: false }]);
         assert_eq!(
             found.indexes,
-            [index("alive", None, true), index("t", Some("second"), false), index("t", Some("fifth"), true)]
+            [
+                index("t", Some("second"), false),
+                index("t", Some("fifth"), true),
+                index("t", None, true),
+                index("alive", None, true)
+            ]
         );
     }
 }

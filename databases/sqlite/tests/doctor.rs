@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use landfall_core::{Demands, Examine, Finding, Rank, Schema, Span};
+use landfall_core::{Demands, Examine, ExpectedTables, Finding, Rank, Schema, Span};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{SMALL_DISK, run_on_a_small_disk};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqlitePoolOptions, SqliteSynchronous};
@@ -66,20 +66,23 @@ async fn commits_that_are_not_on_disk_are_a_loss() {
 
 #[tokio::test]
 async fn a_journal_that_is_no_write_ahead_log_costs_time_and_one_in_memory_the_file() {
-    let folder = folder();
-    migrated(folder.path()).await;
     for (mode, rank) in [(SqliteJournalMode::Delete, Rank::Latency), (SqliteJournalMode::Memory, Rank::Loss)] {
-        let database = on(folder.path(), |settings| settings.journal_mode(mode)).await;
+        let folder = folder();
+        let database = on(folder.path(), |settings| settings.create_if_missing(true).journal_mode(mode)).await;
+        database.migrate().await.unwrap();
         assert_eq!(checks(&examine(&database).await), [("sqlite.journal-mode", rank)]);
-        database.pool().close().await;
     }
 }
 
 #[tokio::test]
 async fn a_connection_that_keeps_the_file_to_itself_is_told() {
     let folder = folder();
-    migrated(folder.path()).await.pool().close().await;
-    let database = on(folder.path(), |settings| settings.locking_mode(SqliteLockingMode::Exclusive)).await;
+    let alone = |settings: SqliteConnectOptions| {
+        let settings = settings.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+        settings.locking_mode(SqliteLockingMode::Exclusive)
+    };
+    let database = on(folder.path(), alone).await;
+    database.migrate().await.unwrap();
     assert_eq!(checks(&examine(&database).await), [("sqlite.locking-mode", Rank::Latency)]);
 }
 
@@ -107,6 +110,22 @@ async fn an_index_that_is_gone_is_named_with_what_it_costs() {
 }
 
 #[tokio::test]
+async fn every_index_that_the_migrations_make_would_be_missed() {
+    let folder = folder();
+    let database = migrated(folder.path()).await;
+    // Those without a statement belong to the primary key, which is there as long as the table is.
+    let made: Vec<(String,)> =
+        sqlx::query_as("SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL ORDER BY name")
+            .fetch_all(database.pool())
+            .await
+            .unwrap();
+    let expected = ExpectedTables::of(&database.ddl());
+    let mut expected: Vec<(String,)> = expected.indexes.into_iter().filter_map(|index| Some((index.name?,))).collect();
+    expected.sort_unstable();
+    assert_eq!(made, expected);
+}
+
+#[tokio::test]
 async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_file_alone_is_not() {
     let folder = folder();
     let database = migrated(folder.path()).await;
@@ -122,6 +141,7 @@ async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_f
     assert!(found[0].about.ends_with("landfall.db-wal"), "{}", found[0].about);
 
     reader.close().await.unwrap();
+    assert_eq!(checks(&examine(&database).await), [("sqlite.checkpoint", Rank::Latency)], "looking moves nothing");
     sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(database.pool()).await.unwrap();
     let log = folder.path().join("landfall.db-wal");
     assert!(std::fs::metadata(log).unwrap().len() > 64 << 20, "the file is as large as before");

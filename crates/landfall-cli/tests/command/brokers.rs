@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use landfall_testkit::servers::{KafkaOptions, KafkaServer};
+use landfall_testkit::servers::{
+    ElasticMq, KafkaOptions, KafkaServer, NatsOptions, NatsServer, RabbitMqServer, RedisOptions, RedisServer,
+};
 use landfall_testkit::{current_test, eventually};
 
 use super::support::{PATIENCE, Place, Receiver};
@@ -56,4 +58,28 @@ async fn everything_lands(url: &str) {
 async fn everything_lands_over_kafka() {
     let Some(kafka) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
     everything_lands(&kafka.url().await).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_nats() {
+    let Some(nats) = NatsServer::start(&current_test(), NatsOptions::default()).await else { return };
+    everything_lands(&nats.url()).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_rabbitmq() {
+    let Some(rabbitmq) = RabbitMqServer::start(&current_test()).await else { return };
+    everything_lands(&format!("{}?management={}", rabbitmq.url(), rabbitmq.management_url())).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_redis() {
+    let Some(redis) = RedisServer::start_with(&current_test(), RedisOptions::durable()).await else { return };
+    everything_lands(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_sqs() {
+    let Some(elasticmq) = ElasticMq::start(&current_test()).await else { return };
+    everything_lands(&format!("sqs://key:secret@eu-west-1?endpoint={}", elasticmq.endpoint())).await;
 }

@@ -94,6 +94,11 @@ impl<P: Program> Daemon<P> {
         &self.program
     }
 
+    /// Where it keeps its data.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
     pub(super) async fn kill_9(&self) -> Result<()> {
         let mut running = self.running.lock().await;

@@ -8,6 +8,7 @@ mod names;
 mod nats;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod redis;
 mod restartable;
 mod sqs;
@@ -19,6 +20,7 @@ pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, 
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
+pub use rabbitmq::{RabbitMqOptions, RabbitMqServer};
 pub use redis::{RedisOptions, RedisServer};
 pub use restartable::{InUse, Restartable};
 pub use sqs::{ElasticMq, Moto, python_sqs};

@@ -17,6 +17,8 @@ use crate::not_run;
 pub struct NatsOptions {
     /// Whether everything is synced before it is acknowledged, as `sync_interval: always` makes it.
     pub sync_always: bool,
+    /// Whether it listens beyond 127.0.0.1.
+    pub everywhere: bool,
     /// More of the server's configuration, such as its accounts.
     pub more: String,
 }
@@ -25,12 +27,12 @@ pub struct NatsOptions {
 #[derive(Debug)]
 pub struct NatsServer {
     daemon: Daemon<Nats>,
-    folder: PathBuf,
 }
 
 #[derive(Debug, Clone)]
 struct Nats {
     binary: PathBuf,
+    listen: &'static str,
     monitor: u16,
 }
 
@@ -69,13 +71,14 @@ impl NatsServer {
         }
         let (folder, account) = daemon::folder("landfall-nats-")?;
         let sync = if options.sync_always { "sync_interval: always" } else { "" };
+        let listen = if options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
         let store = folder.path().join("store");
         let config =
             format!("jetstream {{ store_dir: \"{}\"\n {sync} }}\n{cluster}include \"more.conf\"\n", store.display());
         write(folder.path(), "nats.conf", &config)?;
         write(folder.path(), "more.conf", &options.more)?;
-        let (program, path) = (Nats { binary, monitor: daemon::free_port()? }, folder.path().to_owned());
-        Ok(Self { daemon: Daemon::start(program, folder, account).await?, folder: path })
+        let program = Nats { binary, listen, monitor: daemon::free_port()? };
+        Ok(Self { daemon: Daemon::start(program, folder, account).await? })
     }
 
     /// Without a scheme.
@@ -92,9 +95,14 @@ impl NatsServer {
         format!("http://127.0.0.1:{}", self.daemon.program().monitor)
     }
 
+    /// Where its configuration is; files that it names are looked for here.
+    pub fn folder(&self) -> &Path {
+        self.daemon.folder()
+    }
+
     /// Puts `more` in the place of [`NatsOptions::more`] and has the server read it, which keeps running.
     pub async fn reconfigure(&self, more: &str) -> Result<()> {
-        write(&self.folder, "more.conf", more)?;
+        write(self.folder(), "more.conf", more)?;
         self.daemon.signal(Signal::SIGHUP).await
     }
 
@@ -129,7 +137,7 @@ impl Program for Nats {
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let (port, monitor) = (port.to_string(), self.monitor.to_string());
         let mut command = vec![self.binary.clone().into_os_string(), "-c".into(), folder.join("nats.conf").into()];
-        command.extend(["-a", "127.0.0.1", "-p", &port, "-m", &monitor].map(OsString::from));
+        command.extend(["-a", self.listen, "-p", &port, "-m", &monitor].map(OsString::from));
         command
     }
 

@@ -80,6 +80,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         }
         let mut after_commit = None;
         if !places.is_empty() {
+            fail::fail_point!("consume.before-handler");
             let messages: Vec<&Message> = places.iter().map(|place| arrivals[*place].message).collect();
             let call = Call {
                 messages: &messages,
@@ -187,6 +188,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         if let Err(error) = acknowledge.ack().await {
             tracing::warn!(%error, "not acknowledged; the message comes again and the inbox turns it away");
         }
+        fail::fail_point!("consume.after-ack");
     }
 
     pub(super) fn pause_for_database(&self, error: &Error, trouble: u32) -> Duration {

@@ -187,3 +187,47 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use landfall_core::Key;
+    use tokio::sync::Mutex;
+
+    use super::*;
+
+    /// Takes everything, and shows what it took.
+    #[derive(Default)]
+    struct Taken(Mutex<Vec<Message>>);
+
+    #[async_trait]
+    impl Publisher for Taken {
+        async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+            self.0.lock().await.extend_from_slice(batch);
+            vec![Outcome::Accepted(Position { partition: 0, offset: 0 }); batch.len()]
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_comes_back_as_it_was_and_only_to_the_group_it_failed_in() {
+        let [main, topic] = ["orders", "orders.retry"].map(|name| TopicName::new(name).unwrap());
+        let [stock, payment] = ["stock", "payment"].map(|name| GroupName::new(name).unwrap());
+        let taken = Arc::new(Taken::default());
+        let mut lane = RetryTopic { topic, main: main.clone(), publisher: taken.clone(), has_groups: true };
+        let mut message = Message::new(main, "book").with_key(Key::new("a").unwrap()).with_sequence(7);
+        message.headers.insert("tenant", "eu").unwrap();
+        let origin = Some(Position { partition: 3, offset: 42 });
+        let arrival = Arrival { message: &message, origin };
+        let (before, pause) = (Timestamp::now(), Duration::from_secs(60));
+        assert!(lane.take(arrival, &stock, 2, &Failure::retry("no"), pause).await);
+
+        let moved = taken.0.lock().await.remove(0);
+        assert_ne!((&moved.topic, &moved.headers), (&message.topic, &message.headers));
+        let returned = lane.returned(&moved, &stock).unwrap();
+        assert_eq!((returned.message, returned.origin, returned.attempts), (message, origin, 2));
+        assert!(returned.due.as_millis() >= before.as_millis() + 60_000);
+        assert!(lane.returned(&moved, &payment).is_none());
+        lane.has_groups = false;
+        assert!(lane.returned(&moved, &payment).is_some(), "nobody else would get it");
+    }
+}

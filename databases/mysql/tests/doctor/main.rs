@@ -5,7 +5,7 @@
 
 mod server;
 
-use landfall_core::{Demands, Examine, Finding, Rank, Schema, Span};
+use landfall_core::{Demands, Examine, ExpectedTables, Finding, Rank, Schema, Span};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::servers::{MariaDbServer, mariadb};
 use sqlx::mysql::MySqlPoolOptions;
@@ -140,4 +140,22 @@ async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
     }
     let clerk = MySql::from_pool(pool().await.unwrap(), Options::default());
     assert_eq!(examine(&clerk).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_index_that_the_migrations_make_would_be_missed() {
+    let Some(database) = migrated().await else { return };
+    let made: Vec<(String, String)> = sqlx::query_as(
+        "SELECT DISTINCT table_name, index_name FROM information_schema.statistics WHERE table_schema = DATABASE()",
+    )
+    .fetch_all(database.pool())
+    .await
+    .unwrap();
+    let expected = ExpectedTables::of(&database.ddl());
+    for (table, name) in &made {
+        let name = (name != "PRIMARY").then_some(name);
+        let is_expected = expected.indexes.iter().any(|index| index.table == *table && index.name.as_ref() == name);
+        assert!(is_expected, "{name:?} of {table}");
+    }
+    assert_eq!(made.len(), expected.indexes.len());
 }

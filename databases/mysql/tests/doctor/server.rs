@@ -1,19 +1,26 @@
 //! One server with every setting wrong, that is a replica besides, with transactions that nobody ends.
 
-use landfall_core::{Finding, Rank, Schema};
+use landfall_core::{Finding, Message, OutboxQueue, Rank, Schema, TopicName};
 use landfall_mysql::MySql;
 use landfall_testkit::servers::{MariaDbOptions, MariaDbServer};
 use landfall_testkit::{current_test, eventually, not_run};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::{an_hour_later, checks, examine, fresh, run, told};
+use crate::{after, an_hour_later, checks, examine, fresh, run, told};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_wrong_with_a_server_is_told() {
-    let settings =
-        ["innodb-flush-method=nosync", "skip-innodb-doublewrite", "log-bin=binlog", "server-id=7", "sync-binlog=0"];
+    let settings = [
+        "innodb-flush-method=nosync",
+        "skip-innodb-doublewrite",
+        "log-bin=binlog",
+        "server-id=7",
+        "sync-binlog=0",
+        // It is going to be a replica of itself.
+        "replicate-same-server-id",
+    ];
     let options = MariaDbOptions { fsync: false, settings: settings.map(str::to_owned).to_vec() };
     let server = match MariaDbServer::start_with(options).await {
         Ok(server) => server,
@@ -45,8 +52,13 @@ async fn binary_log_and_replicas(database: &MySql) {
     let mut format = MySqlConnection::connect_with(&database.pool().connect_options()).await.unwrap();
     sqlx::raw_sql("SET GLOBAL binlog_format = 'STATEMENT'").execute(&mut format).await.unwrap();
     // A session has the format that the server had when it began.
-    let found = examine(&crate::after(database, "DO 0").await).await;
+    let statements = after(database, "DO 0").await;
+    let found = examine(&statements).await;
     assert_eq!(only(&found, "mysql.binlog-format").rank, Rank::Latency);
+    let message = Message::new(TopicName::new("orders").unwrap(), "{}");
+    let refused = statements.append(std::slice::from_ref(&message)).await;
+    assert!(refused.is_err(), "the finding says so");
+    statements.pool().close().await;
     sqlx::raw_sql("SET GLOBAL binlog_format = 'ROW'").execute(&mut format).await.unwrap();
     format.close().await.unwrap();
 
@@ -70,6 +82,7 @@ async fn binary_log_and_replicas(database: &MySql) {
     assert_eq!((lag.rank, lag.about.as_str()), (Rank::Latency, "replica of 127.0.0.1"));
     assert!(lag.what.contains("it was stopped"), "{}", lag.what);
 
+    behind_itself(database).await;
     run(database, "SET GLOBAL read_only = ON").await;
     let found = examine(database).await;
     assert_eq!(only(&found, "mysql.read-only").rank, Rank::Latency);
@@ -77,6 +90,30 @@ async fn binary_log_and_replicas(database: &MySql) {
     run(database, "SET GLOBAL read_only = OFF; RESET SLAVE ALL").await;
     let found = examine(database).await;
     assert!(!["mysql.read-only", "mysql.replica", "mysql.replica-lag"].iter().any(|check| told(&found, check)));
+}
+
+/// The server follows its own binary log, an hour late, in which the next write is ten minutes old.
+async fn behind_itself(database: &MySql) {
+    run(database, "RESET SLAVE ALL; FLUSH BINARY LOGS").await;
+    let row = sqlx::raw_sql("SHOW MASTER STATUS").fetch_one(database.pool()).await.unwrap();
+    let file: String = row.try_get_unchecked("File").unwrap();
+    let old = after(database, "SET timestamp = UNIX_TIMESTAMP() - 600").await;
+    run(&old, "INSERT INTO landfall_outbox (topic, payload) VALUES ('t', '')").await;
+    old.pool().close().await;
+    let port = database.pool().connect_options().get_port();
+    run(
+        database,
+        &format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root',
+                 MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = 4, MASTER_DELAY = 3600; START SLAVE"
+        ),
+    )
+    .await;
+    until(database, "the server is behind its source", |found| {
+        found.iter().any(|finding| finding.check == "mysql.replica-lag" && finding.what.contains(" s behind 127.0.0.1"))
+    })
+    .await;
+    run(database, "STOP SLAVE").await;
 }
 
 async fn transactions_that_stay_open(database: &MySql) {

@@ -15,7 +15,7 @@ const LONG_SECONDS: f64 = 300.0;
 const MOST: i64 = 10;
 
 pub(super) async fn what_cannot_be_seen(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
-    let question = "SELECT current_user::text, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
+    let question = "SELECT quote_ident(current_user), pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
     let rows: Vec<(String, bool)> = patient.ask(sqlx::query_as(question)).await?;
     let judge = |(role, _): (String, bool)| {
         let what = format!(
@@ -56,7 +56,7 @@ pub(super) async fn long_transactions(patient: &mut Patient<'_>) -> Result<Vec<F
 
 pub(super) async fn prepared_transactions(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let question = "
-        SELECT gid, database::text, extract(epoch FROM clock_timestamp() - prepared)::float8
+        SELECT quote_literal(gid), database::text, extract(epoch FROM clock_timestamp() - prepared)::float8
         FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1)
         ORDER BY prepared LIMIT $2";
     let rows: Vec<(String, String, f64)> = patient.ask(sqlx::query_as(question).bind(LONG_SECONDS).bind(MOST)).await?;
@@ -67,7 +67,7 @@ pub(super) async fn prepared_transactions(patient: &mut Patient<'_>) -> Result<V
             time(seconds)
         );
         let mend =
-            format!("COMMIT PREPARED '{name}'; or ROLLBACK PREPARED '{name}'; in {database}, as its coordinator says");
+            format!("COMMIT PREPARED {name}; or ROLLBACK PREPARED {name}; in {database}, as its coordinator says");
         finding(PREPARED, format!("prepared transaction {name}"), what, mend)
     };
     Ok(rows.into_iter().map(judge).collect())
@@ -76,7 +76,8 @@ pub(super) async fn prepared_transactions(patient: &mut Patient<'_>) -> Result<V
 pub(super) async fn connections(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
     let question = "
         SELECT (SELECT sum(numbackends)::bigint FROM pg_stat_database),
-               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
+               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
+                   - coalesce(current_setting('reserved_connections', true)::bigint, 0)";
     let rows: Vec<(i64, i64)> = patient.ask(sqlx::query_as(question)).await?;
     let judge = |(used, usable): (i64, i64)| {
         let what = format!("{used} of {usable} connections are in use: soon nobody gets another one, a relay neither");

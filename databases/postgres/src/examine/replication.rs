@@ -17,7 +17,7 @@ pub(super) async fn being_a_standby(patient: &mut Patient<'_>) -> Result<Option<
     let judge = || {
         let place = &patient.database.inner.place;
         let what = format!("{place} is a standby, which only reads: nothing is sent and nothing is handled through it");
-        let mend = "name the primary in the URL, or all servers with target_session_attrs behind one address";
+        let mend = "name the primary in the URL, or an address that always leads to it";
         finding(STANDBY, place, what, mend)
     };
     Ok(rows.first().is_some_and(|(is_standby,)| *is_standby).then(judge))

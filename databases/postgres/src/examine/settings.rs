@@ -54,7 +54,7 @@ pub(super) async fn durability(patient: &mut Patient<'_>) -> Result<Vec<Finding>
 /// Writers have roles of their own, with settings of their own: each of those that writes to this database counts.
 pub(super) async fn commits_of_roles(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let question = "
-        SELECT role.rolname::text, base.datname::text, substr(config, length('synchronous_commit=') + 1),
+        SELECT quote_ident(role.rolname), quote_ident(base.datname), substr(config, length('synchronous_commit=') + 1),
                current_setting('synchronous_standby_names') <> ''
         FROM pg_db_role_setting setting
         CROSS JOIN LATERAL unnest(setting.setconfig) config

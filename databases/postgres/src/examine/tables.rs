@@ -21,8 +21,9 @@ pub(super) async fn version(database: &Postgres) -> Result<Option<Finding>> {
     Ok(Some(finding((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
-/// An index as the server has it: its table, its name, whether it is the primary key, and whether it is in use.
-type Index = (String, String, bool, bool);
+/// An index as the server has it: its table, its name, how statements name it, whether it is the primary key, and whether
+/// it is in use.
+type Index = (String, String, String, bool, bool);
 
 pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::of(&patient.database.ddl());
@@ -38,7 +39,7 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
         })
         .collect();
     let question = "
-        SELECT name, class.relname::text, index.indisprimary, index.indisvalid AND index.indisready
+        SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND index.indisready
         FROM unnest($1::text[]) name
         JOIN pg_index index ON index.indrelid = to_regclass(name)
         JOIN pg_class class ON class.oid = index.indexrelid";
@@ -49,7 +50,8 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     }
     for index in expected.indexes.iter().filter(|index| gone.iter().all(|(table,)| *table != index.table)) {
         let of_table = by_table.get(index.table.as_str()).map_or(&[][..], Vec::as_slice);
-        let is_it = |(_, name, is_primary, _): &Index| index.name.as_ref().map_or(*is_primary, |wanted| wanted == name);
+        let is_it =
+            |(_, name, _, is_primary, _): &Index| index.name.as_ref().map_or(*is_primary, |wanted| wanted == name);
         let so_that = match index.rank() {
             Rank::Duplicates => "the same message can be taken twice",
             _ => "work takes the longer, the more rows there are",
@@ -61,7 +63,7 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
                 format!("the {index} is missing: {so_that}"),
                 "make it as `landfall migrate --print` shows it",
             )),
-            Some((_, name, _, false)) => findings.push(finding(
+            Some((_, _, name, _, false)) => findings.push(finding(
                 (INVALID, index.rank()),
                 index.to_string(),
                 format!("the {index} is there but not valid, as an interrupted CREATE INDEX leaves it: {so_that}"),

@@ -76,7 +76,7 @@ async fn transactions_that_stay_open(database: &Postgres) {
     assert_eq!(long.rank, Rank::Latency);
     assert!(long.what.contains("what it enqueued is not sent"), "{}", long.what);
     let left = only(&found, "postgres.prepared-transaction");
-    assert_eq!((left.rank, left.about.as_str()), (Rank::Latency, "prepared transaction left behind"));
+    assert_eq!((left.rank, left.about.as_str()), (Rank::Latency, "prepared transaction 'left behind'"));
     let young = examine(database).await;
     assert!(!told(&young, "postgres.long-transaction") && !told(&young, "postgres.prepared-transaction"), "{young:?}");
 

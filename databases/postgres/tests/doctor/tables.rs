@@ -1,6 +1,6 @@
 //! What somebody may do to Landfall's tables.
 
-use landfall_core::Rank;
+use landfall_core::{ExpectedTables, Rank, Schema};
 
 use crate::{checks, examine, migrated, run};
 
@@ -58,4 +58,27 @@ async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
     let found = examine(&database).await;
     assert_eq!(checks(&found), [("postgres.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "use a newer landfall");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_index_that_the_migrations_make_would_be_missed() {
+    let Some(database) = migrated().await else { return };
+    // Those of partitions belong to the index of the whole.
+    let made: Vec<(String, Option<String>)> = sqlx::query_as(
+        "SELECT indrelid::regclass::text, CASE WHEN indisprimary THEN NULL ELSE indexrelid::regclass::text END
+         FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = indexrelid)",
+    )
+    .fetch_all(database.pool())
+    .await
+    .unwrap();
+    let expected = ExpectedTables::of(&database.ddl());
+    let is_expected = |(table, name): &(String, Option<String>)| {
+        expected.indexes.iter().any(|index| index.table == *table && index.name == *name)
+    };
+    assert_eq!(
+        made.iter().filter(|index| !is_expected(index)).collect::<Vec<_>>(),
+        Vec::<&(String, Option<String>)>::new()
+    );
+    assert_eq!(made.len(), expected.indexes.len());
 }

@@ -48,7 +48,11 @@ pub async fn what_is_too_large_is_refused_and_holds_back_only_its_key<F: BrokerF
     assert_eq!((&large.code, large.retriable), (&ErrorCode::TOO_LARGE, false), "{large:?}");
     assert_eq!((&behind.code, behind.retriable), (&ErrorCode::PREDECESSOR, true), "{behind:?}");
     let mut subscriber = stage.subscribe("stock").await;
-    assert_eq!(ids(&take_many(&mut subscriber, 2).await), [batch[0].id, batch[3].id]);
+    let mut delivered = ids(&take_many(&mut subscriber, 2).await);
+    if !stage.capabilities().ordered_by_key {
+        delivered.sort();
+    }
+    assert_eq!(delivered, [batch[0].id, batch[3].id]);
 }
 
 pub async fn a_copy_is_accepted_and_not_stored_again<F: BrokerFixture>(stage: Stage<F>) {
