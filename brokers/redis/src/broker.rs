@@ -1,5 +1,6 @@
 //! The broker as a whole.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -18,6 +19,9 @@ use crate::reader::RedisReader;
 use crate::subscriber::RedisSubscriber;
 use crate::topics::{self, Topics, number};
 
+/// What Redis takes in one piece unless it is told otherwise.
+const USUAL_PAYLOAD_BYTES: usize = 512 * 1024 * 1024;
+
 /// A Redis server whose streams hold topics. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Redis {
@@ -28,7 +32,7 @@ pub struct Redis {
     /// For everything else that is asked now and then.
     pub(crate) link: Arc<Link>,
     pub(crate) topics: Arc<Topics>,
-    durable: bool,
+    settings: Settings,
 }
 
 impl Redis {
@@ -38,13 +42,13 @@ impl Redis {
         let options = Arc::new(options);
         let link = Arc::new(Link::new(Arc::clone(&options)));
         refuse_cluster(&link).await?;
-        let durable = is_durable(&link).await?;
+        let settings = settings(&link).await?;
         Ok(Self {
             names: Names::new(&options.prefix),
             publishing: Arc::new(Link::new(Arc::clone(&options))),
             topics: Arc::new(Topics::new(Arc::clone(&options))),
             link,
-            durable,
+            settings,
             options,
         })
     }
@@ -64,32 +68,41 @@ async fn refuse_cluster(link: &Link) -> Result<()> {
     }
 }
 
-/// Whether what is accepted is on disk: an append-only file that is synced before every answer. A server that does not
-/// let this account look is taken to be without.
-async fn is_durable(link: &Link) -> Result<bool> {
+/// What the server's settings mean for whoever publishes.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    /// What is accepted is on disk: an append-only file is synced before every answer.
+    durable: bool,
+    /// The longest payload that it takes; a longer one makes it close the connection.
+    payload_bytes: usize,
+}
+
+/// A server that does not let this account look is taken to keep nothing, and to be otherwise as it comes.
+async fn settings(link: &Link) -> Result<Settings> {
     let mut pipeline = redis::pipe();
-    pipeline.cmd("CONFIG").arg("GET").arg("append*");
+    pipeline.cmd("CONFIG").arg("GET").arg("appendonly").arg("appendfsync").arg("proto-max-bulk-len");
     let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
-    let settings: Vec<String> = match answers.into_iter().next() {
+    let told: HashMap<String, String> = match answers.into_iter().next() {
         Some(Value::ServerError(error)) => {
             tracing::warn!(error = %error::text(&error), "whether Redis keeps what it accepts cannot be seen");
-            return Ok(false);
+            return Ok(Settings { durable: false, payload_bytes: USUAL_PAYLOAD_BYTES });
         }
         answer => answer.and_then(|answer| redis::from_redis_value(answer).ok()).unwrap_or_default(),
     };
-    let is = |name: &str, value: &str| settings.chunks(2).any(|pair| pair == [name, value]);
+    let is = |name: &str, value: &str| told.get(name).is_some_and(|told| told == value);
     let durable = is("appendonly", "yes") && is("appendfsync", "always");
     if !durable {
         tracing::warn!("Redis answers before what it accepted is on disk: set appendonly yes and appendfsync always");
     }
-    Ok(durable)
+    let limit = told.get("proto-max-bulk-len").and_then(|limit| limit.parse().ok());
+    Ok(Settings { durable, payload_bytes: limit.unwrap_or(USUAL_PAYLOAD_BYTES) })
 }
 
 #[async_trait]
 impl Broker for Redis {
     fn capabilities(&self) -> BrokerCapabilities {
         BrokerCapabilities {
-            durable: self.durable,
+            durable: self.settings.durable,
             deduplicates: !self.options.dedup.is_zero(),
             ..BrokerCapabilities::ALL
         }
@@ -101,6 +114,7 @@ impl Broker for Redis {
             names: self.names.clone(),
             link: Arc::clone(&self.publishing),
             topics: Arc::clone(&self.topics),
+            payload_bytes: self.settings.payload_bytes,
         })
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct RedisPublisher {
     pub(crate) names: Names,
     pub(crate) link: Arc<Link>,
     pub(crate) topics: Arc<Topics>,
+    /// Redis closes the connection on whoever sends more.
+    pub(crate) payload_bytes: usize,
 }
 
 /// The messages of one shard that were not sent yet, by their place in the batch.
@@ -79,9 +81,8 @@ impl RedisPublisher {
                 batch.settle(place, Outcome::behind_predecessor());
                 continue;
             }
-            if message.headers.iter().count() > MOST_HEADERS {
-                let reason = format!("the message has more than {MOST_HEADERS} headers");
-                batch.settle(place, Outcome::refuse(ErrorCode::TOO_LARGE, reason));
+            if let Some(refused) = self.refuse(message) {
+                batch.settle(place, refused);
                 continue;
             }
             // A topic that cannot be had is asked for once.
@@ -108,6 +109,19 @@ impl RedisPublisher {
             lane.waiting.push_back(place);
         }
         lanes.into_values().collect()
+    }
+
+    /// What Redis would not take however often it is sent.
+    fn refuse(&self, message: &Message) -> Option<Outcome> {
+        let (bytes, limit) = (message.payload.len(), self.payload_bytes);
+        let reason = match message.headers.iter().count() {
+            _ if bytes > limit => format!("the payload is {bytes} bytes, and Redis takes {limit} (proto-max-bulk-len)"),
+            count if count > MOST_HEADERS => {
+                format!("the message has {count} headers, and {MOST_HEADERS} are possible")
+            }
+            _ => return None,
+        };
+        Some(Outcome::refuse(ErrorCode::TOO_LARGE, reason))
     }
 
     /// The next messages of `lane` that fit into one call; those whose key is held are settled on the way.

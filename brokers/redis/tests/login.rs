@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use landfall_core::{Broker, ErrorKind};
+use landfall_core::{Broker, Demands, ErrorKind, Examine, Span, StartAt, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use landfall_testkit::{current_test, not_run};
@@ -39,6 +39,27 @@ async fn a_password_opens_the_door_and_is_never_shown() {
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "somebody may mend it: {refused}");
         assert!(!refused.to_string().contains("s3cret"), "{refused}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_the_page_names_are_enough() {
+    let Some(server) = support::server().await else { return };
+    let page = include_str!("../../../docs/operate/brokers/redis.md");
+    let rights = page.split("ACL SETUSER landfall on >… ").nth(1).and_then(|rest| rest.split('`').next());
+    let rights = rights.expect("the page names them").replace("landfall:*", "rights:*");
+    let answer = server.ask(&format!("ACL SETUSER landfall on >secret {rights}")).await.unwrap();
+    assert!(answer.starts_with("+OK"), "{answer}");
+    // Two hosts, so that the role is asked for too.
+    let host = format!("127.0.0.1:{}", server.port());
+    let url = format!("redis://landfall:secret@{host},{host}/0?prefix=rights:&retention=0&trim_every=1ms&replicas=0");
+    let redis = Redis::connect(Options::from_url(&url).unwrap()).await.unwrap();
+    round_trip(&redis).await;
+    assert!(redis.capabilities().durable);
+    assert_eq!(redis.topics().await.unwrap()[0].topic, topic("orders"));
+    redis.read(&topic("orders"), StartAt::End).await.unwrap().read(1).await.unwrap();
+    let findings = redis.examine(&Demands { window: Span::days(45) }).await.unwrap();
+    assert!(findings.iter().all(|finding| finding.check != "redis.hidden"), "{findings:?}");
+    assert!(redis.delete_topic(&topic("orders")).await.unwrap());
 }
 
 /// A certificate for 127.0.0.1, and one that vouches for it.

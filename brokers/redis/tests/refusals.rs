@@ -145,6 +145,23 @@ async fn a_publisher_notices_a_topic_that_was_made_anew_with_other_partitions() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payload_longer_than_redis_takes_is_refused_before_it_is_sent_and_holds_back_only_its_key() {
+    let options = RedisOptions::durable().with("proto-max-bulk-len", "1mb");
+    let Some(server) = RedisServer::start_with(&current_test(), options).await else { return };
+    let redis = connect(server.port(), "").await;
+    let mut batch = vec![keyed("a", 1), keyed("b", 1), keyed("b", 2), keyed("a", 2), keyed("c", 1)];
+    batch[1].payload = vec![7; 1024 * 1024 + 1].into();
+    batch[4].payload = vec![7; 1024 * 1024].into();
+    let outcomes = redis.publisher().publish(&batch).await;
+    let [Outcome::Accepted(_), Outcome::Refused(large), Outcome::Refused(behind), rest @ ..] = &outcomes[..] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!((&large.code, large.retriable), (&ErrorCode::TOO_LARGE, false), "{large:?}");
+    assert_eq!((&behind.code, behind.retriable), (&ErrorCode::PREDECESSOR, true), "{behind:?}");
+    assert!(rest.iter().all(Outcome::is_accepted), "{rest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_headers_than_a_script_can_take_are_refused_and_hold_back_only_their_key() {
     let Some(server) = support::server().await else { return };
     let redis = connect(server.port(), "").await;

@@ -41,6 +41,7 @@ impl Member {
                 tracing::error!(topic = %self.topic, "the topic was removed or made anew, or Redis has lost it");
             }
             (0..self.shards).for_each(|shard| self.lose(shard));
+            self.shards = 0;
             self.look_up().await?;
         }
         let mut tokens: Vec<String> =

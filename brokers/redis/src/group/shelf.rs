@@ -141,17 +141,21 @@ impl Shelf {
             state.delayed.pop();
             state.due.insert((shard, id));
         }
-        if let Some((shard, id)) = state.due.pop_first()
-            && let Some(taken) = state.deliver(shard, id)
-        {
-            return Some(taken);
+        while let Some((shard, id)) = state.due.pop_first() {
+            if let Some(taken) = state.deliver(shard, id) {
+                return Some(taken);
+            }
         }
-        let place = state.fresh.pop_front()?;
-        if state.fresh.len().is_multiple_of(64) {
-            // Fetching goes on while the rest is delivered.
-            self.changed.notify_one();
+        while let Some(place) = state.fresh.pop_front() {
+            if state.fresh.len().is_multiple_of(64) {
+                // Fetching goes on while the rest is delivered.
+                self.changed.notify_one();
+            }
+            if let Some(taken) = state.deliver(place.shard, place.id) {
+                return Some(taken);
+            }
         }
-        state.deliver(place.shard, place.id)
+        None
     }
 
     /// When the next one that was given back is due.
