@@ -27,6 +27,7 @@ async fn die_again_and_again<D: Adapter>(mut world: World<D>, boundary: &str) {
 
 macro_rules! killed {
     ($($moment:ident: $boundary:literal),* $(,)?) => {
+        /// Those at which the usual service dies.
         const BOUNDARIES: &[&str] = &[$($boundary),*];
 
         mod killed_on_sqlite {
@@ -78,5 +79,6 @@ fn every_crash_point_of_the_steps_is_hit() {
             found.extend(points.map(|(name, _)| name.to_owned()));
         }
     }
-    assert_eq!(found, BOUNDARIES.iter().map(|name| (*name).to_owned()).collect());
+    let hit = BOUNDARIES.iter().chain(crate::strategy::BOUNDARIES).map(|name| (*name).to_owned());
+    assert_eq!(found, hit.collect());
 }

@@ -9,6 +9,7 @@
 mod boundary;
 mod planted;
 mod random;
+mod strategy;
 
 /// The worker's binary.
 const WORLD: &str = env!("CARGO_BIN_EXE_world");

@@ -1,7 +1,7 @@
 //! The consuming service: one effect per message, in the inbox transaction, and nothing else.
 
 use landfall::consume::{Context, Handler};
-use landfall::{ErrorCode, Failure, Result};
+use landfall::{ErrorCode, Failure, Message, Result};
 use rand::Rng;
 
 use crate::books::Books;
@@ -36,6 +36,16 @@ impl Temper {
         }
     }
 
+    /// How this try of `message` ends.
+    pub fn judge(message: &Message, attempt: u32) -> Result<(), Failure> {
+        match Self::of(&message.payload) {
+            Some(Temper::Flaky) if attempt == 1 => Err(Failure::retry("flaky at the first try")),
+            Some(Temper::Poison) if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
+            Some(_) => Ok(()),
+            None => Err(Failure::park(ErrorCode::VALIDATION, "this is no payload of the writers")),
+        }
+    }
+
     pub fn of(payload: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|temper| temper.as_str().as_bytes() == payload)
     }
@@ -49,11 +59,6 @@ impl<D: Books> Handler<D> for AppendEffect<D> {
     async fn handle(&self, context: Context<'_, D>) -> Result<(), Failure> {
         let Context { message, connection, attempt, .. } = context;
         self.0.record_effect(connection, message).await?;
-        match Temper::of(&message.payload) {
-            Some(Temper::Flaky) if attempt == 1 => Err(Failure::retry("flaky at the first try")),
-            Some(Temper::Poison) if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
-            Some(_) => Ok(()),
-            None => Err(Failure::park(ErrorCode::VALIDATION, "this is no payload of the writers")),
-        }
+        Temper::judge(message, attempt)
     }
 }

@@ -7,12 +7,14 @@
 
 pub mod books;
 pub mod failpoint;
+pub mod guards;
 pub mod handler;
 pub mod history;
 pub mod life;
 pub mod parent;
 pub mod plant;
 pub mod remains;
+pub mod service;
 pub mod setup;
 pub mod soak;
 pub mod verdict;
@@ -24,6 +26,7 @@ pub use failpoint::Failpoint;
 pub use history::Event;
 pub use life::{Death, Life, PATIENCE};
 pub use plant::Plant;
+pub use service::Service;
 pub use setup::{BrokerAddress, GROUP, Role, Setup, TOPIC};
 pub use worker::Adapter;
 pub use world::World;

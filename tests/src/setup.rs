@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failpoint::Failpoint;
 use crate::plant::Plant;
+use crate::service::Service;
 
 /// The topic and the group of every scenario.
 pub const TOPIC: &str = "orders";
@@ -38,6 +39,8 @@ pub struct Setup {
     pub backoff_ms: u64,
     /// How often the relay offers a refused message before it is parked.
     pub max_attempts: u32,
+    /// How the consuming service is idempotent.
+    pub service: Service,
     pub failpoint: Option<Failpoint>,
     pub plant: Option<Plant>,
 }

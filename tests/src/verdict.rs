@@ -82,6 +82,15 @@ impl Verdict {
 
     /// # Panics
     ///
+    /// With the whole account, unless everything is as if nobody had died and nobody had asked for an order.
+    pub fn assert_nothing_but_the_order_is_wrong(&self) {
+        let Report { lost, phantom, doubled, ok, effects, .. } = &self.report;
+        assert!(lost.is_empty() && phantom.is_empty() && doubled.is_empty(), "{self}");
+        assert!(self.contradicted.is_empty() && *ok > 0 && effects == ok, "{self}");
+    }
+
+    /// # Panics
+    ///
     /// With the whole account, unless everything is as if nobody had died.
     pub fn assert_nothing_is_wrong(&self) {
         assert!(self.report.is_clean(), "{self}");

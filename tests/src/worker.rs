@@ -11,24 +11,37 @@ use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{
-    Backoff, Broker, CompetingQueue, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind, GroupName,
-    Inbox, Leases, OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, TopicName, log, mysql, postgres,
-    sqlite,
+    Backoff, Broker, CompetingQueue, Constraints, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind,
+    GroupName, InboxView, Leases, OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, Sequences,
+    TopicName, log, mysql, postgres, sqlite,
 };
 use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::books::Books;
+use crate::guards::Guards;
 use crate::handler::AppendEffect;
 use crate::history::Event;
 use crate::plant::{plant_in_broker, plant_in_publisher};
+use crate::service;
 use crate::setup::{BrokerAddress, GROUP, Role, Setup, TOPIC};
 use crate::writer::Writer;
 
 /// Everything that the harness asks of a database adapter.
 pub trait Adapter:
-    Books + OutboxWriter + Inbox + OutboxQueue + CompetingQueue + OutboxView + Leases + DeadLetters + Schema
+    Books
+    + Guards
+    + OutboxWriter
+    + InboxView
+    + Sequences
+    + Constraints
+    + OutboxQueue
+    + CompetingQueue
+    + OutboxView
+    + Leases
+    + DeadLetters
+    + Schema
 {
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
 
@@ -106,8 +119,8 @@ impl<D: Adapter> Worker<D> {
                 }
                 Role::Consume => {
                     let broker = broker.clone().ok_or_else(|| unsupported("a remote broker cannot be read"))?;
-                    let consumer = consumer(self.consumer.clone(), broker, self.setup.backoff())?;
-                    roles.spawn(consumer.run(stop.clone()));
+                    let (service, backoff) = (self.setup.service.clone(), self.setup.backoff());
+                    roles.spawn(service::run(service, self.consumer.clone(), broker, backoff, stop.clone()));
                 }
                 Role::Operate => {
                     roles.spawn(operate(self.producer.clone(), self.consumer.clone(), stop.clone()));
@@ -170,16 +183,15 @@ pub fn consumer<D: Adapter>(
     broker: Arc<dyn Broker>,
     backoff: Backoff,
 ) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
-    let options = consume::Options {
-        concurrency: 4,
-        batch: 8,
-        backoff,
-        redrive_poll: Duration::from_millis(20),
-        ..Default::default()
-    };
+    let options = consumer_options(backoff);
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
     Ok(Consumer::new(database, broker, topic, group, handler, options))
+}
+
+pub(crate) fn consumer_options(backoff: Backoff) -> consume::Options {
+    let redrive_poll = Duration::from_millis(20);
+    consume::Options { concurrency: 4, batch: 8, backoff, redrive_poll, ..Default::default() }
 }
 
 /// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.

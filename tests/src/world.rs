@@ -17,6 +17,7 @@ use crate::failpoint::Failpoint;
 use crate::history::Event;
 use crate::life::{Death, Life, PATIENCE};
 use crate::remains::Remains;
+use crate::service::Service;
 use crate::setup::{BrokerAddress, Role, Setup};
 use crate::verdict::Verdict;
 use crate::worker::Adapter;
@@ -75,6 +76,7 @@ impl<D: Adapter> World<D> {
             let database = D::open(url).await.expect("a new database opens");
             database.migrate().await.expect("a new database takes the tables");
             database.create_books().await.expect("a new database takes the service's tables");
+            database.create_guards().await.expect("a new database takes the service's guards");
             database.close().await;
         }
         let setup = Setup {
@@ -90,6 +92,7 @@ impl<D: Adapter> World<D> {
             batch: 50,
             backoff_ms: 10,
             max_attempts: 5,
+            service: Service::Batches,
             failpoint: None,
             plant: None,
         };

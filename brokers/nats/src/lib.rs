@@ -1,1 +1,37 @@
 //! NATS JetStream behind the ports of Landfall.
+//!
+//! * **A topic** is a stream of its own with one subject per shard, `<prefix><topic>.<shard>`. A key is hashed over the
+//!   shards, so that the messages of one key stand in one subject in their order.
+//! * **Accepted** means that the stream acknowledged the message: written by the leader and, with several replicas, by
+//!   a majority. The server writes without syncing unless it is told `sync_interval: always`; the doctor says so.
+//! * **Order**: a batch goes out as one atomic batch where the server has them (2.12), and is then stored whole or not
+//!   at all. Elsewhere a message is sent when the one before it of the same key has been acknowledged, and different
+//!   keys are under way at the same time.
+//! * **Dedup**: the broker id is `Nats-Msg-Id`; the stream remembers it for its duplicate window.
+//! * **A group** keeps one durable pull consumer per shard, owned by one member at a time. Whoever takes a shard over
+//!   makes the next consumer in line where the last one stands and deletes that ([why](../../../docs/adr)): what was
+//!   not finished comes again in order, and the member that lost the shard can acknowledge nothing more.
+
+mod administration;
+mod api;
+mod broker;
+mod claim;
+mod config;
+mod connection;
+mod error;
+mod examine;
+mod group;
+mod members;
+mod names;
+mod plan;
+mod publisher;
+mod reader;
+mod send;
+mod shard;
+mod subscriber;
+mod topic;
+mod wire;
+mod worker;
+
+pub use broker::Nats;
+pub use config::Options;

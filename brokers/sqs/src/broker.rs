@@ -104,7 +104,7 @@ impl Broker for Sqs {
         let queues = self.queues().await.map_err(failed)?;
         let sizes = queues.into_iter().map(async |(topic, url)| {
             let messages = self.size(url).await?;
-            Ok(messages.map(|messages| TopicInfo { topic, partitions: 1, messages, bytes: 0 }))
+            Ok(messages.map(|messages| TopicInfo { topic, partitions: 1, messages, bytes: None }))
         });
         let topics: Vec<_> = stream::iter(sizes).buffered(QUESTIONS).try_collect().await.map_err(failed)?;
         Ok(topics.into_iter().flatten().collect())

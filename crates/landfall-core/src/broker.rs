@@ -145,7 +145,8 @@ pub struct TopicInfo {
     pub partitions: u32,
     /// Messages stored, over all partitions.
     pub messages: u64,
-    pub bytes: u64,
+    /// What they take, where the broker tells.
+    pub bytes: Option<u64>,
 }
 
 /// Where a reader begins.

@@ -29,6 +29,8 @@ pub struct DeadLetter {
     pub original_offset: Option<u64>,
     pub first_seen: Timestamp,
     pub last_attempt: Timestamp,
+    /// Of one that is delayed: not tried again before.
+    pub retry_at: Option<Timestamp>,
     /// The sender's headers, as the JSON object that was stored.
     pub headers: serde_json::Value,
     #[serde(skip)]
@@ -40,13 +42,16 @@ pub struct DeadLetter {
 ///   parked ───────────▶ redriving ───────────▶ done
 ///      ▲                    │
 ///      └────────────────────┘ failed again
-///   waiting ──(its predecessor is done)──▶ handled ▶ done, or failed ▶ parked
+///   waiting ──(its predecessor is done)──▶ handled ▶ done, or failed ▶ delayed, or parked
+///   delayed ──(its time has come)──▶ handled ▶ done, or failed ▶ delayed, after the last try parked
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeadLetterStatus {
     /// Failed; nothing happens until a person redrives it.
     Parked,
+    /// Failed, and tried again by itself at its time: nobody has to do anything.
+    Delayed,
     /// Did not fail: waits because an earlier message of its topic and key is open.
     Waiting,
     /// A person asked for it; handled next.
@@ -56,11 +61,12 @@ pub enum DeadLetterStatus {
 }
 
 impl DeadLetterStatus {
-    pub const ALL: [DeadLetterStatus; 4] = [Self::Parked, Self::Waiting, Self::Redriving, Self::Done];
+    pub const ALL: [DeadLetterStatus; 5] = [Self::Parked, Self::Delayed, Self::Waiting, Self::Redriving, Self::Done];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Parked => "parked",
+            Self::Delayed => "delayed",
             Self::Waiting => "waiting",
             Self::Redriving => "redriving",
             Self::Done => "done",
@@ -72,10 +78,9 @@ impl std::str::FromStr for DeadLetterStatus {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| Error::invalid(format!("status {text:?} is none of parked, waiting, redriving, done")))
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+            Error::invalid(format!("status {text:?} is none of parked, delayed, waiting, redriving, done"))
+        })
     }
 }
 
@@ -108,6 +113,7 @@ pub struct Redriven {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeadLetterStats {
     pub parked: u64,
+    pub delayed: u64,
     pub waiting: u64,
     pub redriving: u64,
     pub done: u64,

@@ -125,6 +125,16 @@ impl Failure {
         Self::new(code, error, Verdict::Park)
     }
 
+    /// Whether a try that ended so counts against the maximum: not if the message waits, and not if a dependency could
+    /// not be reached or says that it cannot work now, for which no message is to blame.
+    pub fn spends_attempt(&self) -> bool {
+        match self.verdict {
+            Verdict::Wait => false,
+            Verdict::Retry => self.code != ErrorCode::DEPENDENCY,
+            Verdict::Park => true,
+        }
+    }
+
     /// The same with another code.
     #[must_use]
     pub fn with_code(mut self, code: ErrorCode) -> Self {

@@ -15,7 +15,7 @@ pub struct Finding {
     pub rank: Rank,
     /// What it is about: a topic, a table, a setting, a server.
     pub about: String,
-    /// What is so, and what follows from it, in a sentence.
+    /// What is so, and what follows from it: a sentence without a capital letter and a full stop.
     pub what: String,
     /// What mends it: the setting with its value, or the command.
     pub mend: String,

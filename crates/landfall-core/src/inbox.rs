@@ -1,5 +1,7 @@
 //! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
 
+use std::time::Duration;
+
 use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
@@ -35,7 +37,8 @@ pub trait Inbox: Database {
     ) -> impl Future<Output = Result<Vec<Admission>>> + Send;
 
     /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
-    /// the commit on, later messages of its topic and key are `Held`, unless `parking` says otherwise.
+    /// the commit on, later messages of its topic and key are `Held`, unless `parking` says otherwise. With a time in
+    /// `parking` it is not for a person but for [`Inbox::next_redriven`], once that time has passed.
     fn park(
         &self,
         connection: &mut Self::Connection,
@@ -45,9 +48,9 @@ pub trait Inbox: Database {
         parking: Parking<'_>,
     ) -> impl Future<Output = Result<DeadLetterId>> + Send;
 
-    /// Locks and returns the next dead letter of `group` that is to be handled now: one a person redrove, or one
-    /// that waited behind another which is done. Per topic and key the oldest first, and never one whose
-    /// predecessor is still parked or being handled elsewhere. `None` when there is nothing to do.
+    /// Locks and returns the next dead letter of `group` that is to be handled now: one whose delay has passed, one a
+    /// person redrove, or one that waited behind another which is done. Per topic and key the oldest first, and never
+    /// one whose predecessor is still open or being handled elsewhere. `None` when there is nothing to do.
     ///
     /// `resting` are passed over: they failed a moment ago and the caller wants to wait before it tries them again.
     /// What is behind them waits with them.
@@ -65,12 +68,13 @@ pub trait Inbox: Database {
         item: &RedriveItem,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// It failed again: parked once more, with its key behind it. Does nothing if it is no longer to be handled.
+    /// It failed again: parked or delayed once more, with its key behind it. Does nothing if it is no longer to be
+    /// handled.
     fn park_redriven(
         &self,
         connection: &mut Self::Connection,
         item: &RedriveItem,
-        failure: &Failure,
+        setback: Setback<'_>,
     ) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -86,13 +90,25 @@ pub struct Parking<'a> {
     pub attempts: u32,
     pub failure: &'a Failure,
     pub hold: Hold,
+    /// The time after which it is tried again by itself; without one it waits for a person.
+    pub again: Option<Duration>,
 }
 
 impl<'a> Parking<'a> {
-    /// The usual one: its key waits for it.
+    /// The usual one: its key waits for it, and it for a person.
     pub fn with_key(attempts: u32, failure: &'a Failure) -> Self {
-        Self { attempts, failure, hold: Hold::Key }
+        Self { attempts, failure, hold: Hold::Key, again: None }
     }
+}
+
+/// What a dead letter says of the try that failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Setback<'a> {
+    /// All failed tries, with this one.
+    pub attempts: u32,
+    pub failure: &'a Failure,
+    /// As in [`Parking`].
+    pub again: Option<Duration>,
 }
 
 /// What waits for a dead letter.
@@ -119,6 +135,10 @@ pub enum Admission {
 pub struct RedriveItem {
     pub id: DeadLetterId,
     pub message: Message,
+    /// Where the broker had it.
+    pub origin: Origin,
     /// Failed tries before this one.
     pub attempts: u32,
+    /// How often a person redrove it.
+    pub redrives: u32,
 }

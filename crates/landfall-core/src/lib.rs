@@ -17,10 +17,13 @@ mod breaker;
 mod broker;
 mod broker_url;
 mod budget;
+mod clock_skew;
 mod database;
 mod dead_letter;
 mod error;
+mod expected_tables;
 mod failure;
+mod file_system;
 mod finding;
 mod id;
 mod import;
@@ -53,19 +56,22 @@ pub use broker::{
 };
 pub use broker_url::BrokerUrl;
 pub use budget::{Budget, BudgetOptions};
+pub use clock_skew::ClockSkew;
 pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
 pub use error::{Error, ErrorKind, Result};
+pub use expected_tables::{ExpectedIndex, ExpectedTable, ExpectedTables};
 pub use failure::{ErrorCode, Failure, Verdict};
+pub use file_system::{FileSystem, FileSystemKind};
 pub use finding::{Demands, Examine, Finding, Rank};
 pub use id::MessageId;
 pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
     Taken, TopicTemplate,
 };
-pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem};
+pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem, Setback};
 pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};

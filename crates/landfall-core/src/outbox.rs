@@ -175,6 +175,10 @@ pub trait Housekeeping: Send + Sync {
 
     /// Removes dead letters that have been done for longer than `age`. The audit trail stays.
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64>;
+
+    /// Forgets what was reached with entities ([`Sequences`](crate::Sequences)) of which nothing was applied for longer
+    /// than `age`, but none of which a dead letter is open. The next message of such an entity is its first.
+    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64>;
 }
 
 /// Which messages; every field that is set must match.

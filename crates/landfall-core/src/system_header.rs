@@ -1,10 +1,14 @@
 use std::fmt;
 
+use crate::Headers;
+
 /// The headers that Landfall itself writes on a message that it moved aside. Senders cannot set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemHeader {
     /// Tries so far.
     Attempts,
+    /// The group it failed in: what the others have to do with the message is done.
+    Group,
     /// Not to be tried again before.
     RetryAt,
     OriginalTopic,
@@ -17,8 +21,9 @@ pub enum SystemHeader {
 }
 
 impl SystemHeader {
-    pub const ALL: [SystemHeader; 8] = [
+    pub const ALL: [SystemHeader; 9] = [
         Self::Attempts,
+        Self::Group,
         Self::RetryAt,
         Self::OriginalTopic,
         Self::OriginalPartition,
@@ -31,6 +36,7 @@ impl SystemHeader {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Attempts => "landfall-attempts",
+            Self::Group => "landfall-group",
             Self::RetryAt => "landfall-retry-at",
             Self::OriginalTopic => "landfall-original-topic",
             Self::OriginalPartition => "landfall-original-partition",
@@ -43,6 +49,24 @@ impl SystemHeader {
 
     pub(crate) fn is(name: &str) -> bool {
         Self::ALL.iter().any(|header| header.as_str() == name)
+    }
+}
+
+impl Headers {
+    /// What the system noted under `header`.
+    pub fn noted(&self, header: SystemHeader) -> Option<&str> {
+        self.get(header.as_str())
+    }
+
+    /// The sender's own, without what the system noted.
+    #[must_use]
+    pub fn without_notes(&self) -> Headers {
+        let mut own = Headers::default();
+        for (name, value) in self.iter().filter(|(name, _)| !SystemHeader::is(name)) {
+            // They were taken once, so they are taken again.
+            let _ = own.insert(name, value);
+        }
+        own
     }
 }
 

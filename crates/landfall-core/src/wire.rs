@@ -42,10 +42,19 @@ pub fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
 /// What a broker's own deduplication goes by. It is the message's id, except for a message that was moved aside and
 /// carries its attempts: each of these is a send of its own, and must not be swallowed as a copy of the one before.
 pub fn broker_id(message: &Message) -> MessageId {
-    let told = |header: SystemHeader| message.headers.get(header.as_str());
-    match (told(SystemHeader::Attempts), told(SystemHeader::FailedAt)) {
-        (None, None) => message.id,
-        (attempts, failed_at) => message.id.again(attempts.unwrap_or_default(), failed_at.unwrap_or_default()),
+    broker_id_of(message.id, |header| message.headers.noted(header))
+}
+
+/// The same of a message with this id in whose headers the system noted what `noted` answers with.
+pub fn broker_id_of<'a>(id: MessageId, noted: impl Fn(SystemHeader) -> Option<&'a str>) -> MessageId {
+    match (noted(SystemHeader::Attempts), noted(SystemHeader::FailedAt)) {
+        (None, None) => id,
+        (attempts, failed_at) => {
+            // Two groups may have moved it at the same moment.
+            let whose = noted(SystemHeader::Group).unwrap_or_default();
+            let attempts = attempts.unwrap_or_default();
+            id.again(&format!("{whose}/{attempts}"), failed_at.unwrap_or_default())
+        }
     }
 }
 

@@ -40,6 +40,7 @@ mod broker;
 mod damage;
 pub mod disk;
 mod durable;
+mod examine;
 mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::read::read_only::ReadOnlyLog;
 use crate::topic::deletion;
 use crate::topic::open::Topics;
+use crate::topic::settings::TopicSettings;
 use crate::write::buffers::Buffers;
 use crate::write::producers::Registry;
 use crate::write::store::Store;
@@ -129,6 +130,11 @@ impl Log {
         }
         self.writer().close().await;
         self.flusher().close().await
+    }
+
+    /// What a topic gets that is made without settings of its own.
+    pub fn default_settings(&self) -> TopicSettings {
+        self.options().topic
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use landfall_core::{Error, ErrorCode, ErrorKind, Message, Outcome, ProducerName, Result, Timestamp, TopicName};
+use landfall_core::{Error, ErrorCode, ErrorKind, Message, Outcome, ProducerName, Result, Timestamp, TopicName, wire};
 
 use crate::log::Log;
 use crate::read::reader::no_such_topic;
@@ -120,7 +120,7 @@ impl Producer {
             return Err(invalid(format!("there are no {} numbers from {first} on", messages.len())));
         }
         let sequenced = Some(Sequenced { producer: self.id, epoch: self.epoch, first });
-        let (ids, taken) = (messages.iter().map(|message| message.id).collect(), Timestamp::now().as_millis());
+        let (ids, taken) = (messages.iter().map(wire::broker_id).collect(), Timestamp::now().as_millis());
         Ok((!messages.is_empty()).then_some(Part { partition, buffer, ids, deduplicate, taken, sequenced }))
     }
 

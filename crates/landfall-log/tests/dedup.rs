@@ -12,7 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use failing_disk::FailingDisk;
-use landfall_core::{Broker, ErrorCode, Key, Message, MessageId, Outcome, Position, Publisher, StartAt, TopicName};
+use landfall_core::{
+    Broker, ErrorCode, Key, Message, MessageId, Outcome, Position, Publisher, StartAt, SystemHeader, TopicName,
+};
 use landfall_log::{Log, Options, TopicSettings};
 use support::*;
 
@@ -115,6 +117,33 @@ async fn ids_are_known_after_their_segments_were_finished_and_after_a_restart() 
     assert_eq!(publish(&log, &sent).await, positions);
     let (all, places) = ([sent, more].concat(), [positions, more_positions].concat());
     assert_stored_once(&log, &all, &places).await;
+}
+
+/// A message that was moved aside keeps its id from one try to the next, and each of its sends must be stored: also by a
+/// log that has forgotten everything but what stands in its files.
+#[tokio::test]
+async fn each_send_of_a_message_that_was_moved_aside_is_known_by_itself() {
+    let folder = quick_folder();
+    let mut log = Log::open(folder.path(), small_segments()).unwrap();
+    let first = batch_of(60);
+    let mut sent = first.clone();
+    for attempts in 1..=3 {
+        sent.extend(first.iter().cloned().map(|mut message| {
+            message.headers.note(SystemHeader::Attempts, attempts);
+            message
+        }));
+    }
+    let positions = publish_alone(&log, &sent).await;
+    assert!(finished_segments(folder.path()) > 10);
+    for removes_indexes in [false, true, false] {
+        assert_eq!(publish(&log, &sent).await, positions);
+        log.close().await.unwrap();
+        if removes_indexes {
+            index_files(folder.path()).iter().for_each(|path| fs::remove_file(path).unwrap());
+        }
+        log = Log::open(folder.path(), small_segments()).unwrap();
+    }
+    assert_stored_once(&log, &sent, &positions).await;
 }
 
 #[tokio::test]

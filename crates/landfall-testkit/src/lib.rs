@@ -10,6 +10,7 @@
 //! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
+//! | run a test where the disk is nearly full | [`run_on_a_small_disk`] |
 //! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
 //! | have an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
 //! | prove that an adapter keeps the contract of its port | [`conformance`] |
@@ -36,10 +37,12 @@ mod process;
 pub mod proxy;
 pub mod remote;
 pub mod servers;
+mod small_disk;
 pub mod unruly;
 mod wait;
 
 pub use memory_broker::{Fault, MemoryBroker};
 pub use not_run::{NOT_RUN_FILE, current_test, not_run};
 pub use process::Process;
+pub use small_disk::{SMALL_DISK, run_on_a_small_disk};
 pub use wait::eventually;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   every so often: the lease ─▶ sent messages ─▶ handled ids ─▶ done dead letters ─▶ the lease is given back
+//!                     (and once an hour what was reached with entities)
 //!                                └── each in small steps, with a pause as long as the step took ──┘
 //! ```
 //!
@@ -29,6 +30,9 @@ pub struct Policy {
     pub sent: Span,
     /// The ids of handled messages: the window within which a copy is recognised.
     pub inbox: Span,
+    /// What was reached with each entity, from the last message that was applied, for consumers that check numbers. One
+    /// that is forgotten begins anew with the next message that comes, so this is for entities that come to an end.
+    pub sequences: Span,
     /// Dead letters, from when they are done. One that is not done stays, however old it is.
     pub dead_letters: Span,
     /// The most that goes in one transaction.
@@ -46,6 +50,7 @@ impl Default for Policy {
         Self {
             sent: Span::ZERO,
             inbox: Span::days(45),
+            sequences: Span::Forever,
             dead_letters: Span::days(30),
             step: 500,
             interval: Duration::from_secs(30),
@@ -57,10 +62,14 @@ impl Default for Policy {
 
 const LEASE: &str = "housekeeping";
 
+/// There is no index by the time of the last message, so that no message has to write to one: each look reads all.
+const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
+
 #[derive(Debug, Clone, Copy)]
 enum Task {
     Sent,
     Inbox,
+    Sequences,
     DeadLetters,
 }
 
@@ -72,8 +81,14 @@ impl Housekeeper {
     /// Works until `stop` is cancelled. What fails is tried again in the next round; `Err` only for what no round mends:
     /// a schema that this build does not understand.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let mut looked_at_sequences = None;
         while !stop.is_cancelled() {
-            match self.round(&stop).await {
+            let mut tasks = vec![Task::Sent, Task::Inbox, Task::DeadLetters];
+            if looked_at_sequences.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
+                tasks.push(Task::Sequences);
+                looked_at_sequences = Some(Instant::now());
+            }
+            match self.round(&tasks, &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
                 Err(error) => tracing::warn!(%error, "housekeeping failed; it is tried again"),
                 Ok(()) => {}
@@ -83,18 +98,18 @@ impl Housekeeper {
         Ok(())
     }
 
-    async fn round(&self, stop: &CancellationToken) -> Result<()> {
+    async fn round(&self, tasks: &[Task], stop: &CancellationToken) -> Result<()> {
         let name = LeaseName(LEASE.to_owned());
         let Some(mut lease) = self.leases.acquire(&name, &self.policy.holder, self.policy.lease_ttl).await? else {
             return Ok(());
         };
-        let result = self.tidy(&mut lease, stop).await;
+        let result = self.tidy(tasks, &mut lease, stop).await;
         self.leases.release(&[lease]).await?;
         result
     }
 
-    async fn tidy(&self, lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
-        for task in [Task::Sent, Task::Inbox, Task::DeadLetters] {
+    async fn tidy(&self, tasks: &[Task], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
+        for task in tasks.iter().copied() {
             let mut removed = 0;
             while let Some(age) = self.age(task).time() {
                 if stop.is_cancelled() || !self.is_still_ours(lease).await? {
@@ -121,6 +136,7 @@ impl Housekeeper {
         match task {
             Task::Sent => self.policy.sent,
             Task::Inbox => self.policy.inbox,
+            Task::Sequences => self.policy.sequences,
             Task::DeadLetters => self.policy.dead_letters,
         }
     }
@@ -130,6 +146,7 @@ impl Housekeeper {
         match task {
             Task::Sent => self.database.remove_sent(age, at_most).await,
             Task::Inbox => self.database.forget_handled(age, at_most).await,
+            Task::Sequences => self.database.forget_sequences(age, at_most).await,
             Task::DeadLetters => self.database.remove_done_letters(age, at_most).await,
         }
     }
@@ -152,6 +169,7 @@ impl Task {
         match self {
             Self::Sent => "sent",
             Self::Inbox => "inbox",
+            Self::Sequences => "sequences",
             Self::DeadLetters => "dead_letters",
         }
     }

@@ -5,5 +5,6 @@ CREATE TABLE {new} {p}sequence (
     `key`          VARCHAR(513) NOT NULL,
     reached        BIGINT,
     since          DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- No index on `since`: every message would write to it, for the sake of a look once an hour.
     PRIMARY KEY (consumer_group, topic, `key`)
 ) {table};

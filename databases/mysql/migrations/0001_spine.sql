@@ -108,11 +108,13 @@ CREATE TABLE {new} {p}dead_letter (
     -- Its id again while it is the one to be handled next, else null: a hundred thousand that wait behind one parked
     -- letter must not be looked at whenever a consumer asks for work.
     due                BIGINT,
+    -- Of one that is delayed: tried again by itself from then on.
+    retry_at           DATETIME(6),
     is_open            TINYINT      GENERATED ALWAYS AS (IF(status = 'done', NULL, 1)) STORED,
     one_group          VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin
                                     GENERATED ALWAYS AS (NULLIF(consumer_group, '')) STORED,
     one_key            VARCHAR(513) GENERATED ALWAYS AS (COALESCE(`key`, '')) STORED,
-    CONSTRAINT {b}dead_letter_status_is_valid CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
+    CONSTRAINT {b}dead_letter_status_is_valid CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
     -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity
     -- here because a key is held for each of them: a letter that stood for two keys would release only one.
     UNIQUE KEY {b}dead_letter_of_group (one_group, message_id, topic, one_key),
@@ -120,6 +122,7 @@ CREATE TABLE {new} {p}dead_letter (
     UNIQUE KEY {b}dead_letter_of_relay (outbox_id),
     KEY {b}dead_letter_open (is_open, consumer_group, topic, `key`, id),
     KEY {b}dead_letter_due (consumer_group, due),
+    KEY {b}dead_letter_delayed (consumer_group, retry_at),
     KEY {b}dead_letter_done (done_at),
     KEY {b}dead_letter_message (message_id)
 ) {table};

@@ -46,6 +46,7 @@ impl DeadLetters for MySql {
             let count = count.unsigned_abs();
             match status.parse()? {
                 DeadLetterStatus::Parked => stats.parked = count,
+                DeadLetterStatus::Delayed => stats.delayed = count,
                 DeadLetterStatus::Waiting => stats.waiting = count,
                 DeadLetterStatus::Redriving => stats.redriving = count,
                 DeadLetterStatus::Done => stats.done = count,

@@ -23,6 +23,10 @@ impl Housekeeping for MySql {
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
         retried(|| self.remove_old(&self.statements().remove_done_letters, age, at_most)).await
     }
+
+    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
+        retried(|| self.remove_old(&self.statements().forget_sequences, age, at_most)).await
+    }
 }
 
 impl MySql {

@@ -4,12 +4,15 @@
 //! message behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
+use std::time::Duration;
+
 use landfall_core::{
-    Admission, Arrival, BatchAdmission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
-    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, GroupName, Hold,
+    Inbox, Message, Origin, Parking, RedriveItem, Result, Setback,
 };
 use sqlx::MySqlConnection;
 
+use crate::settle::micros;
 use crate::statements::Sql;
 use crate::{MySql, moment, row};
 
@@ -63,12 +66,13 @@ impl Inbox for MySql {
         origin: Origin,
         parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
-        let Parking { attempts, failure, hold } = parking;
-        let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
-        let letter = NewLetter { group, message, origin, status, code, error, attempts, hold };
+        let Parking { attempts, failure, hold, again } = parking;
+        let (status, action) = parked_or_delayed(again);
+        let (code, error) = (&failure.code, failure.error.as_str());
+        let letter = NewLetter { group, message, origin, status, code, error, attempts, hold, again };
         let id = self.write_letter(connection, &self.statements().park, letter).await?;
         self.hold_key(connection, id).await?;
-        self.audit_letter(connection, id, &consumer(group.as_str()), "park", &failure.error).await?;
+        self.audit_letter(connection, id, &consumer(group.as_str()), action, &failure.error).await?;
         Ok(id)
     }
 
@@ -78,13 +82,19 @@ impl Inbox for MySql {
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
-        let found = sqlx::query(self.statements().next_redriven.text())
-            .bind(group.as_str())
-            .bind(serde_json::Value::from(resting).to_string())
-            .fetch_optional(connection)
-            .await
-            .map_err(self.could_not("look for a redriven message"))?;
-        found.as_ref().map(row::redrive_item).transpose()
+        // What is delayed belongs to live traffic and comes first: a redrive of many must not keep it waiting.
+        for statement in [&self.statements().next_delayed, &self.statements().next_redriven] {
+            let found = sqlx::query(statement.text())
+                .bind(group.as_str())
+                .bind(serde_json::Value::from(resting).to_string())
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(self.could_not("look for a redriven message"))?;
+            if let Some(found) = found {
+                return row::redrive_item(&found).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     async fn complete_redriven(&self, connection: &mut MySqlConnection, item: &RedriveItem) -> Result<()> {
@@ -111,11 +121,16 @@ impl Inbox for MySql {
         &self,
         connection: &mut MySqlConnection,
         item: &RedriveItem,
-        failure: &Failure,
+        setback: Setback<'_>,
     ) -> Result<()> {
+        let Setback { attempts, failure, again } = setback;
+        let (status, action) = parked_or_delayed(again);
         let parked = sqlx::query(self.statements().park_redriven.text())
+            .bind(status.as_str())
+            .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
+            .bind(again.map(micros))
             .bind(item.id)
             .execute(&mut *connection)
             .await
@@ -125,7 +140,7 @@ impl Inbox for MySql {
         }
         let group = self.group_of(connection, item.id).await?;
         self.hold_key(connection, item.id).await?;
-        self.audit_letter(connection, item.id, &consumer(&group), "park", &failure.error).await
+        self.audit_letter(connection, item.id, &consumer(&group), action, &failure.error).await
     }
 }
 
@@ -189,6 +204,7 @@ impl MySql {
             error: "an earlier message of the same key is not done",
             attempts: 0,
             hold: Hold::Key,
+            again: None,
         };
         self.write_letter(connection, &self.statements().queue_behind, letter).await?;
         Ok(())
@@ -200,7 +216,7 @@ impl MySql {
         statement: &Sql,
         letter: NewLetter<'_>,
     ) -> Result<DeadLetterId> {
-        let NewLetter { group, message, origin, status, code, error, attempts, hold } = letter;
+        let NewLetter { group, message, origin, status, code, error, attempts, hold, again } = letter;
         let written = sqlx::query(statement.text())
             .bind(group.as_str())
             .bind(message.id.as_uuid())
@@ -219,6 +235,7 @@ impl MySql {
             .bind(row::storable(error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(hold == Hold::Key)
+            .bind(again.map(micros))
             .execute(connection)
             .await
             .map_err(self.could_not("make a message a dead letter"))?;
@@ -235,6 +252,12 @@ struct NewLetter<'a> {
     error: &'a str,
     attempts: u32,
     hold: Hold,
+    again: Option<Duration>,
+}
+
+/// What a letter is that is to be tried again after this time or never, and what the audit trail calls it.
+fn parked_or_delayed(again: Option<Duration>) -> (DeadLetterStatus, &'static str) {
+    if again.is_some() { (DeadLetterStatus::Delayed, "delay") } else { (DeadLetterStatus::Parked, "park") }
 }
 
 /// Who the audit trail says it was.

@@ -17,6 +17,7 @@ mod constraint;
 mod database;
 mod dead_letter;
 mod error;
+mod examine;
 mod housekeeping;
 mod import;
 mod in_step;
@@ -36,6 +37,7 @@ mod schema;
 mod sequence;
 mod settle;
 mod signals;
+mod sql;
 mod statements;
 
 use std::fmt;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use landfall_core::{
     DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
-    RedriveItem, Result, Shard, Timestamp, TopicName,
+    Position, RedriveItem, Result, Shard, Timestamp, TopicName,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{Decode, MySql as Server, Row, Type};
@@ -41,7 +41,9 @@ pub(crate) fn redrive_item(row: &MySqlRow) -> Result<RedriveItem> {
         let sentence = format!("dead letter {id} cannot be a message any more");
         Error::new(ErrorKind::Corrupt, sentence).with_source(error)
     })?;
-    Ok(RedriveItem { id, message, attempts: count(column(row, 1)?) })
+    let (partition, offset) = original_place(row, 12)?;
+    let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
+    Ok(RedriveItem { id, message, origin, attempts: count(column(row, 1)?), redrives: count(column(row, 11)?) })
 }
 
 /// The nine columns of a message, of which the first is at `at`.
@@ -95,6 +97,7 @@ pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
 /// A row of `find`.
 pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
     let group: &str = column(row, 2)?;
+    let (original_partition, original_offset) = original_place(row, 12)?;
     Ok(DeadLetter {
         id: column(row, 0)?,
         message_id: column::<Uuid>(row, 1)?.into(),
@@ -108,14 +111,20 @@ pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         error: column(row, 9)?,
         attempts: count(column(row, 10)?),
         redrives: count(column(row, 11)?),
-        original_partition: column::<Option<i64>>(row, 12)?.and_then(|partition| u32::try_from(partition).ok()),
-        // The column is signed and the broker's number is not; the bits come back as they were.
-        original_offset: column::<Option<i64>>(row, 13)?.map(|offset| offset as u64),
+        original_partition,
+        original_offset,
         first_seen: moment(row, 14)?.unwrap_or(Timestamp::from_millis(0)),
         last_attempt: moment(row, 15)?.unwrap_or(Timestamp::from_millis(0)),
+        retry_at: moment(row, 18)?,
         headers: shown_headers(column(row, 16)?),
         payload: Bytes::copy_from_slice(column(row, 17)?),
     })
+}
+
+/// The column of the offset is signed and the broker's number is not; the bits come back as they were.
+fn original_place(row: &MySqlRow, at: usize) -> Result<(Option<u32>, Option<u64>)> {
+    let (partition, offset): (Option<i64>, Option<i64>) = (column(row, at)?, column(row, at + 1)?);
+    Ok((partition.and_then(|partition| u32::try_from(partition).ok()), offset.map(|offset| offset as u64)))
 }
 
 fn count(stored: i32) -> u32 {

@@ -6,130 +6,9 @@
 //! Statements about several rows (`{rows}`) exist in a few sizes, so that all of them stay prepared: a list that is
 //! shorter than its statement is filled up with its last element.
 
-use std::sync::Arc;
-
 use landfall_core::TablePrefix;
-use sqlx::AssertSqlSafe;
 
-/// A statement in which nothing but the table prefix was filled in.
-#[derive(Clone)]
-pub(crate) struct Sql(Arc<str>);
-
-impl Sql {
-    fn new(template: &str, prefix: &TablePrefix) -> Self {
-        Self(fill(template, prefix).into())
-    }
-
-    pub(crate) fn text(&self) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(self.0.clone())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A statement about rows whose ids are listed, in several sizes.
-pub(crate) struct ByRows([Sql; SIZES.len()]);
-
-const SIZES: [usize; 4] = [1, 16, 128, 512];
-
-impl ByRows {
-    /// The most rows that one statement is about; longer lists are cut into chunks of this size.
-    pub(crate) const MOST: usize = SIZES[SIZES.len() - 1];
-
-    fn new(template: &str, prefix: &TablePrefix) -> Self {
-        Self(SIZES.map(|size| Sql::new(&template.replace("{rows}", &placeholders(size)), prefix)))
-    }
-
-    /// The smallest statement that `ids` (at most [`ByRows::MOST`]) fit into, and what to bind in their place.
-    pub(crate) fn fit<'a>(&self, ids: &'a [i64]) -> (AssertSqlSafe<Arc<str>>, impl Iterator<Item = i64> + use<'a>) {
-        let place = SIZES.iter().position(|size| ids.len() <= *size).unwrap_or(SIZES.len() - 1);
-        // An empty list is nobody's row.
-        let last = ids.last().copied().unwrap_or(-1);
-        (self.0[place].text(), ids.iter().copied().chain(std::iter::repeat(last)).take(SIZES[place]))
-    }
-}
-
-/// The same for rows that two values name each.
-pub(crate) struct ByPairs([Sql; SIZES.len()]);
-
-impl ByPairs {
-    pub(crate) const MOST: usize = SIZES[SIZES.len() - 1];
-
-    fn new(template: &str, prefix: &TablePrefix) -> Self {
-        Self(SIZES.map(|size| Sql::new(&template.replace("{pairs}", &vec!["(?, ?)"; size].join(", ")), prefix)))
-    }
-
-    /// The smallest statement that `items` (some, and at most [`ByPairs::MOST`]) fit into, and what to bind.
-    pub(crate) fn fit<'a, T: Copy>(
-        &self,
-        items: &'a [T],
-    ) -> (AssertSqlSafe<Arc<str>>, impl Iterator<Item = T> + use<'a, T>) {
-        let place = SIZES.iter().position(|size| items.len() <= *size).unwrap_or(SIZES.len() - 1);
-        let filling = items.iter().copied().chain(std::iter::repeat_n(items.last().copied(), SIZES[place]).flatten());
-        (self.0[place].text(), filling.take(SIZES[place]))
-    }
-}
-
-fn placeholders(count: usize) -> String {
-    vec!["?"; count].join(", ")
-}
-
-/// How many shards there are, as in the definition of the column `shard`.
-pub(crate) const SHARDS: u16 = 16;
-
-/// What every table is made with. Each server reads the comment that is meant for it.
-const TABLE: &str = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 \
-    COLLATE /*M!100202 utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */";
-
-/// What a [`Message`](landfall_core::Message) is made of.
-const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, payload, {ms:created_at}";
-
-/// `template` with the prefix in place of `{p}` (with its database) and `{b}` (bare). Safe because a [`TablePrefix`]
-/// cannot be anything but lower-case identifiers.
-pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
-    let text = template
-        .replace("{blocked}", BLOCKED)
-        .replace("{free}", FREE)
-        .replace("{message}", MESSAGE)
-        .replace("{table}", TABLE)
-        .replace("{shards}", &placeholders(SHARDS.into()))
-        .replace("{now}", "UTC_TIMESTAMP(6)");
-    // Topic and key as one value of twenty bytes, times as milliseconds since 1970, ids as people write them.
-    let text = expand(text, "{name:", "CAST(UNHEX(SHA1(CONCAT(@.topic, '/', @.`key`))) AS BINARY(20))");
-    let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
-    let text = expand(
-        text,
-        "{uuid:",
-        "LOWER(CONCAT_WS('-', SUBSTR(HEX(@), 1, 8), SUBSTR(HEX(@), 9, 4), SUBSTR(HEX(@), 13, 4), \
-         SUBSTR(HEX(@), 17, 4), SUBSTR(HEX(@), 21)))",
-    );
-    text.replace("{p}", prefix.as_str()).replace("{b}", prefix.bare())
-}
-
-/// Each `{name:column}` as `expression` of that column.
-fn expand(mut text: String, opening: &str, expression: &str) -> String {
-    while let Some(start) = text.find(opening) {
-        let Some(length) = text[start..].find('}') else { break };
-        let column = text[start + opening.len()..start + length].to_owned();
-        text.replace_range(start..=start + length, &expression.replace('@', &column));
-    }
-    text
-}
-
-/// The keys that wait for the next attempt of a message, joined to a row of the outbox (as `o`): listed once per statement,
-/// by a hash that every server indexes. Looked for row by row, ten thousand of them made a batch take a minute.
-const BLOCKED: &str = "
-    LEFT JOIN (
-        SELECT DISTINCT {name:w} AS name FROM {p}outbox w FORCE INDEX ({b}outbox_retrying)
-        WHERE w.next_attempt_at > {now} AND w.`key` IS NOT NULL) blocked ON blocked.name = {name:o}";
-
-/// The condition under which such a row holds back for nobody: no message of its topic and key waits for its next
-/// attempt or is a dead letter. Without a key there is no name, and nobody to wait for.
-const FREE: &str = "
-    blocked.name IS NULL AND NOT EXISTS (
-        SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)";
+pub(crate) use crate::sql::{ByPairs, ByRows, SHARDS, Sql, fill};
 
 /// A row of the outbox, of the parked and of the sent ones as people see it, and continued with a filter.
 const OUTBOX_ROWS: &str = "
@@ -157,8 +36,8 @@ fn details(template: &str) -> String {
 const LETTER: &str = "
     INSERT INTO {p}dead_letter (
         consumer_group, message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
-        original_partition, original_offset, status, error_code, error, attempts, holds_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND)
     ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)";
 
 /// An insert of `rows` messages at once, in their order.
@@ -292,9 +171,23 @@ statements! {
     queue_behind: Sql = LETTER;
     park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
         error = VALUES(error), attempts = VALUES(attempts), holds_key = VALUES(holds_key), last_attempt = {{now}},
-        done_at = NULL");
+        done_at = NULL, retry_at = VALUES(retry_at)");
+    // Found by their time: those that are not due yet are not looked at, however many there are.
+    next_delayed: Sql = "
+        SELECT letter.id, letter.attempts, {message}, redrives, original_partition, original_offset
+        FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_delayed)
+        WHERE letter.consumer_group = ? AND letter.retry_at <= {now} AND letter.status = 'delayed'
+          AND NOT JSON_CONTAINS(?, CAST(letter.id AS CHAR))
+          AND (letter.`key` IS NULL OR NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter earlier FORCE INDEX ({b}dead_letter_open)
+            WHERE earlier.is_open = 1 AND earlier.consumer_group = letter.consumer_group
+              AND earlier.topic = letter.topic AND earlier.`key` = letter.`key` AND earlier.id < letter.id
+              AND earlier.holds_key))
+        ORDER BY letter.retry_at LIMIT 1
+        FOR UPDATE SKIP LOCKED";
     next_redriven: Sql = "
-        SELECT letter.id, letter.attempts, {message} FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_due)
+        SELECT letter.id, letter.attempts, {message}, redrives, original_partition, original_offset
+        FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_due)
         WHERE letter.consumer_group = ? AND letter.due IS NOT NULL AND letter.status IN ('redriving', 'waiting')
           AND NOT JSON_CONTAINS(?, CAST(letter.id AS CHAR))
           AND (letter.`key` IS NULL OR NOT EXISTS (
@@ -305,12 +198,13 @@ statements! {
         ORDER BY letter.due LIMIT 1
         FOR UPDATE SKIP LOCKED";
     complete_redriven: Sql = "
-        UPDATE {p}dead_letter SET status = 'done', due = NULL, last_attempt = {now}, done_at = {now}
-        WHERE id = ? AND status IN ('redriving', 'waiting')";
+        UPDATE {p}dead_letter SET status = 'done', due = NULL, retry_at = NULL, last_attempt = {now}, done_at = {now}
+        WHERE id = ? AND status IN ('redriving', 'waiting', 'delayed')";
     park_redriven: Sql = "
         UPDATE {p}dead_letter
-        SET status = 'parked', due = NULL, attempts = attempts + 1, error_code = ?, error = ?, last_attempt = {now}
-        WHERE id = ? AND status IN ('redriving', 'waiting')";
+        SET status = ?, due = NULL, attempts = ?, error_code = ?, error = ?, last_attempt = {now},
+            retry_at = {now} + INTERVAL ? MICROSECOND
+        WHERE id = ? AND status IN ('redriving', 'waiting', 'delayed')";
     group_of: Sql = "SELECT consumer_group FROM {p}dead_letter WHERE id = ?";
     // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the
     // key is free. They run after `lock_held_key`, as statements of their own that see what was committed meanwhile.
@@ -342,7 +236,8 @@ statements! {
     // The first two are continued with a filter.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
-               redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload
+               redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload,
+               {ms:retry_at}
         FROM {p}dead_letter WHERE TRUE";
     find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
     lock_parked: ByRows = "
@@ -400,6 +295,16 @@ statements! {
             SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_done)
             WHERE done_at < {now} - INTERVAL ? MICROSECOND ORDER BY done_at LIMIT ?) old
         STRAIGHT_JOIN {p}dead_letter letter FORCE INDEX (PRIMARY) ON letter.id = old.id AND letter.status = 'done'";
+    forget_sequences: Sql = "
+        DELETE known FROM (
+            SELECT seen.consumer_group, seen.topic, seen.`key` FROM {p}sequence seen FORCE INDEX (PRIMARY)
+            WHERE seen.since < {now} - INTERVAL ? MICROSECOND AND NOT EXISTS (
+                SELECT 1 FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_open)
+                WHERE letter.is_open = 1 AND letter.consumer_group = seen.consumer_group
+                  AND letter.topic = seen.topic AND letter.`key` = seen.`key`)
+            LIMIT ?) old
+        STRAIGHT_JOIN {p}sequence known FORCE INDEX (PRIMARY)
+            ON known.consumer_group = old.consumer_group AND known.topic = old.topic AND known.`key` = old.`key`";
 
     // The schema.
     schema_version: Sql = "SELECT COALESCE(MAX(version), 0) FROM {p}schema WHERE applied_at IS NOT NULL";
@@ -420,18 +325,6 @@ mod tests {
             let text = statement.as_str();
             assert!(text.contains("billing.shop_outbox") || text.contains("billing.shop_dead_letter"), "{text}");
             assert!(!text.contains(['{', '}', '@']), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_list_is_filled_up_with_its_last_element() {
-        let statements = Statements::new(&TablePrefix::default());
-        for (count, size) in [(1, 1), (2, 16), (16, 16), (17, 128), (512, 512)] {
-            let ids: Vec<i64> = (1..=count).collect();
-            let (_, bound) = statements.lock_parked.fit(&ids);
-            let bound: Vec<i64> = bound.collect();
-            assert_eq!((bound.len(), bound[..ids.len()] == ids[..]), (size, true));
-            assert!(bound[ids.len()..].iter().all(|id| *id == count));
         }
     }
 }

@@ -7,3 +7,4 @@ CREATE TABLE {p}sequence (
     since          timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer_group, topic, key)
 ) WITH (fillfactor = 80);
+-- No index on `since`: every message would write to it, for the sake of a look once an hour.

@@ -41,10 +41,15 @@ CREATE TABLE {p}outbox (
     CONSTRAINT {b}outbox_topic_is_valid CHECK (topic ~ '^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$'),
     CONSTRAINT {b}outbox_key_is_valid   CHECK (octet_length(key) BETWEEN 1 AND 512)
 ) PARTITION BY LIST (((id >> 16) & 3));
-CREATE TABLE {p}outbox_0 PARTITION OF {p}outbox FOR VALUES IN (0) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_1 PARTITION OF {p}outbox FOR VALUES IN (1) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_2 PARTITION OF {p}outbox FOR VALUES IN (2) WITH (vacuum_truncate = off);
-CREATE TABLE {p}outbox_3 PARTITION OF {p}outbox FOR VALUES IN (3) WITH (vacuum_truncate = off);
+-- What was only inserted is not worth a vacuum: it is emptied soon, and a vacuum that runs keeps it from being.
+CREATE TABLE {p}outbox_0 PARTITION OF {p}outbox FOR VALUES IN (0)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_1 PARTITION OF {p}outbox FOR VALUES IN (1)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_2 PARTITION OF {p}outbox FOR VALUES IN (2)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p}outbox_3 PARTITION OF {p}outbox FOR VALUES IN (3)
+    WITH (vacuum_truncate = off, autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
 -- One id is always in one part, so unique in each is unique in all.
 CREATE UNIQUE INDEX {b}outbox_0_id ON {p}outbox_0 (id);
 CREATE UNIQUE INDEX {b}outbox_1_id ON {p}outbox_1 (id);
@@ -156,7 +161,7 @@ CREATE TABLE {p}dead_letter (
     payload            bytea       NOT NULL,
     created_at         timestamptz NOT NULL,
     outbox_id          bigint,
-    status             text        NOT NULL CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
+    status             text        NOT NULL CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
     error_code         text        NOT NULL,
     error              text        NOT NULL,
     attempts           integer     NOT NULL,
@@ -169,7 +174,9 @@ CREATE TABLE {p}dead_letter (
     last_attempt       timestamptz NOT NULL DEFAULT now(),
     -- Its id again while it is the one to be handled next, else null: a hundred thousand that wait behind one parked
     -- letter must not be looked at whenever a consumer asks for work.
-    due                bigint
+    due                bigint,
+    -- Of one that is delayed: tried again by itself from then on.
+    retry_at           timestamptz
 );
 -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
 -- because a key is held for each of them: a letter that stood for two keys would release only one.
@@ -179,6 +186,7 @@ CREATE UNIQUE INDEX {b}dead_letter_of_group ON {p}dead_letter (consumer_group, m
 CREATE UNIQUE INDEX {b}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {b}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {b}dead_letter_due ON {p}dead_letter (consumer_group, due) WHERE due IS NOT NULL;
+CREATE INDEX {b}dead_letter_delayed ON {p}dead_letter (consumer_group, retry_at) WHERE status = 'delayed';
 CREATE INDEX {b}dead_letter_message ON {p}dead_letter (message_id);
 CREATE INDEX {b}dead_letter_done ON {p}dead_letter (last_attempt) WHERE status = 'done';
 

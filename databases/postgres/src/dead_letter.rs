@@ -52,7 +52,7 @@ impl DeadLetters for Postgres {
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
         let doing = "count dead letters";
         let mut session = self.session().await?;
-        let (parked, waiting, redriving, done): (i64, i64, i64, i64) = self
+        let (parked, waiting, redriving, done, delayed): (i64, i64, i64, i64, i64) = self
             .query_as(&self.statements().dead_letter_stats)
             .fetch_one(session.connection())
             .await
@@ -63,6 +63,7 @@ impl DeadLetters for Postgres {
             waiting: waiting as u64,
             redriving: redriving as u64,
             done: done as u64,
+            delayed: delayed as u64,
         })
     }
 

@@ -31,6 +31,10 @@ impl Housekeeping for Postgres {
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
         self.delete(&self.statements().remove_done_letters, age, at_most, "remove dead letters").await
     }
+
+    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
+        self.delete(&self.statements().forget_sequences, age, at_most, "forget what was reached").await
+    }
 }
 
 impl Postgres {
@@ -49,6 +53,6 @@ impl Postgres {
 }
 
 /// An age that no timestamp can be older than is as good as any longer one.
-fn seconds(age: Duration) -> f64 {
+pub(crate) fn seconds(age: Duration) -> f64 {
     age.min(Duration::from_secs(1000 * 365 * 24 * 3600)).as_secs_f64()
 }

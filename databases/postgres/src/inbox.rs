@@ -5,14 +5,15 @@
 //! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
 
 use landfall_core::{
-    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, Failure, GroupName, Hold, Inbox,
-    Message, MessageId, Origin, Parking, RedriveItem, Result,
+    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, GroupName, Hold, Inbox, Message,
+    MessageId, Origin, Parking, RedriveItem, Result, Setback,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres as Server};
 use uuid::Uuid;
 
+use crate::housekeeping::seconds;
 use crate::moment::Moment;
 use crate::statements::Sql;
 use crate::{Postgres, row};
@@ -88,13 +89,14 @@ impl Inbox for Postgres {
         origin: Origin,
         parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
-        let Parking { attempts, failure, hold } = parking;
+        let Parking { attempts, failure, hold, again } = parking;
         let row = self
             .bind_letter(&self.statements().park, group, message, origin)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(hold == Hold::Key)
+            .bind(again.map(seconds))
             .fetch_one(connection)
             .await
             .map_err(self.could_not("park a message"))?;
@@ -107,14 +109,20 @@ impl Inbox for Postgres {
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
-        let row = self
-            .query(&self.statements().next_redriven)
-            .bind(group.as_str())
-            .bind(resting)
-            .fetch_optional(connection)
-            .await
-            .map_err(self.could_not("look for a redriven message"))?;
-        row.as_ref().map(row::redrive_item).transpose()
+        // What is delayed belongs to live traffic and comes first: a redrive of many must not keep it waiting.
+        for statement in [&self.statements().next_delayed, &self.statements().next_redriven] {
+            let row = self
+                .query(statement)
+                .bind(group.as_str())
+                .bind(resting)
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(self.could_not("look for a redriven message"))?;
+            if let Some(row) = row {
+                return row::redrive_item(&row).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     async fn complete_redriven(&self, connection: &mut PgConnection, item: &RedriveItem) -> Result<()> {
@@ -142,11 +150,19 @@ impl Inbox for Postgres {
         Ok(())
     }
 
-    async fn park_redriven(&self, connection: &mut PgConnection, item: &RedriveItem, failure: &Failure) -> Result<()> {
+    async fn park_redriven(
+        &self,
+        connection: &mut PgConnection,
+        item: &RedriveItem,
+        setback: Setback<'_>,
+    ) -> Result<()> {
+        let Setback { attempts, failure, again } = setback;
         self.query(&self.statements().park_redriven)
             .bind(item.id)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
+            .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
+            .bind(again.map(seconds))
             .execute(connection)
             .await
             .map_err(self.could_not("park a redriven message"))?;

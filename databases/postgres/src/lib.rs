@@ -21,6 +21,7 @@ mod cursor;
 mod database;
 mod dead_letter;
 mod error;
+mod examine;
 mod housekeeping;
 mod import;
 mod inbox;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use landfall_core::{
     DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
-    RedriveItem, Result, Shard, Timestamp, TopicName,
+    Position, RedriveItem, Result, Shard, Timestamp, TopicName,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -44,7 +44,10 @@ pub(crate) fn redrive_item(row: &PgRow) -> Result<RedriveItem> {
         let sentence = format!("dead letter {id} cannot be a message any more");
         Error::new(ErrorKind::Corrupt, sentence).with_source(error)
     })?;
-    Ok(RedriveItem { id, message, attempts: attempts as u32 })
+    let redrives: i32 = row.try_get(11).map_err(undecodable)?;
+    let (partition, offset) = original_place(row, 12)?;
+    let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
+    Ok(RedriveItem { id, message, origin, attempts: attempts as u32, redrives: redrives as u32 })
 }
 
 /// The nine columns of a message, of which the first is at `at`. Our own functions say what their types are, and to
@@ -105,6 +108,7 @@ fn stored_headers(text: &str) -> Result<serde_json::Value> {
 pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
     let group: &str = row.try_get(2).map_err(undecodable)?;
     let headers: &str = row.try_get(16).map_err(undecodable)?;
+    let (original_partition, original_offset) = original_place(row, 12)?;
     Ok(DeadLetter {
         id: row.try_get(0).map_err(undecodable)?,
         message_id: row.try_get::<Uuid, _>(1).map_err(undecodable)?.into(),
@@ -118,13 +122,21 @@ pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         error: row.try_get(9).map_err(undecodable)?,
         attempts: row.try_get::<i32, _>(10).map_err(undecodable)? as u32,
         redrives: row.try_get::<i32, _>(11).map_err(undecodable)? as u32,
-        original_partition: row.try_get::<Option<i32>, _>(12).map_err(undecodable)?.map(|partition| partition as u32),
-        original_offset: row.try_get::<Option<i64>, _>(13).map_err(undecodable)?.map(|offset| offset as u64),
+        original_partition,
+        original_offset,
         first_seen: row.try_get::<Moment, _>(14).map_err(undecodable)?.0,
         last_attempt: row.try_get::<Moment, _>(15).map_err(undecodable)?.0,
+        retry_at: row.try_get::<Option<Moment>, _>(18).map_err(undecodable)?.map(|moment| moment.0),
         headers: stored_headers(headers)?,
         payload: Bytes::copy_from_slice(row.try_get(17).map_err(undecodable)?),
     })
+}
+
+/// The columns are signed and the broker's numbers are not; the bits come back as they were.
+fn original_place(row: &PgRow, at: usize) -> Result<(Option<u32>, Option<u64>)> {
+    let partition: Option<i32> = row.try_get(at).map_err(undecodable)?;
+    let offset: Option<i64> = row.try_get(at + 1).map_err(undecodable)?;
+    Ok((partition.map(|partition| partition as u32), offset.map(|offset| offset as u64)))
 }
 
 /// A key as people see it in a list. A foreign writer's may hold control characters, which is why it was parked: it

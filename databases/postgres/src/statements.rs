@@ -137,6 +137,14 @@ statements! {
             SELECT id FROM {p}dead_letter
             WHERE status = 'done' AND last_attempt < clock_timestamp() - make_interval(secs => $1)
             ORDER BY last_attempt LIMIT $2 FOR UPDATE SKIP LOCKED))",
+    forget_sequences: "
+        DELETE FROM {p}sequence WHERE ctid = ANY (ARRAY(
+            SELECT known.ctid FROM {p}sequence known
+            WHERE known.since < clock_timestamp() - make_interval(secs => $1)
+              AND NOT EXISTS (SELECT 1 FROM {p}dead_letter letter
+                              WHERE letter.consumer_group = known.consumer_group AND letter.topic = known.topic
+                                AND letter.key = known.key AND letter.status <> 'done')
+            LIMIT $2 FOR UPDATE SKIP LOCKED))",
     outbox_stats: "
         SELECT unsettled.rows + waiting.fresh, waiting.failed,
                greatest(coalesce(extract(epoch FROM clock_timestamp() - least(unsettled.oldest, waiting.oldest)), 0),
@@ -238,23 +246,42 @@ statements! {
         WITH letter AS (
             INSERT INTO {p}dead_letter (
                 consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
-                original_partition, original_offset, status, error_code, error, attempts, holds_key)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'parked', $13, $14, $15, $16)
+                original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12,
+                CASE WHEN $17::float8 IS NULL THEN 'parked' ELSE 'delayed' END, $13, $14, $15, $16,
+                clock_timestamp() + make_interval(secs => $17))
             ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
-            SET status = 'parked', due = NULL, error_code = excluded.error_code, error = excluded.error,
-                attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = now()
-            RETURNING id, message_id, consumer_group, topic, key, error, holds_key
+            SET status = excluded.status, due = NULL, error_code = excluded.error_code, error = excluded.error,
+                attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = now(),
+                retry_at = excluded.retry_at
+            RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
             SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL AND holds_key
             ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
         ), audited AS (
             INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
-            SELECT 'consumer:' || consumer_group, 'park', id, message_id, error FROM letter
+            SELECT 'consumer:' || consumer_group, CASE status WHEN 'parked' THEN 'park' ELSE 'delay' END, id, message_id,
+                error
+            FROM letter
         )
         SELECT id FROM letter",
+    // Found by their time: those that are not due yet are not looked at, however many there are.
+    next_delayed: "
+        SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at, redrives,
+               original_partition, original_offset
+        FROM {p}dead_letter letter
+        WHERE consumer_group = $1 AND status = 'delayed' AND retry_at <= clock_timestamp() AND id <> ALL ($2)
+          AND (key IS NULL OR NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter earlier
+            WHERE earlier.consumer_group = letter.consumer_group AND earlier.topic = letter.topic
+              AND earlier.key = letter.key AND earlier.id < letter.id AND earlier.status <> 'done'
+              AND earlier.holds_key))
+        ORDER BY retry_at LIMIT 1
+        FOR UPDATE OF letter SKIP LOCKED",
     next_redriven: "
-        SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at
+        SELECT id, attempts, message_id, topic, key, sequence, kind, mode, headers::text, payload, created_at, redrives,
+               original_partition, original_offset
         FROM {p}dead_letter letter
         WHERE consumer_group = $1 AND due IS NOT NULL AND status IN ('redriving', 'waiting') AND id <> ALL ($2)
           AND (key IS NULL OR NOT EXISTS (
@@ -266,8 +293,8 @@ statements! {
         FOR UPDATE OF letter SKIP LOCKED",
     complete_redriven: "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'done', due = NULL, last_attempt = now()
-            WHERE id = $1 AND status IN ('redriving', 'waiting')
+            UPDATE {p}dead_letter SET status = 'done', due = NULL, retry_at = NULL, last_attempt = now()
+            WHERE id = $1 AND status IN ('redriving', 'waiting', 'delayed')
             RETURNING id, message_id, consumer_group
         ), audited AS (
             INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
@@ -277,17 +304,19 @@ statements! {
     park_redriven: "
         WITH letter AS (
             UPDATE {p}dead_letter
-            SET status = 'parked', due = NULL, attempts = attempts + 1, error_code = $2, error = $3,
-                last_attempt = now()
-            WHERE id = $1 AND status IN ('redriving', 'waiting')
-            RETURNING id, message_id, consumer_group, topic, key, error, holds_key
+            SET status = CASE WHEN $5::float8 IS NULL THEN 'parked' ELSE 'delayed' END, due = NULL, attempts = $4,
+                error_code = $2, error = $3, last_attempt = now(),
+                retry_at = clock_timestamp() + make_interval(secs => $5)
+            WHERE id = $1 AND status IN ('redriving', 'waiting', 'delayed')
+            RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
             SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL AND holds_key
             ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
-        SELECT 'consumer:' || consumer_group, 'park', id, message_id, error FROM letter",
+        SELECT 'consumer:' || consumer_group, CASE status WHEN 'parked' THEN 'park' ELSE 'delay' END, id, message_id, error
+        FROM letter",
 
     // What each entity has reached. The row is made before it is looked at, so that there is one to lock.
     reached: "
@@ -303,7 +332,8 @@ statements! {
     // Dead letters. The first two are continued with a filter.
     find: "
         SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error, attempts,
-               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text, payload
+               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text, payload,
+               retry_at
         FROM {p}dead_letter WHERE true",
     find_ids: "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true",
     redrive_consumer: "
@@ -341,7 +371,8 @@ statements! {
               AND letter.status <> 'done' AND letter.holds_key)",
     dead_letter_stats: "
         SELECT count(*) FILTER (WHERE status = 'parked'), count(*) FILTER (WHERE status = 'waiting'),
-               count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done')
+               count(*) FILTER (WHERE status = 'redriving'), count(*) FILTER (WHERE status = 'done'),
+               count(*) FILTER (WHERE status = 'delayed')
         FROM {p}dead_letter",
     parked_age_p95: "
         SELECT greatest(extract(epoch FROM clock_timestamp() - first_seen) * 1000000, 0)::bigint

@@ -7,3 +7,4 @@ CREATE TABLE {p}sequence (
     since          INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, topic, key)
 ) WITHOUT ROWID;
+-- No index on `since`: every message would write to it, for the sake of a look once an hour.

@@ -97,7 +97,7 @@ CREATE TABLE {p}dead_letter (
     headers            TEXT    NOT NULL,
     created_at         INTEGER NOT NULL,
     outbox_id          INTEGER,
-    status             TEXT    NOT NULL CHECK (status IN ('parked', 'waiting', 'redriving', 'done')),
+    status             TEXT    NOT NULL CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
     -- 0 for one that the relay skipped: its key goes on without it.
     holds_key          INTEGER NOT NULL DEFAULT 1,
     error_code         TEXT    NOT NULL,
@@ -109,6 +109,8 @@ CREATE TABLE {p}dead_letter (
     first_seen         INTEGER NOT NULL DEFAULT ({now}),
     last_attempt       INTEGER NOT NULL DEFAULT ({now}),
     done_at            INTEGER,
+    -- Of one that is delayed: tried again by itself from then on.
+    retry_at           INTEGER,
     payload            BLOB    NOT NULL
 );
 -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
@@ -119,6 +121,7 @@ CREATE UNIQUE INDEX {p}dead_letter_of_group ON {p}dead_letter (consumer_group, m
 CREATE UNIQUE INDEX {p}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {p}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {p}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
+CREATE INDEX {p}dead_letter_delayed ON {p}dead_letter (consumer_group, retry_at) WHERE status = 'delayed';
 CREATE INDEX {p}dead_letter_message ON {p}dead_letter (message_id);
 CREATE INDEX {p}dead_letter_done ON {p}dead_letter (done_at) WHERE status = 'done';
 

@@ -22,6 +22,10 @@ impl Housekeeping for Sqlite {
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
         self.remove(&self.statements().remove_done_letters, age, at_most, "remove dead letters").await
     }
+
+    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
+        self.remove(&self.statements().forget_sequences, age, at_most, "forget what was reached").await
+    }
 }
 
 impl Sqlite {

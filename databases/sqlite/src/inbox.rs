@@ -3,12 +3,15 @@
 //! The transaction holds SQLite's write lock, so two copies of a message, or live traffic and a redrive, cannot meet
 //! in the middle: the second sees what the first committed.
 
-use landfall_core::{
-    Admission, Arrival, BatchAdmission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind, Failure,
-    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result,
-};
-use sqlx::{Row, SqlStr, SqliteConnection};
+use std::time::Duration;
 
+use landfall_core::{
+    Admission, Arrival, BatchAdmission, Database, DeadLetterId, DeadLetterStatus, Error, ErrorCode, ErrorKind,
+    GroupName, Hold, Inbox, Message, Origin, Parking, RedriveItem, Result, Setback,
+};
+use sqlx::{SqlStr, SqliteConnection};
+
+use crate::outbox_queue::millis;
 use crate::{Sqlite, dead_letter, row};
 
 impl Inbox for Sqlite {
@@ -78,9 +81,10 @@ impl Inbox for Sqlite {
         origin: Origin,
         parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
-        let Parking { attempts, failure, hold } = parking;
-        let (status, code, error) = (DeadLetterStatus::Parked, &failure.code, failure.error.as_str());
-        let letter = NewDeadLetter { group, message, origin, status, code, error, attempts, hold };
+        let Parking { attempts, failure, hold, again } = parking;
+        let (status, action) = parked_or_delayed(again);
+        let (code, error) = (&failure.code, failure.error.as_str());
+        let letter = NewDeadLetter { group, message, origin, status, code, error, attempts, hold, again };
         let ids = letter
             .insert(self.statements().park.clone(), &mut *connection)
             .await
@@ -88,7 +92,7 @@ impl Inbox for Sqlite {
         let id =
             ids.first().copied().ok_or_else(|| Error::new(ErrorKind::Internal, "parking answered without an id"))?;
         self.hold_keys(&mut *connection, &[id]).await?;
-        self.record(connection, &[id], &consumer(group.as_str()), "park", &failure.to_string()).await?;
+        self.record(connection, &[id], &consumer(group.as_str()), action, &failure.to_string()).await?;
         Ok(id)
     }
 
@@ -98,23 +102,19 @@ impl Inbox for Sqlite {
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
-        let found = sqlx::query(self.statements().next_redriven.clone())
-            .bind(group.as_str())
-            .bind(dead_letter::id_list(resting))
-            .fetch_optional(connection)
-            .await
-            .map_err(self.cannot("look for a redriven message"))?;
-        let Some(found) = found else {
-            return Ok(None);
-        };
-        let column = |name: &str| found.try_get::<i64, _>(name);
-        let id = column("id").map_err(self.cannot("read a dead letter"))?;
-        let attempts = row::count(column("attempts").map_err(self.cannot("read a dead letter"))?);
-        // It was a message when it was stored here.
-        let message = row::message(&found).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("dead letter {id} is damaged")).with_source(error)
-        })?;
-        Ok(Some(RedriveItem { id, message, attempts }))
+        // What is delayed belongs to live traffic and comes first: a redrive of many must not keep it waiting.
+        for statement in [&self.statements().next_delayed, &self.statements().next_redriven] {
+            let found = sqlx::query(statement.clone())
+                .bind(group.as_str())
+                .bind(dead_letter::id_list(resting))
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(self.cannot("look for a redriven message"))?;
+            if let Some(found) = found {
+                return row::redrive_item(&found).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     async fn complete_redriven(&self, connection: &mut SqliteConnection, item: &RedriveItem) -> Result<()> {
@@ -136,12 +136,16 @@ impl Inbox for Sqlite {
         &self,
         connection: &mut SqliteConnection,
         item: &RedriveItem,
-        failure: &Failure,
+        setback: Setback<'_>,
     ) -> Result<()> {
+        let Setback { attempts, failure, again } = setback;
+        let (_, action) = parked_or_delayed(again);
         let groups: Vec<String> = sqlx::query_scalar(self.statements().park_redriven.clone())
             .bind(item.id)
             .bind(failure.code.as_str())
             .bind(&failure.error)
+            .bind(i64::from(attempts))
+            .bind(again.map(millis))
             .fetch_all(&mut *connection)
             .await
             .map_err(self.cannot("park a redriven message"))?;
@@ -149,7 +153,7 @@ impl Inbox for Sqlite {
             return Ok(());
         };
         self.hold_keys(&mut *connection, &[item.id]).await?;
-        self.record(connection, &[item.id], &consumer(group), "park", &failure.to_string()).await
+        self.record(connection, &[item.id], &consumer(group), action, &failure.to_string()).await
     }
 }
 
@@ -170,6 +174,7 @@ impl Sqlite {
             error: "an earlier message of the same key is a dead letter",
             attempts: 0,
             hold: Hold::Key,
+            again: None,
         };
         letter
             .insert(self.statements().wait_behind.clone(), connection)
@@ -184,6 +189,11 @@ fn consumer(group: &str) -> String {
     format!("consumer:{group}")
 }
 
+/// What a letter is that is to be tried again after this time or never, and what the audit trail calls it.
+fn parked_or_delayed(again: Option<Duration>) -> (DeadLetterStatus, &'static str) {
+    if again.is_some() { (DeadLetterStatus::Delayed, "delay") } else { (DeadLetterStatus::Parked, "park") }
+}
+
 struct NewDeadLetter<'a> {
     group: &'a GroupName,
     message: &'a Message,
@@ -193,6 +203,7 @@ struct NewDeadLetter<'a> {
     error: &'a str,
     attempts: u32,
     hold: Hold,
+    again: Option<Duration>,
 }
 
 impl NewDeadLetter<'_> {
@@ -221,6 +232,7 @@ impl NewDeadLetter<'_> {
             .bind(self.error)
             .bind(i64::from(self.attempts))
             .bind(self.hold == Hold::Key)
+            .bind(self.again.map(millis))
             .fetch_all(connection)
             .await
     }

@@ -19,6 +19,7 @@ mod constraint;
 mod database;
 mod dead_letter;
 mod error;
+mod examine;
 mod housekeeping;
 mod import;
 mod inbox;

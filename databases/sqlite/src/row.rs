@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use landfall_core::{
-    DeadLetter, Error, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxEntry, OutboxRow, Result,
-    Shard, Timestamp, TopicName,
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxEntry,
+    OutboxRow, Position, RedriveItem, Result, Shard, Timestamp, TopicName,
 };
 use sqlx::sqlite::{SqliteRow, SqliteTypeInfo};
 use sqlx::{Decode, Row, Type, TypeInfo, ValueRef};
@@ -72,6 +72,7 @@ pub(crate) fn outbox_detail(row: &SqliteRow) -> Result<OutboxDetail> {
 
 pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     let group: String = column(row, "consumer_group")?;
+    let (original_partition, original_offset) = original_place(row)?;
     Ok(DeadLetter {
         id: column(row, "id")?,
         message_id: message_id(row),
@@ -85,13 +86,32 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         error: text(row, "error").unwrap_or_default(),
         attempts: count(column(row, "attempts")?),
         redrives: count(column(row, "redrives")?),
-        original_partition: column::<Option<i64>>(row, "original_partition")?.and_then(|n| u32::try_from(n).ok()),
-        original_offset: column::<Option<i64>>(row, "original_offset")?.and_then(|n| u64::try_from(n).ok()),
+        original_partition,
+        original_offset,
         first_seen: Timestamp::from_millis(column(row, "first_seen")?),
         last_attempt: Timestamp::from_millis(column(row, "last_attempt")?),
+        retry_at: column::<Option<i64>>(row, "retry_at")?.map(Timestamp::from_millis),
         headers: headers(row),
         payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
     })
+}
+
+/// A row of `next_delayed` or `next_redriven`.
+pub(crate) fn redrive_item(row: &SqliteRow) -> Result<RedriveItem> {
+    let id: i64 = column(row, "id")?;
+    // It was a message when it was stored here.
+    let message = message(row)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("dead letter {id} is damaged")).with_source(error))?;
+    let (partition, offset) = original_place(row)?;
+    let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
+    let (attempts, redrives) = (count(column(row, "attempts")?), count(column(row, "redrives")?));
+    Ok(RedriveItem { id, message, origin, attempts, redrives })
+}
+
+fn original_place(row: &SqliteRow) -> Result<(Option<u32>, Option<u64>)> {
+    let partition: Option<i64> = column(row, "original_partition")?;
+    let offset: Option<i64> = column(row, "original_offset")?;
+    Ok((partition.and_then(|n| u32::try_from(n).ok()), offset.and_then(|n| u64::try_from(n).ok())))
 }
 
 /// Headers as they were stored, even where they are no JSON.

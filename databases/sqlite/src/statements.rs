@@ -157,6 +157,12 @@ statements! {
         ORDER BY i.handled_at LIMIT ?2)";
     remove_done_letters = "DELETE FROM {p}dead_letter WHERE id IN (
         SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1 ORDER BY done_at LIMIT ?2)";
+    forget_sequences = "DELETE FROM {p}sequence WHERE (consumer_group, topic, key) IN (
+        SELECT s.consumer_group, s.topic, s.key FROM {p}sequence s
+        WHERE s.since <= {now} - ?1 AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter d WHERE d.consumer_group = s.consumer_group AND d.topic = s.topic
+                AND d.key = s.key AND d.status <> 'done')
+        LIMIT ?2)";
 
     // Leases. One millisecond more than asked for makes up for what {now} is rounded down: a lease must not end here
     // before its holder thinks so.
@@ -188,20 +194,31 @@ statements! {
     wait_behind = &format!("{INSERT_DEAD_LETTER} DO NOTHING");
     park = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
             status = excluded.status, error_code = excluded.error_code, error = excluded.error,
-            attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = {{now}}
+            attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = {{now}},
+            retry_at = excluded.retry_at
         RETURNING id");
-    next_redriven = "SELECT d.id, d.attempts, {message} FROM {p}dead_letter d
+    next_delayed = "SELECT d.id, d.attempts, d.redrives, d.original_partition, d.original_offset, {message}
+        FROM {p}dead_letter d
+        WHERE d.consumer_group = ?1 AND d.status = 'delayed' AND d.retry_at <= {now}
+        AND d.id NOT IN (SELECT value FROM json_each(?2)) AND NOT EXISTS (
+            SELECT 1 FROM {p}dead_letter e
+            WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
+                AND e.status <> 'done' AND e.holds_key)
+        ORDER BY d.retry_at LIMIT 1";
+    next_redriven = "SELECT d.id, d.attempts, d.redrives, d.original_partition, d.original_offset, {message}
+        FROM {p}dead_letter d
         WHERE d.consumer_group = ?1 AND d.status IN ('redriving', 'waiting')
         AND d.id NOT IN (SELECT value FROM json_each(?2)) AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter e
             WHERE e.consumer_group = d.consumer_group AND e.topic = d.topic AND e.key = d.key AND e.id < d.id
                 AND e.status <> 'done' AND e.holds_key)
         ORDER BY d.id LIMIT 1";
-    complete_redriven = "UPDATE {p}dead_letter SET status = 'done', last_attempt = {now}, done_at = {now}
-        WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
-    park_redriven = "UPDATE {p}dead_letter SET status = 'parked', attempts = attempts + 1, error_code = ?2,
-            error = substr(?3, 1, {error_characters}), last_attempt = {now}
-        WHERE id = ?1 AND status IN ('redriving', 'waiting') RETURNING consumer_group";
+    complete_redriven = "UPDATE {p}dead_letter
+        SET status = 'done', last_attempt = {now}, done_at = {now}, retry_at = NULL
+        WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
+    park_redriven = "UPDATE {p}dead_letter SET status = iif(?5 IS NULL, 'parked', 'delayed'), attempts = ?4,
+            error_code = ?2, error = substr(?3, 1, {error_characters}), last_attempt = {now}, retry_at = {now} + ?5
+        WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
 
     // What each entity has reached; ?2 is a JSON array of [topic, key] and of [topic, key, number].
     reached = "SELECT known.topic, known.key, known.reached FROM json_each(?2) given
@@ -238,7 +255,7 @@ statements! {
         WHERE id IN (SELECT value FROM json_each(?1))";
     dead_letters_to_redrive = "SELECT id, status, consumer_group FROM {p}dead_letter WHERE 1";
     dead_letters = "SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error,
-            attempts, redrives, original_partition, original_offset, first_seen, last_attempt, headers,
+            attempts, redrives, original_partition, original_offset, first_seen, last_attempt, retry_at, headers,
             CAST(payload AS BLOB) AS payload
         FROM {p}dead_letter WHERE 1";
     parked_age_p95 = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
@@ -248,8 +265,9 @@ statements! {
 
 const INSERT_DEAD_LETTER: &str = "INSERT INTO {p}dead_letter (consumer_group, message_id, topic, key, sequence, kind,
         mode, headers, created_at, payload, original_partition, original_offset, status, error_code, error, attempts,
-        holds_key)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16, ?17)
+        holds_key, retry_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16, ?17,
+        {now} + ?18)
     ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> ''";
 
 /// An insert of `rows` messages at once, in their order.

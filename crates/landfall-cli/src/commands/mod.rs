@@ -2,6 +2,7 @@
 
 mod demo;
 mod dlq;
+mod doctor;
 mod migrate;
 mod outbox;
 mod serve;
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
     Migrate(migrate::Migrate),
+    Doctor(doctor::Doctor),
     Outbox(outbox::Outbox),
     Dlq(dlq::Dlq),
     Topic(topic::Topic),
@@ -30,6 +32,7 @@ impl Command {
             Self::Demo(demo) => demo.run().await,
             Self::Serve(serve) => serve.run().await,
             Self::Migrate(migrate) => migrate.run().await,
+            Self::Doctor(doctor) => doctor.run().await,
             Self::Outbox(outbox) => outbox.run().await,
             Self::Dlq(dlq) => dlq.run().await,
             Self::Topic(topic) => topic.run().await,

@@ -18,7 +18,8 @@ pub(crate) struct Sources {
     /// that holds it.
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
-    /// The broker: log:PATH for the embedded log, or env:NAME or file:PATH that holds it.
+    /// The broker: log:PATH for the embedded log, kafka://HOST, nats://HOST, amqp://HOST, redis://HOST or sqs://REGION, or
+    /// env:NAME or file:PATH that holds it.
     #[arg(long, global = true, value_name = "URL")]
     broker_url: Option<String>,
 }

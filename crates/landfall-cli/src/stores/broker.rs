@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall::log::{GroupDescription, Growth, TopicDescription, TopicSettings};
-use landfall::{Broker, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
+use landfall::{Broker, Examine, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
+use serde::Serialize;
 
 use super::files::Files;
-use super::{Opening, Scheme, log, pick};
+use super::{Opening, Scheme, log, pick, remote};
 use crate::config::{Address, Config};
 use crate::error::{Error, Result};
 
@@ -33,23 +34,47 @@ pub(crate) trait Outlet: Send + Sync {
 #[async_trait]
 pub(crate) trait Window: Send + Sync {
     /// Every topic, by name.
-    async fn topics(&self) -> PortResult<Vec<TopicDescription>>;
+    async fn topics(&self) -> PortResult<Vec<Listed>>;
 
     async fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> PortResult<Box<dyn TopicReader>>;
 }
 
+/// A topic in a list. What is `None` the broker does not tell.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    pub(crate) topic: TopicName,
+    pub(crate) partitions: u32,
+    pub(crate) messages: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skew: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<TopicSettings>,
+}
+
+/// A topic that is there now.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// By this call.
+    pub(crate) created: bool,
+    pub(crate) partitions: u32,
+    pub(crate) settings: Option<TopicSettings>,
+}
+
 /// A broker that is open to have its topics changed, each call as often as one likes. The words are those of the
-/// embedded log.
+/// embedded log; other brokers make and remove topics, and leave the rest to their own tools.
 #[async_trait]
 pub(crate) trait Administration: Send + Sync {
+    /// What is `None` is as the configuration says.
     async fn create_topic(
         &self,
         topic: &TopicName,
         partitions: Option<u32>,
-        settings: TopicSettings,
-    ) -> PortResult<bool>;
+        settings: Option<TopicSettings>,
+    ) -> PortResult<Made>;
 
     async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> PortResult<bool>;
 
@@ -75,19 +100,65 @@ pub(super) struct Adapter {
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
     open_to_change: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
+    open_to_examine: fn(&Config) -> Opening<'_, Arc<dyn Examine>>,
     files: fn(&Config) -> PortResult<Box<dyn Files>>,
+}
+
+/// The line of a broker that is reached over the network: its schemes, the feature that brings it, its module and its
+/// name there.
+macro_rules! remote {
+    ($names:expr, $feature:literal, $module:ident::$adapter:ident) => {{
+        #[cfg(feature = $feature)]
+        {
+            use landfall::$module as module;
+            async fn connect(url: &Address) -> PortResult<module::$adapter> {
+                module::$adapter::connect(module::Options::from_url(url.expose())?).await
+            }
+            Adapter {
+                scheme: Scheme::built_in($names),
+                check: |url| module::Options::from_url(url.expose()).map(drop),
+                open: |config| Box::pin(async { Ok(remote::outlet(connect(&config.broker.url).await?)) }),
+                open_to_read: |config| Box::pin(async { Ok(remote::window(connect(&config.broker.url).await?)) }),
+                open_to_change: |config| {
+                    Box::pin(async { Ok(remote::administration(connect(&config.broker.url).await?)) })
+                },
+                open_to_examine: |config| {
+                    Box::pin(async { Ok(Arc::new(connect(&config.broker.url).await?) as Arc<dyn Examine>) })
+                },
+                files: |_| Err(remote::has_no_files()),
+            }
+        }
+        #[cfg(not(feature = $feature))]
+        Adapter {
+            scheme: Scheme { names: $names, missing_feature: Some($feature) },
+            check: |_| Err(remote::not_built($feature)),
+            open: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
+            open_to_read: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
+            open_to_change: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
+            open_to_examine: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
+            files: |_| Err(remote::not_built($feature)),
+        }
+    }};
 }
 
 fn adapters() -> Vec<Adapter> {
     let log = Scheme::built_in(&["log"]);
-    vec![Adapter {
-        scheme: log,
-        check: log::check,
-        open: log::open,
-        open_to_read: log::open_to_read,
-        open_to_change: log::open_to_change,
-        files: log::files,
-    }]
+    vec![
+        Adapter {
+            scheme: log,
+            check: log::check,
+            open: log::open,
+            open_to_read: log::open_to_read,
+            open_to_change: log::open_to_change,
+            open_to_examine: log::open_to_examine,
+            files: log::files,
+        },
+        remote!(&["kafka"], "kafka", kafka::Kafka),
+        remote!(&["nats"], "nats", nats::Nats),
+        remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq),
+        remote!(&["redis", "rediss"], "redis", redis_streams::Redis),
+        remote!(&["sqs"], "sqs", sqs::Sqs),
+    ]
 }
 
 /// Refuses a URL that no adapter can open, without opening anything.
@@ -103,6 +174,11 @@ pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Outlet>> {
 /// Opens the configured broker to look: beside whoever works with it.
 pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn Window>> {
     Ok((adapter_for(&config.broker.url)?.open_to_read)(config).await?)
+}
+
+/// Opens the configured broker for the doctor: beside whoever works with it.
+pub(crate) async fn open_to_examine(config: &Config) -> Result<Arc<dyn Examine>> {
+    Ok((adapter_for(&config.broker.url)?.open_to_examine)(config).await?)
 }
 
 /// Describes one topic, beside whoever works with the broker.

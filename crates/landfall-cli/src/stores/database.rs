@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Housekeeping, ImportSource, Inbox, Leases,
-    Limits, OutboxControl, OutboxQueue, OutboxView, Publisher, Schema, Span, TablePrefix,
+    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Examine, Housekeeping, ImportSource, Inbox,
+    Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,7 @@ pub(crate) struct Database {
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
+    pub(crate) examine: Arc<dyn Examine>,
     competing: Arc<dyn CompetingQueue>,
     unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
     push: Box<Push>,
@@ -49,6 +50,8 @@ impl Database {
             + DeadLetters
             + Housekeeping
             + ImportSource
+            + Examine
+            + OutboxWriter
             + Inbox,
     {
         let inbox = adapter.clone();
@@ -63,6 +66,7 @@ impl Database {
             dead_letters: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
+            examine: adapter.clone(),
             competing: adapter,
             unordered: Box::new(move |publisher, options| {
                 Relay::unordered(competing.clone(), competing.clone(), publisher, options)

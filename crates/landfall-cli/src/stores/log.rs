@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
-use landfall::{Broker, Error, ErrorKind, GroupName, Publisher, Result, StartAt, TopicName, TopicReader};
+use landfall::log::{
+    Acknowledge, GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings,
+};
+use landfall::{
+    Broker, Demands, Error, ErrorKind, Examine, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
+};
 
 use super::Opening;
-use super::broker::{Administration, Outlet, Window};
+use super::broker::{Administration, Listed, Made, Outlet, Window};
 use super::files::{Files, LogFolder};
 use crate::config::{self, Address, Config};
 
@@ -49,6 +53,32 @@ pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
     })
 }
 
+pub(super) fn open_to_examine(config: &Config) -> Opening<'_, Arc<dyn Examine>> {
+    Box::pin(async {
+        let folder = folder(&config.broker.url)?;
+        // One that nobody has made yet has nothing wrong with it.
+        let log = if folder.exists() { Some(blocking(move || Log::open_read_only(folder)).await?) } else { None };
+        Ok(Arc::new(Examined { log, options: options(&config.broker) }) as Arc<dyn Examine>)
+    })
+}
+
+/// The files, and how the daemon opens them.
+struct Examined {
+    log: Option<ReadOnlyLog>,
+    options: Options,
+}
+
+#[async_trait]
+impl Examine for Examined {
+    async fn examine(&self, demands: &Demands) -> Result<Vec<Finding>> {
+        let mut findings = self.options.examine(demands);
+        if let Some(log) = &self.log {
+            findings.extend(log.examine(demands).await?);
+        }
+        Ok(findings)
+    }
+}
+
 pub(super) fn files(config: &Config) -> Result<Box<dyn Files>> {
     Ok(Box::new(LogFolder(folder(&config.broker.url)?)))
 }
@@ -66,6 +96,14 @@ fn folder(url: &Address) -> Result<PathBuf> {
 pub(super) async fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(open).await;
     joined.map_err(|error| Error::new(ErrorKind::Internal, "the log could not be opened").with_source(error))?
+}
+
+impl From<TopicDescription> for Listed {
+    fn from(described: TopicDescription) -> Self {
+        let TopicDescription { topic, settings, messages, bytes, skew, partitions, .. } = described;
+        let partitions = partitions.len() as u32;
+        Self { topic, partitions, messages, bytes: Some(bytes), skew: Some(skew), settings: Some(settings) }
+    }
 }
 
 #[async_trait]
@@ -93,8 +131,8 @@ impl Outlet for Log {
 
 #[async_trait]
 impl Window for ReadOnlyLog {
-    async fn topics(&self) -> Result<Vec<TopicDescription>> {
-        self.describe_all().await
+    async fn topics(&self) -> Result<Vec<Listed>> {
+        Ok(self.describe_all().await?.into_iter().map(Listed::from).collect())
     }
 
     async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
@@ -108,8 +146,16 @@ impl Window for ReadOnlyLog {
 
 #[async_trait]
 impl Administration for Log {
-    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>, settings: TopicSettings) -> Result<bool> {
-        Log::create_topic(self, topic, partitions, settings).await
+    async fn create_topic(
+        &self,
+        topic: &TopicName,
+        partitions: Option<u32>,
+        settings: Option<TopicSettings>,
+    ) -> Result<Made> {
+        let settings = settings.unwrap_or(self.default_settings());
+        let created = Log::create_topic(self, topic, partitions, settings).await?;
+        let TopicDescription { partitions, settings, .. } = Log::describe(self, topic)?;
+        Ok(Made { created, partitions: partitions.len() as u32, settings: Some(settings) })
     }
 
     async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {

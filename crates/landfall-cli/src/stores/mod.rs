@@ -6,6 +6,7 @@ pub(crate) mod broker;
 pub(crate) mod database;
 mod files;
 mod log;
+mod remote;
 
 use std::pin::Pin;
 

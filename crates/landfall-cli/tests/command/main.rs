@@ -4,8 +4,10 @@
 
 mod bad_messages;
 mod bad_starts;
+mod brokers;
 mod damage;
 mod dead_letters;
+mod doctor;
 mod imports;
 mod lists;
 mod metrics;

@@ -106,7 +106,7 @@ pub(crate) fn rewrite(partition: &Partition, segment: Segment, marks: &Marks) ->
         let mut records = Vec::new();
         for record in &batch.records {
             let goes = marks.get((record.offset - base_offset) as usize).is_some_and(|goes| *goes);
-            match record.id().filter(|_| goes && !record.is_removed()) {
+            match record.known_by().filter(|_| goes && !record.is_removed()) {
                 Some(id) => {
                     record::encode_removed(id, &mut records);
                     messages += 1;

@@ -104,7 +104,7 @@ impl ReadOnlyLog {
         blocking(move || verify::bytes_to_read(Folder { disk: &SystemDisk, root: &root }, topic.as_ref())).await
     }
 
-    fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.topics.parent().unwrap_or(Path::new(".")).to_owned()
     }
 
@@ -128,14 +128,14 @@ impl ReadOnlyLog {
 }
 
 /// The partitions of the topic in `folder`; `None` if there is no such topic.
-fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
+pub(crate) fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
     let file = TopicFile::read(&SystemDisk, folder)?;
     Ok(file.map(|file| (0..file.partitions).map(|number| FileExtents::of(folder, number)).collect()))
 }
 
 fn info(description: TopicDescription) -> TopicInfo {
     let TopicDescription { topic, messages, bytes, partitions, .. } = description;
-    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes }
+    TopicInfo { topic, partitions: partitions.len() as u32, messages, bytes: Some(bytes) }
 }
 
 fn groups(log: &ReadOnlyLog, topic: &TopicName) -> Result<Vec<GroupDescription>> {

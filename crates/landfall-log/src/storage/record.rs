@@ -17,11 +17,13 @@
 //! ```
 //!
 //! Numbers are little-endian. A *removed* record ends after its id: compaction took away the rest and left the offset
-//! and the id, so that a resend of it is still known. A record has no checksum and no offset of its own: its batch
+//! and what a resend of it is known by: the id, or of a message that was moved aside the id of this send. A record has no checksum and no offset of its own: its batch
 //! has both.
 
 use bytes::{Buf, Bytes};
-use landfall_core::{Error, ErrorKind, Headers, Key, Kind, Message, MessageId, Mode, Result, Timestamp, TopicName};
+use landfall_core::{
+    Error, ErrorKind, Headers, Key, Kind, Message, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName, wire,
+};
 
 pub(crate) const LENGTH_BYTES: usize = 4;
 
@@ -85,7 +87,7 @@ pub(crate) fn encode_stored(record: &Record, buffer: &mut Vec<u8>) {
     }
 }
 
-/// Appends what compaction leaves of a record with this id.
+/// Appends what compaction leaves of a record that is known by this id.
 pub(crate) fn encode_removed(id: MessageId, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&((1 + ID_BYTES) as u32).to_le_bytes());
     buffer.push(REMOVED);
@@ -137,6 +139,45 @@ impl Record {
     /// The id of its message; `None` where a repair gave it up.
     pub(crate) fn id(&self) -> Option<MessageId> {
         self.body.get(1..)?.first_chunk().copied().map(MessageId::from_bytes)
+    }
+
+    /// What a resend of it is known by: the id of its message, or of a message that was moved aside the id of this send.
+    pub(crate) fn known_by(&self) -> Option<MessageId> {
+        let id = self.id()?;
+        // Of a removed record nothing else is left, and a record that ends too early has only its id for certain.
+        let notes = self.notes().unwrap_or_default();
+        if notes.is_empty() {
+            return Some(id);
+        }
+        let noted =
+            |header: SystemHeader| notes.iter().find(|(name, _)| *name == header.as_str()).map(|(_, value)| *value);
+        Some(wire::broker_id_of(id, noted))
+    }
+
+    /// The headers that the system noted, without looking at the rest.
+    fn notes(&self) -> Option<Vec<(&str, &str)>> {
+        let attributes = *self.body.first()?;
+        if attributes & REMOVED != 0 {
+            return None;
+        }
+        let lengths = 1 + ID_BYTES + 8 + if attributes & HAS_SEQUENCE != 0 { 8 } else { 0 };
+        let mut rest = self.body.get(lengths..)?;
+        let kind_length = usize::from(rest.try_get_u16_le().ok()?);
+        let key_length = if attributes & HAS_KEY != 0 { usize::from(rest.try_get_u16_le().ok()?) } else { 0 };
+        let count = rest.try_get_u16_le().ok()?;
+        let mut notes = Vec::new();
+        rest = rest.get(kind_length + key_length..)?;
+        for _ in 0..count {
+            let name_length = usize::from(rest.try_get_u16_le().ok()?);
+            let value_length = rest.try_get_u32_le().ok()? as usize;
+            let (name, value) = rest.split_at_checked(name_length)?;
+            let (value, others) = value.split_at_checked(value_length)?;
+            rest = others;
+            if name.starts_with(b"landfall-") {
+                notes.push((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?));
+            }
+        }
+        Some(notes)
     }
 
     /// The bytes of its key, without looking at the rest.
@@ -228,11 +269,15 @@ mod tests {
             headers in proptest::collection::btree_map("x-[a-z]{1,20}", "[^\\r\\n\\x00]{0,60}", 0..4),
             payload in proptest::collection::vec(any::<u8>(), 0..300),
             mode in proptest::sample::select(Mode::ALL.to_vec()),
+            attempts in proptest::option::of(any::<u32>()),
         ) -> Message {
             let mut message = Message::new(topic(), payload).with_kind(Kind::new("Placed").unwrap()).with_mode(mode);
             message.key = key.map(|key| Key::new(key).unwrap());
             message.sequence = sequence;
             message.headers = Headers::try_from(headers).unwrap();
+            if let Some(attempts) = attempts {
+                message.headers.note(SystemHeader::Attempts, attempts);
+            }
             message
         }
     }
@@ -252,11 +297,12 @@ mod tests {
                 let record = Record::split_off(&mut bytes, offset as u64).unwrap();
                 prop_assert_eq!(&record.message(&topic()).unwrap(), message);
                 prop_assert_eq!(record.id(), Some(message.id));
+                prop_assert_eq!(record.known_by(), Some(wire::broker_id(message)));
                 prop_assert_eq!(record.key(), message.key.as_ref().map(|key| key.as_str().as_bytes()));
                 prop_assert!(!record.is_removed());
             }
             let removed = Record::split_off(&mut bytes, 9).unwrap();
-            prop_assert_eq!((removed.id(), removed.is_removed()), (Some(messages[0].id), true));
+            prop_assert_eq!((removed.known_by(), removed.is_removed()), (Some(messages[0].id), true));
             prop_assert!(removed.message(&topic()).is_err() && removed.key().is_none());
             prop_assert!(bytes.is_empty());
         }
@@ -265,7 +311,7 @@ mod tests {
         fn any_bytes_at_all_are_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = Bytes::from(bytes);
             while let Some(record) = Record::split_off(&mut bytes, 0) {
-                let _ = (record.message(&topic()), record.key().is_some(), record.id(), record.is_removed());
+                let _ = (record.message(&topic()), record.key().is_some(), record.known_by(), record.is_removed());
             }
         }
 

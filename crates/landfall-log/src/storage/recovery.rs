@@ -174,7 +174,7 @@ pub(crate) fn note(batch: &Batch, position: u64, builder: &mut Builder) {
     let header = &batch.header;
     builder.add_batch(header.base_offset, position, header.taken);
     for record in &batch.records {
-        if let Some(id) = record.id() {
+        if let Some(id) = record.known_by() {
             builder.add_id(id, record.offset);
         }
     }

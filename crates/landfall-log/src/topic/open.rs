@@ -146,7 +146,7 @@ impl Topic {
             topic: self.state().file.topic.clone(),
             partitions: partitions.len() as u32,
             messages: partitions.iter().map(|partition| partition.next_offset() - partition.start_offset()).sum(),
-            bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
+            bytes: Some(partitions.iter().map(|partition| partition.bytes()).sum()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName};
+use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName, wire};
 
 use crate::options::Options;
 use crate::storage::record;
@@ -99,7 +99,7 @@ impl<'a> Plan<'a> {
         let filling = &mut self.parts[part];
         let index = filling.count();
         record::encode(message, &mut filling.buffer);
-        filling.ids.push(message.id);
+        filling.ids.push(wire::broker_id(message));
         Ok(Place::Record { part, index, partition: number })
     }
 

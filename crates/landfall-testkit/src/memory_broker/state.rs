@@ -79,7 +79,7 @@ impl State {
             topic: topic.clone(),
             partitions: 1,
             messages: messages.len() as u64,
-            bytes: messages.iter().map(size).sum(),
+            bytes: Some(messages.iter().map(size).sum()),
         });
         topics.collect()
     }

@@ -94,8 +94,13 @@ impl Shared {
 impl Proxy {
     /// Forwards to `server`, which need not be up: a client that comes while it is down finds its connection closed.
     pub async fn start(server: impl Into<Target>) -> Result<Self> {
+        Self::start_on(0, server).await
+    }
+
+    /// As [`Proxy::start`], on a port that the server tells its clients to use, as Kafka does.
+    pub async fn start_on(port: u16, server: impl Into<Target>) -> Result<Self> {
         let failed = |error| Error::new(ErrorKind::Unavailable, "cannot listen on 127.0.0.1").with_source(error);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared::default());
         let accepting = tokio::spawn(accept(listener, server.into(), shared.clone()));

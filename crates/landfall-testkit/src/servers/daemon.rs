@@ -90,6 +90,15 @@ impl<P: Program> Daemon<P> {
         self.port
     }
 
+    pub(super) fn program(&self) -> &P {
+        &self.program
+    }
+
+    /// Where it keeps its data.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
     pub(super) async fn kill_9(&self) -> Result<()> {
         let mut running = self.running.lock().await;
@@ -171,7 +180,7 @@ impl<P: Program> Drop for Daemon<P> {
     }
 }
 
-fn free_port() -> Result<u16> {
+pub(super) fn free_port() -> Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

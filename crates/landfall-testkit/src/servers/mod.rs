@@ -2,19 +2,25 @@
 
 mod account;
 mod daemon;
+mod kafka;
 mod mariadb;
 mod names;
+mod nats;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod redis;
 mod restartable;
 mod sqs;
 mod watchdog;
 
 pub use daemon::services_folder;
+pub use kafka::{KafkaCluster, KafkaOptions, KafkaServer};
 pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
+pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
-pub use redis::RedisServer;
+pub use rabbitmq::{RabbitMqOptions, RabbitMqServer};
+pub use redis::{RedisOptions, RedisServer};
 pub use restartable::{InUse, Restartable};
 pub use sqs::{ElasticMq, Moto, python_sqs};

@@ -1,4 +1,4 @@
-//! A private Redis: on 127.0.0.1 and a free port, in memory only, gone when the process is.
+//! A private Redis: on 127.0.0.1 and a free port, gone when the process is. In memory only, unless its options say more.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,53 +14,115 @@ use crate::not_run;
 
 /// A Redis server of this process's own. Killed when this is dropped, and also when the process ends in any other way.
 #[derive(Debug)]
-pub struct RedisServer(Daemon<Redis>);
+pub struct RedisServer {
+    daemon: Daemon<Redis>,
+    options: RedisOptions,
+    folder: PathBuf,
+}
+
+/// What differs from a Redis that keeps everything in memory and lets anybody in.
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    settings: Vec<(String, String)>,
+}
 
 #[derive(Debug, Clone)]
 struct Redis {
     binary: PathBuf,
+    options: RedisOptions,
+}
+
+impl RedisOptions {
+    /// What was accepted is on disk: an append-only file, synced before every answer, and nothing is ever evicted.
+    pub fn durable() -> Self {
+        let settings = [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")];
+        settings.into_iter().fold(Self::default(), |options, (name, value)| options.with(name, value))
+    }
+
+    /// As durable, and a copy of the server at `port`.
+    pub fn replica_of(port: u16) -> Self {
+        Self::durable().with("replicaof", &format!("127.0.0.1 {port}")).with("repl-diskless-sync-delay", "0")
+    }
+
+    /// The same with one more setting, as it stands in `redis.conf`. The last of several of one name counts.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn password(&self) -> Option<&str> {
+        self.settings.iter().rev().find(|(name, _)| name == "requirepass").map(|(_, password)| password.as_str())
+    }
 }
 
 impl RedisServer {
     /// `None` where there is no Redis; it has been said then, in the name of `test`.
     pub async fn start(test: &str) -> Option<Self> {
-        Self::try_start().await.map_err(|error| not_run(test, &error.to_string())).ok()
+        Self::start_with(test, RedisOptions::default()).await
     }
 
-    async fn try_start() -> Result<Self> {
+    /// As [`RedisServer::start`], with settings of its own.
+    pub async fn start_with(test: &str, options: RedisOptions) -> Option<Self> {
+        Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
+    }
+
+    async fn try_start(options: RedisOptions) -> Result<Self> {
         let binary = daemon::find_program("redis-server", "redis-server")?;
         let (folder, account) = daemon::folder("landfall-redis-")?;
-        Ok(Self(Daemon::start(Redis { binary }, folder, account).await?))
+        let path = folder.path().to_owned();
+        let daemon = Daemon::start(Redis { binary, options: options.clone() }, folder, account).await?;
+        Ok(Self { daemon, options, folder: path })
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.0.port())
+        format!("redis://127.0.0.1:{}/0", self.port())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.daemon.port()
+    }
+
+    /// Where it keeps its files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Forgets everything, as `FLUSHALL` does.
     pub async fn flush(&self) -> Result<()> {
-        ask(self.0.port(), "FLUSHALL\r\n").await.map(drop).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the Redis test server cannot be flushed").with_source(error)
-        })
+        self.ask("FLUSHALL").await.map(drop)
     }
 
     /// The keys that are in it.
     pub async fn size(&self) -> u64 {
-        let answer = ask(self.0.port(), "DBSIZE\r\n").await.unwrap_or_default();
+        let answer = self.ask("DBSIZE").await.unwrap_or_default();
         answer.trim().trim_start_matches(':').parse().unwrap_or(0)
     }
 
+    /// One command in Redis's plain form, as an administrator, and the beginning of its answer.
+    pub async fn ask(&self, command: &str) -> Result<String> {
+        let password = self.options.password();
+        ask(self.port(), password, command).await.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the Redis test server does not answer").with_source(error)
+        })
+    }
+
     pub async fn kill_9(&self) -> Result<()> {
-        self.0.kill_9().await
+        self.daemon.kill_9().await
+    }
+
+    /// Starts it again on what it stored; one that still runs is killed first.
+    pub async fn restart(&self) -> Result<()> {
+        self.daemon.restart().await
     }
 
     /// Stops it with SIGSTOP: connections stay open and nobody answers.
     pub async fn pause(&self) -> Result<()> {
-        self.0.signal(Signal::SIGSTOP).await
+        self.daemon.signal(Signal::SIGSTOP).await
     }
 
     pub async fn resume(&self) -> Result<()> {
-        self.0.signal(Signal::SIGCONT).await
+        self.daemon.signal(Signal::SIGCONT).await
     }
 }
 
@@ -73,11 +135,16 @@ impl Program for Redis {
         let port = port.to_string();
         let settings = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         command.extend(settings.map(OsString::from));
+        for (name, value) in &self.options.settings {
+            command.push(format!("--{name}").into());
+            // Several values of one setting are several words.
+            command.extend(value.split(' ').map(OsString::from));
+        }
         command
     }
 
     async fn answers(&self, port: u16) -> Answer {
-        match ask(port, "PING\r\n").await {
+        match ask(port, self.options.password(), "PING").await {
             Ok(answer) if answer.starts_with("+PONG") => Ok(()),
             Ok(answer) => Err(answer.into()),
             Err(error) => Err(error.into()),
@@ -85,11 +152,17 @@ impl Program for Redis {
     }
 }
 
-/// One command in Redis's plain form, and the first line of its answer.
-async fn ask(port: u16, command: &str) -> std::io::Result<String> {
+async fn ask(port: u16, password: Option<&str>, command: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(command.as_bytes()).await?;
-    let mut answer = [0; 64];
+    if let Some(password) = password {
+        exchange(&mut stream, &format!("AUTH {password}")).await?;
+    }
+    exchange(&mut stream, command).await
+}
+
+async fn exchange(stream: &mut TcpStream, command: &str) -> std::io::Result<String> {
+    stream.write_all(format!("{command}\r\n").as_bytes()).await?;
+    let mut answer = [0; 4096];
     let length = stream.read(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }

@@ -17,6 +17,8 @@ pub(super) enum Lane {
     Partition(u32),
     /// None at all.
     Alone,
+    /// None, for one that waits for its predecessors. It takes up no room: they could not be received for want of it.
+    Early,
 }
 
 impl Lane {
@@ -144,6 +146,9 @@ impl Lanes {
     /// One delivery of `lane` is finished; after the last one that was at work the lane is ready for more.
     pub(super) fn settled(&mut self, lane: Lane) {
         self.in_flight -= 1;
+        if lane == Lane::Early {
+            return;
+        }
         let Some(queue) = self.queues.get_mut(&lane) else {
             self.counted -= 1;
             return;
@@ -159,14 +164,12 @@ impl Lanes {
         }
     }
 
-    /// A delivery that is at work leaves `lane`, which goes on without it; answers with where it is now.
+    /// A delivery that is at work came before its predecessors and leaves `lane`, which goes on without it; answers with
+    /// where it is now.
     pub(super) fn detach(&mut self, lane: Lane) -> Lane {
-        if self.queues.contains_key(&lane) {
-            self.settled(lane);
-            self.in_flight += 1;
-            self.counted += 1;
-        }
-        Lane::Alone
+        self.settled(lane);
+        self.in_flight += 1;
+        Lane::Early
     }
 
     /// Taken and not begun, because another one of its lane is still at work: first in its lane again. Put back in the

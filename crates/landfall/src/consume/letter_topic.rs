@@ -2,10 +2,12 @@
 //!
 //! It goes through the outbox of the transaction that parks it: there is one of them if and only if there is a letter.
 //! It is the same message under the same id, with what went wrong in its headers. The table remains where it is
-//! redriven from; what is parked again after a redrive is not sent a second time.
+//! redriven from; what is parked again after a redrive is sent again, with what went wrong this time.
 
 use futures_util::future::BoxFuture;
-use landfall_core::{Arrival, Database, Failure, Message, OutboxWriter, Result, SystemHeader, Timestamp, TopicName};
+use landfall_core::{
+    Arrival, Database, Failure, GroupName, Message, OutboxWriter, Result, SystemHeader, Timestamp, TopicName,
+};
 
 /// A topic for dead letters on a database with an outbox, as an object: only who asks for it needs one.
 pub(super) trait Letters<D: Database>: Send + Sync {
@@ -42,12 +44,19 @@ impl<D: OutboxWriter> Letters<D> for LetterTopic {
     }
 }
 
-/// The message as it goes to `topic`.
-pub(super) fn letter(arrival: Arrival<'_>, topic: TopicName, attempts: u32, failure: &Failure) -> Message {
+/// The message as it goes to `topic`, with all that is known of its failure in `group`.
+pub(super) fn letter(
+    arrival: Arrival<'_>,
+    topic: TopicName,
+    group: &GroupName,
+    attempts: u32,
+    failure: &Failure,
+) -> Message {
     let Arrival { message, origin } = arrival;
     let mut letter = Message { topic, ..message.clone() };
     let mut note = |header, value: &dyn std::fmt::Display| letter.headers.note(header, value);
     note(SystemHeader::Attempts, &attempts);
+    note(SystemHeader::Group, group);
     note(SystemHeader::OriginalTopic, &message.topic);
     if let Some(position) = origin {
         note(SystemHeader::OriginalPartition, &position.partition);

@@ -4,18 +4,21 @@
 //!   delivery ─▶ lane of its key ─▶ batch ─▶ one transaction { inbox rows, handlers' writes } ─▶ commit ─▶ acknowledge
 //!                                              │ one of them fails
 //!                                              ├─▶ the others commit without it
-//!                                              └─▶ it goes its own way: again after a while, its lane waiting;
-//!                                                  after the maximum a dead letter, its key queues behind it
-//!   redriven dead letters ─▶ the same handler, in order, until the key flows again
+//!                                              └─▶ it goes its own way: again after a while, its lane waiting or
+//!                                                  itself in the retry lane; after the maximum a dead letter, its
+//!                                                  key queues behind it
+//!   delayed and due, redriven dead letters ─▶ the same handler, in order, until the key flows again
 //! ```
 //!
 //! A crash anywhere before the commit leaves nothing behind and the messages come again; after it, they come again and
 //! their inbox rows turn them away. Messages of one key are handled one after the other, different keys at the same
 //! time. Nothing is acknowledged before its transaction has committed, whichever other one of its batch has.
 
+mod apart;
 mod attempt;
 mod batch;
 mod batch_handler;
+mod early;
 mod front;
 mod gate;
 mod handler;
@@ -25,9 +28,12 @@ mod layered;
 mod letter_topic;
 mod once;
 mod options;
+mod parking;
 #[cfg(feature = "redis")]
 mod redis_front;
 mod redrive;
+mod retry_lane;
+mod retry_topic;
 mod tally;
 mod trace;
 mod typed;
@@ -46,8 +52,10 @@ use tokio_util::sync::CancellationToken;
 
 use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
+use early::Waiting;
 use lanes::{Lane, Lanes};
 use letter_topic::LetterTopic;
+use retry_topic::RetryTopic;
 
 pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
 pub use front::Front;
@@ -59,6 +67,7 @@ pub use once::{already_done, changed};
 pub use options::{Idempotence, Options, Order};
 #[cfg(feature = "redis")]
 pub use redis_front::RedisFront;
+pub use retry_lane::RetryLane;
 pub use trace::Trace;
 pub use typed::{Typed, TypedFn, parse, typed};
 pub use work::{Call, Each, Stumble, Together, Work};
@@ -118,16 +127,20 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         options: Options,
     ) -> Self {
         let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        let Options { backoff, order, idempotence, .. } = options;
+        let Options { backoff, order, idempotence, retry_lane, lane_after, .. } = options;
         let attempts = Attempts {
             database,
             topic,
             group,
             work,
             backoff,
+            retry_lane,
+            lane_after,
+            retry_topic: None,
             order,
             idempotence,
             gate: None,
+            waiting: Waiting::default(),
             front: None,
             letters: None,
             running,
@@ -170,11 +183,27 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
     /// messages acknowledged; what was not begun is delivered again to the next member.
     ///
     /// A broker that cannot be reached is waited for. `Err` if it fails in a way that no waiting mends, such as
-    /// damaged data.
+    /// damaged data, or if there can be no topic with the name that the retry lane would have.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let (broker, mut attempts, options) = (self.broker, self.attempts, self.options);
+        if options.retry_lane == RetryLane::Topic {
+            attempts.retry_topic = Some(RetryTopic::of(&attempts.topic, &*broker)?);
+        }
         let stop = stop.child_token();
-        let member = Member { broker: self.broker, attempts: Arc::new(self.attempts), options: self.options };
+        let member = Member { broker, attempts: Arc::new(attempts), options };
         let redrive = tokio::spawn(redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone()));
+        let returning = tokio::spawn({
+            let (stop, member) =
+                (stop.clone(), (member.attempts.clone(), member.broker.clone(), member.options.clone()));
+            async move {
+                let drained = retry_topic::drain(member.0, member.1, member.2, stop.clone()).await;
+                if drained.is_err() {
+                    // What no waiting mends ends all of it, whichever topic it was.
+                    stop.cancel();
+                }
+                drained
+            }
+        });
         let result = loop {
             match member.consume(&stop).await {
                 Err(error) if error.is_temporary() => {
@@ -187,7 +216,7 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         stop.cancel();
         // A panic in it has been logged by the runtime; the broker's answer is the one that counts.
         let _ = redrive.await;
-        result
+        result.and(returning.await.unwrap_or(Ok(())))
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use landfall_core::Backoff;
 
+use super::retry_lane::RetryLane;
+
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Transactions that are open at the same time; never two with messages of one key.
@@ -22,9 +24,13 @@ pub struct Options {
     pub max_in_flight_per_lane: usize,
     /// For a message whose handler failed: delays between its tries, and how many tries before it is parked.
     pub backoff: Backoff,
-    /// How often to look for dead letters that a person redrove.
+    /// Where it waits between its tries.
+    pub retry_lane: RetryLane,
+    /// What waits for less than this stays here, whatever the lane is.
+    pub lane_after: Duration,
+    /// How often to look for what is delayed and due, and for dead letters that a person redrove.
     pub redrive_poll: Duration,
-    /// Redriven dead letters that are handled at the same time, each of another key.
+    /// Delayed messages and redriven dead letters that are handled at the same time, each of another key.
     pub redrive_concurrency: usize,
 }
 
@@ -38,6 +44,8 @@ impl Default for Options {
             max_in_flight: 256,
             max_in_flight_per_lane: 32,
             backoff: Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 },
+            retry_lane: RetryLane::Broker,
+            lane_after: Duration::from_secs(1),
             redrive_poll: Duration::from_millis(500),
             redrive_concurrency: 4,
         }

@@ -1,14 +1,15 @@
-//! Drains redriven dead letters through the same handler: per key the oldest first, then those that waited behind it,
-//! until live traffic of the key may pass again.
+//! Drains delayed messages that are due, and redriven dead letters, through the same handler: per key the oldest first,
+//! then those that waited behind it, until live traffic of the key may pass again.
 //!
 //! Several keys are drained at once, each by one worker at a time: the database hands out no letter whose predecessor
-//! is open. A letter that fails rests for a while and holds up nobody but its own key.
+//! is open. A letter that fails is delayed, or rests for a while, and holds up nobody but its own key. What a person
+//! redrove begins to count anew, which is kept here and not in the database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_core::{DeadLetterId, Failure, Inbox, Message, RedriveItem, Result, Verdict};
+use landfall_core::{Arrival, DeadLetterId, Failure, Inbox, Message, RedriveItem, Result, Setback, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -72,8 +73,10 @@ impl Resting {
             .min()
     }
 
-    fn tally(&self, id: DeadLetterId) -> Tally {
-        self.letters().get(&id).map_or(Tally::default(), |(tally, _)| *tally)
+    /// What is counted of it. A person's redrive gives it all its tries again.
+    fn tally(&self, item: &RedriveItem) -> Tally {
+        let begun = Tally::after(if item.redrives == 0 { item.attempts } else { 0 });
+        self.letters().get(&item.id).map_or(begun, |(tally, _)| *tally)
     }
 
     fn rest(&self, id: DeadLetterId, tally: Tally, delay: Duration) {
@@ -106,7 +109,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             let call = Call {
                 messages: &[&item.message],
                 connection: &mut *transaction,
-                attempt: item.attempts + resting.tally(item.id).failures + 1,
+                attempt: attempts_of(&item, resting.tally(&item).tries) + 1,
                 database: &self.database,
                 group: &self.group,
                 after_commit: &mut after_commit,
@@ -129,9 +132,10 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         if let Some(after_commit) = after_commit {
             after_commit();
         }
+        self.tell_those_who_wait(std::iter::once(&item.message));
         resting.forget(item.id);
         metrics::counter!("landfall_redrive_total", "outcome" => "effect").increment(1);
-        tracing::info!(message_id = %item.message.id, dead_letter = item.id, "redriven");
+        tracing::info!(message_id = %item.message.id, dead_letter = item.id, "handled after it was put aside");
         Ok(true)
     }
 
@@ -153,8 +157,8 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         Ok(passages.first().copied().unwrap_or(Passage::Apply))
     }
 
-    /// Lets it rest, or parks it again. `transaction` is rolled back in between: no other worker is handed the letter
-    /// before it rests, and nobody waits for its lock afterwards.
+    /// Lets it rest, delays it, or parks it again. `transaction` is rolled back in between: no other worker is handed the
+    /// letter before it rests, and nobody waits for its lock afterwards.
     async fn failed_again(
         &self,
         item: &RedriveItem,
@@ -162,23 +166,47 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         transaction: Option<D::Transaction>,
         resting: &Resting,
     ) -> Result<bool> {
-        let mut tally = resting.tally(item.id);
+        let mut tally = resting.tally(item);
         let pause = tally.pause_after(&failure, self.backoff);
         resting.rest(item.id, tally, pause.unwrap_or(self.backoff.cap));
         drop(transaction);
-        if pause.is_none() {
-            self.park_again(item, &failure).await?;
+        let rests_here = item.redrives > 0 || !failure.spends_attempt();
+        if pause.is_none() || !rests_here {
+            let attempts = attempts_of(item, tally.failures);
+            self.put_aside_again(item, Setback { attempts, failure: &failure, again: pause }).await?;
             resting.forget(item.id);
         }
         Ok(true)
     }
 
-    async fn park_again(&self, item: &RedriveItem, failure: &Failure) -> Result<()> {
+    async fn put_aside_again(&self, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
+        let Setback { attempts, failure, again } = setback;
         let mut transaction = self.database.begin().await?;
-        self.database.park_redriven(&mut transaction, item, failure).await?;
+        self.database.park_redriven(&mut transaction, item, setback).await?;
+        if again.is_none() {
+            let arrival = Arrival { message: &item.message, origin: item.origin };
+            self.send_letter(&mut transaction, arrival, attempts, failure).await?;
+        }
+        fail::fail_point!("redrive.before-park");
         self.database.commit(transaction).await?;
-        metrics::counter!("landfall_redrive_total", "outcome" => "parked").increment(1);
-        tracing::error!(message_id = %item.message.id, dead_letter = item.id, %failure, "parked again");
+        let (message_id, dead_letter) = (item.message.id, item.id);
+        let outcome = match again {
+            Some(pause) => {
+                tracing::warn!(%message_id, dead_letter, %failure, attempts, ?pause, "delayed again");
+                "delayed"
+            }
+            None => {
+                tracing::error!(%message_id, dead_letter, %failure, attempts, "parked again");
+                self.wake_for_letters();
+                "parked"
+            }
+        };
+        metrics::counter!("landfall_redrive_total", "outcome" => outcome).increment(1);
         Ok(())
     }
+}
+
+/// All tries of a letter, of which `counted` are in its tally.
+fn attempts_of(item: &RedriveItem, counted: u32) -> u32 {
+    if item.redrives == 0 { counted } else { item.attempts.saturating_add(counted) }
 }

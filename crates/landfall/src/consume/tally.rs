@@ -9,11 +9,21 @@ use landfall_core::{Backoff, Failure, Verdict};
 pub(super) struct Tally {
     /// Tries that count against the maximum.
     pub(super) failures: u32,
+    /// All tries that were really made: also those for which the message is not to blame.
+    pub(super) tries: u32,
     /// Tries that did not count, since the last one that did: something the message needs was out of order.
     waits: u32,
 }
 
+/// The longest `Retry-After` that is followed: nobody puts a message off for a year.
+pub(super) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
+
 impl Tally {
+    /// That of a message which has failed so often elsewhere.
+    pub(super) fn after(failures: u32) -> Self {
+        Self { failures, tries: failures, waits: 0 }
+    }
+
     /// Counts `failure`; the time until the next try, or `None` if there is to be none. Never sooner than whoever
     /// refused it asked for.
     pub(super) fn pause_after(&mut self, failure: &Failure, backoff: Backoff) -> Option<Duration> {
@@ -22,12 +32,17 @@ impl Tally {
                 self.waits += 1;
                 Some(endless(backoff, self.waits))
             }
+            _ if !failure.spends_attempt() => {
+                (self.tries, self.waits) = (self.tries + 1, self.waits + 1);
+                Some(endless(backoff, self.waits))
+            }
             verdict => {
-                (self.failures, self.waits) = (self.failures + 1, 0);
+                (self.failures, self.tries, self.waits) = (self.failures + 1, self.tries + 1, 0);
                 backoff.delay_after(self.failures, rand::random()).filter(|_| verdict == Verdict::Retry)
             }
         };
-        pause.map(|pause| pause.max(failure.retry_after.unwrap_or_default()))
+        let asked = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+        pause.map(|pause| pause.max(asked))
     }
 }
 
@@ -60,11 +75,25 @@ mod tests {
     }
 
     #[test]
+    fn a_dependency_that_cannot_be_reached_spends_no_attempt_however_often_it_is_tried() {
+        let (mut tally, down) = (Tally::default(), Failure::retry("refused").with_code(ErrorCode::DEPENDENCY));
+        for _ in 0..1000 {
+            assert!(tally.pause_after(&down, BACKOFF).is_some_and(|pause| pause <= BACKOFF.cap));
+        }
+        assert_eq!((tally.failures, tally.tries), (0, 1000), "but each of them is a retry that the budget pays for");
+        // What the message itself may be to blame for still counts.
+        let ends = [(); 3].map(|()| tally.pause_after(&Failure::retry("no"), BACKOFF).is_none());
+        assert_eq!(ends, [false, false, true]);
+    }
+
+    #[test]
     fn who_asks_for_a_longer_pause_gets_it_and_parking_is_at_once() {
         let mut tally = Tally::default();
         let busy = Failure::retry("busy").after(Duration::from_secs(7));
         assert_eq!(tally.pause_after(&busy, BACKOFF), Some(Duration::from_secs(7)));
+        let year = Failure::retry("busy").after(Duration::from_secs(365 * 24 * 3600));
+        assert_eq!(tally.pause_after(&year, BACKOFF), Some(LONGEST_RETRY_AFTER), "within reason");
         let park = Failure::park(ErrorCode::VALIDATION, "never").after(Duration::from_secs(7));
-        assert_eq!((tally.pause_after(&park, BACKOFF), tally.failures), (None, 2));
+        assert_eq!((tally.pause_after(&park, BACKOFF), tally.failures), (None, 3));
     }
 }

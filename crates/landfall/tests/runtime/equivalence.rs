@@ -16,11 +16,11 @@ use crate::place::Place;
 on_every_database!(batches_of_any_size_do_what_single_messages_do);
 
 /// The numbers of the messages, per key in order.
-type ByKey = BTreeMap<Option<String>, Vec<i64>>;
+pub(crate) type ByKey = BTreeMap<Option<String>, Vec<i64>>;
 
 /// What a history must come to, by the rules alone: a copy changes nothing, and behind a message that cannot be handled
 /// its key ends.
-fn expected(history: &[Message]) -> (ByKey, ByKey) {
+pub(crate) fn expected(history: &[Message]) -> (ByKey, ByKey) {
     let (mut effects, mut letters) = (BTreeMap::new(), BTreeMap::new());
     let (mut seen, mut held) = (BTreeSet::new(), BTreeSet::new());
     for message in history {
@@ -44,7 +44,7 @@ fn expected(history: &[Message]) -> (ByKey, ByKey) {
 }
 
 /// Keys with few and with many messages, messages without one, copies near and far, and every kind of failure.
-fn history(random: &mut StdRng) -> Vec<Message> {
+pub(crate) fn history(random: &mut StdRng) -> Vec<Message> {
     let mut history: Vec<Message> = Vec::new();
     for n in 0..random.random_range(40..160) {
         if !history.is_empty() && random.random_bool(0.3) {

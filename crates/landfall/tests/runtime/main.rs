@@ -10,8 +10,10 @@ mod letters;
 mod order;
 mod place;
 mod redis_front;
+mod retry_lane;
 mod strategies;
 mod unruly;
+mod unruly_strategies;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].
 macro_rules! on_every_database {

@@ -9,7 +9,7 @@ use super::settings::SettingsFlags;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, Made};
 
 /// Create a topic, before its first message does.
 ///
@@ -36,22 +36,20 @@ pub(super) struct Create {
 struct Answer<'a> {
     topic: &'a TopicName,
     created: bool,
-    partitions: usize,
-    settings: TopicSettings,
+    partitions: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<TopicSettings>,
 }
 
 impl Create {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
-        let settings = self.settings.over(config.broker.topic);
-        let (created, described) = broker::change(config, async |topics| {
-            let created = topics.create_topic(&self.topic, self.partitions, settings).await?;
-            Ok((created, topics.describe(&self.topic)?))
-        })
-        .await?;
-        let (topic, partitions) = (&self.topic, described.partitions.len());
+        let settings = (!self.settings.is_empty()).then(|| self.settings.over(config.broker.topic));
+        let topic = &self.topic;
+        let made = broker::change(config, async |topics| topics.create_topic(topic, self.partitions, settings).await);
+        let Made { created, partitions, settings } = made.await?;
         let mut output = Output::new();
         if self.json {
-            output.json(&Answer { topic, created, partitions, settings: described.settings })?;
+            output.json(&Answer { topic, created, partitions, settings })?;
         } else {
             let how = if created { "is created" } else { "was there already" };
             output.line(&format!("topic {topic} {how}, with {partitions} partitions"))?;

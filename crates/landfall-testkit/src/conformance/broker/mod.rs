@@ -46,6 +46,7 @@ macro_rules! broker_conformance {
                 an_empty_batch_has_an_empty_answer,
                 what_is_too_large_is_refused_and_holds_back_only_its_key,
                 a_copy_is_accepted_and_not_stored_again,
+                each_send_of_a_message_that_was_moved_aside_is_stored,
                 everything_about_a_message_survives_the_broker,
                 the_order_of_a_key_survives_many_publishers;
             deliver:

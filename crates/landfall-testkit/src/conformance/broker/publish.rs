@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{ErrorCode, Limits, Message, Mode, Outcome, StartAt};
+use landfall_core::{ErrorCode, Limits, Message, Mode, Outcome, StartAt, SystemHeader};
 
 use super::stage::{assert_ordered_by_key, publish, read_all, take, take_many};
 use super::{BrokerFixture, Stage};
@@ -68,6 +68,31 @@ pub async fn a_copy_is_accepted_and_not_stored_again<F: BrokerFixture>(stage: St
     stage.publish(std::slice::from_ref(&last)).await;
     let delivered = take_many(&mut subscriber, 4).await;
     assert_eq!(ids(&delivered), [ids(&messages), vec![last.id]].concat());
+}
+
+/// A message that failed is sent again under its own id, with the number of its attempts: to the retry lane, and to the
+/// topic of dead letters. A broker that took it for a copy would lose it.
+pub async fn each_send_of_a_message_that_was_moved_aside_is_stored<F: BrokerFixture>(stage: Stage<F>) {
+    let message = keyed("a", 1);
+    let moved = |attempts: u32| {
+        let mut moved = message.clone();
+        moved.headers.note(SystemHeader::Attempts, attempts);
+        moved
+    };
+    for attempts in 1..=3 {
+        stage.publish(&[moved(attempts)]).await;
+    }
+    if stage.capabilities().deduplicates {
+        stage.publish(&[moved(2)]).await;
+    }
+    let last = keyed("a", 2);
+    stage.publish(std::slice::from_ref(&last)).await;
+    let mut subscriber = stage.subscribe("stock").await;
+    let mut delivered = take_many(&mut subscriber, 4).await;
+    // Not every broker keeps order, which is another case.
+    delivered
+        .sort_by_key(|message| (message.sequence, message.headers.noted(SystemHeader::Attempts).map(str::to_owned)));
+    assert_eq!(delivered, [moved(1), moved(2), moved(3), last], "each once, and as it was sent");
 }
 
 pub async fn everything_about_a_message_survives_the_broker<F: BrokerFixture>(stage: Stage<F>) {

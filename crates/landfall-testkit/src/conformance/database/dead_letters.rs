@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use landfall_core::{
-    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, MessageId, Timestamp, TopicName,
+    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, Hold, MessageId, Timestamp,
+    TopicName,
 };
 
-use super::stage::A_MOMENT;
+use super::stage::{A_MOMENT, LONG};
 use super::{AuditRow, DatabaseFixture, Stage};
 use crate::conformance::sample::{group, key, keyed, keyless, series, topic};
 
@@ -24,13 +25,14 @@ async fn a_mixed_lot<F: DatabaseFixture>(stage: &Stage<F>) -> Vec<DeadLetter> {
     let mut elsewhere = keyed("a", 1);
     elsewhere.topic = topic("payments");
     stage.park(&group("stock"), &elsewhere).await;
+    stage.delay(&group("stock"), &keyed("delayed", 1), Hold::Key, LONG).await;
     let by_the_relay = keyless();
     stage.enqueue(std::slice::from_ref(&by_the_relay)).await;
     let leases = stage.lease_all("one").await;
     let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
     stage.settle(&leases, &by_the_relay, decision).await;
     let all = stage.letters().await;
-    assert_eq!(all.len(), 6);
+    assert_eq!(all.len(), 7);
     all
 }
 

@@ -2,6 +2,7 @@
 
 use landfall_core::{Admission, Database, DeadLetterStatus, ErrorKind, Inbox};
 
+use super::stage::setback;
 use super::{DatabaseFixture, Effect, Stage};
 use crate::conformance::sample::{failure, group, ids, keyed, keyless, series};
 
@@ -115,7 +116,7 @@ pub async fn what_is_done_cannot_be_parked_again<F: DatabaseFixture>(stage: Stag
     let audit = stage.audit().await;
 
     let mut transaction = stage.database.begin().await.unwrap();
-    stage.database.park_redriven(&mut transaction, &item, &failure()).await.unwrap();
+    stage.database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await.unwrap();
     stage.database.commit(transaction).await.unwrap();
     assert_eq!(stage.letter(&message).await.status, DeadLetterStatus::Done);
     assert_eq!(stage.audit().await, audit, "what changed nothing is not in the audit trail");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Parking, Result};
 
-use super::stage::{A_MOMENT, SOON, drain_one};
+use super::stage::{A_MOMENT, SOON, drain_one, setback};
 use super::{DatabaseFixture, Stage};
 use crate::conformance::sample::{failure, group, ids, keyed, series};
 
@@ -183,7 +183,7 @@ async fn redrive_one<F: DatabaseFixture>(fixture: &F, database: &F::Database, fa
     let mut transaction = database.begin().await?;
     if let Some(item) = database.next_redriven(&mut transaction, &group("stock"), &[]).await? {
         if fails {
-            database.park_redriven(&mut transaction, &item, &failure()).await?;
+            database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await?;
         } else {
             fixture.insert_effect(&mut transaction, &(&item.message).into()).await;
             database.complete_redriven(&mut transaction, &item).await?;

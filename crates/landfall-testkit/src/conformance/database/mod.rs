@@ -17,6 +17,7 @@ pub mod dead_letters;
 pub mod housekeeping;
 pub mod inbox;
 pub mod inbox_batch;
+pub mod inbox_delay;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
@@ -170,10 +171,21 @@ macro_rules! database_conformance {
                 a_rolled_back_park_holds_nobody,
                 a_dead_letter_keeps_everything_about_its_message,
                 a_message_parked_aside_holds_nobody_and_is_redriven_alone;
+            inbox_delay:
+                what_is_delayed_is_handled_when_its_time_has_come_and_not_before,
+                a_delayed_message_holds_its_key_and_its_successors_follow_it,
+                a_message_delayed_aside_holds_nobody,
+                a_duplicate_of_what_is_delayed_is_a_duplicate,
+                a_delayed_message_may_be_delayed_again_and_in_the_end_parked,
+                a_rolled_back_delay_leaves_nothing,
+                a_successor_may_be_delayed_in_its_turn,
+                a_person_cannot_redrive_what_is_delayed,
+                what_is_delayed_and_due_is_handled_once_by_two;
             sequences:
                 a_number_is_reached_with_the_commit_and_only_then,
                 numbers_may_go_to_both_ends,
-                whoever_asks_for_the_same_entity_waits_also_the_first_time;
+                whoever_asks_for_the_same_entity_waits_also_the_first_time,
+                what_was_reached_long_ago_is_forgotten_unless_a_letter_is_open;
             inbox_redrive:
                 what_is_parked_is_not_handled_by_itself,
                 a_redrive_drains_the_key_in_order_and_lets_traffic_through,

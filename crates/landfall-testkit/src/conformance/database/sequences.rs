@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use landfall_core::{Database, EntityName, GroupName, Sequences};
+use landfall_core::{Database, EntityName, GroupName, Hold, Housekeeping, Sequences};
 
-use super::stage::A_MOMENT;
+use super::stage::{A_MOMENT, LONG, SOON};
 use super::{DatabaseFixture, Stage};
-use crate::conformance::sample::group;
+use crate::conformance::sample::{group, keyed};
+use crate::eventually;
 
 const A: EntityName<'static> = ("orders", "a");
 const B: EntityName<'static> = ("orders", "b");
@@ -74,4 +75,25 @@ pub async fn whoever_asks_for_the_same_entity_waits_also_the_first_time<F: Datab
         let reached = tokio::time::timeout(Duration::from_secs(20), other).await.expect("it goes on").unwrap();
         assert_eq!(reached, [Some(number), None]);
     }
+}
+
+pub async fn what_was_reached_long_ago_is_forgotten_unless_a_letter_is_open<F: DatabaseFixture>(stage: Stage<F>) {
+    let stock = group("stock");
+    let mut transaction = stage.database.begin().await.unwrap();
+    stage.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
+    stage.database.reach(&mut transaction, &stock, &[(A, 7), (B, 8)]).await.unwrap();
+    stage.database.commit(transaction).await.unwrap();
+    // Its number will be compared when it is tried again.
+    let delayed = keyed("b", 9);
+    assert_eq!(delayed.topic.as_str(), B.0);
+    stage.delay(&stock, &delayed, Hold::Key, LONG).await;
+
+    assert_eq!(stage.database.forget_sequences(LONG, 100).await.unwrap(), 0, "their time has not come");
+    let mut forgotten = 0;
+    eventually(SOON, "one is forgotten", async || {
+        forgotten += stage.database.forget_sequences(Duration::ZERO, 100).await.unwrap();
+        forgotten == 1
+    })
+    .await;
+    assert_eq!(reached(&stage, &stock, &[A, B]).await, [None, Some(8)]);
 }

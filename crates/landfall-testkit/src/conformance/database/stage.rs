@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::{
-    Admission, Database, DeadLetter, DeadLetterFilter, DeadLetters, Decision, GroupName, Holder, Inbox, Lease, Leases,
-    Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Parking, Position, RedriveItem, RowId, Schema,
-    Settlement, Shard,
+    Admission, Database, DeadLetter, DeadLetterFilter, DeadLetters, Decision, Failure, GroupName, Hold, Holder, Inbox,
+    Lease, Leases, Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Parking, Position, RedriveItem, RowId,
+    Schema, Setback, Settlement, Shard,
 };
 
 use super::{AuditRow, DatabaseFixture, Effect};
@@ -136,9 +136,32 @@ impl<F: DatabaseFixture> Stage<F> {
         let mut transaction = self.database.begin().await.unwrap();
         let item =
             self.database.next_redriven(&mut transaction, group, &[]).await.unwrap().expect("something to handle");
-        self.database.park_redriven(&mut transaction, &item, &failure()).await.unwrap();
+        self.database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await.unwrap();
         self.database.commit(transaction).await.unwrap();
         item
+    }
+
+    /// Takes the next message that is to be handled and fails, to be tried again after `again`.
+    pub(super) async fn fail_for(&self, group: &GroupName, again: Duration) -> RedriveItem {
+        let mut transaction = self.database.begin().await.unwrap();
+        let item =
+            self.database.next_redriven(&mut transaction, group, &[]).await.unwrap().expect("something to handle");
+        let failure = failure();
+        self.database.park_redriven(&mut transaction, &item, setback(&item, &failure, Some(again))).await.unwrap();
+        self.database.commit(transaction).await.unwrap();
+        item
+    }
+
+    /// A message fails for the first time and is to be tried again after `again`.
+    pub(super) async fn delay(&self, group: &GroupName, message: &Message, hold: Hold, again: Duration) {
+        let origin = Some(Position { partition: 3, offset: 42 });
+        let mut transaction = self.database.begin().await.unwrap();
+        let admission = self.database.admit(&mut transaction, group, message, origin).await.unwrap();
+        assert_eq!(admission, Admission::Fresh, "only a fresh message can be delayed");
+        let failure = failure();
+        let parking = Parking { attempts: 1, failure: &failure, hold, again: Some(again) };
+        self.database.park(&mut transaction, group, message, origin, parking).await.unwrap();
+        self.database.commit(transaction).await.unwrap();
     }
 
     pub(super) async fn letters(&self) -> Vec<DeadLetter> {
@@ -159,6 +182,11 @@ impl<F: DatabaseFixture> Stage<F> {
         let answer = self.database.redrive(&filter, "alice").await.unwrap();
         assert_eq!(answer.redriven, [self.letter(message).await.id], "the parked message is redriven");
     }
+}
+
+/// One try more than `item` has, failed.
+pub(super) fn setback<'a>(item: &RedriveItem, failure: &'a Failure, again: Option<Duration>) -> Setback<'a> {
+    Setback { attempts: item.attempts + 1, failure, again }
 }
 
 /// Handles the next redriven message on `database`, if there is one.

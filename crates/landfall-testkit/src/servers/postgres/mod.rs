@@ -5,6 +5,7 @@
 
 mod database;
 mod setup;
+mod standby;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

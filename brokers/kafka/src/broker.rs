@@ -1,0 +1,115 @@
+//! The broker: what it can do, and where its parts come from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_core::{
+    Broker, BrokerCapabilities, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName,
+    TopicReader,
+};
+use rdkafka::consumer::Consumer;
+
+use crate::config::Options;
+use crate::publisher::KafkaPublisher;
+use crate::reader::KafkaReader;
+use crate::subscriber::KafkaSubscriber;
+use crate::topics::Topics;
+
+/// What the headers of a message may take beside its payload.
+const HEADERS_BYTES: usize = 64 * 1024;
+
+/// A Kafka cluster.
+#[derive(Clone)]
+pub struct Kafka {
+    options: Arc<Options>,
+    topics: Arc<Topics>,
+    publisher: Arc<KafkaPublisher>,
+}
+
+impl Kafka {
+    /// Takes the options. The cluster need not be up: it is reached when it is needed, and found again by itself.
+    pub async fn connect(options: Options) -> Result<Self> {
+        options.check()?;
+        let options = Arc::new(options);
+        let topics = Arc::new(Topics::new(options.clone())?);
+        let publisher = Arc::new(KafkaPublisher::new(options.clone(), topics.clone()));
+        Ok(Self { options, topics, publisher })
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn topics(&self) -> &Topics {
+        &self.topics
+    }
+}
+
+#[async_trait]
+impl Broker for Kafka {
+    fn capabilities(&self) -> BrokerCapabilities {
+        BrokerCapabilities {
+            // The cluster knows a producer's requests again, and not a message that is sent once more.
+            deduplicates: false,
+            payload_bytes: Some(self.options.message_bytes.saturating_sub(HEADERS_BYTES)),
+            ..BrokerCapabilities::ALL
+        }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        self.publisher.clone()
+    }
+
+    async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
+        match self.topics.ready(topic).await {
+            // A member waits for its topic, and for its cluster.
+            Err(error) if error.kind() == ErrorKind::NotFound || error.is_temporary() => {
+                tracing::warn!(%error, %topic, %group, "subscribed to what is not there yet");
+            }
+            ready => drop(ready?),
+        }
+        Ok(Box::new(KafkaSubscriber::join(&self.options, &self.topics, topic, group)?))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        let (prefix, timeout) = (self.options.prefix.clone(), self.options.connect_timeout);
+        let listed = self.topics.ask(move |asking| {
+            let metadata = asking.fetch_metadata(None, timeout)?;
+            let mut listed = Vec::new();
+            for topic in metadata.topics() {
+                let Some(name) = topic.name().strip_prefix(&prefix) else { continue };
+                let Ok(name) = TopicName::new(name) else { continue };
+                // Kafka's own.
+                if topic.name().starts_with("__") {
+                    continue;
+                }
+                let mut messages = 0;
+                for partition in topic.partitions() {
+                    let (low, high) = asking.fetch_watermarks(topic.name(), partition.id(), timeout)?;
+                    messages += u64::try_from(high - low).unwrap_or_default();
+                }
+                listed.push(TopicInfo {
+                    topic: name,
+                    partitions: topic.partitions().len() as u32,
+                    messages,
+                    bytes: None,
+                });
+            }
+            Ok(listed)
+        });
+        let mut listed = listed.await?;
+        listed.sort_by(|one, other| one.topic.cmp(&other.topic));
+        Ok(listed)
+    }
+
+    async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
+        Ok(Box::new(KafkaReader::open(&self.options, &self.topics, topic, from).await?))
+    }
+}
+
+impl fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kafka").field("options", &self.options).finish_non_exhaustive()
+    }
+}

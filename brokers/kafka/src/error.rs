@@ -1,0 +1,113 @@
+//! Kafka's errors in the words of the ports: one table for what became of a message, one for everything else.
+
+use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+/// What an error of a message that was handed over says about it. Only what the cluster, or its client before it sent
+/// anything, said about this very message is a refusal; of everything else nobody knows whether it was stored.
+pub(crate) fn outcome(code: Code) -> Outcome {
+    let reason = || format!("Kafka: {code}");
+    match code {
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            Outcome::refuse(ErrorCode::TOO_LARGE, reason())
+        }
+        Code::InvalidRecord | Code::InvalidMessage | Code::InvalidTopic | Code::InvalidTimestamp => {
+            Outcome::refuse(ErrorCode::VALIDATION, reason())
+        }
+        Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::TransactionalIdAuthorizationFailed
+        | Code::SaslAuthenticationFailed
+        | Code::Authentication => Outcome::retry_later(ErrorCode::DENIED, reason()),
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicId => {
+            Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, reason())
+        }
+        Code::KafkaStorageError => Outcome::retry_later(ErrorCode::STORAGE_FULL, reason()),
+        Code::NotEnoughReplicas | Code::QueueFull | Code::ThrottlingQuotaExceeded | Code::PolicyViolation => {
+            Outcome::retry_later(ErrorCode::UNAVAILABLE, reason())
+        }
+        Code::ProducerFenced | Code::Fenced | Code::InvalidProducerEpoch => {
+            Outcome::retry_later(ErrorCode::FENCED, reason())
+        }
+        _ => Outcome::Unknown(reason()),
+    }
+}
+
+/// What an error of a question says about messages that were not handed over yet.
+pub(crate) fn unsent(error: &Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::NotFound => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, error.to_string()),
+        ErrorKind::Invalid => Outcome::refuse(ErrorCode::VALIDATION, error.to_string()),
+        ErrorKind::Conflict => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
+        _ => Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()),
+    }
+}
+
+/// An error of a call that is about no message.
+pub(crate) fn error(what: impl Into<String>, error: KafkaError) -> Error {
+    let kind = error.rdkafka_error_code().map_or(ErrorKind::Internal, kind);
+    Error::new(kind, what).with_source(error)
+}
+
+pub(crate) fn kind(code: Code) -> ErrorKind {
+    match code {
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicId => {
+            ErrorKind::NotFound
+        }
+        Code::InvalidTopic
+        | Code::InvalidConfig
+        | Code::InvalidPartitions
+        | Code::InvalidReplicationFactor
+        | Code::InvalidArgument
+        | Code::InvalidGroupId => ErrorKind::Invalid,
+        Code::TopicAlreadyExists
+        | Code::TopicAuthorizationFailed
+        | Code::GroupAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::SaslAuthenticationFailed
+        | Code::Authentication
+        | Code::PolicyViolation => ErrorKind::Conflict,
+        Code::FencedInstanceId | Code::UnreleasedInstanceId => ErrorKind::InUse,
+        Code::UnsupportedVersion | Code::UnsupportedFeature | Code::NotImplemented => ErrorKind::Unsupported,
+        Code::BadMessage | Code::BadCompression => ErrorKind::Corrupt,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_said_is_a_refusal_and_what_it_did_not_say_is_unknown() {
+        let refused = [
+            (Code::MessageSizeTooLarge, ErrorCode::TOO_LARGE, false),
+            (Code::InvalidRecord, ErrorCode::VALIDATION, false),
+            (Code::TopicAuthorizationFailed, ErrorCode::DENIED, true),
+            (Code::UnknownTopicOrPartition, ErrorCode::UNKNOWN_TOPIC, true),
+            (Code::KafkaStorageError, ErrorCode::STORAGE_FULL, true),
+            (Code::QueueFull, ErrorCode::UNAVAILABLE, true),
+        ];
+        for (code, expected, retriable) in refused {
+            let Outcome::Refused(refusal) = outcome(code) else { panic!("{code:?} is a refusal") };
+            assert_eq!((refusal.code, refusal.retriable), (expected, retriable), "{code:?}");
+        }
+        // A purged message may have been sent before, and one behind a fatal error too.
+        for code in [Code::MessageTimedOut, Code::PurgeInflight, Code::PurgeQueue, Code::Fatal, Code::RequestTimedOut] {
+            assert!(matches!(outcome(code), Outcome::Unknown(_)), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn denied_and_missing_are_told_apart_before_sending() {
+        for (code, expected) in [
+            (Code::TopicAuthorizationFailed, ErrorCode::DENIED),
+            (Code::UnknownTopicOrPartition, ErrorCode::UNKNOWN_TOPIC),
+            (Code::BrokerTransportFailure, ErrorCode::UNAVAILABLE),
+        ] {
+            let error = error("no", KafkaError::MetadataFetch(code));
+            let Outcome::Refused(refusal) = unsent(&error) else { panic!("{code:?} is a refusal") };
+            assert_eq!((refusal.code, refusal.retriable), (expected, true), "{code:?}");
+        }
+    }
+}

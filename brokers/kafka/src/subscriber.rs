@@ -1,0 +1,126 @@
+//! A member of a group, and the acknowledgements of what it was given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::Consumer;
+use tokio::sync::oneshot;
+
+use crate::client::Rumours;
+use crate::config::Options;
+use crate::error::error;
+use crate::in_hand::{InHand, Item, Next};
+use crate::polling::{self, Member, Membership};
+use crate::topics::Topics;
+
+#[derive(Debug)]
+pub(crate) struct KafkaSubscriber {
+    in_hand: Arc<InHand>,
+    /// Answers when the member has left its group.
+    left: Option<oneshot::Receiver<()>>,
+    patience: Duration,
+}
+
+impl KafkaSubscriber {
+    /// Joins `group` on `topic`, which is there unless nobody may make it; the group shares out its partitions while
+    /// the first `next` waits.
+    pub(crate) fn join(options: &Options, topics: &Topics, topic: &TopicName, group: &GroupName) -> Result<Self> {
+        let name = topics.name(topic)?;
+        let in_hand = Arc::new(InHand::new(options.in_flight));
+        let membership =
+            Membership { in_hand: in_hand.clone(), topic: name.clone(), rumours: Arc::new(Rumours::default()) };
+        let failed = |cause| error(format!("group {group} on topic {topic} cannot be joined"), cause);
+        let group_id = format!("{}{group}", options.prefix);
+        let member = Member::from_config_and_context(&options.member(&group_id), membership).map_err(failed)?;
+        member.subscribe(&[&name]).map_err(failed)?;
+        let (leaving, left) = oneshot::channel();
+        let (topic, store_every) = (topic.clone(), options.commit_interval / 2);
+        let thread = std::thread::Builder::new().name("landfall-kafka".into()).spawn(move || {
+            polling::run(member, &topic, store_every);
+            drop(leaving);
+        });
+        thread.map_err(|cause| {
+            Error::new(ErrorKind::Unavailable, "the thread of a subscriber cannot be started").with_source(cause)
+        })?;
+        Ok(Self { in_hand, left: Some(left), patience: options.timeout })
+    }
+}
+
+#[async_trait]
+impl Subscriber for KafkaSubscriber {
+    async fn next(&mut self) -> Result<Option<Delivery>> {
+        loop {
+            match self.in_hand.next() {
+                Next::Item(item) => return Ok(Some(delivery(item, &self.in_hand))),
+                Next::Failed(error) => return Err(error),
+                Next::Closed => return Ok(None),
+                Next::Nothing(None) => self.in_hand.arrived.notified().await,
+                Next::Nothing(Some(due)) => {
+                    let _due = tokio::time::timeout_at(due.into(), self.in_hand.arrived.notified()).await;
+                }
+            }
+        }
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<()> {
+        self.in_hand.close();
+        let Some(left) = self.left.take() else { return Ok(()) };
+        match tokio::time::timeout(self.patience, left).await {
+            Ok(_) => Ok(()),
+            Err(late) => {
+                let sentence = "the member did not leave its group in time; what it finished last may come again";
+                Err(Error::new(ErrorKind::Unavailable, sentence).with_source(late))
+            }
+        }
+    }
+}
+
+impl Drop for KafkaSubscriber {
+    fn drop(&mut self) {
+        self.in_hand.close();
+    }
+}
+
+fn delivery(item: Item, in_hand: &Arc<InHand>) -> Delivery {
+    let message = item.message.clone().map_err(Error::invalid);
+    let position = Position {
+        partition: u32::try_from(item.partition).unwrap_or_default(),
+        offset: u64::try_from(item.offset).unwrap_or_default(),
+    };
+    Delivery::new(message, position, Box::new(Acknowledgement { item: Some(item), in_hand: in_hand.clone() }))
+}
+
+/// Behind one delivery.
+#[derive(Debug)]
+struct Acknowledgement {
+    item: Option<Item>,
+    in_hand: Arc<InHand>,
+}
+
+#[async_trait]
+impl Acknowledge for Acknowledgement {
+    async fn ack(mut self: Box<Self>) -> Result<()> {
+        if let Some(item) = self.item.take() {
+            self.in_hand.finish(&item);
+        }
+        Ok(())
+    }
+
+    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
+        if let Some(item) = self.item.take() {
+            self.in_hand.give_back(item, delay);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Acknowledgement {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            self.in_hand.give_back(item, Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What is known of the cluster's topics: whether they are there, and how large a message they take.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use landfall_core::{Error, ErrorKind, Result, TopicName};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::metadata::Metadata;
+
+use crate::client::{Listening, Rumours, blocking};
+use crate::config::Options;
+use crate::error::error;
+
+/// After this somebody may have changed a topic's settings.
+const FRESH_FOR: Duration = Duration::from_secs(300);
+
+/// How long what the client heard may take to be told.
+const HEARSAY: Duration = Duration::from_millis(200);
+
+/// The client that only asks, and makes topics.
+pub(crate) struct Topics {
+    pub(crate) options: Arc<Options>,
+    pub(crate) asking: Arc<BaseConsumer<Listening>>,
+    pub(crate) admin: AdminClient<Listening>,
+    rumours: Arc<Rumours>,
+    known: Mutex<HashMap<TopicName, Known>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    message_bytes: usize,
+    asked: Instant,
+}
+
+impl Topics {
+    pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
+        let rumours = Arc::new(Rumours::default());
+        let failed = |cause| error("the client of Kafka cannot be made", cause);
+        let listening = || Listening(rumours.clone());
+        let asking = BaseConsumer::from_config_and_context(&options.reader(), listening()).map_err(failed)?;
+        let admin = AdminClient::from_config_and_context(&options.client(), listening()).map_err(failed)?;
+        Ok(Self { options, asking: Arc::new(asking), admin, rumours, known: Mutex::default() })
+    }
+
+    /// As it is called on the cluster.
+    pub(crate) fn name(&self, topic: &TopicName) -> Result<String> {
+        let name = format!("{}{topic}", self.options.prefix);
+        match name.len() {
+            0..=249 => Ok(name),
+            length => {
+                Err(Error::invalid(format!("topic {topic} is {length} bytes long with its prefix; Kafka takes 249")))
+            }
+        }
+    }
+
+    /// The largest message that `topic` takes, after it was made if need be.
+    pub(crate) async fn ready(&self, topic: &TopicName) -> Result<usize> {
+        if let Some(known) = self.known().get(topic).filter(|known| known.asked.elapsed() < FRESH_FOR) {
+            return Ok(known.message_bytes);
+        }
+        if self.partitions(topic).await?.is_none() {
+            if !self.options.create {
+                let sentence = format!("there is no topic {topic} on the cluster, and create=false");
+                return Err(Error::new(ErrorKind::NotFound, sentence));
+            }
+            self.create(topic, self.options.partitions).await?;
+        }
+        // An account that may publish need not be allowed to see settings; the cluster refuses what is too large then.
+        let told = self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await.ok();
+        let told = told.as_ref().and_then(|settings| settings.get("max.message.bytes")?.value.as_ref()?.parse().ok());
+        let message_bytes = told.map_or(self.options.message_bytes, |told: usize| told.min(self.options.message_bytes));
+        self.known().insert(topic.clone(), Known { message_bytes, asked: Instant::now() });
+        Ok(message_bytes)
+    }
+
+    /// Something was not as it was known to be.
+    pub(crate) fn forget(&self) {
+        self.known().clear();
+    }
+
+    /// How many partitions `topic` has; `None` if there is no such topic.
+    pub(crate) async fn partitions(&self, topic: &TopicName) -> Result<Option<u32>> {
+        let name = self.name(topic)?;
+        let metadata = self.metadata(Some(name.clone())).await?;
+        let Some(found) = metadata.topics().iter().find(|found| found.name() == name) else { return Ok(None) };
+        match found.error().map(RDKafkaErrorCode::from) {
+            None => Ok(Some(found.partitions().len() as u32)),
+            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Ok(None),
+            // It is there, and is electing.
+            Some(RDKafkaErrorCode::LeaderNotAvailable) => Ok(Some(found.partitions().len() as u32)),
+            Some(code) => {
+                let cause = rdkafka::error::KafkaError::MetadataFetch(code);
+                Err(error(format!("the cluster tells nothing about topic {topic}"), cause))
+            }
+        }
+    }
+
+    /// What the cluster tells about `topic`, or about all of them.
+    pub(crate) async fn metadata(&self, topic: Option<String>) -> Result<Metadata> {
+        let timeout = self.options.connect_timeout;
+        self.ask(move |asking| asking.fetch_metadata(topic.as_deref(), timeout)).await
+    }
+
+    /// Asks the cluster, and says it by name if we are turned away.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&BaseConsumer<Listening>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
+    ) -> Result<T> {
+        let asking = self.asking.clone();
+        self.rumours.forget();
+        let rumours = self.rumours.clone();
+        let answer = blocking(move || {
+            let answer = question(&asking);
+            // What it heard meanwhile waits in its queue.
+            let asked = Instant::now();
+            while answer.is_err() && rumours.denied().is_none() && asked.elapsed() < HEARSAY {
+                let _heard = asking.poll(HEARSAY / 10);
+            }
+            answer
+        });
+        let turned_away = |why: String| Error::new(ErrorKind::Conflict, format!("the cluster turns us away: {why}"));
+        answer.await?.map_err(|cause| match self.rumours.denied() {
+            Some(why) => turned_away(why),
+            None => error("the cluster does not answer", cause),
+        })
+    }
+
+    /// The settings of a topic or a node.
+    pub(crate) async fn settings(&self, of: ResourceSpecifier<'_>) -> Result<ConfigResource> {
+        let failed = |cause| error("the cluster does not tell its settings", cause);
+        let found = self.admin.describe_configs([&of], &self.admin_options()).await.map_err(failed)?;
+        let found = found.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no settings were told"))?;
+        let found = found.map_err(|code| failed(rdkafka::error::KafkaError::AdminOp(code)))?;
+        // The client keeps to itself why it was told nothing; there is no topic and no node without settings.
+        match found.entries.is_empty() {
+            true => Err(Error::new(ErrorKind::Conflict, "the cluster does not tell its settings to this account")),
+            false => Ok(found),
+        }
+    }
+
+    pub(crate) fn admin_options(&self) -> AdminOptions {
+        let timeout = Some(self.options.connect_timeout);
+        AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<TopicName, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,88 @@
+//! Three nodes: one killed under load, and what the doctor says while it is away and when everything is well.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use landfall_core::{Broker, Demands, Examine, Span, TopicInfo};
+use landfall_kafka::Kafka;
+use landfall_testkit::servers::{KafkaCluster, KafkaOptions};
+use landfall_testkit::{current_test, eventually};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use support::kafka;
+use support::traffic::Traffic;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The checks that find something.
+async fn checks(broker: &Kafka) -> BTreeSet<(String, &'static str)> {
+    let found = broker.examine(&Demands { window: Span::days(30) }).await.unwrap();
+    found.into_iter().map(|finding| (finding.about, finding.check)).collect()
+}
+
+/// In one test, since three nodes are much for a small machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_survives_the_death_of_a_node_under_load_and_the_doctor_sees_it() {
+    let settings = vec![("offsets.retention.minutes", (90 * 24 * 60).to_string())];
+    let options = KafkaOptions { settings, ..KafkaOptions::default() };
+    let Some(cluster) = KafkaCluster::start(&current_test(), options).await else { return };
+    let all_there = async || kafka(&cluster.url()).await.examine(&Demands { window: Span::days(30) }).await.is_ok();
+    eventually(SOON, "the cluster answers", all_there).await;
+
+    let url = format!(
+        "{}?prefix=shop.&partitions=6&replication=3&timeout=10s&connect_timeout=3s&session_timeout=6s",
+        cluster.url()
+    );
+    let broker = kafka(&url).await;
+    let traffic = Traffic::start(kafka(&url).await, kafka(&url).await).await;
+    traffic.flows(500).await;
+    eventually(SOON, "a cluster as the adapter sets it up is healthy", async || checks(&broker).await.is_empty()).await;
+
+    // Messages go on being accepted while it is away: two of three copies are enough.
+    cluster.nodes()[1].kill_9().await.unwrap();
+    traffic.flows(1_000).await;
+    let missing = BTreeSet::from([("topic shop.orders".to_owned(), "kafka.under-replicated")]);
+    eventually(SOON, "the missing copies are found", async || checks(&broker).await == missing).await;
+    cluster.nodes()[1].restart().await.unwrap();
+    traffic.flows(500).await;
+    traffic.finish().await;
+    eventually(SOON, "it is healthy again", async || checks(&broker).await.is_empty()).await;
+    let TopicInfo { partitions, messages, .. } = broker.topics().await.unwrap().remove(0);
+    assert!(partitions == 6 && messages >= 2_000, "{partitions} partitions, {messages} messages");
+
+    found_in_a_cluster_only(&cluster, &broker).await;
+}
+
+async fn found_in_a_cluster_only(cluster: &KafkaCluster, broker: &Kafka) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", cluster.url().trim_start_matches("kafka://"));
+    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
+    let topic = |name, copies, least| {
+        let topic = NewTopic::new(name, 3, TopicReplication::Fixed(copies)).set("min.insync.replicas", least);
+        topic.set("retention.ms", "-1").set("max.message.bytes", "2097152")
+    };
+    let topics = [topic("shop.trusting", 3, "1"), topic("shop.strict", 3, "3"), topic("shop.single", 1, "1")];
+    for made in admin.create_topics(&topics, &AdminOptions::new()).await.unwrap() {
+        made.unwrap();
+    }
+    let expect = async |expected: &[(&str, &'static str)], what: &str| {
+        let expected: BTreeSet<_> =
+            expected.iter().map(|(about, check)| (format!("topic shop.{about}"), *check)).collect();
+        eventually(SOON, what, async || checks(broker).await == expected).await;
+    };
+    let unsafe_settings =
+        [("trusting", "kafka.min-insync-replicas"), ("strict", "kafka.no-spare-copy"), ("single", "kafka.replication")];
+    expect(&unsafe_settings, "settings that go with the number of copies").await;
+    cluster.nodes()[2].kill_9().await.unwrap();
+    let away: Vec<_> = unsafe_settings
+        .into_iter()
+        .chain(["orders", "trusting", "strict"].map(|topic| (topic, "kafka.under-replicated")))
+        .chain([("single", "kafka.offline"), ("single", "kafka.under-replicated")])
+        .collect();
+    // What had its only copy there has no leader, and by Kafka's own count still one copy in step.
+    let without: Vec<_> = away[..away.len() - 1].to_vec();
+    expect(&without, "a partition without a leader").await;
+}

@@ -1,0 +1,70 @@
+//! The order of a key when the cluster refuses something in the middle. The refusals are injected by librdkafka's mock of
+//! a cluster, since a real one does not refuse on demand.
+
+mod support;
+
+use std::time::Duration;
+
+use landfall_core::{Broker, ErrorCode, Message, Outcome};
+use landfall_testkit::eventually;
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Code};
+use support::kafka;
+use support::traffic::{assert_rule, numbered};
+
+const COUNT: i64 = 200;
+
+/// Messages of one key, each a request of its own, and what becomes of them when the cluster answers with `errors`.
+async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcome>) {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("orders", 1, 1).unwrap();
+    let url = format!("kafka://{}?connect_timeout=500ms&{parameters}", cluster.bootstrap_servers());
+    let broker = kafka(&url).await;
+    let publisher = broker.publisher();
+    assert!(publisher.publish(&[numbered("a", 0)]).await[0].is_accepted());
+    cluster.request_errors(RDKafkaApiKey::Produce, errors);
+    let batch: Vec<_> = (1..=COUNT).map(|number| numbered("a", number)).collect();
+    let outcomes = publisher.publish(&batch).await;
+    assert_rule(&batch, &outcomes);
+    // And it goes on from there, in order.
+    let rest: Vec<_> =
+        batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).map(|(m, _)| m.clone()).collect();
+    let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
+    eventually(Duration::from_secs(20), "the rest is accepted", sent).await;
+    (batch, outcomes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_what_the_cluster_refuses_for_good_nothing_of_the_key_is_accepted() {
+    // With pieces of this size the refused request is followed by others that are on their way already.
+    let good = Code::RD_KAFKA_RESP_ERR_NO_ERROR;
+    for refused in [1, 2, 3] {
+        let mut errors = vec![good; refused];
+        errors.push(Code::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+        let (_, outcomes) = publish(&errors, "linger=0&message_bytes=2000").await;
+        let first = outcomes.iter().find(|outcome| !outcome.is_accepted()).expect("one is refused");
+        let Outcome::Refused(refusal) = first else { panic!("{first:?}") };
+        assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::TOO_LARGE, false));
+        assert!(!outcomes.last().unwrap().is_accepted());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cluster_refuses_for_now_is_sent_again_in_order() {
+    let errors = [
+        Code::RD_KAFKA_RESP_ERR_NO_ERROR,
+        Code::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        Code::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        Code::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+    ];
+    let (_, outcomes) = publish(&errors, "linger=0&message_bytes=2000").await;
+    assert!(outcomes.iter().all(Outcome::is_accepted), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_numbered_requests_a_refusal_holds_back_its_key_too() {
+    let (batch, outcomes) = publish(&[Code::RD_KAFKA_RESP_ERR_INVALID_RECORD], "linger=0&acks=1").await;
+    assert_eq!(batch.len(), outcomes.len());
+    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == ErrorCode::VALIDATION), "{outcomes:?}");
+    assert!(matches!(&outcomes[1], Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR));
+}

@@ -1,0 +1,131 @@
+//! The server's own API: what it knows about streams and consumers.
+
+use async_nats::jetstream::consumer::{self, pull};
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream;
+use landfall_core::{Error, ErrorKind, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::connection::Connection;
+use crate::error::{Denied, of_api, of_request};
+
+#[derive(Deserialize)]
+struct Done {
+    success: bool,
+}
+
+#[derive(Deserialize)]
+struct StreamPage {
+    #[serde(default)]
+    total: usize,
+    #[serde(default)]
+    streams: Option<Vec<stream::Info>>,
+}
+
+#[derive(Deserialize)]
+struct ConsumerPage {
+    #[serde(default)]
+    total: usize,
+    #[serde(default)]
+    consumers: Option<Vec<consumer::Info>>,
+}
+
+impl Connection {
+    pub(crate) async fn stream(&self, name: &str) -> Result<stream::Info> {
+        self.call(&format!("stream {name} cannot be looked at"), format!("STREAM.INFO.{name}"), &json!({})).await
+    }
+
+    /// Makes a stream; one that is there with the same settings counts as made.
+    pub(crate) async fn create_stream(&self, config: &stream::Config) -> Result<stream::Info> {
+        let name = &config.name;
+        self.call(&format!("stream {name} cannot be created"), format!("STREAM.CREATE.{name}"), config).await
+    }
+
+    /// Whether it was there.
+    pub(crate) async fn delete_stream(&self, name: &str) -> Result<bool> {
+        let what = format!("stream {name} cannot be deleted");
+        let deleted: Result<Done> = self.call(&what, format!("STREAM.DELETE.{name}"), &json!({})).await;
+        found(deleted.map(|done| done.success))
+    }
+
+    pub(crate) async fn streams(&self) -> Result<Vec<stream::Info>> {
+        let mut streams = Vec::new();
+        loop {
+            let request = json!({"offset": streams.len()});
+            let page: StreamPage = self.call("the streams cannot be listed", "STREAM.LIST".into(), &request).await?;
+            let more = page.streams.unwrap_or_default();
+            let is_last = more.is_empty() || streams.len() + more.len() >= page.total;
+            streams.extend(more);
+            if is_last {
+                return Ok(streams);
+            }
+        }
+    }
+
+    pub(crate) async fn consumers(&self, stream: &str) -> Result<Vec<consumer::Info>> {
+        let mut consumers = Vec::new();
+        loop {
+            let (what, request) =
+                (format!("the consumers of {stream} cannot be listed"), json!({"offset": consumers.len()}));
+            let page: ConsumerPage = self.call(&what, format!("CONSUMER.LIST.{stream}"), &request).await?;
+            let more = page.consumers.unwrap_or_default();
+            let is_last = more.is_empty() || consumers.len() + more.len() >= page.total;
+            consumers.extend(more);
+            if is_last {
+                return Ok(consumers);
+            }
+        }
+    }
+
+    /// Makes a consumer, which must not be there: kind `Conflict` if it is, unless with exactly these settings.
+    pub(crate) async fn create_consumer(
+        &self,
+        stream: &str,
+        config: pull::Config,
+    ) -> Result<consumer::Consumer<pull::Config>> {
+        let name = config.name.clone().or_else(|| config.durable_name.clone()).unwrap_or_default();
+        let filter = if config.filter_subject.is_empty() { "" } else { "." };
+        let subject = format!("CONSUMER.CREATE.{stream}.{name}{filter}{}", config.filter_subject);
+        let settings = consumer::IntoConsumerConfig::into_consumer_config(config.clone());
+        let request = json!({"stream_name": stream, "config": settings, "action": "create"});
+        let info = self.call(&format!("consumer {name} of {stream} cannot be created"), subject, &request).await?;
+        Ok(consumer::Consumer::new(config, info, self.context.clone()))
+    }
+
+    pub(crate) async fn delete_consumer(&self, stream: &str, name: &str) -> Result<bool> {
+        let what = format!("consumer {name} of {stream} cannot be deleted");
+        let deleted: Result<Done> = self.call(&what, format!("CONSUMER.DELETE.{stream}.{name}"), &json!({})).await;
+        found(deleted.map(|done| done.success))
+    }
+
+    /// One call. What the account may not ask is told apart from what nobody answers.
+    pub(crate) async fn call<T, R>(&self, what: &str, subject: String, request: &R) -> Result<T>
+    where
+        T: DeserializeOwned,
+        R: Serialize + ?Sized,
+    {
+        let watch = self.denials.watch();
+        let full = format!("$JS.API.{subject}");
+        let asked = self.context.request::<_, _, Response<T>>(subject, request);
+        let answer = tokio::select! {
+            answer = asked => answer,
+            () = watch.denied(&full) => {
+                return Err(Error::new(ErrorKind::Unavailable, what).with_source(Denied(full)));
+            }
+        };
+        match answer {
+            Ok(Response::Ok(answer)) => Ok(answer),
+            Ok(Response::Err { error }) => Err(of_api(what, error)),
+            Err(error) => Err(of_request(what, error)),
+        }
+    }
+}
+
+fn found(deleted: Result<bool>) -> Result<bool> {
+    match deleted {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        other => other,
+    }
+}

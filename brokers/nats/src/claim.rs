@@ -1,0 +1,116 @@
+//! Who has a shard of a group: a line of durable consumers, each made where the one before it stands.
+//!
+//! The last in the line counts. Its name holds its number, so that of two members who want to make the next one only
+//! one succeeds, and its description says whose it is. The position of a shard is where its last consumer began, or
+//! as far as it was acknowledged: both survive a restart of the server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{self, AckPolicy, Consumer, DeliverPolicy, pull};
+use landfall_core::{ErrorKind, GroupName, Result};
+
+use crate::connection::Connection;
+use crate::names;
+use crate::plan::MemberName;
+use crate::topic::Topic;
+
+const OWNER: &str = "landfall-owner";
+
+/// Unfinished messages of a shard that the server remembers, those that were finished out of order included.
+const MOST_PENDING: i64 = 100_000;
+
+/// One shard as the server knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) epoch: u64,
+    pub(crate) owner: Option<MemberName>,
+    /// Everything up to here is finished.
+    pub(crate) floor: u64,
+    /// What the consumer has sent, counted by itself.
+    pub(crate) sent: u64,
+    /// Consumers that came before it and are still there.
+    pub(crate) left_behind: Vec<String>,
+}
+
+/// The shards of a group on a topic that somebody ever had.
+pub(crate) async fn claims(connection: &Connection, topic: &Topic, group: &GroupName) -> Result<BTreeMap<u32, Claim>> {
+    let mut lines: BTreeMap<u32, BTreeMap<u64, consumer::Info>> = BTreeMap::new();
+    for info in connection.consumers(&topic.stream).await? {
+        if let Some((shard, epoch)) = names::shard_and_epoch(group, &info.name) {
+            lines.entry(shard).or_default().insert(epoch, info);
+        }
+    }
+    let last = lines.into_iter().filter_map(|(shard, mut line)| {
+        let (epoch, info) = line.pop_last()?;
+        let began = match info.config.deliver_policy {
+            DeliverPolicy::ByStartSequence { start_sequence } => start_sequence.saturating_sub(1),
+            _ => 0,
+        };
+        let claim = Claim {
+            epoch,
+            owner: info.config.metadata.get(OWNER).filter(|owner| !owner.is_empty()).cloned(),
+            floor: info.ack_floor.stream_sequence.max(began),
+            sent: info.delivered.consumer_sequence,
+            left_behind: line.into_values().map(|info| info.name).collect(),
+        };
+        Some((shard, claim))
+    });
+    Ok(last.collect())
+}
+
+/// What a member does to one shard of its group.
+#[derive(Debug)]
+pub(crate) struct Claiming<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) topic: &'a Topic,
+    pub(crate) group: &'a GroupName,
+    pub(crate) ack_wait: Duration,
+}
+
+impl Claiming<'_> {
+    /// Makes the next consumer in line, for `owner` or for nobody, and removes those before it. `None` if somebody else
+    /// was faster.
+    pub(crate) async fn next(
+        &self,
+        shard: u32,
+        before: Option<(u64, Vec<String>)>,
+        floor: u64,
+        owner: Option<&str>,
+    ) -> Result<Option<(u64, Consumer<pull::Config>)>> {
+        let (last, mut left_behind) = before.unwrap_or_default();
+        let epoch = last + 1;
+        if last > 0 {
+            left_behind.push(names::consumer(self.group, shard, last)?);
+        }
+        let config = pull::Config {
+            durable_name: Some(names::consumer(self.group, shard, epoch)?),
+            filter_subject: self.topic.subject(shard),
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: floor + 1 },
+            // One acknowledgement finishes everything before it.
+            ack_policy: AckPolicy::All,
+            ack_wait: self.ack_wait,
+            max_deliver: -1,
+            max_ack_pending: MOST_PENDING,
+            metadata: [(OWNER.to_owned(), owner.unwrap_or_default().to_owned())].into(),
+            ..pull::Config::default()
+        };
+        let made = match self.connection.create_consumer(&self.topic.stream, config).await {
+            Ok(made) => made,
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for name in left_behind {
+            // Whoever takes the shard next removes what stays.
+            if let Err(error) = self.connection.delete_consumer(&self.topic.stream, &name).await {
+                tracing::warn!(consumer = %name, %error, "a consumer of an earlier owner was not removed");
+            }
+        }
+        Ok(Some((epoch, made)))
+    }
+}
+
+/// Whether a consumer stands in such a line.
+pub(crate) fn is_a_claim(info: &consumer::Info) -> bool {
+    info.config.metadata.contains_key(OWNER)
+}

@@ -1,0 +1,45 @@
+//! The doctor's part: what the server, the topics and the groups on it are set to.
+
+mod consumer;
+mod monitor;
+mod server;
+mod stream;
+
+use async_trait::async_trait;
+use landfall_core::{Demands, Error, Examine, Finding, Rank, Result};
+
+use crate::broker::Nats;
+
+#[async_trait]
+impl Examine for Nats {
+    async fn examine(&self, demands: &Demands) -> Result<Vec<Finding>> {
+        let mut found = server::transport(&self.options, self.connection.is_loopback());
+        found.extend(server::syncing_and_clock(&self.options).await);
+        let topics = match self.topics.all().await {
+            Ok(topics) => topics,
+            Err(error) => {
+                found.push(not_visible("the topics", &error));
+                return Ok(found);
+            }
+        };
+        let takes_batches = self.connection.client.is_server_compatible(2, 12, 0) && self.options.atomic;
+        for (topic, info) in &topics {
+            found.extend(stream::examine(topic, info, demands, self.options.timeout, takes_batches));
+            match self.connection.consumers(&topic.stream).await {
+                Ok(consumers) => found.extend(consumers.iter().flat_map(|info| consumer::examine(topic, info))),
+                Err(error) => found.push(not_visible(&format!("the groups of topic {}", topic.name), &error)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn not_visible(what: &str, error: &Error) -> Finding {
+    Finding {
+        check: "nats.not-visible",
+        rank: Rank::Loss,
+        about: what.to_owned(),
+        what: format!("This account cannot look at {what}, so nobody knows whether they are safe: {error}."),
+        mend: "let the account publish to $JS.API.STREAM.LIST and $JS.API.CONSUMER.LIST.*".into(),
+    }
+}

@@ -1,0 +1,264 @@
+//! A membership in a group: shards are taken, read, given away and left behind.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use landfall_core::{GroupName, Result, TopicName};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::broker::Nats;
+use crate::claim::{Claim, Claiming, claims};
+use crate::members::{Members, Word};
+use crate::plan::{MemberName, plan};
+use crate::shard::{Queue, Shard};
+use crate::topic::Topic;
+use crate::worker;
+
+#[derive(Debug)]
+pub(crate) struct Membership {
+    broker: Nats,
+    topic: TopicName,
+    group: GroupName,
+    me: MemberName,
+    members: Members,
+    queue: Queue,
+    room: Arc<Semaphore>,
+    owned: BTreeMap<u32, Owned>,
+    /// A shard was taken away, or something was lost on its way.
+    look: Arc<Notify>,
+    /// How much had come when a shard was found short of what the server sent.
+    short: HashMap<u32, u64>,
+    /// How far the shards were finished that this member had and lost hold of.
+    floors: HashMap<u32, u64>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    shard: Arc<Shard>,
+    /// Reading and acknowledging; they end with it.
+    _work: JoinSet<()>,
+}
+
+impl Membership {
+    pub(crate) fn new(broker: Nats, topic: TopicName, group: GroupName, queue: Queue) -> Self {
+        let me = uuid::Uuid::now_v7().simple().to_string();
+        Self {
+            members: Members::new(me.clone(), broker.options.session_timeout),
+            room: Arc::new(Semaphore::new(broker.options.in_flight)),
+            broker,
+            topic,
+            group,
+            me,
+            queue,
+            owned: BTreeMap::new(),
+            look: Arc::default(),
+            short: HashMap::new(),
+            floors: HashMap::new(),
+        }
+    }
+
+    /// Until `leave` is used or dropped.
+    pub(crate) async fn run(mut self, leave: oneshot::Receiver<oneshot::Sender<()>>) {
+        let mut leave = leave;
+        let told = tokio::select! {
+            told = &mut leave => told.ok(),
+            () = self.work() => None,
+        };
+        self.leave().await;
+        if let Some(done) = told {
+            // Nobody may be waiting any more.
+            let _ = done.send(());
+        }
+    }
+
+    async fn work(&mut self) {
+        let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
+        let subject = self.broker.names.members(&stream, &self.group);
+        let mut heard = loop {
+            match self.broker.connection.client.subscribe(subject.clone()).await {
+                Ok(heard) => break heard,
+                Err(error) => tracing::warn!(%error, group = %self.group, "the group cannot be listened to"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
+        self.say(Word::Hello(self.me.clone())).await;
+        let every = self.broker.options.session_timeout / 4;
+        let mut next = Instant::now();
+        loop {
+            if let Err(error) = self.round().await {
+                tracing::warn!(%error, topic = %self.topic, group = %self.group, "the shards cannot be looked at; again soon");
+            }
+            // What comes in between is answered at once, and seldom needs a look.
+            next = (next + every).max(Instant::now() + every / 2);
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep_until(next) => break self.say(Word::Here(self.me.clone())).await,
+                    () = self.look.notified() => {
+                        break tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    Some(message) = heard.next() => {
+                        let Some(word) = Word::parse(&message.payload) else { continue };
+                        let is_news = self.members.hear(&word);
+                        if matches!(&word, Word::Hello(name) if *name != self.me) {
+                            self.say(Word::Here(self.me.clone())).await;
+                        }
+                        if is_news {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn say(&self, word: Word) {
+        let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
+        let subject = self.broker.names.members(&stream, &self.group);
+        // Without a connection nobody would hear it, and the client would keep it for later.
+        if self.broker.connection.is_connected()
+            && let Err(error) = self.broker.connection.client.publish(subject, word.to_text().into()).await
+        {
+            tracing::warn!(%error, "the other members of the group cannot be told anything");
+        }
+    }
+
+    /// Looks at who has what, takes what should be ours, gives away what should not.
+    async fn round(&mut self) -> Result<()> {
+        let topic = self.broker.topics.get(&self.topic).await?;
+        let found = match claims(&self.broker.connection, &topic, &self.group).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.broker.topics.forget(&self.topic);
+                return Err(error);
+            }
+        };
+        self.drop_what_was_taken(&found);
+        let owners: Vec<Option<MemberName>> =
+            (0..topic.partitions).map(|shard| found.get(&shard).and_then(|claim| claim.owner.clone())).collect();
+        let present = self.members.present(owners.iter().flatten());
+        let planned = plan(&owners, &present);
+        let mut wanted = Vec::new();
+        let mut unwanted = Vec::new();
+        for (shard, (owner, planned)) in owners.iter().zip(&planned).enumerate() {
+            let shard = shard as u32;
+            let is_mine = planned.as_ref() == Some(&self.me);
+            match self.owned.contains_key(&shard) {
+                true if !is_mine => unwanted.push(shard),
+                false if is_mine && self.is_free(owner.as_ref(), &present) => wanted.push(shard),
+                _ => {}
+            }
+        }
+        self.give_away(&topic, &unwanted).await;
+        self.take(&topic, &found, wanted).await
+    }
+
+    fn is_free(&self, owner: Option<&MemberName>, present: &[MemberName]) -> bool {
+        owner.is_none_or(|owner| *owner == self.me || !present.contains(owner))
+    }
+
+    /// Others have made the next consumer of a shard; or this one was sent more than came.
+    fn drop_what_was_taken(&mut self, found: &BTreeMap<u32, Claim>) {
+        let mut short = HashMap::new();
+        let (before, floors) = (&self.short, &mut self.floors);
+        self.owned.retain(|number, owned| {
+            let shard = &owned.shard;
+            let keep = match found.get(number).filter(|claim| claim.epoch == shard.epoch) {
+                None => {
+                    tracing::info!(shard = number, epoch = shard.epoch, "a shard went to another member");
+                    false
+                }
+                Some(_) if !shard.is_ours() => false,
+                Some(claim) => match shard.received_and_waiting().filter(|received| *received < claim.sent) {
+                    // Twice in a row: it is not merely on its way.
+                    Some(received) if before.get(number) == Some(&received) => {
+                        tracing::warn!(shard = number, received, sent = claim.sent, "messages were lost on their way");
+                        false
+                    }
+                    Some(received) => {
+                        short.insert(*number, received);
+                        true
+                    }
+                    None => true,
+                },
+            };
+            if !keep {
+                floors.insert(*number, shard.close());
+            }
+            keep
+        });
+        self.short = short;
+    }
+
+    async fn take(&mut self, topic: &Arc<Topic>, found: &BTreeMap<u32, Claim>, wanted: Vec<u32>) -> Result<()> {
+        let claiming = self.claiming(topic);
+        let taken = join_all(wanted.into_iter().map(async |shard| {
+            let claim = found.get(&shard);
+            let before = claim.map(|claim| (claim.epoch, claim.left_behind.clone()));
+            let floor = claim.map_or(0, |claim| claim.floor).max(self.floors.get(&shard).copied().unwrap_or_default());
+            (shard, floor, claiming.next(shard, before, floor, Some(&self.me)).await)
+        }));
+        let mut result = Ok(());
+        for (number, floor, claimed) in taken.await {
+            match claimed {
+                Ok(Some((epoch, consumer))) => {
+                    tracing::debug!(shard = number, epoch, floor, group = %self.group, "a shard was taken");
+                    let shard = Shard::new(number, epoch, floor, self.queue.clone());
+                    let work =
+                        worker::start(&self.broker, consumer, shard.clone(), self.room.clone(), self.look.clone());
+                    self.owned.insert(number, Owned { shard, _work: work });
+                }
+                // Somebody else was faster; the next look shows who.
+                Ok(None) => self.look.notify_one(),
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// Leaves each shard to nobody, where it stands.
+    async fn give_away(&mut self, topic: &Arc<Topic>, shards: &[u32]) {
+        let given: Vec<_> = shards.iter().filter_map(|shard| self.owned.remove(shard)).collect();
+        if given.is_empty() {
+            return;
+        }
+        let claiming = self.claiming(topic);
+        join_all(given.into_iter().map(async |owned| {
+            let (number, epoch, floor) = (owned.shard.number, owned.shard.epoch, owned.shard.close());
+            if let Err(error) = claiming.next(number, Some((epoch, Vec::new())), floor, None).await {
+                tracing::warn!(shard = number, %error, "a shard was not given back; it is taken over in time");
+            }
+        }))
+        .await;
+        self.say(Word::Moved(self.me.clone())).await;
+    }
+
+    async fn leave(&mut self) {
+        let shards: Vec<u32> = self.owned.keys().copied().collect();
+        // Whatever happens below, nothing is worked on any more.
+        for owned in self.owned.values() {
+            owned.shard.close();
+        }
+        if let Ok(topic) = self.broker.topics.get(&self.topic).await {
+            self.give_away(&topic, &shards).await;
+        }
+        self.say(Word::Leaving(self.me.clone())).await;
+        // It goes out before the process may end.
+        if self.broker.connection.is_connected() {
+            let _ = tokio::time::timeout(Duration::from_secs(1), self.broker.connection.client.flush()).await;
+        }
+    }
+
+    fn claiming<'a>(&'a self, topic: &'a Topic) -> Claiming<'a> {
+        Claiming {
+            connection: &self.broker.connection,
+            topic,
+            group: &self.group,
+            ack_wait: self.broker.options.ack_wait,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! RabbitMQ as the daemon picks it by URL.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_core::{
+    Broker, BrokerCapabilities, Error, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo,
+    TopicName, TopicReader,
+};
+
+use crate::config::Options;
+use crate::link::Link;
+use crate::management::Client;
+use crate::names;
+use crate::publisher::RabbitPublisher;
+use crate::subscriber::RabbitSubscriber;
+
+/// A RabbitMQ server or cluster. Clones share their connections.
+#[derive(Debug, Clone)]
+pub struct RabbitMq {
+    pub(crate) options: Arc<Options>,
+    pub(crate) publishing: Arc<Link>,
+    consuming: Arc<Link>,
+    publisher: Arc<RabbitPublisher>,
+}
+
+impl RabbitMq {
+    /// Connects once, so that a wrong address or account is known at once; from then on it comes back by itself.
+    pub async fn connect(options: Options) -> Result<Self> {
+        let options = Arc::new(options);
+        let publishing = Arc::new(Link::new(options.clone(), "landfall publishes"));
+        let consuming = Arc::new(Link::new(options.clone(), "landfall consumes"));
+        publishing.connection().await?;
+        let publisher = Arc::new(RabbitPublisher::new(options.clone(), publishing.clone()));
+        Ok(Self { options, publishing, consuming, publisher })
+    }
+
+    /// The management interface, which AMQP cannot replace: it names what is there.
+    pub(crate) fn management(&self) -> Result<Client> {
+        let management = self.options.management.clone().ok_or_else(|| {
+            let text = "this needs management=http://host:15672 in the broker URL, and the plugin rabbitmq_management";
+            Error::new(ErrorKind::Unsupported, text)
+        })?;
+        Ok(Client::new(management, &self.options))
+    }
+}
+
+#[async_trait]
+impl Broker for RabbitMq {
+    fn capabilities(&self) -> BrokerCapabilities {
+        BrokerCapabilities { replay: false, deduplicates: false, ..BrokerCapabilities::ALL }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        self.publisher.clone()
+    }
+
+    async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
+        let (options, link) = (self.options.clone(), self.consuming.clone());
+        Ok(Box::new(RabbitSubscriber::join(options, link, topic, group).await?))
+    }
+
+    /// Of each topic the partitions and messages of the group that has most of them.
+    async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        let client = self.management()?;
+        let mut topics: BTreeMap<TopicName, TopicInfo> = BTreeMap::new();
+        for exchange in client.exchanges().await? {
+            if let Some(topic) = names::topic_of(&self.options.prefix, &exchange.name) {
+                let info =
+                    TopicInfo { topic: topic.clone(), partitions: self.options.partitions, messages: 0, bytes: None };
+                topics.insert(topic, info);
+            }
+        }
+        let mut groups: BTreeMap<(TopicName, GroupName), (u32, u64, u64)> = BTreeMap::new();
+        for queue in client.queues().await? {
+            if let Some(group) = names::group_of(&self.options.prefix, &queue.name) {
+                let sum = groups.entry(group).or_default();
+                *sum = (sum.0 + 1, sum.1 + queue.messages, sum.2 + queue.message_bytes);
+            }
+        }
+        for ((topic, _), (partitions, messages, bytes)) in groups {
+            if let Some(info) = topics.get_mut(&topic) {
+                info.partitions = partitions;
+                info.messages = info.messages.max(messages);
+                info.bytes = info.bytes.max(Some(bytes));
+            }
+        }
+        Ok(topics.into_values().collect())
+    }
+
+    async fn read(&self, _: &TopicName, _: StartAt) -> Result<Box<dyn TopicReader>> {
+        let text = "RabbitMQ's queues keep nothing that was acknowledged, so there is nothing to read again";
+        Err(Error::new(ErrorKind::Unsupported, text))
+    }
+}

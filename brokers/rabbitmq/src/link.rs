@@ -1,0 +1,96 @@
+//! A connection that is there when it is needed: made on first use, and again after it was lost.
+//!
+//! The broker has two, one that publishes and one that consumes. A server that runs out of room stops reading from
+//! those who publish, and what was consumed must still be acknowledged.
+
+use std::sync::Arc;
+
+use landfall_core::{Error, ErrorKind, Result};
+use lapin::tcp::OwnedTLSConfig;
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{Channel, Connection, ConnectionProperties};
+use tokio::sync::Mutex;
+
+use crate::config::Options;
+use crate::error;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    options: Arc<Options>,
+    /// What the server shows it as.
+    name: &'static str,
+    current: Mutex<Option<Arc<Connection>>>,
+}
+
+impl Link {
+    pub(crate) fn new(options: Arc<Options>, name: &'static str) -> Self {
+        Self { options, name, current: Mutex::new(None) }
+    }
+
+    /// The connection, made anew if there is none that works.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| connection.status().connected()) {
+            return Ok(connection.clone());
+        }
+        *current = None;
+        let connection = Arc::new(self.connect().await?);
+        tracing::info!(connection = self.name, "connected to RabbitMQ");
+        Ok(current.insert(connection).clone())
+    }
+
+    /// A channel of one's own. Most errors close a channel, and then one opens another.
+    pub(crate) async fn channel(&self) -> Result<Channel> {
+        let connection = self.connection().await?;
+        let opening = tokio::time::timeout(self.options.connect_timeout, connection.create_channel());
+        let opened = opening.await.map_err(|_| Error::new(ErrorKind::Unavailable, "RabbitMQ opens no channel"))?;
+        opened.map_err(|error| error::error("RabbitMQ opens no channel", error))
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let tls = self.tls()?;
+        let mut last = None;
+        for (host, port) in &self.options.hosts {
+            let properties = ConnectionProperties::default().with_connection_name(self.name.into());
+            let runtime =
+                lapin::runtime::default_runtime().map_err(|error| error::error("there is no runtime", error))?;
+            let uri = self.uri(host, *port);
+            let connecting = Connection::connect_uri_with_config(uri, properties, tls.clone(), runtime);
+            let failed = |error| error::error(format!("cannot connect to RabbitMQ at {host}:{port}"), error);
+            match tokio::time::timeout(self.options.connect_timeout, connecting).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => last = Some(failed(error)),
+                Err(_) => {
+                    let text = format!("RabbitMQ at {host}:{port} did not answer in time");
+                    last = Some(Error::new(ErrorKind::Unavailable, text));
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::invalid("the broker URL names no host")))
+    }
+
+    fn uri(&self, host: &str, port: u16) -> AMQPUri {
+        let options = &self.options;
+        AMQPUri {
+            scheme: if options.tls { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+            authority: AMQPAuthority {
+                userinfo: AMQPUserInfo { username: options.user.clone(), password: options.password.clone() },
+                host: host.to_owned(),
+                port,
+            },
+            vhost: options.virtual_host.clone(),
+            query: AMQPQueryString {
+                heartbeat: Some(u16::try_from(options.heartbeat.as_secs().max(1)).unwrap_or(u16::MAX)),
+                ..AMQPQueryString::default()
+            },
+        }
+    }
+
+    fn tls(&self) -> Result<OwnedTLSConfig> {
+        let Some(file) = &self.options.ca else { return Ok(OwnedTLSConfig::default()) };
+        let chain = std::fs::read_to_string(file).map_err(|error| {
+            Error::invalid(format!("the certificates in {} cannot be read", file.display())).with_source(error)
+        })?;
+        Ok(OwnedTLSConfig { identity: None, cert_chain: Some(chain) })
+    }
+}

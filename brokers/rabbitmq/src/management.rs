@@ -1,0 +1,202 @@
+//! The management plugin's HTTP interface, as far as it is needed: reading.
+
+use std::time::Duration;
+
+use base64::Engine;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use landfall_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::net::TcpStream;
+
+use crate::config::{Management, Options};
+
+/// More than this is no answer that anybody wants to read.
+const ANSWER_BYTES: usize = 64 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    management: Management,
+    virtual_host: String,
+    timeout: Duration,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Exchange {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) arguments: Map<String, Value>,
+    /// The name of the policy that applies to it.
+    #[serde(default)]
+    pub(crate) policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) definition: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    #[serde(rename = "type", default)]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) messages: u64,
+    #[serde(default)]
+    pub(crate) message_bytes: u64,
+    #[serde(default)]
+    pub(crate) arguments: Map<String, Value>,
+    /// What policies add to the arguments.
+    #[serde(default)]
+    pub(crate) effective_policy_definition: Value,
+    #[serde(default)]
+    pub(crate) members: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Binding {
+    pub(crate) source: String,
+    pub(crate) destination: String,
+    pub(crate) routing_key: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) running: bool,
+    #[serde(default)]
+    pub(crate) mem_alarm: bool,
+    #[serde(default)]
+    pub(crate) disk_free_alarm: bool,
+}
+
+impl Queue {
+    /// The setting `name`, from a policy or from when the queue was made. Where both say something the lower number
+    /// counts, as it does for the server.
+    pub(crate) fn setting(&self, name: &str) -> Option<Value> {
+        let argument = self.arguments.get(&format!("x-{name}"));
+        let policy = self.effective_policy_definition.get(name);
+        match (argument, policy) {
+            (Some(argument), Some(policy)) => match (argument.as_i64(), policy.as_i64()) {
+                (Some(one), Some(other)) => Some(one.min(other).into()),
+                _ => Some(argument.clone()),
+            },
+            (one, other) => one.or(other).cloned(),
+        }
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<i64> {
+        self.setting(name)?.as_i64()
+    }
+}
+
+impl Client {
+    pub(crate) fn new(management: Management, options: &Options) -> Self {
+        Self { management, virtual_host: encode(&options.virtual_host), timeout: options.connect_timeout }
+    }
+
+    pub(crate) async fn exchanges(&self) -> Result<Vec<Exchange>> {
+        self.get(&format!("/api/exchanges/{}", self.virtual_host)).await
+    }
+
+    pub(crate) async fn queues(&self) -> Result<Vec<Queue>> {
+        self.get(&format!("/api/queues/{}", self.virtual_host)).await
+    }
+
+    pub(crate) async fn bindings(&self) -> Result<Vec<Binding>> {
+        self.get(&format!("/api/bindings/{}", self.virtual_host)).await
+    }
+
+    pub(crate) async fn policies(&self) -> Result<Vec<Policy>> {
+        self.get(&format!("/api/policies/{}", self.virtual_host)).await
+    }
+
+    pub(crate) async fn nodes(&self) -> Result<Vec<Node>> {
+        self.get("/api/nodes").await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let Management { host, port, .. } = &self.management;
+        let failed = |why: &str| {
+            let text = format!("the management interface at {host}:{port} {why}");
+            move |error: Box<dyn std::error::Error + Send + Sync>| {
+                Error::new(ErrorKind::Unavailable, text.clone()).with_source(error)
+            }
+        };
+        let asking = tokio::time::timeout(self.timeout, self.ask(path));
+        let asked = asking.await.map_err(|error| failed("did not answer in time")(error.into()))?;
+        let (status, body) = asked.map_err(failed("cannot be asked"))?;
+        match status {
+            StatusCode::OK => {
+                serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into()))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let text = format!("this account may not see {path} of the management interface at {host}:{port}");
+                Err(Error::new(ErrorKind::Unavailable, text))
+            }
+            status => Err(failed("refuses to answer")(status.to_string().into())),
+        }
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+        let Management { host, port, user, password } = &self.management;
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the request: there is no second one on this connection.
+        let driving = tokio::spawn(connection);
+        let account = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri(path)
+            .header(HOST, format!("{host}:{port}"))
+            .header(AUTHORIZATION, format!("Basic {account}"))
+            .body(Empty::<Bytes>::new())?;
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
+        driving.abort();
+        Ok((status, body))
+    }
+}
+
+/// A virtual host as a part of a path.
+fn encode(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let escape = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_host_is_part_of_a_path() {
+        assert_eq!((encode("/").as_str(), encode("shop.eu").as_str()), ("%2F", "shop.eu"));
+    }
+
+    #[test]
+    fn the_stricter_of_policy_and_argument_counts() {
+        let queue = |text: &str| serde_json::from_str::<Queue>(text).unwrap();
+        let both =
+            r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;
+        assert_eq!(queue(both).number("delivery-limit"), Some(3));
+        assert_eq!(queue(r#"{"name":"q","effective_policy_definition":[]}"#).number("delivery-limit"), None);
+        let policy = r#"{"name":"q","effective_policy_definition":{"overflow":"drop-head"}}"#;
+        assert_eq!(queue(policy).setting("overflow"), Some("drop-head".into()));
+    }
+}

@@ -1,0 +1,101 @@
+//! A message as AMQP carries it: CloudEvents' attributes in the headers, the payload as the body.
+
+use bytes::Bytes;
+use landfall_core::{Message, Result, Timestamp, TopicName, wire};
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use crate::names::SLOTS;
+
+/// On disk before it is confirmed. Quorum queues do so anyway; a queue that somebody else bound may not.
+const PERSISTENT: u8 = 2;
+
+/// The properties of `message`, and how many bytes they take at least.
+pub(crate) fn properties(message: &Message, source: &str) -> (BasicProperties, usize) {
+    let mut table = FieldTable::default();
+    let mut bytes = 0;
+    for (name, value) in wire::headers(message, source) {
+        bytes += name.len() + value.len() + 6;
+        // Header names are at most 128 bytes long.
+        if let Ok(name) = ShortString::try_new(name) {
+            table.insert(name, AMQPValue::LongString(value.into()));
+        }
+    }
+    let properties = BasicProperties::default()
+        .with_delivery_mode(PERSISTENT)
+        .with_message_id(message.id.to_string().into())
+        .with_headers(table);
+    (properties, bytes)
+}
+
+/// The message behind a delivery. A foreign producer's routing key is its key; ours is a slot and says nothing.
+pub(crate) fn message(
+    topic: &TopicName,
+    routing_key: &str,
+    properties: &BasicProperties,
+    payload: Bytes,
+) -> Result<Message> {
+    let stored = properties.timestamp().and_then(|seconds| i64::try_from(seconds).ok());
+    let stored = stored.map_or_else(Timestamp::now, |seconds| Timestamp::from_millis(seconds.saturating_mul(1000)));
+    let is_slot = routing_key.parse().is_ok_and(|slot: u32| slot < SLOTS);
+    let key = (!is_slot && !routing_key.is_empty()).then_some(routing_key);
+    let table = properties.headers().as_ref().map(FieldTable::inner);
+    let headers: Vec<(&str, String)> =
+        table.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), text(value)?))).collect();
+    wire::message(topic, key, stored, headers.iter().map(|(name, value)| (*name, value.as_str())), payload)
+}
+
+/// Other clients send numbers as numbers. What is no text at all, such as the list of deaths that the server keeps, is
+/// none of Landfall's headers.
+fn text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned),
+        AMQPValue::ShortString(text) => Some(text.to_string()),
+        AMQPValue::Boolean(value) => Some(value.to_string()),
+        AMQPValue::ShortShortInt(number) => Some(number.to_string()),
+        AMQPValue::ShortShortUInt(number) => Some(number.to_string()),
+        AMQPValue::ShortInt(number) => Some(number.to_string()),
+        AMQPValue::ShortUInt(number) => Some(number.to_string()),
+        AMQPValue::LongInt(number) => Some(number.to_string()),
+        AMQPValue::LongUInt(number) => Some(number.to_string()),
+        AMQPValue::LongLongInt(number) => Some(number.to_string()),
+        AMQPValue::Float(number) => Some(number.to_string()),
+        AMQPValue::Double(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_core::{Key, MessageId};
+
+    use super::*;
+
+    fn orders() -> TopicName {
+        TopicName::new("orders").unwrap()
+    }
+
+    #[test]
+    fn what_is_sent_is_what_arrives() {
+        let sent = Message::new(orders(), "payload").with_key(Key::new("北京").unwrap()).with_sequence(7);
+        let (properties, bytes) = properties(&sent, "shop");
+        assert!(bytes > 100, "{bytes}");
+        assert_eq!(properties.delivery_mode(), &Some(2));
+        assert_eq!(message(&orders(), "17", &properties, sent.payload.clone()).unwrap(), sent);
+    }
+
+    #[test]
+    fn a_foreign_message_is_understood_as_far_as_it_goes() {
+        let id = MessageId::new();
+        let mut headers = FieldTable::default();
+        headers.insert("ce_id".into(), AMQPValue::LongString(id.to_string().into()));
+        headers.insert("ce_sequence".into(), AMQPValue::LongInt(4));
+        headers.insert("x-death".into(), AMQPValue::FieldArray(Default::default()));
+        let properties = BasicProperties::default().with_headers(headers).with_timestamp(1_700_000_000);
+        let arrived = message(&orders(), "order-7", &properties, "x".into()).unwrap();
+        assert_eq!((arrived.id, arrived.sequence), (id, Some(4)));
+        assert_eq!(arrived.key.unwrap().as_str(), "order-7");
+        assert_eq!(arrived.time, Timestamp::from_millis(1_700_000_000_000));
+        assert!(message(&orders(), "", &BasicProperties::default(), "x".into()).is_err());
+    }
+}

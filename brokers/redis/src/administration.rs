@@ -1,0 +1,48 @@
+//! Making and removing topics.
+
+use async_trait::async_trait;
+use landfall_core::{Error, ErrorKind, Result, TopicAdministration, TopicName};
+use redis::Value;
+
+use crate::broker::Redis;
+use crate::topics::{self, number};
+
+#[async_trait]
+impl TopicAdministration for Redis {
+    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<bool> {
+        let wanted = partitions.unwrap_or(self.options.partitions);
+        if !(1..=1024).contains(&wanted) {
+            return Err(Error::invalid(format!(
+                "topic {topic} cannot have {wanted} partitions: 1 to 1024 are possible"
+            )));
+        }
+        let (found, made) =
+            self.topics.make(&self.link, topic, wanted).await.map_err(|missing| missing.error(topic))?;
+        match partitions {
+            Some(wanted) if wanted != found => {
+                Err(Error::new(ErrorKind::Conflict, format!("topic {topic} is there with {found} partitions")))
+            }
+            _ => Ok(made),
+        }
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
+        let failed = |missing: topics::Missing| missing.error(topic);
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("HGET").arg(self.names.topics()).arg(topic.as_str());
+        pipeline.cmd("HDEL").arg(self.names.topics()).arg(topic.as_str());
+        let answers = topics::ask(&self.link, &pipeline).await.map_err(failed)?;
+        self.topics.forget(topic);
+        let shards = answers.first().and_then(number::<u32>).unwrap_or(0);
+        let mut pipeline = redis::pipe();
+        for shard in 0..shards {
+            // What says how many there are goes first: from then on nobody appends.
+            pipeline.cmd("UNLINK").arg(self.names.shard(topic, shard)).arg(self.names.stream(topic, shard));
+            pipeline.arg(&self.names.seen(topic, shard)[..]);
+        }
+        if shards > 0 {
+            topics::ask(&self.link, &pipeline).await.map_err(failed)?;
+        }
+        Ok(answers.get(1) == Some(&Value::Int(1)))
+    }
+}

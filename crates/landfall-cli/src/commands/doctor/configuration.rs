@@ -1,0 +1,77 @@
+//! What the configuration alone tells.
+
+use landfall::{Finding, Rank};
+
+use crate::config::{Config, Order, WhenExhausted};
+
+pub(super) fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = |check, rank, about: &str, what: String, mend: &str| {
+        findings.push(Finding { check, rank, about: about.to_owned(), what, mend: mend.to_owned() });
+    };
+    let plan = config.retention_plan();
+    for window in plan.too_short() {
+        found(
+            "configuration.window",
+            Rank::Duplicates,
+            &window.setting,
+            format!(
+                "it is {}, and a message may come again after {}: by then nobody knows that it was handled",
+                window.length,
+                plan.needed()
+            ),
+            &format!("set {} to at least {}, or keep dead letters for less long", window.setting, plan.needed()),
+        );
+    }
+    if config.relay.order == Order::None {
+        found(
+            "configuration.relay-order",
+            Rank::Order,
+            "relay.order",
+            "it is none: messages of one key may be published in another order than they were committed in".into(),
+            "set relay.order = \"key\"",
+        );
+    }
+    if config.relay.when_exhausted == WhenExhausted::Skip {
+        found(
+            "configuration.when-exhausted",
+            Rank::Order,
+            "relay.when_exhausted",
+            "it is skip: successors of a parked message are published before it".into(),
+            "set relay.when_exhausted = \"hold\"",
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall::Span;
+
+    use super::*;
+
+    #[test]
+    fn the_default_is_healthy() {
+        assert_eq!(examine(&Config::default()), []);
+    }
+
+    #[test]
+    fn each_risk_is_named() {
+        let mut config = Config::default();
+        config.relay.order = Order::None;
+        config.relay.when_exhausted = WhenExhausted::Skip;
+        config.retention.inbox = Span::days(1);
+        let findings = examine(&config);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.check, finding.rank)).collect();
+        assert_eq!(
+            found,
+            [
+                ("configuration.window", Rank::Duplicates),
+                ("configuration.relay-order", Rank::Order),
+                ("configuration.when-exhausted", Rank::Order),
+            ]
+        );
+        let what = &findings[0].what;
+        assert!(what.starts_with("it is 1d, and a message may come again after 31d"), "{what}");
+    }
+}

@@ -1,0 +1,94 @@
+//! `landfall doctor`: what can go wrong with this database, this broker and this configuration.
+
+mod configuration;
+mod print;
+
+use clap::Args;
+use landfall::{Demands, Examine, Finding, Rank};
+use serde::Serialize;
+
+use super::sources::Sources;
+use crate::config::{Address, Config};
+use crate::error::{Error, Result};
+use crate::stores::{broker, database};
+
+/// Look at the live database, the live broker and the configuration, and name every way to lose, reorder or double messages.
+///
+/// Each finding has a rank (loss, order, duplicates, latency: the worst first), says what is so and what mends it. Changes
+/// nothing, and works beside a running daemon. Exit code 1 if anything can be lost, 0 otherwise: findings of the other
+/// ranks may be what you want. docs/operate/doctor.md lists every check.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall doctor
+  landfall doctor --database-url postgres://shop@db/shop --broker-url kafka://broker:9092
+  landfall doctor --json | jq -r '.findings[] | select(.rank == \"loss\") | .mend'")]
+pub(crate) struct Doctor {
+    /// One JSON object: healthy, examined, findings; for each of the findings: check, rank, about, what, mend.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// What `--json` prints: part of the command's contract.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    /// Nothing was found at all.
+    healthy: bool,
+    examined: Vec<String>,
+    /// The worst first.
+    findings: Vec<Finding>,
+}
+
+impl Doctor {
+    pub(crate) async fn run(self) -> Result<()> {
+        let config = self.sources.load()?;
+        let diagnosis = diagnose(&config).await?;
+        print::print(&diagnosis, self.json)?;
+        match diagnosis.findings.iter().filter(|finding| finding.rank == Rank::Loss).count() {
+            0 => Ok(()),
+            1 => Err(Error::not_so("a message can be lost")),
+            ways => Err(Error::not_so(format!("a message can be lost in {ways} ways"))),
+        }
+    }
+}
+
+async fn diagnose(config: &Config) -> Result<Diagnosis> {
+    let demands = Demands { window: config.retention_plan().needed() };
+    let mut findings = configuration::examine(config);
+    let database = async { Ok(database::open_existing(config).await?.examine) };
+    findings.extend(examine("database.unreachable", &config.database.url, database.await, &demands).await?);
+    let broker = broker::open_to_examine(config).await;
+    findings.extend(examine("broker.unreachable", &config.broker.url, broker, &demands).await?);
+    findings.sort_by(|a, b| (a.rank, a.check, &a.about).cmp(&(b.rank, b.check, &b.about)));
+    let examined = vec![
+        "the configuration".to_owned(),
+        format!("database {}", config.database.url),
+        format!("broker {}", config.broker.url),
+    ];
+    Ok(Diagnosis { healthy: findings.is_empty(), examined, findings })
+}
+
+/// A server that cannot be asked is a finding: nobody can say that it is safe. A wrong URL is not about the server.
+async fn examine(
+    unreachable: &'static str,
+    url: &Address,
+    opened: Result<std::sync::Arc<dyn Examine>>,
+    demands: &Demands,
+) -> Result<Vec<Finding>> {
+    let sentence = match opened {
+        Ok(server) => match server.examine(demands).await {
+            Ok(findings) => return Ok(findings),
+            Err(error) => error.to_string(),
+        },
+        Err(Error::NotSo(sentence) | Error::InUse(sentence)) => sentence,
+        Err(error) => return Err(error),
+    };
+    Ok(vec![Finding {
+        check: unreachable,
+        rank: Rank::Loss,
+        about: url.to_string(),
+        what: format!("it could not be examined, so that nobody can call it safe: {sentence}"),
+        mend: "see that it runs and that this account may connect, then run the doctor again".to_owned(),
+    }])
+}

@@ -1,0 +1,85 @@
+//! The daemon over real brokers: from the request that commits a message to the one that delivers it, killed in between.
+
+use std::collections::HashSet;
+
+use landfall_testkit::servers::{
+    ElasticMq, KafkaOptions, KafkaServer, NatsOptions, NatsServer, RabbitMqServer, RedisOptions, RedisServer,
+};
+use landfall_testkit::{current_test, eventually};
+
+use super::support::{PATIENCE, Place, Receiver};
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+const EACH: usize = 8;
+
+/// Everything that was sent over the broker at `url` arrives, per key in order, although the daemon is killed halfway.
+async fn everything_lands(url: &str) {
+    let place = Place::new();
+    let receiver = Receiver::content().await;
+    place.configure(&format!("{}\n[broker]\nurl = {url:?}\n", receiver.subscription("")));
+    let mut daemon = place.serve().await;
+    let mut sent = Vec::new();
+    for number in 0..EACH {
+        if number == EACH / 2 {
+            daemon.kill().await;
+            daemon = place.serve().await;
+        }
+        for key in KEYS {
+            let body = format!(r#"{{"topic":"orders","key":"{key}","sequence":{number},"payload":{number}}}"#);
+            sent.push(daemon.send(&body).await);
+        }
+    }
+    let count = sent.len() as i64;
+    eventually(PATIENCE, "every message is delivered", async || {
+        place.count("SELECT count(*) FROM landfall_inbox").await == count
+    })
+    .await;
+
+    // A daemon that is killed after the post and before its commit posts again, with the same id.
+    let mut seen = HashSet::new();
+    let first: Vec<_> =
+        receiver.requests().into_iter().filter(|request| seen.insert(request.header("ce-id").to_owned())).collect();
+    assert_eq!(seen, sent.into_iter().collect(), "all that was sent arrived, and nothing else");
+    for key in KEYS {
+        let of_key = first.iter().filter(|request| request.header("ce-partitionkey") == key);
+        let numbers: Vec<_> = of_key.map(|request| request.header("ce-sequence").to_owned()).collect();
+        assert_eq!(numbers, (0..EACH).map(|number| number.to_string()).collect::<Vec<_>>(), "key {key}");
+    }
+
+    let topics = place.run(&["topic", "list", "--json"]).await.objects();
+    assert!(topics.iter().any(|topic| topic["topic"] == "orders"), "{topics:?}");
+    // A single node can lose what it holds, so the exit code may be 1; but it was seen.
+    let diagnosis: serde_json::Value = serde_json::from_str(&place.run(&["doctor", "--json"]).await.stdout).unwrap();
+    let unreachable = |finding: &serde_json::Value| finding["check"].as_str().unwrap().ends_with("unreachable");
+    assert!(!diagnosis["findings"].as_array().unwrap().iter().any(unreachable), "{diagnosis}");
+}
+
+#[tokio::test]
+async fn everything_lands_over_kafka() {
+    let Some(kafka) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
+    everything_lands(&kafka.url().await).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_nats() {
+    let Some(nats) = NatsServer::start(&current_test(), NatsOptions::default()).await else { return };
+    everything_lands(&nats.url()).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_rabbitmq() {
+    let Some(rabbitmq) = RabbitMqServer::start(&current_test()).await else { return };
+    everything_lands(&format!("{}?management={}", rabbitmq.url(), rabbitmq.management_url())).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_redis() {
+    let Some(redis) = RedisServer::start_with(&current_test(), RedisOptions::durable()).await else { return };
+    everything_lands(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn everything_lands_over_sqs() {
+    let Some(elasticmq) = ElasticMq::start(&current_test()).await else { return };
+    everything_lands(&format!("sqs://key:secret@eu-west-1?endpoint={}", elasticmq.endpoint())).await;
+}

@@ -1,0 +1,118 @@
+//! What the doctor finds in a PostgreSQL server: each finding provoked once on a real one, and nothing on a server as
+//! `initdb` makes it. `server.rs` has a server of its own, whose settings are all wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pooler;
+mod server;
+mod tables;
+
+use std::time::Duration;
+
+use landfall_core::{Demands, Examine, Finding, Rank, Schema, Span};
+use landfall_postgres::{Options, Postgres};
+use landfall_testkit::servers::{PostgresServer, postgres};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgPoolOptions;
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn examine(database: &Postgres) -> Vec<Finding> {
+    database.examine(&Demands { window: Span::Forever }).await.unwrap()
+}
+
+fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
+    findings.iter().map(|finding| (finding.check, finding.rank)).collect()
+}
+
+/// A migrated database on the private server that these tests share: what somebody else runs may well have findings.
+async fn migrated() -> Option<Postgres> {
+    let database = fresh(postgres().await?).await;
+    database.migrate().await.unwrap();
+    Some(database)
+}
+
+async fn fresh(server: &PostgresServer) -> Postgres {
+    let url = server.fresh_database().await.unwrap();
+    Postgres::connect(&url, Options { max_connections: 4, ..Options::default() }).await.unwrap()
+}
+
+async fn run(database: &Postgres, script: &str) {
+    sqlx::raw_sql(AssertSqlSafe(script)).execute(database.pool()).await.unwrap();
+}
+
+/// The same database through connections that begin with `first`.
+async fn after(database: &Postgres, first: &'static str) -> Postgres {
+    let pool = PgPoolOptions::new().max_connections(2).after_connect(move |connection, _| {
+        Box::pin(async move { sqlx::raw_sql(first).execute(connection).await.map(drop) })
+    });
+    let pool = pool.connect_with((*database.pool().connect_options()).clone()).await.unwrap();
+    Postgres::from_pool(pool, Options::default())
+}
+
+/// The same database as it looks to somebody whose server's clock is an hour ahead.
+async fn an_hour_later(database: &Postgres) -> Postgres {
+    run(
+        database,
+        "CREATE SCHEMA shifted;
+         CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+             AS 'SELECT pg_catalog.clock_timestamp() + interval ''1 hour''';",
+    )
+    .await;
+    after(database, "SET search_path = shifted, public, pg_catalog").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_as_initdb_makes_it_yields_nothing_once_the_tables_are_there() {
+    let Some(server) = postgres().await else { return };
+    let database = fresh(server).await;
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("postgres.schema", Rank::Latency)]);
+    assert_eq!(found[0].mend, "landfall migrate");
+    database.migrate().await.unwrap();
+    assert_eq!(examine(&database).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_does_not_wait_for_the_disk_is_a_loss_wherever_that_is_set() {
+    let Some(database) = migrated().await else { return };
+    let of_session = after(&database, "SET synchronous_commit = off").await;
+    let found = examine(&of_session).await;
+    assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
+    assert!(found[0].mend.contains("what opens connections"), "{}", found[0].mend);
+
+    // The writers' role is another than the doctor's, and the setting is in none of the doctor's sessions.
+    let name: String = sqlx::query_scalar("SELECT current_database()::text").fetch_one(database.pool()).await.unwrap();
+    let role = format!("writer_of_{name}");
+    run(&database, &format!("CREATE ROLE {role}; ALTER ROLE {role} IN DATABASE {name} SET synchronous_commit = off"))
+        .await;
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
+    assert_eq!(found[0].about, format!("role {role} in database {name}"));
+    run(&database, &found[0].mend).await;
+    assert_eq!(examine(&database).await, [], "what was said to mend it does");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_wrong_is_told_with_how_much() {
+    let Some(database) = migrated().await else { return };
+    let found = examine(&an_hour_later(&database).await).await;
+    // To such a clock the transactions of other tests look old as well.
+    let skew = found.iter().find(|finding| finding.check == "postgres.clock-skew").unwrap();
+    assert_eq!(skew.rank, Rank::Latency);
+    assert!(skew.what.contains("s ahead of this machine's"), "{}", skew.what);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
+    let Some(database) = migrated().await else { return };
+    let name: String = sqlx::query_scalar("SELECT current_database()::text").fetch_one(database.pool()).await.unwrap();
+    let role = format!("clerk_of_{name}");
+    run(&database, &format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")).await;
+    let target = (*database.pool().connect_options()).clone().username(&role);
+    let clerk = Postgres::from_pool(PgPoolOptions::new().connect_with(target).await.unwrap(), Options::default());
+    let found = examine(&clerk).await;
+    assert_eq!(checks(&found), [("postgres.sight", Rank::Latency)]);
+    run(&database, &found[0].mend).await;
+    assert_eq!(examine(&clerk).await, []);
+}

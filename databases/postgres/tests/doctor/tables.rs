@@ -1,0 +1,84 @@
+//! What somebody may do to Landfall's tables.
+
+use landfall_core::{ExpectedTables, Rank, Schema};
+
+use crate::{checks, examine, migrated, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
+    let Some(database) = migrated().await else { return };
+    run(
+        &database,
+        "ALTER TABLE landfall_inbox DROP CONSTRAINT landfall_inbox_pkey;
+         DROP INDEX landfall_dead_letter_of_group, landfall_outbox_waiting_key;
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'landfall_dead_letter_due'::regclass",
+    )
+    .await;
+    let found = examine(&database).await;
+    let mut told: Vec<_> = found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [
+            ("postgres.invalid-index", Rank::Latency, "index landfall_dead_letter_due of landfall_dead_letter"),
+            ("postgres.missing-index", Rank::Duplicates, "index landfall_dead_letter_of_group of landfall_dead_letter"),
+            ("postgres.missing-index", Rank::Duplicates, "primary key of landfall_inbox"),
+            ("postgres.missing-index", Rank::Latency, "index landfall_outbox_waiting_key of landfall_outbox_waiting"),
+        ]
+    );
+    run(&database, "REINDEX INDEX landfall_dead_letter_due").await;
+    assert_eq!(examine(&database).await.len(), 3, "what was said to mend an invalid one does");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_empty_after_a_crash_is_a_loss_unless_it_is_meant_to_be() {
+    let Some(database) = migrated().await else { return };
+    run(&database, "ALTER TABLE landfall_outbox_2 SET UNLOGGED; ALTER TABLE landfall_audit SET UNLOGGED").await;
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("postgres.unlogged-table", Rank::Loss); 2]);
+    for finding in &found {
+        run(&database, &finding.mend).await;
+    }
+    assert_eq!(examine(&database).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_gone_and_one_that_nobody_vacuums_are_told() {
+    let Some(database) = migrated().await else { return };
+    run(&database, "DROP TABLE landfall_sequence; ALTER TABLE landfall_inbox SET (autovacuum_enabled = off)").await;
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("postgres.schema", Rank::Loss), ("postgres.autovacuum", Rank::Latency)]);
+    assert_eq!((found[0].about.as_str(), found[1].about.as_str()), ("landfall_sequence", "landfall_inbox"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
+    let Some(database) = migrated().await else { return };
+    run(&database, "INSERT INTO landfall_schema (version) VALUES (1000); DROP TABLE landfall_sequence").await;
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("postgres.schema", Rank::Latency)]);
+    assert_eq!(found[0].mend, "use a newer landfall");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_index_that_the_migrations_make_would_be_missed() {
+    let Some(database) = migrated().await else { return };
+    // Those of partitions belong to the index of the whole.
+    let made: Vec<(String, Option<String>)> = sqlx::query_as(
+        "SELECT indrelid::regclass::text, CASE WHEN indisprimary THEN NULL ELSE indexrelid::regclass::text END
+         FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = indexrelid)",
+    )
+    .fetch_all(database.pool())
+    .await
+    .unwrap();
+    let expected = ExpectedTables::of(&database.ddl());
+    let is_expected = |(table, name): &(String, Option<String>)| {
+        expected.indexes.iter().any(|index| index.table == *table && index.name == *name)
+    };
+    assert_eq!(
+        made.iter().filter(|index| !is_expected(index)).collect::<Vec<_>>(),
+        Vec::<&(String, Option<String>)>::new()
+    );
+    assert_eq!(made.len(), expected.indexes.len());
+}

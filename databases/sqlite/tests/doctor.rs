@@ -1,0 +1,170 @@
+//! What the doctor finds in a SQLite database: each finding provoked once, and nothing in one that is opened as it should be.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use landfall_core::{Demands, Examine, ExpectedTables, Finding, Rank, Schema, Span};
+use landfall_sqlite::{Options, Sqlite};
+use landfall_testkit::{SMALL_DISK, run_on_a_small_disk};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection, SqliteConnection};
+use tempfile::TempDir;
+
+const DEMANDS: Demands = Demands { window: Span::Forever };
+
+/// A folder on a disk, which the one for temporary files need not be.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+async fn migrated(folder: &Path) -> Sqlite {
+    let database = Sqlite::open(folder.join("landfall.db").to_str().unwrap(), Options::default()).await.unwrap();
+    database.migrate().await.unwrap();
+    database
+}
+
+/// The same file on a pool of the application's own.
+async fn on(folder: &Path, change: impl FnOnce(SqliteConnectOptions) -> SqliteConnectOptions) -> Sqlite {
+    let settings =
+        SqliteConnectOptions::new().filename(folder.join("landfall.db")).synchronous(SqliteSynchronous::Full);
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(change(settings)).await.unwrap();
+    Sqlite::from_pool(pool, Options::default()).unwrap()
+}
+
+async fn examine(database: &Sqlite) -> Vec<Finding> {
+    database.examine(&DEMANDS).await.unwrap()
+}
+
+fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
+    findings.iter().map(|finding| (finding.check, finding.rank)).collect()
+}
+
+#[tokio::test]
+async fn a_database_as_it_is_opened_yields_nothing_once_it_is_migrated() {
+    let folder = folder();
+    let file = folder.path().join("landfall.db");
+    let database = Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap();
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("sqlite.schema", Rank::Latency)]);
+    assert_eq!(found[0].mend, "landfall migrate");
+    database.migrate().await.unwrap();
+    assert_eq!(examine(&database).await, []);
+    assert_eq!(examine(&on(folder.path(), |settings| settings).await).await, []);
+}
+
+#[tokio::test]
+async fn commits_that_are_not_on_disk_are_a_loss() {
+    let folder = folder();
+    migrated(folder.path()).await;
+    for (level, name) in [(SqliteSynchronous::Normal, "NORMAL"), (SqliteSynchronous::Off, "OFF")] {
+        let found = examine(&on(folder.path(), |settings| settings.synchronous(level)).await).await;
+        assert_eq!(checks(&found), [("sqlite.synchronous", Rank::Loss)]);
+        assert!(found[0].what.contains(name), "{}", found[0].what);
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_is_no_write_ahead_log_costs_time_and_one_in_memory_the_file() {
+    for (mode, rank) in [(SqliteJournalMode::Delete, Rank::Latency), (SqliteJournalMode::Memory, Rank::Loss)] {
+        let folder = folder();
+        let database = on(folder.path(), |settings| settings.create_if_missing(true).journal_mode(mode)).await;
+        database.migrate().await.unwrap();
+        assert_eq!(checks(&examine(&database).await), [("sqlite.journal-mode", rank)]);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_keeps_the_file_to_itself_is_told() {
+    let folder = folder();
+    let alone = |settings: SqliteConnectOptions| {
+        let settings = settings.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+        settings.locking_mode(SqliteLockingMode::Exclusive)
+    };
+    let database = on(folder.path(), alone).await;
+    database.migrate().await.unwrap();
+    assert_eq!(checks(&examine(&database).await), [("sqlite.locking-mode", Rank::Latency)]);
+}
+
+#[tokio::test]
+async fn an_index_that_is_gone_is_named_with_what_it_costs() {
+    let folder = folder();
+    let database = migrated(folder.path()).await;
+    sqlx::raw_sql(
+        "DROP INDEX landfall_outbox_retrying; DROP INDEX landfall_dead_letter_of_group; DROP TABLE landfall_audit",
+    )
+    .execute(database.pool())
+    .await
+    .unwrap();
+    let found = examine(&database).await;
+    assert_eq!(
+        checks(&found),
+        [
+            ("sqlite.schema", Rank::Loss),
+            ("sqlite.missing-index", Rank::Latency),
+            ("sqlite.missing-index", Rank::Duplicates)
+        ]
+    );
+    assert_eq!(found[0].about, "landfall_audit");
+    assert_eq!(found[1].about, "index landfall_outbox_retrying of landfall_outbox");
+}
+
+#[tokio::test]
+async fn every_index_that_the_migrations_make_would_be_missed() {
+    let folder = folder();
+    let database = migrated(folder.path()).await;
+    // Those without a statement belong to the primary key, which is there as long as the table is.
+    let made: Vec<(String,)> =
+        sqlx::query_as("SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL ORDER BY name")
+            .fetch_all(database.pool())
+            .await
+            .unwrap();
+    let expected = ExpectedTables::of(&database.ddl());
+    let mut expected: Vec<(String,)> = expected.indexes.into_iter().filter_map(|index| Some((index.name?,))).collect();
+    expected.sort_unstable();
+    assert_eq!(made, expected);
+}
+
+#[tokio::test]
+async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_file_alone_is_not() {
+    let folder = folder();
+    let database = migrated(folder.path()).await;
+    sqlx::raw_sql("CREATE TABLE ballast (bytes BLOB)").execute(database.pool()).await.unwrap();
+    let file = format!("sqlite:{}", folder.path().join("landfall.db").display());
+    let mut reader = SqliteConnection::connect(&file).await.unwrap();
+    sqlx::raw_sql("BEGIN; SELECT count(*) FROM ballast").execute(&mut reader).await.unwrap();
+    for _ in 0..9 {
+        sqlx::raw_sql("INSERT INTO ballast VALUES (zeroblob(8000000))").execute(database.pool()).await.unwrap();
+    }
+    let found = examine(&database).await;
+    assert_eq!(checks(&found), [("sqlite.checkpoint", Rank::Latency)]);
+    assert!(found[0].about.ends_with("landfall.db-wal"), "{}", found[0].about);
+
+    reader.close().await.unwrap();
+    assert_eq!(checks(&examine(&database).await), [("sqlite.checkpoint", Rank::Latency)], "looking moves nothing");
+    sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(database.pool()).await.unwrap();
+    let log = folder.path().join("landfall.db-wal");
+    assert!(std::fs::metadata(log).unwrap().len() > 64 << 20, "the file is as large as before");
+    assert_eq!(examine(&database).await, []);
+}
+
+#[tokio::test]
+async fn a_database_in_memory_is_gone_with_its_process() {
+    let database = Sqlite::open("sqlite::memory:", Options::default()).await.unwrap();
+    database.migrate().await.unwrap();
+    assert_eq!(checks(&examine(&database).await), [("sqlite.in-memory", Rank::Loss)]);
+}
+
+#[test]
+fn a_file_in_memory_and_a_disk_that_is_nearly_full_are_told() {
+    run_on_a_small_disk("child_looks_at_a_database_on_a_small_disk", 8);
+}
+
+#[tokio::test]
+#[ignore = "the test above runs it in a process of its own"]
+async fn child_looks_at_a_database_on_a_small_disk() {
+    let folder = std::env::var_os(SMALL_DISK).unwrap();
+    let database = migrated(Path::new(&folder)).await;
+    let expected = [("sqlite.file-system", Rank::Loss), ("sqlite.disk-full", Rank::Latency)];
+    assert_eq!(checks(&examine(&database).await), expected);
+}

@@ -1,0 +1,126 @@
+//! The consuming service in all its ways to be idempotent, and with each place where a message may wait for its next try.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall::consume::{
+    BatchContext, BatchHandler, Consumer, Context, Handler, Idempotence, Options, Order, RedisFront, RetryLane,
+    SequenceCheck, changed,
+};
+use landfall::{Backoff, Broker, Failure, GroupName, Result, TopicName};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{AppendEffect, Temper};
+use crate::setup::{GROUP, TOPIC};
+use crate::worker::{Adapter, consumer_options};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Service {
+    /// The inbox; several messages in one transaction.
+    Batches,
+    /// The inbox; each message in its own.
+    OneByOne,
+    /// The inbox; one call for several messages.
+    SetBased,
+    /// No inbox: a unique constraint of the service's own.
+    UniqueConstraint,
+    /// No inbox: an insert that does nothing if the row is there.
+    Upsert,
+    /// No inbox: an update with a condition.
+    ConditionalUpdate,
+    /// No inbox row but one for the business id.
+    GuardRow,
+    /// No inbox: the version that was reached.
+    Version,
+    /// Redis at this URL in front of the inbox.
+    BehindRedis(String),
+    /// What fails waits in the table.
+    DelayedInTheDatabase,
+    /// What fails waits in the retry topic, and there is no order.
+    DelayedInATopic,
+}
+
+/// Consumes until `stop`.
+pub async fn run<D: Adapter>(
+    service: Service,
+    database: D,
+    broker: Arc<dyn Broker>,
+    backoff: Backoff,
+    stop: CancellationToken,
+) -> Result<()> {
+    let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
+    let options = options(&service, backoff);
+    let plain = AppendEffect(database.clone());
+    match &service {
+        Service::SetBased => {
+            let handler = AppendEffects(plain);
+            Consumer::of_batches(database, broker, topic, group, handler, options).run(stop).await
+        }
+        Service::Version => {
+            let consumer = Consumer::new(database, broker, topic, group, plain, options);
+            consumer.in_sequence(SequenceCheck::Newest).run(stop).await
+        }
+        Service::BehindRedis(url) => {
+            let front = RedisFront::new(url, Duration::from_secs(600))?;
+            Consumer::new(database, broker, topic, group, plain, options).behind(front).run(stop).await
+        }
+        _ => {
+            let handler = Guarded { service, effect: plain };
+            Consumer::new(database, broker, topic, group, handler, options).run(stop).await
+        }
+    }
+}
+
+fn options(service: &Service, backoff: Backoff) -> Options {
+    let options = consumer_options(backoff);
+    let by_handler = Options { idempotence: Idempotence::Handler, ..options.clone() };
+    match service {
+        Service::OneByOne => Options { batch: 1, ..options },
+        Service::UniqueConstraint | Service::Upsert | Service::ConditionalUpdate | Service::GuardRow => by_handler,
+        Service::Version => by_handler,
+        Service::DelayedInTheDatabase => {
+            Options { retry_lane: RetryLane::Database, lane_after: Duration::ZERO, ..options }
+        }
+        Service::DelayedInATopic => {
+            Options { retry_lane: RetryLane::Topic, lane_after: Duration::ZERO, order: Order::Unordered, ..options }
+        }
+        _ => options,
+    }
+}
+
+/// Has its effect first, and takes it back when the service's own tables say that it was there.
+struct Guarded<D> {
+    service: Service,
+    effect: AppendEffect<D>,
+}
+
+impl<D: Adapter> Handler<D> for Guarded<D> {
+    async fn handle(&self, mut context: Context<'_, D>) -> Result<(), Failure> {
+        let (database, message) = (&self.effect.0, context.message);
+        database.record_effect(&mut *context.connection, message).await?;
+        match self.service {
+            Service::UniqueConstraint => {
+                let billed = database.bill(&mut *context.connection, message).await;
+                context.unless_there(billed, D::ONE_BILL)?;
+            }
+            Service::Upsert => changed(database.bill_once(&mut *context.connection, message).await?)?,
+            Service::ConditionalUpdate => changed(database.advance(&mut *context.connection, message).await?)?,
+            Service::GuardRow => context.first_time("order", &message.id.to_string()).await?,
+            _ => {}
+        }
+        Temper::judge(message, context.attempt)
+    }
+}
+
+/// All effects of a slice, or none.
+struct AppendEffects<D>(AppendEffect<D>);
+
+impl<D: Adapter> BatchHandler<D> for AppendEffects<D> {
+    async fn handle(&self, context: BatchContext<'_, D>) -> Result<(), Failure> {
+        for message in context.messages {
+            self.0.0.record_effect(&mut *context.connection, message).await?;
+        }
+        context.messages.iter().try_for_each(|message| Temper::judge(message, context.attempt))
+    }
+}
