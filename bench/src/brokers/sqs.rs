@@ -54,7 +54,7 @@ impl Contender for OnElasticMq {
             .http_client(http.build_https())
             .region(Region::from_static("bench"))
             .endpoint_url(self.server.endpoint())
-            .credentials_provider(Credentials::from_keys("key", "secret", None))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "bench"))
             .build();
         let client = aws_sdk_sqs::Client::from_conf(config);
         let queue = client.create_queue().queue_name(format!("{prefix}orders.fifo"));
