@@ -33,6 +33,8 @@ pub enum Service {
     GuardRow,
     /// No inbox: the version that was reached.
     Version,
+    /// A bug on purpose: nothing at all keeps a copy from taking effect.
+    Unguarded,
     /// Redis at this URL in front of the inbox.
     BehindRedis(String),
     /// What fails waits in the table.
@@ -78,7 +80,7 @@ fn options(service: &Service, backoff: Backoff) -> Options {
     match service {
         Service::OneByOne => Options { batch: 1, ..options },
         Service::UniqueConstraint | Service::Upsert | Service::ConditionalUpdate | Service::GuardRow => by_handler,
-        Service::Version => by_handler,
+        Service::Version | Service::Unguarded => by_handler,
         Service::DelayedInTheDatabase => {
             Options { retry_lane: RetryLane::Database, lane_after: Duration::ZERO, ..options }
         }
