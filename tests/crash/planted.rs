@@ -1,10 +1,10 @@
 //! The harness must be able to fail: with a bug planted in the worker it names the promise that is broken.
 //!
-//! The same worlds, the same kills, the same judge as everywhere else. Each of the four bugs breaks one promise.
+//! The same worlds, the same kills, the same judge as everywhere else. Each bug breaks one promise.
 
 use std::time::Duration;
 
-use landfall_system_tests::{Failpoint, Plant, Role, World};
+use landfall_system_tests::{Failpoint, Plant, Role, Service, World};
 
 use crate::WORLD;
 
@@ -46,6 +46,19 @@ async fn a_message_enqueued_outside_of_the_transaction_is_found_to_be_a_phantom(
 async fn a_consumer_without_an_inbox_is_found_to_double_effects() {
     let mut world = World::sqlite(WORLD, 13).await;
     world.setup.plant = Some(Plant::SkipInbox);
+    for hit in [5, 10] {
+        world.die_at(Failpoint::kill("consume.after-commit", hit)).await;
+    }
+    world.drain().await;
+    let verdict = world.judge().await;
+    assert!(!verdict.report.doubled.is_empty(), "{verdict}");
+}
+
+/// The kills of the strategies, and none of the strategies.
+#[tokio::test]
+async fn a_service_without_a_guard_is_found_to_double_effects() {
+    let mut world = World::sqlite(WORLD, 15).await;
+    world.setup.service = Service::Unguarded;
     for hit in [5, 10] {
         world.die_at(Failpoint::kill("consume.after-commit", hit)).await;
     }

@@ -31,8 +31,11 @@ pub enum Service {
     ConditionalUpdate,
     /// No inbox row but one for the business id.
     GuardRow,
-    /// No inbox: the version that was reached.
+    /// The inbox, and the version that was reached: without the inbox a copy of an old message would be an old version,
+    /// and parked.
     Version,
+    /// A bug on purpose: nothing at all keeps a copy from taking effect.
+    Unguarded,
     /// Redis at this URL in front of the inbox.
     BehindRedis(String),
     /// What fails waits in the table.
@@ -78,7 +81,7 @@ fn options(service: &Service, backoff: Backoff) -> Options {
     match service {
         Service::OneByOne => Options { batch: 1, ..options },
         Service::UniqueConstraint | Service::Upsert | Service::ConditionalUpdate | Service::GuardRow => by_handler,
-        Service::Version => by_handler,
+        Service::Unguarded => by_handler,
         Service::DelayedInTheDatabase => {
             Options { retry_lane: RetryLane::Database, lane_after: Duration::ZERO, ..options }
         }

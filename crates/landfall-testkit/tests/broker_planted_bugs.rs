@@ -71,6 +71,8 @@ caught! {
         read::a_reader_from_the_end_sees_only_what_comes;
     a_copy_that_is_stored_is_caught: StoresCopies by
         publish::a_copy_is_accepted_and_not_stored_again;
+    swallowing_what_was_moved_aside_is_caught: SwallowsWhatWasMovedAside by
+        publish::each_send_of_a_message_that_was_moved_aside_is_stored;
     taking_what_is_too_large_is_caught: TakesWhatIsTooLarge by
         publish::what_is_too_large_is_refused_and_holds_back_only_its_key;
     overtaking_what_was_refused_is_caught: OvertakesWhatWasRefused by

@@ -8,8 +8,9 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use landfall_testkit::conformance::database::{
-    Stage, dead_letters, housekeeping, inbox, inbox_batch, inbox_park, inbox_redrive, leases, outbox_control,
-    outbox_fencing, outbox_order, outbox_park, outbox_retry, outbox_skip, outbox_view, outbox_write, run,
+    Stage, dead_letters, housekeeping, inbox, inbox_batch, inbox_delay, inbox_park, inbox_redrive, leases,
+    outbox_control, outbox_fencing, outbox_order, outbox_park, outbox_retry, outbox_skip, outbox_view, outbox_write,
+    run, sequences,
 };
 use planted_database::{BUGS, Planted};
 
@@ -53,9 +54,19 @@ caught! {
     a_forgetful_inbox_is_caught: "the inbox forgets" by
         inbox::a_message_is_fresh_once_and_then_a_duplicate,
         inbox_batch::a_batch_is_answered_as_one_by_one,
-        inbox_park::a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate;
+        inbox_park::a_duplicate_of_what_is_parked_or_waiting_is_a_duplicate,
+        inbox_delay::a_duplicate_of_what_is_delayed_is_a_duplicate;
+    a_delay_that_is_not_kept_is_caught: "what is delayed is due at once" by
+        inbox_delay::what_is_delayed_is_handled_when_its_time_has_come_and_not_before,
+        inbox_delay::a_message_delayed_aside_holds_nobody;
+    a_delay_that_ends_with_a_person_is_caught: "what is delayed again is parked" by
+        inbox_delay::a_successor_may_be_delayed_in_its_turn,
+        inbox_delay::a_delayed_message_may_be_delayed_again_and_in_the_end_parked;
+    forgetting_what_was_reached_is_caught: "what was reached is old at once" by
+        sequences::what_was_reached_long_ago_is_forgotten_unless_a_letter_is_open;
     a_key_that_is_not_held_is_caught: "no key is held" by
         inbox_park::a_parked_message_holds_its_key_and_successors_queue_behind_it,
+        inbox_delay::a_delayed_message_holds_its_key_and_its_successors_follow_it,
         inbox_batch::what_is_held_of_a_batch_queues_in_its_order,
         outbox_park::parking_makes_a_dead_letter_and_holds_the_key;
     a_key_that_is_never_freed_is_caught: "a held key is never freed" by

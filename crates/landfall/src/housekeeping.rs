@@ -65,7 +65,7 @@ const LEASE: &str = "housekeeping";
 /// There is no index by the time of the last message, so that no message has to write to one: each look reads all.
 const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Sent,
     Inbox,
@@ -86,26 +86,27 @@ impl Housekeeper {
             let mut tasks = vec![Task::Sent, Task::Inbox, Task::DeadLetters];
             if looked_at_sequences.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
                 tasks.push(Task::Sequences);
-                looked_at_sequences = Some(Instant::now());
             }
             match self.round(&tasks, &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
                 Err(error) => tracing::warn!(%error, "housekeeping failed; it is tried again"),
-                Ok(()) => {}
+                Ok(true) if tasks.contains(&Task::Sequences) => looked_at_sequences = Some(Instant::now()),
+                Ok(_) => {}
             }
             pause(self.policy.interval, &stop).await;
         }
         Ok(())
     }
 
-    async fn round(&self, tasks: &[Task], stop: &CancellationToken) -> Result<()> {
+    /// Whether it was this one's turn.
+    async fn round(&self, tasks: &[Task], stop: &CancellationToken) -> Result<bool> {
         let name = LeaseName(LEASE.to_owned());
         let Some(mut lease) = self.leases.acquire(&name, &self.policy.holder, self.policy.lease_ttl).await? else {
-            return Ok(());
+            return Ok(false);
         };
         let result = self.tidy(tasks, &mut lease, stop).await;
         self.leases.release(&[lease]).await?;
-        result
+        result.map(|()| true)
     }
 
     async fn tidy(&self, tasks: &[Task], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {

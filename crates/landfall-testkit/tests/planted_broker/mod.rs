@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use landfall_core::{
     Acknowledge, Broker, BrokerCapabilities, Delivery, ErrorCode, GroupName, Message, MessageId, Outcome, Position,
-    Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+    Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader, wire,
 };
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::conformance::broker::BrokerFixture;
@@ -42,6 +42,7 @@ bugs! {
     ReadsFromTheBeginning,
     ForgetsEverything,
     StoresCopies,
+    SwallowsWhatWasMovedAside,
     TakesWhatIsTooLarge,
     OvertakesWhatWasRefused,
 }
@@ -128,7 +129,11 @@ impl<const BUG: usize> Planted<BUG> {
         let mut outcomes = Vec::new();
         let mut held_back = Vec::new();
         for message in batch {
-            let copy = self.seen.lock().unwrap().get(&message.id).cloned().filter(|_| !self.has(Bug::StoresCopies));
+            let known_by = match self.has(Bug::SwallowsWhatWasMovedAside) {
+                true => message.id,
+                false => wire::broker_id(message),
+            };
+            let copy = self.seen.lock().unwrap().get(&known_by).cloned().filter(|_| !self.has(Bug::StoresCopies));
             let outcome = if let Some(outcome) = copy {
                 outcome
             } else if message.key.is_some() && held_back.contains(&&message.key) {
@@ -139,7 +144,7 @@ impl<const BUG: usize> Planted<BUG> {
                 self.broker.publish(std::slice::from_ref(message)).await.remove(0)
             };
             if outcome.is_accepted() {
-                self.seen.lock().unwrap().insert(message.id, outcome.clone());
+                self.seen.lock().unwrap().insert(known_by, outcome.clone());
             } else if !self.has(Bug::OvertakesWhatWasRefused) {
                 held_back.push(&message.key);
             }

@@ -113,6 +113,21 @@ pub(crate) const BUGS: &[(&str, &str)] = &[
         "CREATE TRIGGER bug AFTER DELETE ON landfall_dead_letter BEGIN
             DELETE FROM landfall_audit WHERE dead_letter_id = OLD.id; END",
     ),
+    (
+        "what is delayed is due at once",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.status = 'delayed' BEGIN
+            UPDATE landfall_dead_letter SET retry_at = 0 WHERE id = NEW.id; END",
+    ),
+    (
+        "what is delayed again is parked",
+        "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN NEW.status = 'delayed' BEGIN
+            UPDATE landfall_dead_letter SET status = 'parked' WHERE id = NEW.id; END",
+    ),
+    (
+        "what was reached is old at once",
+        "CREATE TRIGGER bug AFTER INSERT ON landfall_sequence BEGIN
+            UPDATE landfall_sequence SET since = 0 WHERE key = NEW.key; END",
+    ),
     ("nothing is audited", "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit BEGIN SELECT raise(IGNORE); END"),
 ];
 

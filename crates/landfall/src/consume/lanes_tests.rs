@@ -132,3 +132,21 @@ fn lanes_are_partitions_or_nothing_where_that_is_asked_for() {
     assert_eq!(fill(Order::ByKey), [1, 2, 3]);
     assert_eq!(fill(Order::Unordered), [1, 2, 3, 4]);
 }
+
+#[test]
+fn what_came_too_early_takes_up_no_room() {
+    let mut lanes = lanes(Order::ByKey, 2, 2);
+    lanes.arrived(delivery(Some("a"), 0, 0));
+    lanes.arrived(delivery(None, 0, 1));
+    assert!(!lanes.has_room());
+    for (lane, _) in lanes.take(2) {
+        assert_eq!(lanes.detach(lane), Lane::Early);
+    }
+    assert!(lanes.has_room());
+    assert_eq!(lanes.depth(), (0, 2), "they are still there");
+    lanes.settled(Lane::Early);
+    lanes.settled(Lane::Early);
+    assert_eq!(lanes.depth(), (0, 0));
+    lanes.arrived(delivery(Some("a"), 0, 2));
+    assert!(lanes.has_room(), "and nothing was counted twice");
+}

@@ -34,6 +34,7 @@ async fn count(stage: &Stage, table: &'static str) -> i64 {
     let query = match table {
         "inbox" => "SELECT count(*) FROM landfall_inbox",
         "sent" => "SELECT count(*) FROM landfall_outbox_sent",
+        "sequence" => "SELECT count(*) FROM landfall_sequence",
         _ => "SELECT count(*) FROM landfall_audit",
     };
     sqlx::query_scalar(query).fetch_one(stage.database.pool()).await.unwrap()
@@ -95,6 +96,28 @@ async fn what_is_to_be_kept_stays() {
     eventually(PATIENCE, "the inbox is empty", async || count(&stage, "inbox").await == 0).await;
     let sent = OutboxFilter { state: Some(OutboxState::Sent), ..Default::default() };
     assert_eq!(stage.database.list(&sent, 100).await.unwrap().len(), 10);
+}
+
+/// One of an entity that came to an end long ago, and one of another that a message came for a moment ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_reached_with_an_entity_goes_by_policy_and_by_default_never() {
+    let stage = Stage::new().await;
+    let insert = "INSERT INTO landfall_sequence (consumer_group, topic, key, reached, since)
+        VALUES ('stock', 'orders', 'ended', 7, 0), ('stock', 'orders', 'alive', 7, 4102444800000)";
+    sqlx::query(insert).execute(stage.database.pool()).await.unwrap();
+    stage.publish(&[message("a", 1)]).await;
+    let consumer = stage.consumer(nothing);
+    eventually(PATIENCE, "handled", async || count(&stage, "inbox").await == 1).await;
+    let forever = keeper(&stage, everything_goes());
+    // Once the inbox is empty a round has been through everything.
+    eventually(PATIENCE, "the inbox is empty", async || count(&stage, "inbox").await == 0).await;
+    assert_eq!(count(&stage, "sequence").await, 2);
+    let days = keeper(&stage, Policy { sequences: Span::days(1), ..everything_goes() });
+    eventually(PATIENCE, "one is gone", async || count(&stage, "sequence").await == 1).await;
+    stage.stop.cancel();
+    for task in [forever, days, consumer] {
+        task.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
