@@ -9,6 +9,9 @@ use tokio::sync::Notify;
 
 use crate::offsets::Offsets;
 
+/// How long more room is waited for where there is some.
+const MUCH_ROOM: Duration = Duration::from_millis(1);
+
 /// One record, as it is delivered and may be delivered again.
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -17,6 +20,14 @@ pub(crate) struct Item {
     /// Which assignment of its partition it belongs to. After that has ended it is somebody else's.
     pub(crate) assignment: u64,
     /// The sentence of the error, if the record is no message.
+    pub(crate) message: Result<Message, String>,
+}
+
+/// A record as it came.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
     pub(crate) message: Result<Message, String>,
 }
 
@@ -76,18 +87,19 @@ impl InHand {
         self.room.notify_one();
     }
 
-    /// The next record of a partition.
-    pub(crate) fn arrive(&self, partition: i32, offset: i64, message: Result<Message, String>) {
+    /// The next records, in order. Those of partitions that went away meanwhile are left to whoever has them now.
+    pub(crate) fn arrive(&self, records: Vec<Arrived>) {
         let mut state = self.state();
-        if state.partitions.get(&partition).is_none_or(|offsets| !offsets.follows(offset)) {
-            state.end(partition);
-            state.begin(partition);
+        for Arrived { partition, offset, message } in records {
+            if state.partitions.get(&partition).is_some_and(|offsets| !offsets.follows(offset)) {
+                state.begin(partition);
+            }
+            let Some(offsets) = state.partitions.get_mut(&partition) else { continue };
+            offsets.deliver(offset);
+            let assignment = offsets.assignment;
+            state.ready.push_back(Item { partition, offset, assignment, message });
+            state.unfinished += 1;
         }
-        let Some(offsets) = state.partitions.get_mut(&partition) else { return };
-        offsets.deliver(offset);
-        let assignment = offsets.assignment;
-        state.ready.push_back(Item { partition, offset, assignment, message });
-        state.unfinished += 1;
         drop(state);
         self.arrived.notify_one();
     }
@@ -121,9 +133,10 @@ impl InHand {
         let finished = state.partitions.get_mut(&item.partition).filter(|_| is_ours);
         if finished.is_some_and(|offsets| offsets.finish(item.offset)) {
             state.unfinished -= 1;
-            let has_room = state.unfinished < self.limit;
+            // Whoever waits for room is woken twice, and not for each: when there is some, and when there is much.
+            let is_worth_it = state.unfinished + 1 == self.limit || state.unfinished == self.limit / 2;
             drop(state);
-            if has_room {
+            if is_worth_it {
                 self.room.notify_one();
             }
         } else {
@@ -158,19 +171,26 @@ impl InHand {
         grown.collect()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.state().unfinished >= self.limit
+    /// How many more may arrive.
+    pub(crate) fn room(&self) -> usize {
+        self.limit.saturating_sub(self.state().unfinished)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
         self.state().is_closing
     }
 
-    /// Waits until there is room or nobody wants any; `false` if that took longer than `patience`.
+    /// Waits until there is room or nobody wants any; `false` if that took longer than `patience`. Where a handler
+    /// makes room quickly it waits a moment longer for much of it: a thread that is woken for each message is slow.
     pub(crate) fn wait_for_room(&self, patience: Duration) -> bool {
-        let wait = |state: &mut State| state.unfinished >= self.limit && !state.is_closing;
-        let waited = self.room.wait_timeout_while(self.state(), patience, wait);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let is_full = |state: &mut State| state.unfinished >= self.limit && !state.is_closing;
+        let waited = self.room.wait_timeout_while(self.state(), patience, is_full);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_half_full = |state: &mut State| state.unfinished > self.limit / 2 && !state.is_closing;
+        if !waited.timed_out() {
+            drop(self.room.wait_timeout_while(state, MUCH_ROOM, is_half_full));
+        }
+        !waited.timed_out()
     }
 
     pub(crate) fn close(&self) {
@@ -195,6 +215,7 @@ impl InHand {
 
 impl State {
     fn begin(&mut self, partition: i32) {
+        self.end(partition);
         self.assignments += 1;
         self.partitions.insert(partition, Offsets::new(self.assignments));
     }
@@ -219,20 +240,20 @@ mod tests {
         item
     }
 
-    fn bad() -> Result<Message, String> {
-        Err("no message".into())
+    fn bad(partition: i32, offset: i64) -> Arrived {
+        Arrived { partition, offset, message: Err("no message".into()) }
     }
 
     #[test]
     fn what_was_revoked_is_neither_delivered_nor_counted() {
         let in_hand = InHand::new(2);
         in_hand.assign([0, 1].into_iter());
-        in_hand.arrive(0, 5, bad());
-        in_hand.arrive(1, 8, bad());
+        // The third is nobody's any more.
+        in_hand.arrive(vec![bad(0, 5), bad(1, 8), bad(2, 1)]);
         let given_out = take(&in_hand);
-        assert!(in_hand.is_full() && !in_hand.wait_for_room(Duration::ZERO));
+        assert!(in_hand.room() == 0 && !in_hand.wait_for_room(Duration::ZERO));
         in_hand.revoke([0].into_iter());
-        assert!(!in_hand.is_full(), "what somebody else has takes no room here");
+        assert_eq!(in_hand.room(), 1, "what somebody else has takes no room here");
         in_hand.assign([0].into_iter());
         in_hand.finish(&given_out);
         assert_eq!(in_hand.progress(), [(1, 8)], "a late acknowledgement moves nothing");
@@ -245,8 +266,7 @@ mod tests {
     fn what_was_given_back_comes_again_and_holds_back_the_progress() {
         let in_hand = InHand::new(10);
         in_hand.assign([0].into_iter());
-        in_hand.arrive(0, 0, bad());
-        in_hand.arrive(0, 1, bad());
+        in_hand.arrive(vec![bad(0, 0), bad(0, 1)]);
         in_hand.give_back(take(&in_hand), Duration::from_secs(3600));
         in_hand.finish(&take(&in_hand));
         assert!(matches!(in_hand.next(), Next::Nothing(Some(_))));

@@ -13,7 +13,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::client::{Rumours, log};
 use crate::error::error;
-use crate::in_hand::InHand;
+use crate::in_hand::{Arrived, InHand};
 use crate::wire;
 
 /// How long one poll waits, and so how long it takes to notice that the member is to leave.
@@ -21,6 +21,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// A member that is full for longer than this pauses its partitions and goes on polling. Before that it only waits:
 /// pausing throws away what was fetched ahead.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Records that are taken before they are handed on.
+const AT_A_TIME: usize = 200;
 /// Trouble that lasts is said again after this long.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -93,16 +95,19 @@ pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
     let (mut stored, mut said) = (Instant::now(), None);
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
-        if in_hand.is_full() && !in_hand.wait_for_room(PATIENCE) {
+        let mut room = in_hand.room();
+        if room == 0 && !in_hand.wait_for_room(PATIENCE) {
             pause(&member, true);
-            while in_hand.is_full() && !in_hand.is_closing() && failure.is_none() {
-                failure = poll(&member, topic, &mut said);
+            while in_hand.room() == 0 && !in_hand.is_closing() && failure.is_none() {
+                failure = poll(&member, topic, 1, &mut said);
                 store(&member);
             }
             pause(&member, false);
-            continue;
         }
-        failure = poll(&member, topic, &mut said);
+        room = room.max(in_hand.room());
+        if failure.is_none() && room > 0 {
+            failure = poll(&member, topic, room.min(AT_A_TIME), &mut said);
+        }
         if stored.elapsed() >= store_every {
             store(&member);
             stored = Instant::now();
@@ -121,26 +126,36 @@ fn pause(member: &Member, pause: bool) {
     }
 }
 
-/// Takes at most one record; an error if there will never be another.
-fn poll(member: &Member, topic: &TopicName, said: &mut Option<Instant>) -> Option<Error> {
-    match member.poll(POLL)? {
-        Ok(record) => {
-            *said = None;
-            let message = wire::message(topic, &record).map_err(|error| error.to_string());
-            member.context().in_hand.arrive(record.partition(), record.offset(), message);
-            None
-        }
-        Err(KafkaError::MessageConsumptionFatal(code)) => {
-            let cause = KafkaError::MessageConsumptionFatal(code);
-            Some(error(format!("this member of the group on topic {topic} cannot go on"), cause))
-        }
-        // The cluster comes back, the topic comes to be, the right is given: it goes on by itself.
-        Err(error) => {
-            if said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
-                tracing::warn!(%error, %topic, "nothing comes from Kafka for now");
-                *said = Some(Instant::now());
+/// Takes what is there, at most `limit`, and waits for the first; an error if there will never be another.
+fn poll(member: &Member, topic: &TopicName, limit: usize, said: &mut Option<Instant>) -> Option<Error> {
+    let (mut arrived, mut failure, mut wait) = (Vec::new(), None, POLL);
+    while arrived.len() < limit {
+        match member.poll(wait) {
+            Some(Ok(record)) => {
+                let message = wire::message(topic, &record).map_err(|error| error.to_string());
+                arrived.push(Arrived { partition: record.partition(), offset: record.offset(), message });
+                wait = Duration::ZERO;
             }
-            None
+            Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
+                let cause = KafkaError::MessageConsumptionFatal(code);
+                failure = Some(error(format!("this member of the group on topic {topic} cannot go on"), cause));
+                break;
+            }
+            // The cluster comes back, the topic comes to be, the right is given: it goes on by itself.
+            Some(Err(error)) => {
+                if said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
+                    tracing::warn!(%error, %topic, "nothing comes from Kafka for now");
+                    *said = Some(Instant::now());
+                }
+                break;
+            }
+            // Nothing more now, or partitions changed hands; what came before that from one that went is left out below.
+            None => break,
         }
     }
+    if !arrived.is_empty() {
+        *said = None;
+        member.context().in_hand.arrive(arrived);
+    }
+    failure
 }

@@ -48,7 +48,7 @@ impl Broker for Nats {
     }
 
     /// The members of a group share the shards of the topic; when one joins, leaves or is silent for
-    /// [`Options::session`], shards move, and what was not finished in them is delivered again; acknowledging it where
+    /// [`Options::session_timeout`], shards move, and what was not finished in them is delivered again; acknowledging it where
     /// it was delivered before is a `Conflict`.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(Member::join(self, topic, group)?))

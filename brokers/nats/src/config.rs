@@ -37,7 +37,7 @@ pub struct Options {
     /// For how long a new topic remembers the ids of its messages.
     pub dedup: Duration,
     /// For how long a new topic keeps messages.
-    pub max_age: Span,
+    pub retention: Span,
     /// How large a new topic may become; then it takes nothing more.
     pub max_bytes: Option<i64>,
     /// How long an answer is waited for.
@@ -47,7 +47,7 @@ pub struct Options {
     /// What is fetched ahead per shard.
     pub prefetch: usize,
     /// A member of a group that was silent for so long is taken for gone.
-    pub session: Duration,
+    pub session_timeout: Duration,
     /// After so long the server sends again what nobody acknowledged or asked more time for.
     pub ack_wait: Duration,
     /// Whether a batch goes out as one atomic batch where the topic allows it.
@@ -74,12 +74,12 @@ impl Default for Options {
             partitions: 8,
             replicas: None,
             dedup: Duration::from_secs(120),
-            max_age: Span::Forever,
+            retention: Span::Forever,
             max_bytes: None,
             timeout: Duration::from_secs(5),
             in_flight: 1_000,
             prefetch: 128,
-            session: Duration::from_secs(10),
+            session_timeout: Duration::from_secs(10),
             ack_wait: Duration::from_secs(60),
             atomic: true,
             source: "landfall".into(),
@@ -103,10 +103,10 @@ impl Options {
             false => format!("{host}:{}", port.unwrap_or(4222)),
         };
         let file = |text: Option<String>| text.map(PathBuf::from);
-        let certificate = match (file(url.take("cert")), file(url.take("key"))) {
+        let certificate = match (file(url.take("certificate")), file(url.take("key"))) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(Error::invalid("the broker URL must give cert and key together")),
+            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
         };
         let options = Self {
             servers: url.hosts.iter().map(server).collect(),
@@ -122,12 +122,12 @@ impl Options {
             partitions: url.take_parsed("partitions", "a number")?.unwrap_or(default.partitions),
             replicas: url.take_parsed("replicas", "a number")?,
             dedup: time(&mut url, "dedup", default.dedup)?,
-            max_age: url.take_parsed("max_age", "a time such as 7d, or forever")?.unwrap_or(default.max_age),
+            retention: url.take_parsed("retention", "a time such as 7d, or forever")?.unwrap_or(default.retention),
             max_bytes: url.take_parsed("max_bytes", "a number of bytes")?,
             timeout: time(&mut url, "timeout", default.timeout)?,
             in_flight: url.take_parsed("in_flight", "a number")?.unwrap_or(default.in_flight),
             prefetch: url.take_parsed("prefetch", "a number")?.unwrap_or(default.prefetch),
-            session: time(&mut url, "session", default.session)?,
+            session_timeout: time(&mut url, "session_timeout", default.session_timeout)?,
             ack_wait: time(&mut url, "ack_wait", default.ack_wait)?,
             atomic: url.take_parsed("atomic", "true or false")?.unwrap_or(default.atomic),
             source: url.take("source").unwrap_or(default.source),
@@ -150,7 +150,9 @@ impl Options {
         if self.in_flight == 0 || self.prefetch == 0 {
             return say("in_flight and prefetch must be at least 1".into());
         }
-        for (name, time) in [("timeout", self.timeout), ("session", self.session), ("ack_wait", self.ack_wait)] {
+        for (name, time) in
+            [("timeout", self.timeout), ("session_timeout", self.session_timeout), ("ack_wait", self.ack_wait)]
+        {
             if time < Duration::from_millis(100) {
                 return say(format!("{name} is {time:?}; it must be at least 100ms"));
             }
@@ -189,9 +191,9 @@ mod tests {
 
     #[test]
     fn every_parameter_of_a_url_is_understood() {
-        let url = "natss://shop:s%40fe@a:4333,[::1]?prefix=shop.&partitions=4&replicas=3&dedup=10m&max_age=7d&\
-                   timeout=2s&in_flight=50&prefetch=10&session=3s&ack_wait=20s&create=false&atomic=false&source=/shop&\
-                   max_bytes=1000&ca=/ca.pem&cert=/c.pem&key=/k.pem&monitor=http://a:8222&token=t&credentials=/x.creds";
+        let url = "natss://shop:s%40fe@a:4333,[::1]?prefix=shop.&partitions=4&replicas=3&dedup=10m&retention=7d&\
+                   timeout=2s&in_flight=50&prefetch=10&session_timeout=3s&ack_wait=20s&create=false&atomic=false&source=/shop&\
+                   max_bytes=1000&ca=/ca.pem&certificate=/c.pem&key=/k.pem&monitor=http://a:8222&token=t&credentials=/x.creds";
         let options = Options::from_url(url).unwrap();
         assert_eq!(options.servers, ["a:4333", "[::1]:4222"]);
         assert_eq!((options.tls, options.create, options.atomic), (true, false, false));
@@ -208,7 +210,7 @@ mod tests {
             ("nats://a?partitions=0", "partitions is 0; it must be 1 to 256"),
             ("nats://a?replicas=2", "replicas must be 1, 3 or 5: a majority of two is both"),
             ("nats://a?timeout=forever", "the broker URL says timeout=forever; it must have an end"),
-            ("nats://a?cert=x", "the broker URL must give cert and key together"),
+            ("nats://a?certificate=x", "the broker URL must give certificate and key together"),
             ("nats://a?prefix=a b", "prefix \"a b\" contains ' '; only letters, digits, '.', '_' and '-' are allowed"),
         ] {
             assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence, "{url}");

@@ -48,7 +48,7 @@ impl Membership {
     pub(crate) fn new(broker: Nats, topic: TopicName, group: GroupName, queue: Queue) -> Self {
         let me = uuid::Uuid::now_v7().simple().to_string();
         Self {
-            members: Members::new(me.clone(), broker.options.session),
+            members: Members::new(me.clone(), broker.options.session_timeout),
             room: Arc::new(Semaphore::new(broker.options.in_flight)),
             broker,
             topic,
@@ -87,7 +87,7 @@ impl Membership {
             tokio::time::sleep(Duration::from_secs(1)).await;
         };
         self.say(Word::Hello(self.me.clone())).await;
-        let every = self.broker.options.session / 4;
+        let every = self.broker.options.session_timeout / 4;
         let mut next = Instant::now();
         loop {
             if let Err(error) = self.round().await {

@@ -141,7 +141,7 @@ impl Topics {
 
     fn config(&self, name: &TopicName, partitions: u32) -> Result<stream::Config> {
         let subject = self.names.subject(name);
-        let max_age = self.options.max_age.time().unwrap_or(Duration::ZERO);
+        let max_age = self.options.retention.time().unwrap_or(Duration::ZERO);
         let mut duplicate_window = self.options.dedup;
         // The server takes no window beyond the age.
         if !max_age.is_zero() {

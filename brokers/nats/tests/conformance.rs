@@ -1,5 +1,6 @@
 //! The broker suite against a real server that all cases share, with a prefix each: once with atomic batches, and once
 //! key by key, as on servers that have no such batches.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ struct Fixture<const ATOMIC: bool> {
 
 impl<const ATOMIC: bool> Fixture<ATOMIC> {
     async fn open(server: InUse<NatsServer>, prefix: String) -> Self {
-        let url = format!("{}?prefix={prefix}&partitions=3&session=2s&atomic={ATOMIC}", server.url());
+        let url = format!("{}?prefix={prefix}&partitions=3&session_timeout=2s&atomic={ATOMIC}", server.url());
         let broker = Nats::connect(Options::from_url(&url).unwrap()).await.unwrap();
         Self { server, prefix, broker }
     }

@@ -1,4 +1,5 @@
 //! Members of a group: they share the shards, and whoever lost one can finish nothing in it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod scene;
 
@@ -32,7 +33,7 @@ async fn publish(broker: &impl Broker, messages: &[Message]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
     let Some(server) = server().await else { return };
-    let broker = connect(&format!("{}?prefix=share.&partitions=4&session=2s", server.url())).await;
+    let broker = connect(&format!("{}?prefix=share.&partitions=4&session_timeout=2s", server.url())).await;
     let (mut one, mut two) = (join(&broker).await, join(&broker).await);
     // Until both have a share, what is published comes to one of them.
     let mut number = 0;
@@ -65,7 +66,7 @@ async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
 async fn a_member_that_is_not_heard_loses_its_shards_and_can_finish_nothing_more() {
     let Some(server) = server().await else { return };
     let proxy = Proxy::start(server.address().parse::<std::net::SocketAddr>().unwrap()).await.unwrap();
-    let parameters = "prefix=silent.&partitions=1&session=1s";
+    let parameters = "prefix=silent.&partitions=1&session_timeout=1s";
     let direct = connect(&format!("{}?{parameters}", server.url())).await;
     let behind_the_proxy = connect(&format!("{}?{parameters}", proxy.url(&server.url()))).await;
     let messages: Vec<_> = (1..=200).map(|number| keyed("a", number)).collect();

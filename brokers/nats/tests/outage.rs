@@ -1,4 +1,5 @@
 //! The server is killed, paused or cut off under load: nothing is lost, doubled or out of order, and it drains by itself.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod scene;
 
@@ -8,7 +9,7 @@ use landfall_testkit::servers::{NatsOptions, NatsServer};
 use landfall_testkit::{current_test, eventually};
 use scene::{SOON, Scene, connect};
 
-const PARAMETERS: &str = "timeout=1s&session=2s&partitions=4";
+const PARAMETERS: &str = "timeout=1s&session_timeout=2s&partitions=4";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_and_restarted_under_load_loses_nothing() {

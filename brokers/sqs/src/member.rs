@@ -144,6 +144,7 @@ impl Member {
             }
             Err(_) => return,
         };
+        let mut arrived = Vec::with_capacity(messages.len());
         for stored in messages {
             let group = stored.attributes().and_then(|known| known.get(&System::MessageGroupId)).cloned();
             let message_id = stored.message_id().unwrap_or_default().to_owned();
@@ -159,9 +160,12 @@ impl Member {
             } else {
                 let message = wire::decode(&self.topic, &stored);
                 let receipt = Receipt::new(number, group.clone(), self.shelf.clone(), self.tell.clone());
-                self.polls.wanted = false;
-                self.shelf.put(group, Delivery::new(message, position, Box::new(receipt)));
+                arrived.push((group, Delivery::new(message, position, Box::new(receipt))));
             }
+        }
+        if !arrived.is_empty() {
+            self.polls.wanted = false;
+            self.shelf.put(arrived);
         }
     }
 

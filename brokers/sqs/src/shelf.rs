@@ -30,8 +30,9 @@ pub(crate) enum Taken {
 }
 
 impl Shelf {
-    pub(crate) fn put(&self, group: Option<String>, delivery: Delivery) {
-        self.state().ready.push_back((group, delivery));
+    /// What came together is put here together: whoever gives the first of a group back must find the others.
+    pub(crate) fn put(&self, deliveries: Vec<(Option<String>, Delivery)>) {
+        self.state().ready.extend(deliveries);
         self.changed.notify_one();
     }
 

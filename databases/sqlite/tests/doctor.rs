@@ -141,6 +141,7 @@ async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_f
     assert!(found[0].about.ends_with("landfall.db-wal"), "{}", found[0].about);
 
     reader.close().await.unwrap();
+    assert_eq!(checks(&examine(&database).await), [("sqlite.checkpoint", Rank::Latency)], "looking moves nothing");
     sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(database.pool()).await.unwrap();
     let log = folder.path().join("landfall.db-wal");
     assert!(std::fs::metadata(log).unwrap().len() > 64 << 20, "the file is as large as before");

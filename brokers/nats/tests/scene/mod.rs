@@ -1,6 +1,7 @@
 //! What the tests of faults play: a sender that does as the relay does, consumers with an inbox, and a judge.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -29,9 +29,11 @@ pub(crate) struct Subscription {
     pub(crate) concurrency: usize,
     pub(crate) timeout: Duration,
     pub(crate) backoff: Backoff,
+    /// Whether what is parked goes to `<topic>.dlq` too.
+    pub(crate) letter_topic: bool,
 }
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "topic",
     "group",
     "url",
@@ -41,6 +43,7 @@ const FIELDS: [&str; 9] = [
     "max_attempts",
     "backoff_first_ms",
     "backoff_cap_ms",
+    "letter_topic",
 ];
 const DAY_MS: u64 = 86_400_000;
 
@@ -85,6 +88,7 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
         concurrency: fields.whole("concurrency", 8, 1, 1000)? as usize,
         timeout: fields.millis("timeout_ms", 10_000, 3_600_000)?,
         backoff,
+        letter_topic: fields.yes_or_no("letter_topic")?,
     })
 }
 
@@ -153,6 +157,15 @@ impl Fields<'_> {
             Some(given) => Value { given: &Given::Toml(given.clone()), environment: self.value.environment }
                 .whole(least, most)
                 .map_err(|Problem(rest)| Problem(format!(".{name}{rest}"))),
+        }
+    }
+
+    /// Whether it is said; not unless it is.
+    fn yes_or_no(&self, name: &str) -> Result<bool, Problem> {
+        match self.fields.get(name) {
+            None => Ok(false),
+            Some(toml::Value::Boolean(said)) => Ok(*said),
+            Some(other) => Err(Problem(format!(".{name} must be true or false, not {}", type_of(other)))),
         }
     }
 

@@ -19,16 +19,18 @@ fn topic_group_and_url_are_enough() {
     let found = read(&with("")).unwrap();
     assert_eq!((found.len(), found[0].url.to_string()), (1, "https://example.com/in".to_owned()));
     assert_eq!((found[0].concurrency, found[0].timeout, found[0].keys.len()), (8, Duration::from_secs(10), 0));
+    assert!(!found[0].letter_topic);
 }
 
 #[test]
 fn everything_can_be_said_and_secrets_come_from_elsewhere() {
     let lines = "secret = [\"env:MAILER\", \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]\nconcurrency = 2\n\
-                 timeout_ms = 500\nmax_attempts = 3\nbackoff_first_ms = 10\nbackoff_cap_ms = 20";
+                 timeout_ms = 500\nmax_attempts = 3\nbackoff_first_ms = 10\nbackoff_cap_ms = 20\nletter_topic = true";
     let one = read(&with(lines)).unwrap().remove(0);
     let key = SigningKey::new(SECRET).unwrap();
     assert_eq!((one.keys.as_slice(), one.concurrency), ([key.clone(), key].as_slice(), 2));
     assert_eq!((one.timeout.as_millis(), one.backoff.max_attempts, one.backoff.cap.as_millis()), (500, 3, 20));
+    assert!(one.letter_topic);
     assert!(!format!("{one:?}").contains("MfKQ"), "a secret is never shown");
 }
 
@@ -47,6 +49,7 @@ fn what_is_wrong_is_a_sentence_with_its_place_and_without_secrets() {
         (&with("secret = 5"), "[0].secret must be a string, not an integer"),
         (&with("concurrency = 0"), "[0].concurrency must be a whole number from 1 to 1000, not 0"),
         (&with("backoff_first_ms = 90000"), "[0].backoff_first_ms is longer than backoff_cap_ms"),
+        (&with("letter_topic = 1"), "[0].letter_topic must be true or false, not an integer"),
         (&with("timeout = 5"), "[0] has the unknown key \"timeout\"; did you mean \"timeout_ms\"?"),
         (&twice, "[1] subscribes the group mailer to orders a second time"),
     ] {

@@ -34,6 +34,7 @@ impl Metrics {
         metrics::describe_gauge!("landfall_outbox_parked", "Messages that the relay parked and nobody redrove yet.");
         metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
         metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
+        metrics::describe_gauge!("landfall_delayed", "Messages that failed and are tried again by themselves.");
         metrics::describe_gauge!(
             "landfall_dlq_message_age_p95_seconds",
             "The age that 95 of 100 parked dead letters have not reached."
@@ -98,8 +99,11 @@ async fn refresh(state: &State) -> landfall::Result<()> {
     metrics::gauge!("landfall_outbox_retrying").set(outbox.retrying as f64);
     metrics::gauge!("landfall_outbox_parked").set(outbox.parked as f64);
     metrics::gauge!("landfall_outbox_oldest_seconds").set(outbox.oldest_seconds);
-    let open = dead_letters.parked + dead_letters.waiting + dead_letters.redriving;
+    // What waits where nothing is parked or redriven waits behind what is delayed: no person has to see to it.
+    let held = dead_letters.parked + dead_letters.redriving;
+    let open = held + if held > 0 { dead_letters.waiting } else { 0 };
     metrics::gauge!("landfall_dlq_size").set(open as f64);
+    metrics::gauge!("landfall_delayed").set(dead_letters.delayed as f64);
     metrics::gauge!("landfall_dlq_message_age_p95_seconds").set(age_p95.as_secs_f64());
     Ok(())
 }

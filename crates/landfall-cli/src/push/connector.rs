@@ -35,7 +35,10 @@ pub(super) struct Connector {
 pub(super) enum ConnectError {
     /// It must not be.
     Refused(String),
+    /// Nobody answers.
     Failed(io::Error),
+    /// Somebody answers who is not believed, or with whom there is no common language: a person has to see to it.
+    Unbelieved(io::Error),
 }
 
 impl Connector {
@@ -54,7 +57,15 @@ impl Connector {
             return Ok(Wire::new(stream));
         }
         let name = ServerName::try_from(host).map_err(|error| ConnectError::Failed(io::Error::other(error)))?;
-        Ok(Wire::new(self.tls.connect(name, stream).await.map_err(ConnectError::Failed)?))
+        Ok(Wire::new(self.tls.connect(name, stream).await.map_err(judge_handshake)?))
+    }
+}
+
+/// What the handshake itself found wrong is told as invalid data; the rest is the connection's.
+fn judge_handshake(error: io::Error) -> ConnectError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => ConnectError::Unbelieved(error),
+        _ => ConnectError::Failed(error),
     }
 }
 
@@ -102,7 +113,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(sentence) => f.write_str(sentence),
-            Self::Failed(error) => write!(f, "cannot connect: {error}"),
+            Self::Failed(error) | Self::Unbelieved(error) => write!(f, "cannot connect: {error}"),
         }
     }
 }

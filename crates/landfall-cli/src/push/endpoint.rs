@@ -52,6 +52,9 @@ fn unanswered(error: &ClientError) -> Failure {
             Some(ConnectError::Refused(sentence)) => {
                 return Failure::new(ErrorCode::new("ADDRESS_REFUSED"), sentence, Verdict::Retry);
             }
+            Some(unbelieved @ ConnectError::Unbelieved(_)) => {
+                return Failure::new(ErrorCode::new("TLS_FAILED"), unbelieved, Verdict::Retry);
+            }
             Some(failed) => return Failure::new(ErrorCode::DEPENDENCY, failed, Verdict::Retry),
             None => cause = found.source(),
         }

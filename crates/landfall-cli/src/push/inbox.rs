@@ -7,8 +7,8 @@
 //! Nothing is lost by it: a crash in between brings the message again, as a crash before the commit always does.
 
 use landfall::{
-    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Origin, Parking,
-    RedriveItem, Result, Setback,
+    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Origin, OutboxWriter,
+    Parking, RedriveItem, Result, Setback,
 };
 
 #[derive(Clone)]
@@ -127,6 +127,17 @@ impl<D: Inbox> Inbox for AfterCall<D> {
 
     async fn park_redriven(&self, pending: &mut Pending<D>, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
         self.database.park_redriven(self.open(pending).await?, item, setback).await
+    }
+}
+
+/// What is parked may be told to a topic in the transaction that parks it.
+impl<D: Inbox + OutboxWriter> OutboxWriter for AfterCall<D> {
+    async fn enqueue(&self, pending: &mut Pending<D>, messages: &[Message]) -> Result<()> {
+        self.database.enqueue(self.open(pending).await?, messages).await
+    }
+
+    fn wake(&self) {
+        self.database.wake();
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   delivery ─▶ new? ─▶ POST ─▶ 2xx ─▶ inbox row ─▶ acknowledge
 //!                         │ 429, 5xx, timeout: again later, its key waiting; then parked
+//!                         │ 503, no connection: again later, and it spends no attempt
 //!                         │ other 4xx: parked at once
 //!                         └ breaker open, budget empty: waits, and spends no attempt
 //! ```
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::retry::{Dependency, Options};
-use landfall::{Broker, DatabaseCapabilities, Failure, Inbox, Jitter, RetryPolicy};
+use landfall::{Broker, DatabaseCapabilities, Failure, Inbox, Jitter, OutboxWriter, RetryPolicy};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Push, Subscription};
@@ -65,7 +66,7 @@ pub(crate) fn prepare(push: &Push, subscriptions: &[Subscription]) -> Result<Vec
 }
 
 /// Delivers until `stop`. `Err` if the broker fails in a way that no waiting mends.
-pub(crate) async fn run<D: Inbox>(
+pub(crate) async fn run<D: Inbox + OutboxWriter>(
     database: D,
     capabilities: DatabaseCapabilities,
     broker: Arc<dyn Broker>,
@@ -85,9 +86,13 @@ pub(crate) async fn run<D: Inbox>(
         ..defaults
     };
     let database = AfterCall::new(database, capabilities.concurrent_writers);
-    let Subscription { topic, group, url, .. } = subscription;
+    let Subscription { topic, group, url, letter_topic, .. } = subscription;
     tracing::info!(%topic, %group, %url, "pushing");
-    Consumer::new(database, broker, topic, group, handler, options).run(stop).await
+    let mut consumer = Consumer::new(database, broker, topic, group, handler, options);
+    if letter_topic {
+        consumer = consumer.with_letter_topic()?;
+    }
+    consumer.run(stop).await
 }
 
 /// The consumer repeats and keeps order; this only guards each try.

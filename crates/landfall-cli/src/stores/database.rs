@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
     Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Examine, Housekeeping, ImportSource, Inbox,
-    Leases, Limits, OutboxControl, OutboxQueue, OutboxView, Publisher, Schema, Span, TablePrefix,
+    Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,7 @@ impl Database {
             + Housekeeping
             + ImportSource
             + Examine
+            + OutboxWriter
             + Inbox,
     {
         let inbox = adapter.clone();

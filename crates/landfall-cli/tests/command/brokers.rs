@@ -69,7 +69,7 @@ async fn everything_lands_over_nats() {
 #[tokio::test]
 async fn everything_lands_over_rabbitmq() {
     let Some(rabbitmq) = RabbitMqServer::start(&current_test()).await else { return };
-    everything_lands(&rabbitmq.url()).await;
+    everything_lands(&format!("{}?management={}", rabbitmq.url(), rabbitmq.management_url())).await;
 }
 
 #[tokio::test]

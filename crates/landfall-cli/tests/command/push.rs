@@ -1,7 +1,5 @@
 //! A subscription's messages at its receiver: whole, signed, at least once, per key in order.
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use landfall_testkit::eventually;
@@ -124,6 +122,31 @@ on_each! {
 }
 
 #[tokio::test]
+async fn what_is_parked_goes_to_a_topic_too_and_again_after_a_redrive_in_vain() {
+    let receiver = Receiver::start(|_, _| answer(422, "", "no")).await;
+    let place = Place::new();
+    place.configure(&receiver.subscription("letter_topic = true"));
+    let daemon = place.serve().await;
+    let id = daemon.send(r#"{"topic":"orders","key":"a","payload":"bad"}"#).await;
+    for count in 1..=2 {
+        // There is no such topic before the first.
+        let tail = async || place.run(&["topic", "tail", "orders.dlq", "--json"]).await;
+        eventually(PATIENCE, "the topic", async || tail().await.code == 0).await;
+        let letters = async || tail().await.objects();
+        eventually(PATIENCE, "the letter in the topic", async || letters().await.len() == count).await;
+        let letter = letters().await.pop().unwrap();
+        assert_eq!((&letter["id"], &letter["payload"]), (&id.clone().into(), &"bad".into()));
+        let headers = &letter["headers"];
+        assert_eq!(headers["landfall-attempts"], count.to_string());
+        assert_eq!(
+            (&headers["landfall-group"], &headers["landfall-error-code"]),
+            (&"mailer".into(), &"UPSTREAM_4XX".into())
+        );
+        assert_eq!(place.run(&["dlq", "redrive", "--all"]).await.code, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_failing_message_holds_up_its_own_key_and_no_other() {
     let failures = std::sync::atomic::AtomicU32::new(0);
     let receiver = Receiver::start(move |_, request| {
@@ -145,7 +168,7 @@ async fn a_failing_message_holds_up_its_own_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_retry_after_is_kept() {
+async fn a_retry_after_is_followed_and_counted() {
     let receiver = Receiver::start(|number, _| match number {
         0 => answer(429, "retry-after: 1\r\n", ""),
         1 => answer(503, "retry-after: 1\r\n", ""),
@@ -157,10 +180,8 @@ async fn a_retry_after_is_kept() {
     let daemon = place.serve().await;
     daemon.send(r#"{"topic":"orders","key":"k","payload":1}"#).await;
     eventually(PATIENCE, "the third try", async || delivered(&place, 1).await).await;
-    let times: Vec<_> = receiver.requests().iter().map(|request| request.at).collect();
-    assert_eq!(times.len(), 3);
-    // Without the header it would have been ten milliseconds; it cannot be less than what was asked for.
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(1)), "{times:?}");
+    assert_eq!(receiver.requests().len(), 3);
+    // That it is never sooner is shown where the clock can be turned, in the tests of the consumer.
     let metrics = daemon.get("/metrics").await.body;
     assert!(metrics.contains(r#"landfall_retry_after_honored_total{dependency="orders/mailer"} 2"#), "{metrics}");
 }
@@ -170,8 +191,8 @@ async fn a_receiver_that_was_down_gets_everything_and_nothing_is_parked() {
     // A port that nobody listens on, until somebody does.
     let place = Place::new();
     let gone = Receiver::content().await;
-    // One try and the ten retries that the budget allows in ten seconds are fewer than the twelve that would park it.
-    place.configure(&gone.subscription("max_attempts = 12"));
+    // A receiver that cannot be reached is no message's fault: not one try is spent, however few are allowed.
+    place.configure(&gone.subscription("max_attempts = 1"));
     let address = gone.address;
     drop(gone);
     let daemon = place.serve().await;

@@ -27,7 +27,6 @@ pub struct NatsOptions {
 #[derive(Debug)]
 pub struct NatsServer {
     daemon: Daemon<Nats>,
-    folder: PathBuf,
 }
 
 #[derive(Debug, Clone)]
@@ -78,8 +77,8 @@ impl NatsServer {
             format!("jetstream {{ store_dir: \"{}\"\n {sync} }}\n{cluster}include \"more.conf\"\n", store.display());
         write(folder.path(), "nats.conf", &config)?;
         write(folder.path(), "more.conf", &options.more)?;
-        let (program, path) = (Nats { binary, listen, monitor: daemon::free_port()? }, folder.path().to_owned());
-        Ok(Self { daemon: Daemon::start(program, folder, account).await?, folder: path })
+        let program = Nats { binary, listen, monitor: daemon::free_port()? };
+        Ok(Self { daemon: Daemon::start(program, folder, account).await? })
     }
 
     /// Without a scheme.
@@ -96,9 +95,14 @@ impl NatsServer {
         format!("http://127.0.0.1:{}", self.daemon.program().monitor)
     }
 
+    /// Where its configuration is; files that it names are looked for here.
+    pub fn folder(&self) -> &Path {
+        self.daemon.folder()
+    }
+
     /// Puts `more` in the place of [`NatsOptions::more`] and has the server read it, which keeps running.
     pub async fn reconfigure(&self, more: &str) -> Result<()> {
-        write(&self.folder, "more.conf", more)?;
+        write(self.folder(), "more.conf", more)?;
         self.daemon.signal(Signal::SIGHUP).await
     }
 

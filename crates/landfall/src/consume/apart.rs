@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempts, Trial, pause_unless_stopped};
 use super::batch::Apart;
+use super::early::Place;
 use super::gate::Early;
 use super::retry_lane::Route;
 use super::tally::Tally;
@@ -57,6 +58,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     pub(super) async fn settle_message(&self, arrival: Arrival<'_>, way: Way, stop: &CancellationToken) -> Option<End> {
         let Way { mut tally, mut failed, has_lane } = way;
         let (message, arrived, mut trouble) = (arrival.message, Instant::now(), 0);
+        let mut place: Option<Place<'_>> = None;
         loop {
             if let Some(failure) = failed.take() {
                 trouble = 0;
@@ -84,10 +86,18 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                     }
                     Route::Here | Route::Topic(_) => {}
                 }
-                tracing::warn!(message_id = %message.id, %failure, attempts, ?pause, "handler failed; trying again");
-                let goes_on = match early {
-                    Some(_) => self.waiting.wait(message, pause, stop).await,
-                    None => pause_unless_stopped(pause, stop).await,
+                let goes_on = match (early, &place) {
+                    // What it waits for may have come between its try and now, so it looks once more.
+                    (Some(_), None) => {
+                        place = Some(self.waiting.enter(message));
+                        true
+                    }
+                    (Some(_), Some(place)) => place.called(pause, stop).await,
+                    (None, _) => {
+                        let message_id = message.id;
+                        tracing::warn!(%message_id, %failure, attempts, ?pause, "handler failed; trying again");
+                        pause_unless_stopped(pause, stop).await
+                    }
                 };
                 if !goes_on {
                     return None;

@@ -1,7 +1,7 @@
 //! Messages that came before their predecessors (O3): each is told when the one right before it has taken effect.
 //!
-//! What another member applied is not heard of here. So nobody waits for the call alone, but also looks again after a
-//! pause that grows.
+//! Whoever waits takes its place first and looks once more afterwards, so that no call is missed. What another member
+//! applied is not heard of here: so nobody waits for the call alone, but also looks again after a pause that grows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,60 +11,71 @@ use landfall_core::{Key, Message};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Who waits, by key and number. Two copies of a message may wait under the same number.
+/// Of one key, who waits under which number. Copies of a message wait under the same.
+type Numbers = BTreeMap<i64, Vec<Arc<Notify>>>;
+
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<HashMap<Key, BTreeMap<i64, Arc<Notify>>>>);
+pub(super) struct Waiting(Mutex<HashMap<Key, Numbers>>);
+
+/// One that waits; calls are remembered from the moment it was taken.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    waiting: &'a Waiting,
+    message: &'a Message,
+    call: Arc<Notify>,
+}
 
 impl Waiting {
-    /// Waits until what precedes `message` has taken effect, at most for `pause`. `false` if it was stopped.
-    pub(super) async fn wait(&self, message: &Message, pause: Duration, stop: &CancellationToken) -> bool {
-        let call = self.enrol(message);
-        let goes_on = tokio::select! {
-            () = stop.cancelled() => false,
-            () = tokio::time::sleep(pause) => true,
-            () = called(call.as_deref()) => true,
-        };
-        self.leave(message, call);
-        goes_on
+    pub(super) fn enter<'a>(&'a self, message: &'a Message) -> Place<'a> {
+        let call = Arc::new(Notify::new());
+        if let Some((key, number)) = name_of(message) {
+            self.keys().entry(key.clone()).or_default().entry(number).or_default().push(call.clone());
+        }
+        Place { waiting: self, message, call }
     }
 
     /// `applied` has taken effect: its successor may be next, and whoever has its number or a lower one is late.
     pub(super) fn reached(&self, applied: &Message) {
-        let (Some(key), Some(number)) = (&applied.key, applied.sequence) else { return };
+        let Some((key, number)) = name_of(applied) else { return };
         if let Some(numbers) = self.keys().get(key) {
-            numbers.range(..=number.saturating_add(1)).for_each(|(_, call)| call.notify_waiters());
+            let called = numbers.range(..=number.saturating_add(1)).flat_map(|(_, calls)| calls);
+            called.for_each(|call| call.notify_one());
         }
     }
 
-    fn enrol(&self, message: &Message) -> Option<Arc<Notify>> {
-        let (key, number) = (message.key.as_ref()?, message.sequence?);
-        let mut keys = self.keys();
-        Some(keys.entry(key.clone()).or_default().entry(number).or_default().clone())
-    }
-
-    fn leave(&self, message: &Message, call: Option<Arc<Notify>>) {
-        let (Some(key), Some(number), Some(call)) = (&message.key, message.sequence, call) else { return };
-        let mut keys = self.keys();
-        let Some(numbers) = keys.get_mut(key) else { return };
-        // The map's own, and this one's: nobody else waits for the same.
-        if Arc::strong_count(&call) == 2 {
-            numbers.remove(&number);
-        }
-        if numbers.is_empty() {
-            keys.remove(key);
-        }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<i64, Arc<Notify>>>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Key, Numbers>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn called(call: Option<&Notify>) {
-    match call {
-        Some(call) => call.notified().await,
-        None => std::future::pending().await,
+impl Place<'_> {
+    /// Waits to be called, at most for `pause`. `false` if it was stopped.
+    pub(super) async fn called(&self, pause: Duration, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            () = stop.cancelled() => false,
+            () = self.call.notified() => true,
+            () = tokio::time::sleep(pause) => true,
+        }
     }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some((key, number)) = name_of(self.message) else { return };
+        let mut keys = self.waiting.keys();
+        let Some(numbers) = keys.get_mut(key) else { return };
+        if let Some(calls) = numbers.get_mut(&number) {
+            calls.retain(|call| !Arc::ptr_eq(call, &self.call));
+        }
+        numbers.retain(|_, calls| !calls.is_empty());
+        if numbers.is_empty() {
+            keys.remove(key);
+        }
+    }
+}
+
+fn name_of(message: &Message) -> Option<(&Key, i64)> {
+    message.key.as_ref().zip(message.sequence)
 }
 
 #[cfg(test)]
@@ -78,23 +89,21 @@ mod tests {
         Message::new(topic, "").with_key(Key::new(key).unwrap()).with_sequence(number)
     }
 
-    /// With the clock standing still only a call can end a wait, unless everybody sleeps.
+    /// The clock stands still unless everybody sleeps, so a time that has passed is a call that did not come.
     #[tokio::test(start_paused = true)]
     async fn the_next_number_is_called_and_those_behind_it_sleep_on() {
-        let (waiting, stop) = (Arc::new(Waiting::default()), CancellationToken::new());
+        let (waiting, stop) = (Waiting::default(), CancellationToken::new());
         let (long, begun) = (Duration::from_secs(3600), tokio::time::Instant::now());
-        let wait = |key: &'static str, number| {
-            let (waiting, stop) = (waiting.clone(), stop.clone());
-            tokio::spawn(async move {
-                waiting.wait(&message(key, number), long, &stop).await;
-                begun.elapsed()
-            })
-        };
-        let (next, copy, later, other) = (wait("a", 4), wait("a", 4), wait("a", 6), wait("b", 4));
-        tokio::task::yield_now().await;
+        let messages = [message("a", 4), message("a", 4), message("a", 6), message("b", 4)];
+        let places = messages.each_ref().map(|message| waiting.enter(message));
+        // Before anybody waits: the call is not missed.
         waiting.reached(&message("a", 3));
-        assert_eq!((next.await.unwrap(), copy.await.unwrap()), (Duration::ZERO, Duration::ZERO));
-        assert_eq!((later.await.unwrap(), other.await.unwrap()), (long, long));
+        let mut times = Vec::new();
+        for place in places {
+            assert!(place.called(long, &stop).await);
+            times.push(begun.elapsed());
+        }
+        assert_eq!(times, [Duration::ZERO, Duration::ZERO, long, long * 2]);
         assert!(waiting.keys().is_empty(), "nobody is left behind");
     }
 }

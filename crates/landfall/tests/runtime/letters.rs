@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use landfall::consume::{Consumer, SequenceCheck, plain};
 use landfall::relay::{self, Relay};
-use landfall::{Broker, Message, TopicName};
+use landfall::{Broker, DeadLetterFilter, Message, SystemHeader, TopicName};
 use landfall_testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
@@ -43,18 +43,26 @@ async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Pla
     };
     eventually(PATIENCE, "three letters", async || found().len() == 3).await;
     ground.settle(5).await;
+    assert_eq!(found().len(), 3, "each once, and none for what only waits: {:?}", found());
+    // Redriven in vain it is parked again, and told again.
+    let again = DeadLetterFilter { message_id: Some(poison.id), ..Default::default() };
+    ground.database.redrive(&again, "test").await.unwrap();
+    eventually(PATIENCE, "a fourth letter", async || found().len() == 4).await;
+    let told = |letter: &Message| letter.headers.noted(SystemHeader::Attempts).map(ToOwned::to_owned);
+    assert_eq!(told(&found()[3]).as_deref(), Some("2"), "all its tries");
     stop.cancel();
     consumer.await.unwrap().unwrap();
     relay.await.unwrap().unwrap();
 
     let found = found();
-    assert_eq!(found.len(), 3, "each once, and none for what only waits: {found:?}");
+    assert_eq!(found.len(), 4);
     let letter = |of: &Message| found.iter().find(|letter| letter.id == of.id).unwrap();
     let header = |of: &Message, name: &str| letter(of).headers.get(name).map(ToOwned::to_owned);
     assert_eq!((&letter(&poison).key, &letter(&poison).payload), (&poison.key, &poison.payload));
     assert_eq!(header(&poison, "tenant").as_deref(), Some("北京"));
     for (name, value) in [
         ("landfall-attempts", "1"),
+        ("landfall-group", "stock"),
         ("landfall-original-topic", "orders"),
         ("landfall-original-partition", "0"),
         ("landfall-original-offset", "0"),

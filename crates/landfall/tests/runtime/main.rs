@@ -13,6 +13,7 @@ mod redis_front;
 mod retry_lane;
 mod strategies;
 mod unruly;
+mod unruly_strategies;
 
 /// One test of each case on each database. A case takes a [`ground::Ground`].
 macro_rules! on_every_database {

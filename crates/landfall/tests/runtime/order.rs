@@ -17,6 +17,7 @@ on_every_database!(
     what_comes_too_early_waits_and_lets_its_predecessors_pass,
     what_waits_in_vain_is_parked_and_can_be_redriven,
     what_comes_too_early_is_refused_and_comes_again,
+    what_comes_too_early_takes_no_room_from_what_it_waits_for,
     an_old_version_is_parked_and_holds_nobody,
     a_redriven_message_counts_like_any_other,
     without_order_a_failing_message_holds_nobody,
@@ -86,6 +87,20 @@ async fn what_comes_too_early_is_refused_and_comes_again<D: Place>(ground: Groun
     ground.effects_become(4).await;
     running.stop().await;
     assert_eq!(sequences(&ground).await, [1, 2, 3, 4]);
+    ground.all_is_acknowledged().await;
+}
+
+/// Far more of them than may be in flight, and what they wait for comes last.
+async fn what_comes_too_early_takes_no_room_from_what_it_waits_for<D: Place>(ground: Ground<D>) {
+    let check = SequenceCheck::Consecutive { first: Some(1), early: Early::Wait(PATIENCE * 4) };
+    let (first, cap) = (Duration::from_millis(200), Duration::from_millis(500));
+    let backoff = Backoff { first, cap, max_attempts: 3 };
+    let narrow = Options { max_in_flight: 4, max_in_flight_per_lane: 2, backoff, ..batched(1, 2) };
+    let running = ground.consumer_in_sequence(narrow, check, plain(apply::<D>));
+    ground.publish(&numbered(&(1..=40).rev().collect::<Vec<_>>())).await;
+    ground.effects_become(40).await;
+    running.stop().await;
+    assert_eq!(sequences(&ground).await, (1..=40).collect::<Vec<_>>());
     ground.all_is_acknowledged().await;
 }
 

@@ -76,7 +76,7 @@ async fn the_inbox_turns_copies_away<D: Place>(ground: Ground<D>) {
 }
 
 /// What SQLite says is the columns; the others name the constraint.
-fn constraint<D: Place>() -> &'static str {
+pub(crate) fn constraint<D: Place>() -> &'static str {
     if std::any::type_name::<D>().contains("Sqlite") { "orders.number" } else { "orders_number" }
 }
 

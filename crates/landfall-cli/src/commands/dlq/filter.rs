@@ -26,7 +26,7 @@ pub(super) struct Filter {
     /// The error code, such as HANDLER_ERROR.
     #[arg(long, value_parser = |text: &str| Ok::<_, std::convert::Infallible>(ErrorCode::new(text)))]
     code: Option<ErrorCode>,
-    /// parked, waiting, redriving or done.
+    /// parked, delayed, waiting, redriving or done.
     #[arg(long)]
     status: Option<DeadLetterStatus>,
     /// First seen at this time or later (2026-11-15T08:00:00Z).

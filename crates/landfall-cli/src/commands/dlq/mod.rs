@@ -12,8 +12,8 @@ use crate::error::Result;
 
 /// Messages that need a person: look at them, and put them back.
 ///
-/// A message that failed for the last time is parked here, and later messages of its topic and key wait behind it. A
-/// redrive hands it back (to its consumer, or to the relay if it was never published) and lets the key go on in order.
+/// A message that failed for the last time is parked here, and later messages of its topic and key wait behind it; one that
+/// is delayed is tried again by itself, and nobody has to do anything. A redrive hands it back (to its consumer, or to the relay if it was never published) and lets the key go on in order.
 #[derive(Debug, Args)]
 pub(crate) struct Dlq {
     #[command(subcommand)]

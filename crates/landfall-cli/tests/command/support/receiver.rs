@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
 use tokio::net::TcpListener;
@@ -24,7 +23,6 @@ pub(crate) struct Received {
     /// Names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
-    pub(crate) at: Instant,
 }
 
 impl Received {
@@ -147,5 +145,5 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Received> {
     }
     let mut body = vec![0; headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Received { headers, body: String::from_utf8(body).ok()?, at: Instant::now() })
+    Some(Received { headers, body: String::from_utf8(body).ok()? })
 }
