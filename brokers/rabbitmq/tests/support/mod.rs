@@ -1,5 +1,6 @@
 //! A server for the tests of one process, and a relay and a consumer in small.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::HashSet;
