@@ -8,8 +8,7 @@ use landfall::log::{
     Acknowledge, GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings,
 };
 use landfall::{
-    Broker, Demands, Error, ErrorKind, Examine, Finding, GroupName, Publisher, Rank, Result, StartAt, TopicName,
-    TopicReader,
+    Broker, Demands, Error, ErrorKind, Examine, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
 };
 
 use super::Opening;
@@ -57,45 +56,24 @@ pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
 pub(super) fn open_to_examine(config: &Config) -> Opening<'_, Arc<dyn Examine>> {
     Box::pin(async {
         let folder = folder(&config.broker.url)?;
-        let made = folder.exists();
-        let log = if made { Some(blocking(move || Log::open_read_only(folder)).await?) } else { None };
-        Ok(Arc::new(Examined { log, acknowledge: config.broker.acknowledge, topic: config.broker.topic })
-            as Arc<dyn Examine>)
+        // One that nobody has made yet has nothing wrong with it.
+        let log = if folder.exists() { Some(blocking(move || Log::open_read_only(folder)).await?) } else { None };
+        Ok(Arc::new(Examined { log, options: options(&config.broker) }) as Arc<dyn Examine>)
     })
 }
 
-/// The files, where there are any yet, and what the daemon does with them.
+/// The files, and how the daemon opens them.
 struct Examined {
     log: Option<ReadOnlyLog>,
-    acknowledge: Acknowledge,
-    topic: TopicSettings,
+    options: Options,
 }
 
 #[async_trait]
 impl Examine for Examined {
     async fn examine(&self, demands: &Demands) -> Result<Vec<Finding>> {
-        let mut findings = match &self.log {
-            Some(log) => log.examine(demands).await?,
-            None => Vec::new(),
-        };
-        if self.acknowledge != Acknowledge::Synced {
-            findings.push(Finding {
-                check: "log.acknowledge",
-                rank: Rank::Loss,
-                about: "broker.acknowledge".to_owned(),
-                what: "messages count as published before they are on disk: a power cut loses the last of them"
-                    .to_owned(),
-                mend: "set broker.acknowledge = \"synced\"".to_owned(),
-            });
-        }
-        if self.topic.may_drop_unread {
-            findings.push(Finding {
-                check: "log.drops-unread",
-                rank: Rank::Loss,
-                about: "broker.may_drop_unread".to_owned(),
-                what: "retention may remove from new topics what a group has not read yet".to_owned(),
-                mend: "set broker.may_drop_unread = false".to_owned(),
-            });
+        let mut findings = self.options.examine(demands);
+        if let Some(log) = &self.log {
+            findings.extend(log.examine(demands).await?);
         }
         Ok(findings)
     }

@@ -43,7 +43,7 @@ async fn what_can_be_lost_comes_first_and_is_exit_code_1() {
     let told = place.run(&["doctor"]).await;
     assert_eq!((told.code, told.stderr.as_str()), (1, "landfall: a message can be lost\n"), "{told:?}");
     for text in
-        ["broker.acknowledge  (log.acknowledge)", "→ set broker.acknowledge = \"synced\"", "Found: 1 loss, 1 order."]
+        ["acknowledge  (log.acknowledge)", "→ acknowledge = \"synced\" under [broker]", "Found: 1 loss, 1 order."]
     {
         assert!(told.stdout.contains(text), "{text:?} is missing in\n{}", told.stdout);
     }
