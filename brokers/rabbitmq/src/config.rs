@@ -80,13 +80,13 @@ impl Options {
     /// `amqp://user:password@host:5672,host/virtual-host?prefix=shop.`, or `amqps:` for TLS.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = BrokerUrl::parse(url)?;
-        let mut options = Self::default();
-        options.tls = match url.scheme.as_str() {
+        let tls = match url.scheme.as_str() {
             "amqp" => false,
             "amqps" => true,
             other => return Err(Error::invalid(format!("{other}: is not RabbitMQ; its URLs begin with amqp:"))),
         };
-        let port = if options.tls { 5671 } else { 5672 };
+        let mut options = Self { tls, ..Self::default() };
+        let port = if tls { 5671 } else { 5672 };
         options.hosts = url.hosts.iter().map(|(host, given)| (host.clone(), given.unwrap_or(port))).collect();
         if let Some(user) = url.user.clone() {
             options.user = user;

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use landfall_core::{Position, Result};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, PublisherConfirm};
+use lapin::{BasicProperties, Channel, Connection, PublisherConfirm};
 use tokio::time::Instant;
 
 use crate::confirm::{Started, start};
@@ -86,27 +86,23 @@ impl Line {
         let mut answers = Vec::with_capacity(waiting.len());
         for waiting in waiting {
             self.sent += 1;
-            let confirmation = match waiting {
+            let said = match waiting {
                 Waiting::Settled(answer) => Err(answer),
-                Waiting::Confirmed(confirmation) => confirmation.map_err(Answer::Failed),
+                Waiting::Confirmed(said) => said.map_err(Answer::Failed),
                 // It may have come while nobody looked, and may carry what was returned of another.
                 Waiting::Confirm(confirm) => match confirm.now_or_never() {
-                    Some(confirmation) => confirmation.map_err(Answer::Failed),
+                    Some(said) => said.map_err(Answer::Failed),
                     None => Err(Answer::Silence(silence.unwrap_or("it was not waited for"))),
                 },
             };
-            answers.push(confirmation.map_or_else(
-                |answer| answer,
-                |confirmation| {
-                    let is_accepted = confirmation.is_ack();
-                    if let Some(message) = confirmation.take_message() {
-                        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
-                        *returned.entry(id.unwrap_or_default()).or_default() += 1;
-                    }
+            answers.push(match said {
+                Ok(Said { is_accepted, returned: of }) => {
+                    of.into_iter().for_each(|id| *returned.entry(id).or_default() += 1);
                     let position = Position { partition: 0, offset: self.sent };
                     if is_accepted { Answer::Accepted(position) } else { Answer::Nacked }
-                },
-            ));
+                }
+                Err(answer) => answer,
+            });
         }
         for (id, answer) in ids.iter().zip(&mut answers) {
             if let Some(times) = returned.get_mut(id).filter(|times| **times > 0) {
@@ -143,14 +139,26 @@ impl Line {
     }
 }
 
-type Confirming<'a> = std::pin::Pin<Box<dyn Future<Output = lapin::Result<Confirmation>> + Send + 'a>>;
+/// A confirm, and the id of the returned message that came with it, which may be another's.
+struct Said {
+    is_accepted: bool,
+    returned: Option<String>,
+}
+
+type Confirming<'a> = std::pin::Pin<Box<dyn Future<Output = lapin::Result<Said>> + Send + 'a>>;
 
 enum Waiting<'a> {
     Settled(Answer),
     Confirm(Confirming<'a>),
-    Confirmed(lapin::Result<Confirmation>),
+    Confirmed(lapin::Result<Said>),
 }
 
-async fn confirmed(publish: impl Future<Output = lapin::Result<PublisherConfirm>>) -> lapin::Result<Confirmation> {
-    publish.await?.await
+async fn confirmed(publish: impl Future<Output = lapin::Result<PublisherConfirm>>) -> lapin::Result<Said> {
+    let confirmation = publish.await?.await?;
+    let is_accepted = confirmation.is_ack();
+    let returned = confirmation.take_message().map(|message| {
+        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
+        id.unwrap_or_default()
+    });
+    Ok(Said { is_accepted, returned })
 }

@@ -14,7 +14,6 @@ use tokio::sync::Mutex;
 use crate::config::Options;
 use crate::error;
 
-#[derive(Debug)]
 pub(crate) struct Link {
     options: Arc<Options>,
     /// What the server shows it as.
@@ -92,5 +91,12 @@ impl Link {
             Error::invalid(format!("the certificates in {} cannot be read", file.display())).with_source(error)
         })?;
         Ok(OwnedTLSConfig { identity: None, cert_chain: Some(chain) })
+    }
+}
+
+/// Without the client's own view of the connection, which knows the password.
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
     }
 }

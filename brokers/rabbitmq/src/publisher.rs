@@ -67,13 +67,12 @@ impl RabbitPublisher {
         let mut pending = Vec::with_capacity(work.batch.len());
         for (place, message) in work.batch.iter().enumerate() {
             let entity = message.key.as_ref().map(|key| (&message.topic, key));
-            let wrong = match names::topic(&self.options.prefix, &message.topic) {
-                Err(error) => Some(Outcome::refuse(ErrorCode::VALIDATION, error.to_string())),
-                Ok(_) if message.payload.len() > limit => Some(too_large(message, limit)),
-                Ok(exchange) => {
-                    work.exchanges.entry(&message.topic).or_insert(exchange);
-                    entity.is_some_and(|entity| failed.contains(&entity)).then(Outcome::behind_predecessor)
-                }
+            let wrong = if let Err(error) = self.name(&mut work.exchanges, &message.topic) {
+                Some(Outcome::refuse(ErrorCode::VALIDATION, error.to_string()))
+            } else if message.payload.len() > limit {
+                Some(too_large(message, limit))
+            } else {
+                entity.is_some_and(|entity| failed.contains(&entity)).then(Outcome::behind_predecessor)
             };
             match wrong {
                 Some(wrong) => {
@@ -86,14 +85,22 @@ impl RabbitPublisher {
         pending
     }
 
+    /// Finds the exchange of `topic` for this batch.
+    fn name<'a>(&self, exchanges: &mut HashMap<&'a TopicName, ShortString>, topic: &'a TopicName) -> Result<()> {
+        if !exchanges.contains_key(topic) {
+            exchanges.insert(topic, names::topic(&self.options.prefix, topic)?);
+        }
+        Ok(())
+    }
+
     async fn send(&self, work: &mut Work<'_>, pending: &mut Vec<usize>) -> Result<()> {
-        let mut line = self.line().await?;
-        if line.connection.status().blocked() {
+        // Asked first: a server without room does not even open a channel.
+        if self.link.connection().await?.status().blocked() {
             let text = "RabbitMQ has raised an alarm and takes nothing until it has room again";
             refuse(work, pending, &Outcome::retry_later(ErrorCode::STORAGE_FULL, text));
-            self.put_back(line);
             return Ok(());
         }
+        let mut line = self.line().await?;
         let deadline = Instant::now() + self.options.timeout;
         self.find_topics(&line, work, pending).await?;
         while !pending.is_empty() {

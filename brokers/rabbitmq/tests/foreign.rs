@@ -1,5 +1,7 @@
 //! RabbitMQ's own Python client, pika, understands our messages, and we understand its.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::path::Path;

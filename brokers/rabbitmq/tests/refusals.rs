@@ -77,7 +77,7 @@ async fn headers_that_do_not_fit_into_a_frame_are_refused_before_they_are_sent()
     let broker = connect(&server.url(), &prefix(), "").await;
     let _subscriber = subscribe(&broker).await;
     let mut large = keyed("a", 1);
-    for number in 0..40 {
+    for number in 0..SERVER_FRAME / 4_000 + 1 {
         large.headers.insert(&format!("header-{number}"), "x".repeat(4_000)).unwrap();
     }
     let outcome = publish_one(&broker, &large).await;

@@ -1,5 +1,6 @@
 //! A server for the tests of one process, and a relay and a consumer in small.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::HashSet;
@@ -23,8 +24,14 @@ pub(crate) static ALONE: AsyncMutex<()> = AsyncMutex::const_new(());
 /// What [`server`] takes at most.
 pub(crate) const SERVER_BYTES: usize = 1_500_000;
 
+/// The largest piece that it takes at a time.
+pub(crate) const SERVER_FRAME: usize = 16_384;
+
 pub(crate) async fn server() -> Option<InUse<RabbitMqServer>> {
-    let settings = vec![("max_message_size".to_owned(), SERVER_BYTES.to_string())];
+    let settings = vec![
+        ("max_message_size".to_owned(), SERVER_BYTES.to_string()),
+        ("frame_max".to_owned(), SERVER_FRAME.to_string()),
+    ];
     let options = RabbitMqOptions { settings };
     SERVER.use_with(async || RabbitMqServer::start_with(&current_test(), options).await).await
 }
