@@ -12,7 +12,7 @@ use landfall_testkit::proxy::{Moment, Proxy, Trigger};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::{current_test, eventually};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use support::traffic::{Traffic, assert_rule, numbered, orders};
 use support::{fresh_prefix, kafka};
@@ -197,4 +197,38 @@ async fn a_topic_that_takes_little_refuses_only_what_is_too_large_by_itself() {
             outcome => assert!(outcome.is_accepted(), "{place}: {outcome:?}"),
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_what_the_cluster_refuses_for_good_nothing_of_the_key_is_accepted() {
+    let Some(ground) = ground().await else { return };
+    let ground = ground.lock().await;
+    let url = ground.url().await.replace("partitions=4", "partitions=1&linger=0&message_bytes=4000");
+    let name = format!("{}orders", url.rsplit_once("prefix=").unwrap().1);
+    let broker = kafka(&url).await;
+    let publisher = broker.publisher();
+    assert!(publisher.publish(&[numbered("a", 0)]).await[0].is_accepted());
+    // A topic that is compacted takes nothing without a key, which only the cluster can know.
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> =
+        config.set("bootstrap.servers", ground.server.address()).create().unwrap();
+    let compacted = AlterConfig::new(ResourceSpecifier::Topic(&name)).set("cleanup.policy", "compact");
+    admin.alter_configs([&compacted], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    let keyless = || landfall_core::Message::new(orders(), "without a key");
+    let refuses = async || !publisher.publish(&[keyless()]).await[0].is_accepted();
+    eventually(Duration::from_secs(20), "the topic is compacted", refuses).await;
+
+    // Many requests, several of them on their way when one in the middle is refused.
+    let mut batch: Vec<_> = (1..=300).map(|number| numbered("a", number)).collect();
+    batch.insert(100, keyless());
+    let outcomes = publisher.publish(&batch).await;
+    assert_rule(&batch, &outcomes);
+    let Outcome::Refused(refusal) = &outcomes[100] else { panic!("{:?}", outcomes[100]) };
+    assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::VALIDATION, false), "{refusal:?}");
+    assert!(!outcomes[300].is_accepted(), "what was behind it in the partition was held back");
+    // And it goes on from there, in order.
+    let rest: Vec<_> = batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).collect();
+    let rest: Vec<_> = rest.into_iter().map(|(message, _)| message.clone()).filter(|rest| rest.key.is_some()).collect();
+    let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
+    eventually(Duration::from_secs(20), "the rest is accepted", sent).await;
 }
