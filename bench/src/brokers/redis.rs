@@ -1,8 +1,138 @@
-//! Redis Streams.
+//! Redis Streams, on a server that syncs its append-only file before every answer.
 
-use super::Contender;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall::redis_streams::{Options, Redis};
+use landfall::{Broker, Message, wire};
+use landfall_testkit::servers::{RedisOptions, RedisServer};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use super::{Client, Contender};
 use crate::Result;
+use crate::workload::GROUP;
+
+/// As many as the adapter makes by itself, and what a subscriber of it holds at a time.
+const STREAMS: usize = 8;
+const IN_FLIGHT: usize = 1_000;
 
 pub(super) async fn start() -> Result<Option<Box<dyn Contender>>> {
-    Ok(None)
+    let Some(server) = RedisServer::start_with("bench", RedisOptions::durable()).await else { return Ok(None) };
+    let told = server.ask("INFO server").await?;
+    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
+    Ok(Some(Box::new(OnRedis { server, version })))
+}
+
+struct OnRedis {
+    server: RedisServer,
+    version: String,
+}
+
+#[async_trait]
+impl Contender for OnRedis {
+    fn name(&self) -> String {
+        format!("Redis {}", self.version)
+    }
+
+    fn client_name(&self) -> &'static str {
+        "redis-rs"
+    }
+
+    async fn adapter(&self, prefix: &str) -> Result<Arc<dyn Broker>> {
+        let options = Options { prefix: prefix.into(), ..Options::from_url(&self.server.url())? };
+        Ok(Arc::new(Redis::connect(options).await?))
+    }
+
+    async fn client(&self, prefix: &str) -> Result<Box<dyn Client>> {
+        let client = redis::Client::open(self.server.url())?;
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let streams: Vec<String> = (0..STREAMS).map(|stream| format!("{prefix}{stream}")).collect();
+        for stream in &streams {
+            redis::cmd("XGROUP")
+                .arg("CREATE")
+                .arg(stream)
+                .arg(GROUP)
+                .arg("0")
+                .arg("MKSTREAM")
+                .exec_async(&mut connection)
+                .await?;
+        }
+        Ok(Box::new(Bare { connection, streams, numbers: Vec::new() }))
+    }
+}
+
+/// An id, and fields and values in turn.
+type Entry = (String, Vec<Vec<u8>>);
+
+/// redis-rs alone: the same fields in the same number of streams, a pipeline of `XADD` and a pipeline of `XACK`.
+struct Bare {
+    connection: MultiplexedConnection,
+    streams: Vec<String>,
+    /// What was read and not acknowledged yet, by stream.
+    numbers: Vec<(usize, Vec<String>)>,
+}
+
+impl Bare {
+    /// The same stream for the same key.
+    fn stream(&self, message: &Message) -> &str {
+        let key = message.key.as_ref().map_or("", |key| key.as_str());
+        let sum = key.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        &self.streams[sum % self.streams.len()]
+    }
+
+    /// The next entries, in a round trip that acknowledges those before.
+    async fn turn(&mut self) -> Result<usize> {
+        let mut pipeline = redis::pipe();
+        for (stream, ids) in self.numbers.drain(..) {
+            pipeline.cmd("XACK").arg(&self.streams[stream]).arg(GROUP).arg(ids);
+        }
+        pipeline.cmd("XREADGROUP").arg("GROUP").arg(GROUP).arg("bench").arg("COUNT").arg(IN_FLIGHT / STREAMS);
+        pipeline.arg("STREAMS").arg(&self.streams);
+        for _ in &self.streams {
+            pipeline.arg(">");
+        }
+        let mut answers: Vec<Value> = pipeline.query_async(&mut self.connection).await?;
+        let Some(Value::Array(streams)) = answers.pop() else { return Ok(0) };
+        let mut count = 0;
+        for stream in streams {
+            let (name, entries): (String, Vec<Entry>) = redis::from_redis_value(stream)?;
+            let stream = self.streams.iter().position(|known| *known == name).ok_or("an unknown stream")?;
+            count += entries.len();
+            self.numbers.push((stream, entries.into_iter().map(|(id, _)| id).collect()));
+        }
+        Ok(count)
+    }
+}
+
+#[async_trait]
+impl Client for Bare {
+    async fn publish(&mut self, messages: &[Message]) -> Result<()> {
+        let mut pipeline = redis::pipe();
+        for message in messages {
+            pipeline.cmd("XADD").arg(self.stream(message)).arg("*");
+            for (name, value) in wire::headers(message, "bench") {
+                pipeline.arg(name).arg(value);
+            }
+            pipeline.arg("ce_data").arg(&message.payload[..]);
+        }
+        let ids: Vec<String> = pipeline.query_async(&mut self.connection).await?;
+        if ids.len() != messages.len() {
+            return Err("some messages were not stored".into());
+        }
+        Ok(())
+    }
+
+    async fn consume(&mut self, count: u64) -> Result<()> {
+        let mut taken = 0;
+        while taken < count {
+            match self.turn().await? as u64 {
+                0 => return Err("there is nothing more to consume".into()),
+                more => taken += more,
+            }
+        }
+        // The last ones are acknowledged with a read that finds nothing.
+        self.turn().await.map(drop)
+    }
 }
