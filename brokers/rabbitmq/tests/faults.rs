@@ -94,3 +94,13 @@ async fn what_cannot_be_sent_is_refused_for_now_and_not_unknown() {
     eventually(SOON, "it connects again", accepted).await;
     assert_eq!(next(&mut subscriber).await.key.unwrap().as_str(), "b");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_comes_while_batches_are_on_their_way_gets_everything_in_order() {
+    let Some(server) = server().await else { return };
+    let _alone = ALONE.lock().await;
+    for _ in 0..5 {
+        let broker = connect(&server.url(), &prefix(), "").await;
+        Run::start_before_its_group(&broker, 2, 100).await.drains().await;
+    }
+}

@@ -107,14 +107,24 @@ pub(crate) struct Run {
 impl Run {
     /// Publishes as a relay does: what was not accepted stays in its place and is sent again.
     pub(crate) async fn start(broker: &RabbitMq, keys: i64, each: i64) -> Self {
+        let subscriber = subscribe(broker).await;
+        Self::with(broker, async || subscriber, keys, each).await
+    }
+
+    /// The same, and the group comes while batches are on their way.
+    pub(crate) async fn start_before_its_group(broker: &RabbitMq, keys: i64, each: i64) -> Self {
+        Self::with(broker, async || subscribe(broker).await, keys, each).await
+    }
+
+    async fn with(broker: &RabbitMq, join: impl AsyncFnOnce() -> Box<dyn Subscriber>, keys: i64, each: i64) -> Self {
         let messages: Vec<_> =
             (1..=each).flat_map(|number| (0..keys).map(move |key| keyed(&format!("key-{key}"), number))).collect();
         let total = messages.len();
         let history = Arc::new(Mutex::new(History::new(["stock"])));
         let [accepted, unknown, effects] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
-        let consuming = consume(subscribe(broker).await, total, history.clone(), effects.clone());
         let relaying = relay(broker.publisher(), messages, history.clone(), accepted.clone(), unknown.clone());
-        let (consumer, relay) = (tokio::spawn(consuming), tokio::spawn(relaying));
+        let relay = tokio::spawn(relaying);
+        let consumer = tokio::spawn(consume(join().await, total, history.clone(), effects.clone()));
         Self { history, accepted, unknown, effects, relay, consumer, total }
     }
 
@@ -167,7 +177,7 @@ async fn relay(
         pending.retain(|message| !done.contains(&message.id));
         if is_stuck {
             // A relay backs off.
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }
