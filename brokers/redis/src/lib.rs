@@ -6,7 +6,7 @@
 //!   time reads a stream, as long as it holds a lease in Redis.
 //! * **Dedup**: the same script knows the ids of the last minutes (`dedup=`), so that a copy is accepted and not stored.
 //!
-//! Needs Redis 7.0 or newer, or Valkey.
+//! Needs Redis 7.0 or newer,.
 
 mod administration;
 mod broker;
