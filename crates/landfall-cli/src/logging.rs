@@ -8,7 +8,7 @@ use crate::config::{Log, LogFormat};
 
 /// For the daemon: what `[log]` says.
 pub(crate) fn start(log: &Log) {
-    let filter = EnvFilter::builder().parse_lossy(&log.level);
+    let filter = EnvFilter::builder().parse_lossy(quiet(&log.level));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -18,4 +18,13 @@ pub(crate) fn start(log: &Log) {
         LogFormat::Text => subscriber.try_init(),
         LogFormat::Json => subscriber.json().try_init(),
     };
+}
+
+/// RabbitMQ's client warns of every message that comes back, with what is in it; nobody's payload belongs into a log
+/// unless somebody asks for it by name.
+fn quiet(level: &str) -> String {
+    match level.contains("lapin") {
+        true => level.to_owned(),
+        false => format!("{level},lapin=error"),
+    }
 }
