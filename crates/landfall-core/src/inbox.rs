@@ -107,7 +107,8 @@ pub struct Setback<'a> {
     /// All failed tries, with this one.
     pub attempts: u32,
     pub failure: &'a Failure,
-    /// As in [`Parking`].
+    /// As in [`Parking`]; one that held nothing before holds nothing now. A key that it lets go passes on to the next.
+    pub hold: Hold,
     pub again: Option<Duration>,
 }
 

@@ -123,7 +123,7 @@ impl Inbox for MySql {
         item: &RedriveItem,
         setback: Setback<'_>,
     ) -> Result<()> {
-        let Setback { attempts, failure, again } = setback;
+        let Setback { attempts, failure, hold, again } = setback;
         let (status, action) = parked_or_delayed(again);
         let parked = sqlx::query(self.statements().park_redriven.text())
             .bind(status.as_str())
@@ -131,6 +131,7 @@ impl Inbox for MySql {
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
             .bind(again.map(micros))
+            .bind(hold == Hold::Key)
             .bind(item.id)
             .execute(&mut *connection)
             .await
@@ -140,7 +141,11 @@ impl Inbox for MySql {
         }
         let group = self.group_of(connection, item.id).await?;
         self.hold_key(connection, item.id).await?;
-        self.audit_letter(connection, item.id, &consumer(&group), action, &failure.error).await
+        self.audit_letter(connection, item.id, &consumer(&group), action, &failure.error).await?;
+        if hold == Hold::Nothing && self.lock_held_key(connection, &group, &item.message).await? {
+            self.pass_key_on(connection, &group, &item.message).await?;
+        }
+        Ok(())
     }
 }
 

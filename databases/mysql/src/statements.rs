@@ -203,7 +203,7 @@ statements! {
     park_redriven: Sql = "
         UPDATE {p}dead_letter
         SET status = ?, due = NULL, attempts = ?, error_code = ?, error = ?, last_attempt = {now},
-            retry_at = {now} + INTERVAL ? MICROSECOND
+            retry_at = {now} + INTERVAL ? MICROSECOND, holds_key = holds_key AND ?
         WHERE id = ? AND status IN ('redriving', 'waiting', 'delayed')";
     group_of: Sql = "SELECT consumer_group FROM {p}dead_letter WHERE id = ?";
     // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the

@@ -138,16 +138,7 @@ impl Inbox for Postgres {
             let sentence = format!("dead letter {} is not being redriven; roll the transaction back", item.id);
             return Err(Error::new(ErrorKind::Conflict, sentence));
         };
-        if self.lock_held_key(connection, &group, &item.message).await? {
-            self.query(&self.statements().hand_over_key)
-                .bind(&group)
-                .bind(item.message.topic.as_str())
-                .bind(item.message.key.as_ref().map(|key| key.as_str()))
-                .execute(connection)
-                .await
-                .map_err(self.could_not(doing))?;
-        }
-        Ok(())
+        self.pass_key_on(connection, &group, &item.message).await
     }
 
     async fn park_redriven(
@@ -156,21 +147,40 @@ impl Inbox for Postgres {
         item: &RedriveItem,
         setback: Setback<'_>,
     ) -> Result<()> {
-        let Setback { attempts, failure, again } = setback;
-        self.query(&self.statements().park_redriven)
+        let Setback { attempts, failure, hold, again } = setback;
+        let group: Option<String> = self
+            .query_scalar(&self.statements().park_redriven)
             .bind(item.id)
             .bind(failure.code.as_str())
             .bind(row::storable(&failure.error))
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(again.map(seconds))
-            .execute(connection)
+            .bind(hold == Hold::Key)
+            .fetch_optional(&mut *connection)
             .await
             .map_err(self.could_not("park a redriven message"))?;
-        Ok(())
+        match group {
+            Some(group) if hold == Hold::Nothing => self.pass_key_on(connection, &group, &item.message).await,
+            _ => Ok(()),
+        }
     }
 }
 
 impl Postgres {
+    /// Gives the key of `message`, which does not hold it any more, to the next letter that waits for it, or frees it.
+    async fn pass_key_on(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<()> {
+        if self.lock_held_key(connection, group, message).await? {
+            self.query(&self.statements().hand_over_key)
+                .bind(group)
+                .bind(message.topic.as_str())
+                .bind(message.key.as_ref().map(|key| key.as_str()))
+                .execute(connection)
+                .await
+                .map_err(self.could_not("pass on a key"))?;
+        }
+        Ok(())
+    }
+
     /// Whether the message's key is held for `group`; if so, nobody else releases it before this transaction ends.
     async fn lock_held_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<bool> {
         let Some(key) = &message.key else { return Ok(false) };

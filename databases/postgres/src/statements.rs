@@ -305,7 +305,7 @@ statements! {
         WITH letter AS (
             UPDATE {p}dead_letter
             SET status = CASE WHEN $5::float8 IS NULL THEN 'parked' ELSE 'delayed' END, due = NULL, attempts = $4,
-                error_code = $2, error = $3, last_attempt = now(),
+                error_code = $2, error = $3, last_attempt = now(), holds_key = holds_key AND $6,
                 retry_at = clock_timestamp() + make_interval(secs => $5)
             WHERE id = $1 AND status IN ('redriving', 'waiting', 'delayed')
             RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
@@ -313,10 +313,13 @@ statements! {
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
             SELECT consumer_group, topic, key FROM letter WHERE key IS NOT NULL AND holds_key
             ON CONFLICT (consumer_group, topic, key) DO UPDATE SET since = held.since
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+            SELECT 'consumer:' || consumer_group, CASE status WHEN 'parked' THEN 'park' ELSE 'delay' END, id, message_id,
+                error
+            FROM letter
         )
-        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
-        SELECT 'consumer:' || consumer_group, CASE status WHEN 'parked' THEN 'park' ELSE 'delay' END, id, message_id, error
-        FROM letter",
+        SELECT consumer_group FROM letter",
 
     // What each entity has reached. The row is made before it is looked at, so that there is one to lock.
     reached: "

@@ -138,7 +138,7 @@ impl Inbox for Sqlite {
         item: &RedriveItem,
         setback: Setback<'_>,
     ) -> Result<()> {
-        let Setback { attempts, failure, again } = setback;
+        let Setback { attempts, failure, hold, again } = setback;
         let (_, action) = parked_or_delayed(again);
         let groups: Vec<String> = sqlx::query_scalar(self.statements().park_redriven.clone())
             .bind(item.id)
@@ -146,6 +146,7 @@ impl Inbox for Sqlite {
             .bind(&failure.error)
             .bind(i64::from(attempts))
             .bind(again.map(millis))
+            .bind(hold == Hold::Key)
             .fetch_all(&mut *connection)
             .await
             .map_err(self.cannot("park a redriven message"))?;
@@ -153,6 +154,9 @@ impl Inbox for Sqlite {
             return Ok(());
         };
         self.hold_keys(&mut *connection, &[item.id]).await?;
+        if hold == Hold::Nothing {
+            self.release_keys(&mut *connection, &[item.id]).await?;
+        }
         self.record(connection, &[item.id], &consumer(group), action, &failure.to_string()).await
     }
 }

@@ -217,7 +217,8 @@ statements! {
         SET status = 'done', last_attempt = {now}, done_at = {now}, retry_at = NULL
         WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
     park_redriven = "UPDATE {p}dead_letter SET status = iif(?5 IS NULL, 'parked', 'delayed'), attempts = ?4,
-            error_code = ?2, error = substr(?3, 1, {error_characters}), last_attempt = {now}, retry_at = {now} + ?5
+            error_code = ?2, error = substr(?3, 1, {error_characters}), last_attempt = {now}, retry_at = {now} + ?5,
+            holds_key = holds_key AND ?6
         WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
 
     // What each entity has reached; ?2 is a JSON array of [topic, key] and of [topic, key, number].

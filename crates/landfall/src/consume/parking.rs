@@ -106,9 +106,11 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         }
     }
 
-    /// A message that came too early must not keep away what it is missing.
-    fn hold(&self, failure: &Failure) -> Hold {
-        let waits_for_nobody = self.order == Order::Unordered || failure.code == ErrorCode::OUT_OF_ORDER;
+    /// A message that came too early must not keep away what it is missing, and one that is too old keeps nobody.
+    pub(super) fn hold(&self, failure: &Failure) -> Hold {
+        let is_too_old = self.gate.is_some() && failure.code == ErrorCode::VERSION_CONFLICT;
+        let is_out_of_turn = is_too_old || failure.code == ErrorCode::OUT_OF_ORDER;
+        let waits_for_nobody = self.order == Order::Unordered || is_out_of_turn;
         if waits_for_nobody { Hold::Nothing } else { Hold::Key }
     }
 }

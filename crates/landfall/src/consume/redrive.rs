@@ -173,14 +173,18 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let rests_here = item.redrives > 0 || !failure.spends_attempt();
         if pause.is_none() || !rests_here {
             let attempts = attempts_of(item, tally.failures);
-            self.put_aside_again(item, Setback { attempts, failure: &failure, again: pause }).await?;
+            self.put_aside_again(
+                item,
+                Setback { attempts, failure: &failure, hold: self.hold(&failure), again: pause },
+            )
+            .await?;
             resting.forget(item.id);
         }
         Ok(true)
     }
 
     async fn put_aside_again(&self, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
-        let Setback { attempts, failure, again } = setback;
+        let Setback { attempts, failure, again, .. } = setback;
         let mut transaction = self.database.begin().await?;
         self.database.park_redriven(&mut transaction, item, setback).await?;
         if again.is_none() {

@@ -20,6 +20,7 @@ on_every_database!(
     what_comes_too_early_takes_no_room_from_what_it_waits_for,
     an_old_version_is_parked_and_holds_nobody,
     a_redriven_message_counts_like_any_other,
+    an_old_version_that_waited_behind_a_parked_one_holds_nobody,
     without_order_a_failing_message_holds_nobody,
     a_partition_is_handled_one_after_the_other,
     a_failing_key_keeps_no_other_from_being_received,
@@ -136,6 +137,31 @@ async fn a_redriven_message_counts_like_any_other<D: Place>(ground: Ground<D>) {
     ground.effects_become(4).await;
     running.stop().await;
     assert_eq!(sequences(&ground).await, [1, 2, 3, 4]);
+}
+
+async fn an_old_version_that_waited_behind_a_parked_one_holds_nobody<D: Place>(ground: Ground<D>) {
+    let broken = Arc::new(AtomicBool::new(true));
+    let switch = broken.clone();
+    let handler = handler_fn::<D, _>(move |context| {
+        let fails = switch.load(Ordering::SeqCst) && context.message.sequence == Some(3);
+        Box::pin(async move {
+            apply(context).await?;
+            if fails { Err(Failure::retry("not today")) } else { Ok(()) }
+        })
+    });
+    let running = ground.consumer_in_sequence(batched(2, 1), SequenceCheck::Newest, handler);
+    ground.publish(&numbered(&[1, 3, 2, 4])).await;
+    ground.settle(4).await;
+    broken.store(false, Ordering::SeqCst);
+    ground.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
+    ground.effects_become(3).await;
+    ground.publish(&numbered(&[5])).await;
+    ground.effects_become(4).await;
+    running.stop().await;
+    assert_eq!(sequences(&ground).await, [1, 3, 4, 5]);
+    let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
+    let parked = ground.database.find(&parked, 10).await.unwrap();
+    assert_eq!((parked.len(), parked[0].sequence, parked[0].error_code.as_str()), (1, Some(2), "VERSION_CONFLICT"));
 }
 
 async fn without_order_a_failing_message_holds_nobody<D: Place>(ground: Ground<D>) {

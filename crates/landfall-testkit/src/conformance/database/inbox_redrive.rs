@@ -1,6 +1,6 @@
 //! The way back through the handler: in order, and then the key is free.
 
-use landfall_core::{Admission, Database, DeadLetterStatus, ErrorKind, Inbox};
+use landfall_core::{Admission, Database, DeadLetterStatus, DeadLetters, ErrorKind, Hold, Inbox, Setback};
 
 use super::stage::setback;
 use super::{DatabaseFixture, Effect, Stage};
@@ -153,4 +153,23 @@ pub async fn what_is_done_cannot_be_completed_again<F: DatabaseFixture>(stage: S
     stage.database.complete_redriven(&mut transaction, &item).await.unwrap();
     let error = stage.database.complete_redriven(&mut transaction, &item).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+}
+
+/// Such as one that turned out to be older than what was applied: nobody waits for it, and nothing it does can help.
+pub async fn a_successor_that_is_parked_aside_lets_those_behind_it_pass<F: DatabaseFixture>(stage: Stage<F>) {
+    let (stock, messages) = (group("stock"), series("a", 4));
+    stage.park_with_successors(&stock, &messages[..3]).await;
+    stage.redrive(&messages[0]).await;
+    assert_eq!(stage.drain_one(&stock).await.unwrap().message.id, messages[0].id);
+    for last in [false, true] {
+        let mut transaction = stage.database.begin().await.unwrap();
+        let item = stage.database.next_redriven(&mut transaction, &stock, &[]).await.unwrap().expect("a successor");
+        assert_eq!(item.message.id, messages[if last { 2 } else { 1 }].id);
+        let failure = failure();
+        let aside = Setback { hold: Hold::Nothing, ..setback(&item, &failure, None) };
+        stage.database.park_redriven(&mut transaction, &item, aside).await.unwrap();
+        stage.database.commit(transaction).await.unwrap();
+    }
+    assert_eq!(stage.handle(&stock, &messages[3]).await, Admission::Fresh, "the key is free");
+    assert_eq!(stage.database.dead_letter_stats().await.unwrap().parked, 2);
 }

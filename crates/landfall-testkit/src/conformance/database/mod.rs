@@ -194,6 +194,7 @@ macro_rules! database_conformance {
                 a_rolled_back_drain_is_done_again,
                 a_resting_message_holds_its_key_and_no_other,
                 a_successor_that_fails_holds_those_behind_it,
+                a_successor_that_is_parked_aside_lets_those_behind_it_pass,
                 what_is_done_cannot_be_parked_again,
                 what_is_done_cannot_be_completed_again,
                 messages_without_a_key_are_redriven_apart,

@@ -186,7 +186,7 @@ impl<F: DatabaseFixture> Stage<F> {
 
 /// One try more than `item` has, failed.
 pub(super) fn setback<'a>(item: &RedriveItem, failure: &'a Failure, again: Option<Duration>) -> Setback<'a> {
-    Setback { attempts: item.attempts + 1, failure, again }
+    Setback { attempts: item.attempts + 1, failure, hold: Hold::Key, again }
 }
 
 /// Handles the next redriven message on `database`, if there is one.
