@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{
-    Acknowledge, GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings,
-};
+use landfall::log::{GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
 use landfall::{
     Broker, Demands, Error, ErrorKind, Examine, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
 };

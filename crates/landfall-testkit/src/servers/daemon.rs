@@ -58,19 +58,15 @@ pub(super) fn folder(prefix: &str) -> Result<(TempDir, Option<Account>)> {
     Ok((folder, account))
 }
 
-impl<P: Program + Clone> Daemon<P> {
+impl<P: Program> Daemon<P> {
     /// Starts `program` on a folder that has been prepared for it. From then on the watchdog removes the folder.
     pub(super) async fn start(program: P, folder: TempDir, account: Option<Account>) -> Result<Self> {
         // A free port may be taken before the server binds it, so a server that ends at once is tried again.
         let mut last = None;
+        let mut daemon =
+            Self { program, folder: folder.path().to_owned(), account, port: 0, running: Mutex::new(None) };
         for _ in 0..5 {
-            let mut daemon = Self {
-                program: program.clone(),
-                folder: folder.path().to_owned(),
-                account,
-                port: free_port()?,
-                running: Mutex::new(None),
-            };
+            daemon.port = free_port()?;
             match daemon.launch().await {
                 Ok(watchdog) => {
                     *daemon.running.get_mut() = Some(watchdog);
@@ -83,9 +79,7 @@ impl<P: Program + Clone> Daemon<P> {
         let nothing = || Error::new(ErrorKind::Internal, format!("no attempt to start {} was made", P::NAME));
         Err(last.unwrap_or_else(nothing))
     }
-}
 
-impl<P: Program> Daemon<P> {
     pub(super) fn port(&self) -> u16 {
         self.port
     }
