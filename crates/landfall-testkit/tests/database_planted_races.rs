@@ -17,6 +17,17 @@ async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Stage<Planted<BUG>>)) ->
     AssertUnwindSafe(run::<Planted<BUG>, _>(case)).catch_unwind().await.is_err()
 }
 
+/// Whether one of ten runs fails on the bug: in some cases it is chance whether writers and readers meet at the moment
+/// that it takes.
+async fn caught<const BUG: usize>(case: impl AsyncFn(Stage<Planted<BUG>>)) -> bool {
+    for _ in 0..10 {
+        if fails(&case).await {
+            return true;
+        }
+    }
+    false
+}
+
 async fn has_server() -> bool {
     landfall_testkit::servers::fresh_postgres_database().await.is_some()
 }
@@ -31,7 +42,7 @@ macro_rules! caught {
             }
             $(
                 assert!(!fails::<NOTHING>($group::$case).await, "{} fails without the bug", stringify!($case));
-                assert!(fails::<$bug>($group::$case).await, "{} misses the bug", stringify!($case));
+                assert!(caught::<$bug>(async |stage| $group::$case(stage).await).await, "{} misses the bug", stringify!($case));
             )+
         }
     )+};

@@ -30,13 +30,21 @@ async fn a_queue_that_was_removed_under_a_publisher_and_a_subscriber_is_made_aga
     // By somebody else, so that this one does not know.
     let other = landfall_sqs::Sqs::clone(&sqs);
     assert!(other.delete_topic(&topic()).await.unwrap());
-    assert!(!other.delete_topic(&topic()).await.unwrap());
-    assert_eq!(sqs.topics().await.unwrap(), []);
-
     let again = keyed("a", 2);
     let published = async {
         while !sqs.publisher().publish(std::slice::from_ref(&again)).await[0].is_accepted() {}
         subscriber.next().await.unwrap().unwrap().message.unwrap().id
     };
     assert_eq!(tokio::time::timeout(SOON, published).await.expect("it goes on by itself"), again.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_made_once_and_removed_once() {
+    let Some(server) = server().await else { return };
+    let sqs = connect(&server.endpoint()).await;
+    assert!(sqs.create_topic(&topic(), None).await.unwrap());
+    assert!(!sqs.create_topic(&topic(), None).await.unwrap());
+    assert!(sqs.delete_topic(&topic()).await.unwrap());
+    assert!(!sqs.delete_topic(&topic()).await.unwrap());
+    assert_eq!(sqs.topics().await.unwrap(), []);
 }

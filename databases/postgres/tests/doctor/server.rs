@@ -24,7 +24,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
         "autovacuum = off",
         "max_prepared_transactions = 5",
         "max_slot_wal_keep_size = '1MB'",
-        "superuser_reserved_connections = 195",
+        "superuser_reserved_connections = 197",
     ] {
         run(&database, &format!("ALTER SYSTEM SET {setting}")).await;
     }
