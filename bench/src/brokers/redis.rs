@@ -59,7 +59,7 @@ impl Contender for OnRedis {
                 .exec_async(&mut connection)
                 .await?;
         }
-        Ok(Box::new(Bare { connection, streams, numbers: Vec::new() }))
+        Ok(Box::new(Bare { connection, streams, numbers: Vec::new(), ahead: 0 }))
     }
 }
 
@@ -72,6 +72,8 @@ struct Bare {
     streams: Vec<String>,
     /// What was read and not acknowledged yet, by stream.
     numbers: Vec<(usize, Vec<String>)>,
+    /// What was read beyond what was asked for.
+    ahead: u64,
 }
 
 impl Bare {
@@ -125,7 +127,8 @@ impl Client for Bare {
     }
 
     async fn consume(&mut self, count: u64) -> Result<()> {
-        let mut taken = 0;
+        // A call may bring more than was asked for; the next one has them already.
+        let mut taken = std::mem::take(&mut self.ahead);
         while taken < count {
             match self.turn().await? as u64 {
                 0 => return Err("there is nothing more to consume".into()),
@@ -133,6 +136,8 @@ impl Client for Bare {
             }
         }
         // The last ones are acknowledged with a read that finds nothing.
-        self.turn().await.map(drop)
+        taken += self.turn().await? as u64;
+        self.ahead = taken - count;
+        Ok(())
     }
 }

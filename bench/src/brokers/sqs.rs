@@ -59,7 +59,7 @@ impl Contender for OnElasticMq {
         let client = aws_sdk_sqs::Client::from_conf(config);
         let queue = client.create_queue().queue_name(format!("{prefix}orders.fifo"));
         let made = queue.attributes(QueueAttributeName::FifoQueue, "true").send().await?;
-        Ok(Box::new(Bare { client, url: made.queue_url.ok_or("the queue has no URL")? }))
+        Ok(Box::new(Bare { client, url: made.queue_url.ok_or("the queue has no URL")?, ahead: 0 }))
     }
 }
 
@@ -67,6 +67,8 @@ impl Contender for OnElasticMq {
 struct Bare {
     client: aws_sdk_sqs::Client,
     url: String,
+    /// What was taken beyond what was asked for.
+    ahead: u64,
 }
 
 impl Bare {
@@ -119,11 +121,18 @@ impl Client for Bare {
     }
 
     async fn consume(&mut self, count: u64) -> Result<()> {
-        let mut taken = 0;
+        // A call may bring more than was asked for; the next one has them already.
+        let mut taken = std::mem::take(&mut self.ahead);
+        // A call that is dropped hides what it brought for a while, so there is one at a time where one is enough.
+        while taken < count && count <= CALL as u64 {
+            taken += self.take().await?;
+        }
         let mut calls = stream::repeat(()).map(|()| self.take()).buffer_unordered(RECEIVERS);
         while taken < count {
             taken += calls.next().await.ok_or("a stream without end has ended")??;
         }
+        drop(calls);
+        self.ahead = taken - count;
         Ok(())
     }
 }
