@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::Timestamp;
+use crate::{Finding, Rank, Timestamp};
 
 /// How far a server's clock is from this machine's, as far as one question and its answer can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,16 @@ impl ClockSkew {
 
     pub fn is_tolerable(self) -> bool {
         self.at_least() <= Self::TOLERATED
+    }
+
+    /// What it means for a database at `place`, unless it can be tolerated.
+    pub fn of_database(self, check: &'static str, place: &str) -> Option<Finding> {
+        let what = format!(
+            "the server's clock is {self}: leases and retries go by the server's, the times in messages by their sender's, \
+             so that ages and delays are told wrong by so much"
+        );
+        let mend = "keep both clocks by a time server (chrony, systemd-timesyncd)";
+        (!self.is_tolerable()).then(|| Finding::new((check, Rank::Latency), place, what, mend))
     }
 }
 

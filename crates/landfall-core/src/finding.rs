@@ -21,6 +21,17 @@ pub struct Finding {
     pub mend: String,
 }
 
+impl Finding {
+    pub fn new(
+        (check, rank): (&'static str, Rank),
+        about: impl Into<String>,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self { check, rank, about: about.into(), what: what.into(), mend: mend.into() }
+    }
+}
+
 /// What a finding can cost, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -92,24 +92,15 @@ fn acknowledge(options: &Options) -> Option<Finding> {
     };
     let what =
         format!("publishers are told that a message is accepted before it is synced: with {lost_with} it is lost");
-    Some(finding(ACKNOWLEDGE, "acknowledge", what, "acknowledge = \"synced\" under [broker]"))
+    Some(Finding::new(ACKNOWLEDGE, "acknowledge", what, "acknowledge = \"synced\" under [broker]"))
 }
 
 fn damage(topic: &TopicName, error: &landfall_core::Error) -> Finding {
     let what = format!("topic {topic} is damaged: {error}; readers stop there");
-    finding(
+    Finding::new(
         DAMAGE,
         format!("topic {topic}"),
         what,
         format!("landfall topic verify {topic}, and then as docs/operate/damage.md says"),
     )
-}
-
-fn finding(
-    (check, rank): (&'static str, Rank),
-    about: impl Into<String>,
-    what: impl Into<String>,
-    mend: impl Into<String>,
-) -> Finding {
-    Finding { check, rank, about: about.into(), what: what.into(), mend: mend.into() }
 }

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use landfall_core::{FileSystem, FileSystemKind, Finding, Rank, Result};
 
-use super::finding;
-
 const FILE_SYSTEM: (&str, Rank) = ("log.file-system", Rank::Loss);
 const DISK: (&str, Rank) = ("log.disk-full", Rank::Latency);
 
@@ -19,7 +17,7 @@ pub(super) fn disk(folder: &Path) -> Result<Vec<Finding>> {
         let what = format!(
             "the log is on {name}, which is memory: every message is gone after a restart of the machine or container"
         );
-        findings.push(finding(FILE_SYSTEM, &about, what, "move the folder to a disk"));
+        findings.push(Finding::new(FILE_SYSTEM, &about, what, "move the folder to a disk"));
     }
     if disk.is_nearly_full() {
         let what = format!(
@@ -27,7 +25,12 @@ pub(super) fn disk(folder: &Path) -> Result<Vec<Finding>> {
             disk.free_bytes / MIB,
             disk.total_bytes / MIB
         );
-        findings.push(finding(DISK, &about, what, "make room, or give topics a retention: landfall topic configure"));
+        findings.push(Finding::new(
+            DISK,
+            &about,
+            what,
+            "make room, or give topics a retention: landfall topic configure",
+        ));
     }
     Ok(findings)
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use landfall_core::{Demands, Finding, Rank, Result, Span, Timestamp, TopicName};
 
-use super::finding;
 use crate::group::lag::{GroupDescription, PartitionLag};
 use crate::storage::cursor::{Cursor, Extents};
 use crate::topic::describe::TopicDescription;
@@ -71,19 +70,19 @@ pub(super) fn settings(of: Of<'_>, settings: &TopicSettings, demands: &Demands) 
              longer loses messages",
             limits(settings)
         );
-        findings.push(finding(DROPS_UNREAD, &about, what, of.mend("may_drop_unread", "false")));
+        findings.push(Finding::new(DROPS_UNREAD, &about, what, of.mend("may_drop_unread", "false")));
     }
     if !settings.deduplicate {
         let what =
             format!("{about} stores a message again when a relay sends it again: consumers get copies to turn away");
-        findings.push(finding(NO_DEDUPLICATION, &about, what, of.mend("deduplicate", "true")));
+        findings.push(Finding::new(NO_DEDUPLICATION, &about, what, of.mend("deduplicate", "true")));
     } else if let Some(what) = window_is_short(settings, demands) {
         let (name, value) = match settings.retention_time.map(Span::Time).and_then(|time| time.short_of(demands.window))
         {
             Some(_) => ("retention", demands.window.to_string()),
             None => ("retention_bytes", "unlimited".to_owned()),
         };
-        findings.push(finding(WINDOW, &about, format!("{about} {what}"), of.mend(name, &value)));
+        findings.push(Finding::new(WINDOW, &about, format!("{about} {what}"), of.mend(name, &value)));
     }
     findings
 }
@@ -124,7 +123,7 @@ fn no_group(description: &TopicDescription) -> Option<Finding> {
         description.messages
     );
     let mend = format!("landfall topic seek {topic} --group GROUP --to beginning, for the group that is to come");
-    Some(finding(NO_GROUP, format!("topic {topic}"), what, mend))
+    Some(Finding::new(NO_GROUP, format!("topic {topic}"), what, mend))
 }
 
 /// A group whose oldest unread message is about to go, or keeps what should have gone.
@@ -153,7 +152,7 @@ fn behind(
             group.lag
         );
         let mend = "start its consumers, or give the topic a longer retention or --may-drop-unread=false first";
-        return Ok(Some(finding((BEHIND, Rank::Loss), about, what, mend)));
+        return Ok(Some(Finding::new((BEHIND, Rank::Loss), about, what, mend)));
     }
     if !settings.may_drop_unread && age >= retention {
         let what = format!(
@@ -163,7 +162,7 @@ fn behind(
         );
         let mend =
             format!("start its consumers, or landfall topic forget {topic} --group {name}, if it is gone for good");
-        return Ok(Some(finding((BEHIND, Rank::Latency), about, what, mend)));
+        return Ok(Some(Finding::new((BEHIND, Rank::Latency), about, what, mend)));
     }
     Ok(None)
 }

@@ -212,3 +212,31 @@ pub fn services_folder() -> PathBuf {
 pub(super) fn unavailable(text: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Unavailable, text).with_source(source)
 }
+
+/// What a test does to a private server, for the type around its [`Daemon`].
+macro_rules! faults {
+    ($server:ty, $daemon:tt) => {
+        impl $server {
+            /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
+            pub async fn kill_9(&self) -> landfall_core::Result<()> {
+                self.$daemon.kill_9().await
+            }
+
+            /// Starts the server again on the same folder and port; one that still runs is killed first.
+            pub async fn restart(&self) -> landfall_core::Result<()> {
+                self.$daemon.restart().await
+            }
+
+            /// Stops every process of the server with SIGSTOP: connections stay open and nobody answers.
+            pub async fn pause(&self) -> landfall_core::Result<()> {
+                self.$daemon.signal(nix::sys::signal::Signal::SIGSTOP).await
+            }
+
+            /// Lets a paused server go on.
+            pub async fn resume(&self) -> landfall_core::Result<()> {
+                self.$daemon.signal(nix::sys::signal::Signal::SIGCONT).await
+            }
+        }
+    };
+}
+pub(super) use faults;

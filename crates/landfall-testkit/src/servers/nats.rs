@@ -105,30 +105,14 @@ impl NatsServer {
         write(self.folder(), "more.conf", more)?;
         self.daemon.signal(Signal::SIGHUP).await
     }
-
-    pub async fn kill_9(&self) -> Result<()> {
-        self.daemon.kill_9().await
-    }
-
-    /// Starts it again on the same folder and port; one that still runs is killed first.
-    pub async fn restart(&self) -> Result<()> {
-        self.daemon.restart().await
-    }
-
-    /// Stops it with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGSTOP).await
-    }
-
-    pub async fn resume(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGCONT).await
-    }
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     std::fs::write(folder.join(name), text)
         .map_err(|error| daemon::unavailable("the configuration of the NATS test server cannot be written", error))
 }
+
+daemon::faults!(NatsServer, daemon);
 
 impl Program for Nats {
     const NAME: &'static str = "NATS";

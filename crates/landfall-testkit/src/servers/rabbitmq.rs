@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use landfall_core::{Error, ErrorKind, Result};
-use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -111,24 +110,6 @@ impl RabbitMqServer {
         written.windows(name.len()).any(|found| found == name.as_bytes())
     }
 
-    pub async fn kill_9(&self) -> Result<()> {
-        self.daemon.kill_9().await
-    }
-
-    /// Starts it again on what it stored; one that still runs is killed first.
-    pub async fn restart(&self) -> Result<()> {
-        self.daemon.restart().await
-    }
-
-    /// Stops it with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGSTOP).await
-    }
-
-    pub async fn resume(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGCONT).await
-    }
-
     /// One request to the management plugin, as its first account, and the body of its answer. `PUT` and `DELETE`
     /// change users, permissions, policies and queues.
     pub async fn manage(&self, method: &str, path: &str, body: &str) -> Result<String> {
@@ -167,6 +148,8 @@ impl RabbitMqServer {
         }
     }
 }
+
+daemon::faults!(RabbitMqServer, daemon);
 
 impl Program for RabbitMq {
     const NAME: &'static str = "RabbitMQ";

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use landfall_core::{Error, ErrorKind, Result};
-use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -106,25 +105,9 @@ impl RedisServer {
             Error::new(ErrorKind::Unavailable, "the Redis test server does not answer").with_source(error)
         })
     }
-
-    pub async fn kill_9(&self) -> Result<()> {
-        self.daemon.kill_9().await
-    }
-
-    /// Starts it again on what it stored; one that still runs is killed first.
-    pub async fn restart(&self) -> Result<()> {
-        self.daemon.restart().await
-    }
-
-    /// Stops it with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGSTOP).await
-    }
-
-    pub async fn resume(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGCONT).await
-    }
 }
+
+daemon::faults!(RedisServer, daemon);
 
 impl Program for Redis {
     const NAME: &'static str = "Redis";

@@ -3,7 +3,7 @@
 use landfall_core::{Finding, Rank, Result, Span};
 
 use super::variables::Variables;
-use super::{Patient, finding, hidden, text};
+use super::{Patient, hidden, text};
 
 const LONG: (&str, Rank) = ("mysql.long-transaction", Rank::Latency);
 const PREPARED: (&str, Rank) = ("mysql.prepared-transaction", Rank::Latency);
@@ -32,13 +32,13 @@ pub(super) async fn long_transactions(patient: &mut Patient<'_>) -> Result<Vec<F
                  and its {changes} changed rows stay locked, also after a restart"
             );
             let mend = "XA RECOVER; lists it; XA COMMIT or XA ROLLBACK it, as its coordinator says";
-            return finding(PREPARED, "prepared transaction", what, mend);
+            return Finding::new(PREPARED, "prepared transaction", what, mend);
         }
         let what = format!(
             "the connection {thread} has had a transaction open for {age}: what it enqueued is not sent, its {changes} \
              changed rows stay locked, and old versions of all rows are kept for it"
         );
-        finding(LONG, format!("connection {thread}"), what, format!("end it: KILL {thread};"))
+        Finding::new(LONG, format!("connection {thread}"), what, format!("end it: KILL {thread};"))
     };
     Ok(rows.iter().map(judge).collect())
 }
@@ -47,5 +47,5 @@ pub(super) fn connections(variables: &Variables) -> Option<Finding> {
     let (used, usable) = (variables.number("threads_connected")?, variables.number("max_connections")?);
     let what = format!("{used} of {usable} connections are in use: soon nobody gets another one, a relay neither");
     let mend = "close what is idle, use smaller pools, or raise max_connections";
-    (used * 10 >= usable * 9).then(|| finding(CONNECTIONS, "max_connections", what, mend))
+    (used * 10 >= usable * 9).then(|| Finding::new(CONNECTIONS, "max_connections", what, mend))
 }

@@ -75,18 +75,9 @@ fn is_denied(error: &sqlx::Error) -> bool {
     number.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1227))
 }
 
-fn finding(
-    (check, rank): (&'static str, Rank),
-    about: impl Into<String>,
-    what: impl Into<String>,
-    mend: impl Into<String>,
-) -> Finding {
-    Finding { check, rank, about: about.into(), what: what.into(), mend: mend.into() }
-}
-
 /// What this account may not see.
 fn hidden(what: &str, privilege: &str) -> Finding {
-    finding(
+    Finding::new(
         ("mysql.sight", Rank::Latency),
         privilege,
         format!("this account does not have the privilege {privilege}: {what} not examined"),

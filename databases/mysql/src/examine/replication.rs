@@ -4,7 +4,7 @@ use landfall_core::{Finding, Rank, Result};
 use sqlx::mysql::MySqlRow;
 
 use super::variables::Variables;
-use super::{Patient, finding, hidden, text};
+use super::{Patient, hidden, text};
 
 const READ_ONLY: (&str, Rank) = ("mysql.read-only", Rank::Latency);
 const REPLICA: (&str, Rank) = ("mysql.replica", Rank::Loss);
@@ -18,7 +18,7 @@ pub(super) fn read_only(variables: &Variables) -> Option<Finding> {
     let name = ["super_read_only", "read_only"].into_iter().find(|name| variables.is_on(name))?;
     let what = format!("{name} is on: nothing is sent and nothing is handled through this server");
     let mend = format!("name the primary in the URL; or, if this is it, SET GLOBAL {name} = OFF;");
-    Some(finding(READ_ONLY, name, what, mend))
+    Some(Finding::new(READ_ONLY, name, what, mend))
 }
 
 /// What a replica's own users write does not come to its source, and is gone when the replica is made anew.
@@ -44,7 +44,7 @@ pub(super) async fn being_a_replica(patient: &mut Patient<'_>, variables: &Varia
             );
             let mend =
                 "name the primary in the URL; SET GLOBAL read_only = ON here, or RESET REPLICA ALL if it is none";
-            findings.push(finding(REPLICA, &about, what, mend));
+            findings.push(Finding::new(REPLICA, &about, what, mend));
         }
         let late = either(row, "Seconds_Behind_Source", "Seconds_Behind_Master");
         let what = match late.parse::<u64>() {
@@ -56,7 +56,7 @@ pub(super) async fn being_a_replica(patient: &mut Patient<'_>, variables: &Varia
                 format!("this server does not follow {source} ({why}): what is read here gets older and older")
             }
         };
-        findings.push(finding(LAG, &about, what, "SHOW REPLICA STATUS says why; START REPLICA; lets it go on"));
+        findings.push(Finding::new(LAG, &about, what, "SHOW REPLICA STATUS says why; START REPLICA; lets it go on"));
     }
     Ok(findings)
 }
@@ -77,5 +77,5 @@ pub(super) fn semi_synchronous(variables: &Variables) -> Option<Finding> {
          more: if a replica takes over, what it does not have is gone";
     let mend =
         format!("bring a semi-synchronous replica back; a longer rpl_semi_sync_{side}_timeout keeps commits waiting");
-    Some(finding(SEMI_SYNC, format!("rpl_semi_sync_{side}_status"), what, mend))
+    Some(Finding::new(SEMI_SYNC, format!("rpl_semi_sync_{side}_status"), what, mend))
 }

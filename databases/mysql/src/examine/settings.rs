@@ -2,7 +2,6 @@
 
 use landfall_core::{Finding, Rank};
 
-use super::finding;
 use super::variables::Variables;
 
 const FLUSH: (&str, Rank) = ("mysql.flush-log", Rank::Loss);
@@ -23,7 +22,7 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
              the last second: messages, and effects that were acknowledged to the broker already"
         );
         let mend = "SET GLOBAL innodb_flush_log_at_trx_commit = 1; and the same in the server's configuration";
-        findings.push(finding(FLUSH, "innodb_flush_log_at_trx_commit", what, mend));
+        findings.push(Finding::new(FLUSH, "innodb_flush_log_at_trx_commit", what, mend));
     }
     if variables.is_on("log_bin") && variables.number("sync_binlog").is_some_and(|every| every != 1) {
         let what = format!(
@@ -32,18 +31,18 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
             variables.get("sync_binlog").unwrap_or_default()
         );
         let mend = "SET GLOBAL sync_binlog = 1; and the same in the server's configuration";
-        findings.push(finding(BINLOG, "sync_binlog", what, mend));
+        findings.push(Finding::new(BINLOG, "sync_binlog", what, mend));
     }
     let doublewrite = variables.get("innodb_doublewrite").unwrap_or("ON").to_ascii_uppercase();
     if matches!(doublewrite.as_str(), "OFF" | "0" | "DETECT_ONLY") {
         let what = format!("innodb_doublewrite is {doublewrite}: a page that was half written in a crash is lost");
         let mend = "innodb_doublewrite = ON in the server's configuration, unless the file system writes pages whole";
-        findings.push(finding(DOUBLEWRITE, "innodb_doublewrite", what, mend));
+        findings.push(Finding::new(DOUBLEWRITE, "innodb_doublewrite", what, mend));
     }
     let method = variables.get("innodb_flush_method").unwrap_or_default();
     if matches!(method.to_ascii_lowercase().as_str(), "nosync" | "littlesync") {
         let what = format!("innodb_flush_method is {method}: data files are not synced, and a crash damages them");
-        findings.push(finding(
+        findings.push(Finding::new(
             METHOD,
             "innodb_flush_method",
             what,
@@ -61,14 +60,14 @@ pub(super) fn transactions(variables: &Variables) -> Vec<Finding> {
              connection closes";
         let mend =
             "take autocommit = 0 out of init_connect, of the server's configuration and of what opens connections";
-        findings.push(finding(AUTOCOMMIT, "autocommit", what, mend));
+        findings.push(Finding::new(AUTOCOMMIT, "autocommit", what, mend));
     }
     let format = variables.get("binlog_format").unwrap_or_default();
     if variables.is_on("log_bin") && format.eq_ignore_ascii_case("STATEMENT") {
         let what = "binlog_format is STATEMENT with the binary log on: the server refuses every write of a transaction that \
              reads committed, and landfall's do";
         let mend = "SET GLOBAL binlog_format = 'ROW'; and the same in the server's configuration";
-        findings.push(finding(FORMAT, "binlog_format", what, mend));
+        findings.push(Finding::new(FORMAT, "binlog_format", what, mend));
     }
     findings
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
 
-use super::{Patient, finding, text};
+use super::{Patient, text};
 use crate::MySql;
 
 const SCHEMA: &str = "mysql.schema";
@@ -16,7 +16,7 @@ pub(super) async fn version(database: &MySql) -> Result<Option<Finding>> {
     let Err(error) = state.require_current() else { return Ok(None) };
     let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
     let about = format!("tables {}*", database.prefix());
-    Ok(Some(finding((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
 /// A table that is gone, and those that have no transactions: what is written there stays after a rollback, and is not
@@ -30,14 +30,14 @@ pub(super) async fn engines(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
         None => {
             let what = format!("the table {table} is gone although the version of the tables is this build's");
             let mend = "restore it from a backup, or from `landfall migrate --print`";
-            Some(finding((SCHEMA, Rank::Loss), table, what, mend))
+            Some(Finding::new((SCHEMA, Rank::Loss), table, what, mend))
         }
         Some(engine) if !engine.eq_ignore_ascii_case("InnoDB") => {
             let what = format!(
                 "the table {table} is in {engine}, which knows no transactions: what is rolled back stays, and what is \
                  committed may be gone after a crash"
             );
-            Some(finding(ENGINE, table, what, format!("ALTER TABLE {table} ENGINE = InnoDB;")))
+            Some(Finding::new(ENGINE, table, what, format!("ALTER TABLE {table} ENGINE = InnoDB;")))
         }
         Some(_) => None,
     };
@@ -67,7 +67,7 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
             _ => "work takes the longer, the more rows there are, and statements that name it fail",
         };
         let what = format!("the {index} is missing: {so_that}");
-        finding((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
+        Finding::new((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
     };
     Ok(missing.map(judge).collect())
 }

@@ -2,7 +2,7 @@
 
 use landfall_core::{Finding, Rank, Result};
 
-use super::{Patient, finding, time};
+use super::{Patient, time};
 
 const SIGHT: (&str, Rank) = ("postgres.sight", Rank::Latency);
 const LONG: (&str, Rank) = ("postgres.long-transaction", Rank::Latency);
@@ -21,7 +21,7 @@ pub(super) async fn what_cannot_be_seen(patient: &mut Patient<'_>) -> Result<Opt
         let what = format!(
             "the role {role} does not see other roles' sessions: long transactions and the lag of standbys were not examined"
         );
-        finding(SIGHT, format!("role {role}"), what, format!("GRANT pg_monitor TO {role};"))
+        Finding::new(SIGHT, format!("role {role}"), what, format!("GRANT pg_monitor TO {role};"))
     };
     Ok(rows.into_iter().find(|(_, sees)| !sees).map(judge))
 }
@@ -49,7 +49,7 @@ pub(super) async fn long_transactions(patient: &mut Patient<'_>) -> Result<Vec<F
         let mend = format!(
             "end it: SELECT pg_terminate_backend({pid}); and set idle_in_transaction_session_timeout against the next one"
         );
-        finding(LONG, format!("session {pid}"), what, mend)
+        Finding::new(LONG, format!("session {pid}"), what, mend)
     };
     Ok(rows.into_iter().map(judge).collect())
 }
@@ -68,7 +68,7 @@ pub(super) async fn prepared_transactions(patient: &mut Patient<'_>) -> Result<V
         );
         let mend =
             format!("COMMIT PREPARED {name}; or ROLLBACK PREPARED {name}; in {database}, as its coordinator says");
-        finding(PREPARED, format!("prepared transaction {name}"), what, mend)
+        Finding::new(PREPARED, format!("prepared transaction {name}"), what, mend)
     };
     Ok(rows.into_iter().map(judge).collect())
 }
@@ -82,7 +82,7 @@ pub(super) async fn connections(patient: &mut Patient<'_>) -> Result<Option<Find
     let judge = |(used, usable): (i64, i64)| {
         let what = format!("{used} of {usable} connections are in use: soon nobody gets another one, a relay neither");
         let mend = "close what is idle, put a pooler in front of the applications, or raise max_connections";
-        finding(CONNECTIONS, "max_connections", what, mend)
+        Finding::new(CONNECTIONS, "max_connections", what, mend)
     };
     Ok(rows.into_iter().find(|(used, usable)| used * 10 >= usable * 9).map(judge))
 }

@@ -1,10 +1,10 @@
 //! The server's clock beside this machine's.
 
-use landfall_core::{ClockSkew, Finding, Rank, Result, Timestamp};
+use landfall_core::{ClockSkew, Finding, Result, Timestamp};
 
-use super::{Patient, finding};
+use super::Patient;
 
-const SKEW: (&str, Rank) = ("postgres.clock-skew", Rank::Latency);
+const SKEW: &str = "postgres.clock-skew";
 
 pub(super) async fn skew(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
     let question = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -16,17 +16,5 @@ pub(super) async fn skew(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
         let theirs = rows.first().map(|(millis,)| Timestamp::from_millis(*millis));
         measured = theirs.map(|theirs| ClockSkew::measured(asked, theirs, Timestamp::now()));
     }
-    let judge = |skew: ClockSkew| {
-        let what = format!(
-            "the server's clock is {skew}: leases and retries go by the server's, the times in messages by their sender's, \
-             so that ages and delays are told wrong by so much"
-        );
-        finding(
-            SKEW,
-            &patient.database.inner.place,
-            what,
-            "keep both clocks by a time server (chrony, systemd-timesyncd)",
-        )
-    };
-    Ok(measured.filter(|skew| !skew.is_tolerable()).map(judge))
+    Ok(measured.and_then(|skew| skew.of_database(SKEW, &patient.database.inner.place)))
 }

@@ -73,15 +73,6 @@ impl Patient<'_> {
     }
 }
 
-fn finding(
-    (check, rank): (&'static str, Rank),
-    about: impl Into<String>,
-    what: impl Into<String>,
-    mend: impl Into<String>,
-) -> Finding {
-    Finding { check, rank, about: about.into(), what: what.into(), mend: mend.into() }
-}
-
 /// Bytes as people read them.
 fn size(bytes: i64) -> String {
     const MIB: i64 = 1024 * 1024;

@@ -3,7 +3,7 @@
 use landfall_core::{Finding, Rank, Result};
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{DOING, finding};
+use super::DOING;
 use crate::Postgres;
 
 const CHECK: &str = "postgres.pooler";
@@ -20,7 +20,7 @@ pub(super) async fn sharing(database: &Postgres) -> Result<Vec<Finding>> {
              other processes do not pass, and the relay learns of their messages when it polls"
         );
         let mend = "give the relay a URL that leads to the server itself, without pooler=transaction";
-        return Ok(vec![finding((CHECK, Rank::Latency), place, what, mend)]);
+        return Ok(vec![Finding::new((CHECK, Rank::Latency), place, what, mend)]);
     }
     let could_not = || database.could_not(DOING);
     let mut one = database.pool().acquire().await.map_err(could_not())?;
@@ -41,7 +41,7 @@ pub(super) async fn sharing(database: &Postgres) -> Result<Vec<Finding>> {
          prepared statement can meet another program's of the same name, and wake-ups are not heard"
     );
     let mend = "add ?pooler=transaction to the URL, or use pool_mode = session";
-    Ok(vec![finding((CHECK, Rank::Loss), place, what, mend)])
+    Ok(vec![Finding::new((CHECK, Rank::Loss), place, what, mend)])
 }
 
 /// In one message, and without preparing anything.

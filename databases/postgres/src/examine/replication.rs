@@ -2,7 +2,7 @@
 
 use landfall_core::{Finding, Rank, Result};
 
-use super::{Patient, finding, size};
+use super::{Patient, size};
 
 const STANDBY: (&str, Rank) = ("postgres.standby", Rank::Latency);
 const BEHIND: (&str, Rank) = ("postgres.standby-behind", Rank::Loss);
@@ -18,7 +18,7 @@ pub(super) async fn being_a_standby(patient: &mut Patient<'_>) -> Result<Option<
         let place = &patient.database.inner.place;
         let what = format!("{place} is a standby, which only reads: nothing is sent and nothing is handled through it");
         let mend = "name the primary in the URL, or an address that always leads to it";
-        finding(STANDBY, place, what, mend)
+        Finding::new(STANDBY, place, what, mend)
     };
     Ok(rows.first().is_some_and(|(is_standby,)| *is_standby).then(judge))
 }
@@ -44,7 +44,7 @@ pub(super) async fn standbys(patient: &mut Patient<'_>) -> Result<Vec<Finding>> 
                 size(bytes)
             );
             let mend = "find what slows it down; synchronous_standby_names makes commits wait for it";
-            findings.push(finding(BEHIND, &about, what, mend));
+            findings.push(Finding::new(BEHIND, &about, what, mend));
         }
         if let Some(bytes) = unapplied.filter(|bytes| *bytes > LATE_BYTES) {
             let what = format!(
@@ -52,7 +52,7 @@ pub(super) async fn standbys(patient: &mut Patient<'_>) -> Result<Vec<Finding>> 
                 size(bytes)
             );
             let mend = "SELECT pg_wal_replay_resume(); on the standby, if it is paused; end long queries there";
-            findings.push(finding(REPLAY, &about, what, mend));
+            findings.push(Finding::new(REPLAY, &about, what, mend));
         }
     }
     Ok(findings)
@@ -89,7 +89,7 @@ pub(super) async fn slots(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
             // It keeps nothing yet.
             (_, None) => return None,
         };
-        Some(finding((SLOT, rank), format!("replication slot {name}"), what, mend))
+        Some(Finding::new((SLOT, rank), format!("replication slot {name}"), what, mend))
     };
     Ok(rows.into_iter().filter_map(judge).collect())
 }

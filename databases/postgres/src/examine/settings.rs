@@ -2,7 +2,7 @@
 
 use landfall_core::{Finding, Rank, Result};
 
-use super::{Patient, finding};
+use super::Patient;
 
 const FSYNC: (&str, Rank) = ("postgres.fsync", Rank::Loss);
 const FULL_PAGES: (&str, Rank) = ("postgres.full-page-writes", Rank::Loss);
@@ -20,13 +20,13 @@ pub(super) async fn durability(patient: &mut Patient<'_>) -> Result<Vec<Finding>
     let judge = |(name, value, source): &(String, String, String)| {
         let set = |name: &str| format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();");
         match (name.as_str(), value.as_str()) {
-            ("fsync", "off") => Some(finding(
+            ("fsync", "off") => Some(Finding::new(
                 FSYNC,
                 "fsync",
                 "fsync is off: a crash of the machine can take back whatever was committed, and damage the rest",
                 set("fsync"),
             )),
-            ("full_page_writes", "off") => Some(finding(
+            ("full_page_writes", "off") => Some(Finding::new(
                 FULL_PAGES,
                 "full_page_writes",
                 "full_page_writes is off: a page that was half written in a crash cannot be recovered",
@@ -43,7 +43,7 @@ pub(super) async fn durability(patient: &mut Patient<'_>) -> Result<Vec<Finding>
                     }
                     _ => set("synchronous_commit"),
                 };
-                Some(finding(COMMIT, "synchronous_commit", what, mend))
+                Some(Finding::new(COMMIT, "synchronous_commit", what, mend))
             }
             _ => None,
         }
@@ -73,7 +73,7 @@ pub(super) async fn commits_of_roles(patient: &mut Patient<'_>) -> Result<Vec<Fi
             (None, Some(database)) => (format!("database {database}"), format!("ALTER DATABASE {database}")),
             (None, None) => ("all roles".to_owned(), "ALTER ROLE ALL".to_owned()),
         };
-        Some(finding(COMMIT, about, what, format!("{reset} RESET synchronous_commit;")))
+        Some(Finding::new(COMMIT, about, what, format!("{reset} RESET synchronous_commit;")))
     };
     Ok(rows.into_iter().filter_map(judge).collect())
 }
@@ -98,7 +98,7 @@ pub(super) async fn vacuum(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let question = "SELECT name FROM pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off'";
     let off: Vec<(String,)> = patient.ask(sqlx::query_as(question)).await?;
     let judge = |(name,): (String,)| {
-        finding(
+        Finding::new(
             AUTOVACUUM,
             name.clone(),
             format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
 
-use super::{Patient, finding};
+use super::Patient;
 use crate::Postgres;
 
 pub(super) const SCHEMA: &str = "postgres.schema";
@@ -18,7 +18,7 @@ pub(super) async fn version(database: &Postgres) -> Result<Option<Finding>> {
     let Err(error) = state.require_current() else { return Ok(None) };
     let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
     let about = format!("tables {}*", database.prefix());
-    Ok(Some(finding((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
 /// An index as the server has it: its table, its name, how statements name it, whether it is the primary key, and whether
@@ -35,7 +35,12 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
         .iter()
         .map(|(table,)| {
             let what = format!("the table {table} is gone although the version of the tables is this build's");
-            finding((SCHEMA, Rank::Loss), table, what, "restore it from a backup, or from `landfall migrate --print`")
+            Finding::new(
+                (SCHEMA, Rank::Loss),
+                table,
+                what,
+                "restore it from a backup, or from `landfall migrate --print`",
+            )
         })
         .collect();
     let question = "
@@ -57,13 +62,13 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
             _ => "work takes the longer, the more rows there are",
         };
         match of_table.iter().find(|found| is_it(found)) {
-            None => findings.push(finding(
+            None => findings.push(Finding::new(
                 (MISSING, index.rank()),
                 index.to_string(),
                 format!("the {index} is missing: {so_that}"),
                 "make it as `landfall migrate --print` shows it",
             )),
-            Some((_, _, name, _, false)) => findings.push(finding(
+            Some((_, _, name, _, false)) => findings.push(Finding::new(
                 (INVALID, index.rank()),
                 index.to_string(),
                 format!("the {index} is there but not valid, as an interrupted CREATE INDEX leaves it: {so_that}"),
@@ -91,7 +96,7 @@ pub(super) async fn unlogged(patient: &mut Patient<'_>) -> Result<Vec<Finding>> 
     let judge = |(table,): (String,)| {
         let what =
             format!("the table {table} is not logged: it is empty after a crash, and on a standby that takes over");
-        finding(UNLOGGED, &table, what, format!("ALTER TABLE {table} SET LOGGED;"))
+        Finding::new(UNLOGGED, &table, what, format!("ALTER TABLE {table} SET LOGGED;"))
     };
     Ok(found.into_iter().map(judge).collect())
 }
@@ -106,7 +111,7 @@ pub(super) async fn vacuum(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
     let found: Vec<(String,)> = patient.ask(sqlx::query_as(question).bind(&tables)).await?;
     let judge = |(table,): (String,)| {
         let what = format!("autovacuum is off for the table {table}: it keeps its dead rows and gets ever slower");
-        finding(AUTOVACUUM, &table, what, format!("ALTER TABLE {table} RESET (autovacuum_enabled);"))
+        Finding::new(AUTOVACUUM, &table, what, format!("ALTER TABLE {table} RESET (autovacuum_enabled);"))
     };
     Ok(found.into_iter().map(judge).collect())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use landfall_core::{Error, ErrorKind, FileSystem, FileSystemKind, Finding, Rank, Result};
 
-use super::{Patient, finding};
+use super::Patient;
 
 const CHECKPOINT: (&str, Rank) = ("sqlite.checkpoint", Rank::Latency);
 const FILE_SYSTEM: (&str, Rank) = ("sqlite.file-system", Rank::Loss);
@@ -32,7 +32,7 @@ pub(super) async fn checkpoint(patient: &mut Patient<'_>, file: &Path) -> Result
             waiting / MIB
         );
         let mend = "end the connection that keeps a transaction open; PRAGMA wal_autocheckpoint must not be 0";
-        finding(CHECKPOINT, Path::new(&log).display().to_string(), what, mend)
+        Finding::new(CHECKPOINT, Path::new(&log).display().to_string(), what, mend)
     };
     Ok((waiting >= LARGE_BYTES).then(judge))
 }
@@ -51,7 +51,7 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
         )),
     };
     if let Some(what) = unsafe_place {
-        findings.push(finding(FILE_SYSTEM, &about, what, "move the file to a disk of this machine"));
+        findings.push(Finding::new(FILE_SYSTEM, &about, what, "move the file to a disk of this machine"));
     }
     if disk.is_nearly_full() {
         let what = format!(
@@ -59,7 +59,7 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
             disk.free_bytes / MIB,
             disk.total_bytes / MIB
         );
-        findings.push(finding(
+        findings.push(Finding::new(
             DISK,
             &about,
             what,

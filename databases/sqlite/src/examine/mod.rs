@@ -10,7 +10,7 @@ mod tables;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Examine, Finding, Rank, Result};
+use landfall_core::{Demands, Examine, Finding, Result};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
@@ -59,13 +59,4 @@ impl Patient<'_> {
         let (path,): (Option<String>,) = self.ask("SELECT file FROM pragma_database_list WHERE name = 'main'").await?;
         Ok(path.filter(|path| !path.is_empty()).map(PathBuf::from))
     }
-}
-
-fn finding(
-    (check, rank): (&'static str, Rank),
-    about: impl Into<String>,
-    what: impl Into<String>,
-    mend: impl Into<String>,
-) -> Finding {
-    Finding { check, rank, about: about.into(), what: what.into(), mend: mend.into() }
 }

@@ -2,7 +2,7 @@
 
 use landfall_core::{Finding, Rank, Result};
 
-use super::{Patient, finding};
+use super::Patient;
 
 const MEMORY: (&str, Rank) = ("sqlite.in-memory", Rank::Loss);
 const SYNCHRONOUS: (&str, Rank) = ("sqlite.synchronous", Rank::Loss);
@@ -11,7 +11,7 @@ const LOCKING: (&str, Rank) = ("sqlite.locking-mode", Rank::Latency);
 
 pub(super) fn in_memory() -> Finding {
     let what = "the database is in memory: everything in it is gone with the process";
-    finding(MEMORY, "database", what, "name a file in the URL: sqlite:path/to/file.db")
+    Finding::new(MEMORY, "database", what, "name a file in the URL: sqlite:path/to/file.db")
 }
 
 /// With a write-ahead log, anything below FULL answers a commit before it is on disk.
@@ -26,7 +26,12 @@ pub(super) async fn synchronous(patient: &mut Patient<'_>) -> Result<Option<Find
         "synchronous is {name}: a commit is answered before it is on disk, and a power cut takes back the last ones: \
          messages, and effects that were acknowledged to the broker already"
     );
-    Ok(Some(finding(SYNCHRONOUS, "synchronous", what, "PRAGMA synchronous = FULL, on every connection of the pool")))
+    Ok(Some(Finding::new(
+        SYNCHRONOUS,
+        "synchronous",
+        what,
+        "PRAGMA synchronous = FULL, on every connection of the pool",
+    )))
 }
 
 pub(super) async fn journal(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
@@ -37,7 +42,7 @@ pub(super) async fn journal(patient: &mut Patient<'_>) -> Result<Option<Finding>
         _ => (Rank::Latency, "readers and writers wait for each other, and each commit costs several syncs"),
     };
     let what = format!("journal_mode is {mode}: {so_that}");
-    Ok(Some(finding((JOURNAL, rank), "journal_mode", what, "PRAGMA journal_mode = WAL, once")))
+    Ok(Some(Finding::new((JOURNAL, rank), "journal_mode", what, "PRAGMA journal_mode = WAL, once")))
 }
 
 pub(super) async fn locking(patient: &mut Patient<'_>) -> Result<Option<Finding>> {
@@ -45,6 +50,6 @@ pub(super) async fn locking(patient: &mut Patient<'_>) -> Result<Option<Finding>
     let what =
         "locking_mode is exclusive: no other connection gets at the file, and what waits for it fails after a while";
     let judge =
-        || finding(LOCKING, "locking_mode", what, "PRAGMA locking_mode = NORMAL, on every connection of the pool");
+        || Finding::new(LOCKING, "locking_mode", what, "PRAGMA locking_mode = NORMAL, on every connection of the pool");
     Ok((mode != "normal").then(judge))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use landfall_core::{ExpectedIndex, ExpectedTables, Finding, Rank, Result, Schema};
 
-use super::{DOING, Patient, finding};
+use super::{DOING, Patient};
 use crate::Sqlite;
 
 const SCHEMA: &str = "sqlite.schema";
@@ -15,7 +15,7 @@ pub(super) async fn version(database: &Sqlite) -> Result<Option<Finding>> {
     let Err(error) = state.require_current() else { return Ok(None) };
     let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
     let about = format!("tables {}*", database.prefix());
-    Ok(Some(finding((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
 /// A primary key belongs to its table for good in SQLite, so only what has a name of its own can be missing.
@@ -29,7 +29,7 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
         expected.tables.iter().map(|table| table.name.as_str()).filter(|name| !found.contains(name)).map(|table| {
             let what = format!("the table {table} is gone although the version of the tables is this build's");
             let mend = "restore it from a backup, or from `landfall migrate --print`";
-            finding((SCHEMA, Rank::Loss), table, what, mend)
+            Finding::new((SCHEMA, Rank::Loss), table, what, mend)
         });
     let is_missing = |index: &&ExpectedIndex| {
         found.contains(index.table.as_str()) && index.name.as_ref().is_some_and(|name| !found.contains(name.as_str()))
@@ -40,7 +40,7 @@ pub(super) async fn indexes(patient: &mut Patient<'_>) -> Result<Vec<Finding>> {
             _ => "work takes the longer, the more rows there are",
         };
         let what = format!("the {index} is missing: {so_that}");
-        finding((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
+        Finding::new((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
     });
     Ok(gone.chain(missing).collect())
 }

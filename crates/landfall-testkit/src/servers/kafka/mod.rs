@@ -6,7 +6,6 @@ mod node;
 use std::sync::Arc;
 
 use landfall_core::{Error, ErrorKind, Result};
-use nix::sys::signal::Signal;
 use tokio::sync::RwLock;
 
 use super::daemon::{self, Daemon};
@@ -78,30 +77,14 @@ impl KafkaServer {
         daemon::free_port()
     }
 
-    pub async fn kill_9(&self) -> Result<()> {
-        self.daemon.kill_9().await
-    }
-
-    /// Starts it again on what it stored; one that runs is killed first.
-    pub async fn restart(&self) -> Result<()> {
-        self.daemon.restart().await
-    }
-
     /// As [`KafkaServer::restart`], with other accounts: how a credential is revoked and given back.
     pub async fn restart_with_accounts(&self, accounts: Vec<(String, String)>) -> Result<()> {
         self.options.write().await.accounts = accounts;
         self.restart().await
     }
-
-    /// Stops it with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGSTOP).await
-    }
-
-    pub async fn resume(&self) -> Result<()> {
-        self.daemon.signal(Signal::SIGCONT).await
-    }
 }
+
+daemon::faults!(KafkaServer, daemon);
 
 fn missing() -> Error {
     Error::new(ErrorKind::NotFound, "there are no jars of Kafka; scripts/services fetches them")

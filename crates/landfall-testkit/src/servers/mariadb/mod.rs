@@ -74,31 +74,13 @@ impl MariaDbServer {
         database::create(&self.url("mysql")).await
     }
 
-    /// Kills the server with SIGKILL, as a power cut would. Nothing happens if it is down.
-    pub async fn kill_9(&self) -> Result<()> {
-        self.0.kill_9().await
-    }
-
     /// Stops the server in good order. Nothing happens if it is down.
     pub async fn stop(&self) -> Result<()> {
         self.0.stop(Signal::SIGTERM).await
     }
-
-    /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
-    pub async fn restart(&self) -> Result<()> {
-        self.0.restart().await
-    }
-
-    /// Stops the server with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.0.signal(Signal::SIGSTOP).await
-    }
-
-    /// Lets a paused server go on.
-    pub async fn resume(&self) -> Result<()> {
-        self.0.signal(Signal::SIGCONT).await
-    }
 }
+
+daemon::faults!(MariaDbServer, 0);
 
 impl Program for MariaDb {
     const NAME: &'static str = "MariaDB";

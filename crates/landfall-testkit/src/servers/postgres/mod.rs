@@ -72,11 +72,6 @@ impl PostgresServer {
         database::create(&self.url("postgres")).await
     }
 
-    /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
-    pub async fn kill_9(&self) -> Result<()> {
-        self.0.kill_9().await
-    }
-
     /// Stops the server in good order ("fast": sessions are ended, what they had not committed is rolled back). Nothing
     /// happens if it is down.
     pub async fn stop(&self) -> Result<()> {
@@ -88,22 +83,9 @@ impl PostgresServer {
     pub async fn stop_immediately(&self) -> Result<()> {
         self.0.stop_immediately().await
     }
-
-    /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
-    pub async fn restart(&self) -> Result<()> {
-        self.0.restart().await
-    }
-
-    /// Stops every process of the server with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.0.signal(Signal::SIGSTOP).await
-    }
-
-    /// Lets a paused server go on.
-    pub async fn resume(&self) -> Result<()> {
-        self.0.signal(Signal::SIGCONT).await
-    }
 }
+
+daemon::faults!(PostgresServer, 0);
 
 impl Program for Postgres {
     const NAME: &'static str = "PostgreSQL";

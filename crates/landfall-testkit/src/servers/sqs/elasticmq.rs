@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use landfall_core::{Error, ErrorKind, Result};
-use nix::sys::signal::Signal;
 
 use super::answers_http;
 use crate::not_run;
@@ -44,25 +43,9 @@ impl ElasticMq {
     pub fn address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.0.port()).into()
     }
-
-    pub async fn kill_9(&self) -> Result<()> {
-        self.0.kill_9().await
-    }
-
-    /// Starts it again with what it had; one that still runs is killed first.
-    pub async fn restart(&self) -> Result<()> {
-        self.0.restart().await
-    }
-
-    /// Stops it with SIGSTOP: connections stay open and nobody answers.
-    pub async fn pause(&self) -> Result<()> {
-        self.0.signal(Signal::SIGSTOP).await
-    }
-
-    pub async fn resume(&self) -> Result<()> {
-        self.0.signal(Signal::SIGCONT).await
-    }
 }
+
+daemon::faults!(ElasticMq, 0);
 
 impl Program for Jars {
     const NAME: &'static str = "ElasticMQ";
