@@ -38,7 +38,7 @@ pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
     let run = |hot| Traffic { database: &database, hot };
     let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(run(true)), Box::new(run(false))];
     let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(latency_rows(&name, "the same without the hot key", &turns))
+    Ok(latency_rows(&name, &["the same without the hot key"], &turns))
 }
 
 struct Traffic<'a> {

@@ -34,7 +34,7 @@ pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Ve
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { database }), Box::new(StepByStep { database })];
     let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(latency_rows(&name, "the same three syncs in a row", &turns))
+    Ok(latency_rows(&name, &["the same three syncs in a row"], &turns))
 }
 
 /// The whole path over the embedded log.

@@ -29,7 +29,7 @@ pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
         [Box::new(Opening { killed: &killed, folder: folder.path() }), Box::new(Reading { killed: &killed })];
     let name = "log open after SIGKILL, 1 GiB";
     let turns = contest::hold(name, total, &mut contestants).await?;
-    Ok(latency_rows(name, "reading all of it", &turns))
+    Ok(latency_rows(name, &["reading all of it"], &turns))
 }
 
 struct Opening<'a> {

@@ -29,7 +29,7 @@ pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Ve
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { database }), Box::new(CommitAlone { database })];
     let turns = contest::hold(&name, total.max(AT_LEAST), &mut contestants).await?;
-    Ok(latency_rows(&name, "the commit alone", &turns))
+    Ok(latency_rows(&name, &["the commit alone"], &turns))
 }
 
 struct Landfall<'a, D> {

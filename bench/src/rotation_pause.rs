@@ -36,7 +36,7 @@ pub(crate) async fn measure(database: &Postgres, total: Duration) -> Result<Vec<
     let turns = contest::hold(&name, total.max(AT_LEAST), &mut contestants).await?;
     drop(contestants);
     eprintln!("{name}: {} parts were emptied", emptied.load(Ordering::Relaxed));
-    Ok(longest_rows(&name, "while none is", &turns))
+    Ok(longest_rows(&name, &["while none is"], &turns))
 }
 
 struct Writers<'a> {

@@ -58,27 +58,30 @@ pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], turns: &
     peers.iter().zip(others).map(row).collect()
 }
 
-/// Two rows, median and 99th percentile. The percentiles shown are over all rounds together.
-pub(crate) fn latency_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> Vec<Row> {
-    quantile_rows(name, peer_name, turns, &[("p50", 0.50), ("p99", 0.99)])
+/// Two rows per peer, median and 99th percentile. The percentiles shown are over all rounds together.
+pub(crate) fn latency_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
+    quantile_rows(name, peers, turns, &[("p50", 0.50), ("p99", 0.99)])
 }
 
-/// Two rows, 99th percentile and the longest of all, for what must never take long.
-pub(crate) fn longest_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>]) -> Vec<Row> {
-    quantile_rows(name, peer_name, turns, &[("p99", 0.99), ("longest", 1.0)])
+/// Two rows per peer, 99th percentile and the longest of all, for what must never take long.
+pub(crate) fn longest_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
+    quantile_rows(name, peers, turns, &[("p99", 0.99), ("longest", 1.0)])
 }
 
-fn quantile_rows(name: &str, peer_name: &str, turns: &[Vec<Turn>], quantiles: &[(&str, f64)]) -> Vec<Row> {
-    let [landfall, peer] = turns else { return Vec::new() };
-    quantiles
-        .iter()
-        .map(|&(label, quantile)| {
-            let all = |turns: &[Turn]| percentile(turns.iter().flat_map(latencies).copied().collect(), quantile);
-            let one = |turn: &Turn| percentile(latencies(turn).to_vec(), quantile);
-            let ratios = landfall.iter().zip(peer).map(|(landfall, peer)| one(peer) / one(landfall)).collect();
-            Row::new(format!("{name}, {label}"), "ms", all(landfall), peer_name.into(), all(peer), ratios)
-        })
-        .collect()
+fn quantile_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>], quantiles: &[(&str, f64)]) -> Vec<Row> {
+    let Some((landfall, others)) = turns.split_first() else { return Vec::new() };
+    let all = |turns: &[Turn], quantile| percentile(turns.iter().flat_map(latencies).copied().collect(), quantile);
+    let one = |turn: &Turn, quantile| percentile(latencies(turn).to_vec(), quantile);
+    let mut rows = Vec::new();
+    for (peer_name, peer) in peers.iter().zip(others) {
+        rows.extend(quantiles.iter().map(|&(label, quantile)| {
+            let ratio = |(landfall, peer): (&Turn, &Turn)| one(peer, quantile) / one(landfall, quantile);
+            let ratios = landfall.iter().zip(peer).map(ratio).collect();
+            let (landfall, peer) = (all(landfall, quantile), all(peer, quantile));
+            Row::new(format!("{name}, {label}"), "ms", landfall, (*peer_name).into(), peer, ratios)
+        }));
+    }
+    rows
 }
 
 /// One row for a size that should not have grown: below 1 it has.
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn a_latency_twice_as_long_is_half_as_fast() {
         let turn = |millis: u64| vec![Turn::Latencies(vec![Duration::from_millis(millis); 10])];
-        let rows = latency_rows("x", "bare", &[turn(4), turn(2)]);
+        let rows = latency_rows("x", &["bare"], &[turn(4), turn(2)]);
         assert_eq!(rows.iter().map(|row| row.ratio).collect::<Vec<_>>(), [0.5, 0.5]);
         assert_eq!(rows[1].to_markdown(), "| x, p99 | 4.00 ms | bare | 2.00 ms | 0.50 | 0.50–0.50 |");
     }

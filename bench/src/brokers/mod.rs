@@ -64,6 +64,16 @@ pub(crate) trait Contender: Send + Sync {
     /// The broker's own client, with everything it makes on the server beginning with `prefix`, ready to be measured:
     /// what must be declared is declared.
     async fn client(&self, prefix: &str) -> Result<Box<dyn Client>>;
+
+    /// What stands in the table for a client that also keeps copies out, where the broker does not do that by itself.
+    fn careful_client_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// That client. It only publishes.
+    async fn careful_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
+        self.client(prefix).await
+    }
 }
 
 /// Whoever does the work, most of all a broker's own client without Landfall: the same payloads, keys and headers, the same acknowledgements waited for.
@@ -96,11 +106,12 @@ pub(crate) async fn measure(wanted: &[Which], total: Duration) -> Result<(Vec<Ro
     Ok((rows, software, not_run))
 }
 
-/// Who does the work: the adapter, or the broker's own client.
+/// Who does the work: the adapter, or the broker's own client, alone or with care.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Adapter,
     Client,
+    Careful,
 }
 
 impl Side {
@@ -109,6 +120,7 @@ impl Side {
         match self {
             Self::Adapter => Ok(Box::new(adapter::ThroughAdapter::new(fresh_adapter(contender).await?))),
             Self::Client => contender.client(&fresh_prefix()).await,
+            Self::Careful => contender.careful_client(&fresh_prefix()).await,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn latency(contender: &dyn Contender, total: Duration) -> Resul
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(OverBroker { contender, database: &database }), Box::new(Landfall { database: &database })];
     let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(Some(latency_rows(&name, "over the embedded log", &turns)))
+    Ok(Some(latency_rows(&name, &["over the embedded log"], &turns)))
 }
 
 struct OverBroker<'a> {

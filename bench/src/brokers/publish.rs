@@ -13,13 +13,13 @@ pub(super) async fn throughput(contender: &dyn Contender, total: Duration) -> Re
     let name = format!("publish, {}, {BATCH} at a time", contender.name());
     let turns = contest::hold(&name, total, &mut sides(contender, BATCH)).await?;
     let turns: Vec<Vec<Turn>> = turns.into_iter().map(|turns| turns.into_iter().map(rate).collect()).collect();
-    Ok(rate_rows(&name, "msg/s", &[contender.client_name()], &turns))
+    Ok(rate_rows(&name, "msg/s", &peers(contender), &turns))
 }
 
 pub(super) async fn latency(contender: &dyn Contender, total: Duration) -> Result<Vec<Row>> {
     let name = format!("publish, {}, one at a time", contender.name());
     let turns = contest::hold(&name, total, &mut sides(contender, 1)).await?;
-    Ok(latency_rows(&name, contender.client_name(), &turns))
+    Ok(latency_rows(&name, &peers(contender), &turns))
 }
 
 /// Turns are times of batches; this is what they come to together.
@@ -30,8 +30,14 @@ fn rate(turn: Turn) -> Turn {
     }
 }
 
-fn sides(contender: &dyn Contender, batch: u64) -> [Box<dyn Contestant + '_>; 2] {
-    [Side::Adapter, Side::Client].map(|side| Box::new(Publishing { contender, side, batch }) as Box<dyn Contestant>)
+fn peers(contender: &dyn Contender) -> Vec<&'static str> {
+    [contender.client_name()].into_iter().chain(contender.careful_client_name()).collect()
+}
+
+/// The adapter, and its peers in their order.
+fn sides(contender: &dyn Contender, batch: u64) -> Vec<Box<dyn Contestant + '_>> {
+    let sides = [Side::Adapter, Side::Client, Side::Careful].into_iter().take(1 + peers(contender).len());
+    sides.map(|side| Box::new(Publishing { contender, side, batch }) as Box<dyn Contestant>).collect()
 }
 
 struct Publishing<'a> {

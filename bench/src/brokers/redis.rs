@@ -45,9 +45,7 @@ impl Contender for OnRedis {
     }
 
     async fn client(&self, prefix: &str) -> Result<Box<dyn Client>> {
-        let client = redis::Client::open(self.server.url())?;
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = self.connect().await?;
         let streams: Vec<String> = (0..STREAMS).map(|stream| format!("{prefix}{stream}")).collect();
         for stream in &streams {
             redis::cmd("XGROUP")
@@ -61,6 +59,78 @@ impl Contender for OnRedis {
         }
         Ok(Box::new(Bare { connection, streams, numbers: Vec::new(), ahead: 0 }))
     }
+
+    fn careful_client_name(&self) -> Option<&'static str> {
+        Some("redis-rs, a key per id")
+    }
+
+    async fn careful_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
+        let mut connection = self.connect().await?;
+        let script = redis::cmd("SCRIPT").arg("LOAD").arg(UNLESS_KNOWN).query_async(&mut connection).await?;
+        Ok(Box::new(Careful { connection, prefix: prefix.to_owned(), script }))
+    }
+}
+
+impl OnRedis {
+    async fn connect(&self) -> Result<MultiplexedConnection> {
+        let client = redis::Client::open(self.server.url())?;
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    }
+}
+
+/// As one writes it by hand: an id that can be set is new.
+const UNLESS_KNOWN: &str = "if redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[1]) then \
+                            return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2)) end";
+
+/// As long as the adapter knows an id by itself, at the least.
+const WINDOW_MS: u64 = 120_000;
+
+/// redis-rs alone, with a script per message that keeps copies out.
+struct Careful {
+    connection: MultiplexedConnection,
+    prefix: String,
+    script: String,
+}
+
+#[async_trait]
+impl Client for Careful {
+    async fn publish(&mut self, messages: &[Message]) -> Result<()> {
+        let mut pipeline = redis::pipe();
+        for message in messages {
+            let shard = shard(message);
+            let (stream, id) = (format!("{}{{{shard}}}", self.prefix), message.id);
+            pipeline.cmd("EVALSHA").arg(&self.script).arg(2).arg(&stream).arg(format!("{stream}:{id}")).arg(WINDOW_MS);
+            with_fields(&mut pipeline, message);
+        }
+        store(&pipeline, &mut self.connection, messages.len()).await
+    }
+
+    async fn consume(&mut self, _: u64) -> Result<()> {
+        Err("this client only publishes".into())
+    }
+}
+
+/// The same for the same key.
+fn shard(message: &Message) -> usize {
+    let key = message.key.as_ref().map_or("", |key| key.as_str());
+    key.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % STREAMS
+}
+
+fn with_fields(pipeline: &mut redis::Pipeline, message: &Message) {
+    for (name, value) in wire::headers(message, "bench") {
+        pipeline.arg(name).arg(value);
+    }
+    pipeline.arg("ce_data").arg(&message.payload[..]);
+}
+
+/// Sends `pipeline`, of which each answer is the id of an entry.
+async fn store(pipeline: &redis::Pipeline, connection: &mut MultiplexedConnection, count: usize) -> Result<()> {
+    let ids: Vec<String> = pipeline.query_async(connection).await?;
+    if ids.len() != count {
+        return Err("some messages were not stored".into());
+    }
+    Ok(())
 }
 
 /// An id, and fields and values in turn.
@@ -72,24 +142,23 @@ struct Bare {
     streams: Vec<String>,
     /// What was read and not acknowledged yet, by stream.
     numbers: Vec<(usize, Vec<String>)>,
-    /// What was read beyond what was asked for.
+    /// What was read and not taken yet.
     ahead: u64,
 }
 
 impl Bare {
-    /// The same stream for the same key.
-    fn stream(&self, message: &Message) -> &str {
-        let key = message.key.as_ref().map_or("", |key| key.as_str());
-        let sum = key.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        &self.streams[sum % self.streams.len()]
-    }
-
-    /// The next entries, in a round trip that acknowledges those before.
-    async fn turn(&mut self) -> Result<usize> {
+    /// What was taken is finished.
+    fn acknowledging(&mut self) -> redis::Pipeline {
         let mut pipeline = redis::pipe();
         for (stream, ids) in self.numbers.drain(..) {
             pipeline.cmd("XACK").arg(&self.streams[stream]).arg(GROUP).arg(ids);
         }
+        pipeline
+    }
+
+    /// The next entries, in a round trip that acknowledges those before.
+    async fn turn(&mut self) -> Result<usize> {
+        let mut pipeline = self.acknowledging();
         pipeline.cmd("XREADGROUP").arg("GROUP").arg(GROUP).arg("bench").arg("COUNT").arg(IN_FLIGHT / STREAMS);
         pipeline.arg("STREAMS").arg(&self.streams);
         for _ in &self.streams {
@@ -113,31 +182,23 @@ impl Client for Bare {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let mut pipeline = redis::pipe();
         for message in messages {
-            pipeline.cmd("XADD").arg(self.stream(message)).arg("*");
-            for (name, value) in wire::headers(message, "bench") {
-                pipeline.arg(name).arg(value);
-            }
-            pipeline.arg("ce_data").arg(&message.payload[..]);
+            pipeline.cmd("XADD").arg(&self.streams[shard(message)]).arg("*");
+            with_fields(&mut pipeline, message);
         }
-        let ids: Vec<String> = pipeline.query_async(&mut self.connection).await?;
-        if ids.len() != messages.len() {
-            return Err("some messages were not stored".into());
-        }
-        Ok(())
+        store(&pipeline, &mut self.connection, messages.len()).await
     }
 
     async fn consume(&mut self, count: u64) -> Result<()> {
-        // A call may bring more than was asked for; the next one has them already.
-        let mut taken = std::mem::take(&mut self.ahead);
-        while taken < count {
+        while self.ahead < count {
             match self.turn().await? as u64 {
                 0 => return Err("there is nothing more to consume".into()),
-                more => taken += more,
+                more => self.ahead += more,
             }
         }
-        // The last ones are acknowledged with a read that finds nothing.
-        taken += self.turn().await? as u64;
-        self.ahead = taken - count;
+        self.ahead -= count;
+        if self.ahead == 0 {
+            self.acknowledging().exec_async(&mut self.connection).await?;
+        }
         Ok(())
     }
 }

@@ -30,7 +30,8 @@ impl TopicAdministration for Kafka {
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
         let (topics, name) = (self.topics(), self.topics().name(topic)?);
         let failed = |cause| error(format!("topic {topic} cannot be deleted"), cause);
-        let answer = topics.admin.delete_topics(&[&name], &topics.admin_options()).await.map_err(failed)?;
+        let answer = topics.administer(async |admin, options| admin.delete_topics(&[&name], options).await).await;
+        let answer = answer.map_err(failed)?;
         topics.forget();
         match answer.into_iter().next() {
             Some(Err((_, RDKafkaErrorCode::UnknownTopicOrPartition))) => Ok(false),
@@ -64,7 +65,8 @@ impl Topics {
             // The time at which the cluster took it, whatever a sender's clock says.
             .set("message.timestamp.type", "LogAppendTime");
         let failed = |cause| error(format!("topic {topic} cannot be made"), cause);
-        let answer = self.admin.create_topics([&new], &self.admin_options()).await.map_err(failed)?;
+        let answer = self.administer(async |admin, options| admin.create_topics([&new], options).await).await;
+        let answer = answer.map_err(failed)?;
         match answer.into_iter().next() {
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
             Some(Err((_, code))) => Err(failed(KafkaError::AdminOp(code))),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use landfall_core::{Error, ErrorKind, Result};
+use landfall_core::{Error, ErrorKind, Holder, Result};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -133,6 +133,18 @@ impl Options {
                 config.set("enable.idempotence", "false").set("max.in.flight.requests.per.connection", "1")
             }
         };
+        config
+    }
+
+    /// For the client that publishes as `holder` and can be silenced.
+    pub(crate) fn transactional_producer(&self, holder: &Holder, batch_bytes: usize) -> ClientConfig {
+        let mut config = self.producer(batch_bytes);
+        config
+            .set("transactional.id", format!("{}landfall-{holder}", self.prefix))
+            // What a dead relay left open holds up its readers until somebody silences it, or for this long.
+            .set("transaction.timeout.ms", millis(2 * self.timeout.max(Duration::from_secs(5))))
+            // A gap ends the transaction, and nobody reads behind it.
+            .set("enable.gapless.guarantee", "false");
         config
     }
 

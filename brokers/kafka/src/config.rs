@@ -39,6 +39,8 @@ pub struct Options {
     pub acks: Acks,
     /// `none`, `gzip`, `lz4` or `snappy`.
     pub compression: String,
+    /// Whether a relay publishes in transactions, so that whoever takes its shards over can silence it.
+    pub fencing: bool,
     /// How long messages are gathered before they are sent.
     pub linger: Duration,
     /// After this a message that nobody answered for is [`Outcome::Unknown`](landfall_core::Outcome::Unknown).
@@ -104,6 +106,7 @@ impl Default for Options {
             message_bytes: 2 * Limits::default().payload_bytes,
             acks: Acks::All,
             compression: "none".into(),
+            fencing: false,
             linger: Duration::from_millis(1),
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
@@ -145,6 +148,7 @@ impl Options {
             acks: url.take_parsed("acks", "all, 1 or 0")?.unwrap_or(usual.acks),
             compression: one_of(&mut url, "compression", &["none", "gzip", "lz4", "snappy"])?
                 .unwrap_or(usual.compression),
+            fencing: url.take_parsed("fencing", BOOL)?.unwrap_or(usual.fencing),
             linger: time(&mut url, "linger")?.unwrap_or(usual.linger),
             timeout: time(&mut url, "timeout")?.unwrap_or(usual.timeout),
             connect_timeout: time(&mut url, "connect_timeout")?.unwrap_or(usual.connect_timeout),
@@ -166,6 +170,7 @@ impl Options {
         match self {
             _ if self.partitions == 0 || self.in_flight == 0 => wrong("partitions and in_flight must be at least 1"),
             _ if self.replication == Some(0) => wrong("replication must be at least 1"),
+            _ if self.fencing && self.acks != Acks::All => wrong("fencing=true needs acks=all"),
             _ if self.user.is_some() != self.password.is_some() => wrong("a user needs a password, and it a user"),
             _ if self.certificate.is_some() != self.key.is_some() => wrong("a certificate needs its key, and it that"),
             _ if !self.tls && (self.ca.is_some() || self.certificate.is_some()) => {
@@ -242,6 +247,7 @@ mod tests {
             ),
             ("kafka://a?timeout=forever", "the broker URL says timeout=forever; it must be a time"),
             ("kafka://a?prefix=a%20b", "prefix contains ' '; Kafka takes letters, digits, '.', '_' and '-'"),
+            ("kafka://a?fencing=true&acks=1", "fencing=true needs acks=all"),
             ("kafka://user@a", "a user needs a password, and it a user"),
             ("kafka://a?ca=x", "ca, certificate and key mean something only with tls=true"),
         ] {

@@ -69,6 +69,13 @@ impl Handed {
         self.state().outcomes.iter().flatten().any(|outcome| !outcome.is_accepted())
     }
 
+    /// Whether one that was handed over did not arrive.
+    pub(crate) fn has_lost_any(&self) -> bool {
+        let state = self.state();
+        let each = state.outcomes.iter().zip(&state.handed);
+        each.filter(|(_, handed)| **handed).any(|(outcome, _)| !outcome.as_ref().is_some_and(Outcome::is_accepted))
+    }
+
     /// Waits until everything that was handed over is answered for.
     pub(crate) async fn finish(&self) {
         while self.state().open > 0 {

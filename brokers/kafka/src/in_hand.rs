@@ -1,34 +1,27 @@
 //! What one member has in hand: deliveries that wait for `next`, that were given out, and that wait to come again.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_core::{Error, Message};
+use landfall_core::Error;
 use tokio::sync::Notify;
 
 use crate::offsets::Offsets;
+use crate::record::Record;
 
 /// How long more room is waited for where there is some.
 const MUCH_ROOM: Duration = Duration::from_millis(1);
 
+/// How many times what may be unfinished may be delivered of one partition behind a message that is not finished.
+const BEHIND_ONE: usize = 10;
+
 /// One record, as it is delivered and may be delivered again.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) partition: i32,
-    pub(crate) offset: i64,
+    pub(crate) record: Record,
     /// Which assignment of its partition it belongs to. After that has ended it is somebody else's.
-    pub(crate) assignment: u64,
-    /// The sentence of the error, if the record is no message.
-    pub(crate) message: Result<Message, String>,
-}
-
-/// A record as it came.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) partition: i32,
-    pub(crate) offset: i64,
-    pub(crate) message: Result<Message, String>,
+    assignment: u64,
 }
 
 /// Shared by the subscriber, its deliveries and the thread that polls.
@@ -44,7 +37,7 @@ pub(crate) struct InHand {
 
 #[derive(Debug, Default)]
 struct State {
-    partitions: HashMap<i32, Offsets>,
+    partitions: BTreeMap<i32, Offsets>,
     assignments: u64,
     ready: VecDeque<Item>,
     later: BTreeMap<(Instant, u64), Item>,
@@ -88,20 +81,44 @@ impl InHand {
     }
 
     /// The next records, in order. Those of partitions that went away meanwhile are left to whoever has them now.
-    pub(crate) fn arrive(&self, records: Vec<Arrived>) {
+    pub(crate) fn arrive(&self, records: Vec<Record>) {
         let mut state = self.state();
-        for Arrived { partition, offset, message } in records {
+        for record in records {
+            let Record { partition, offset, .. } = record;
             if state.partitions.get(&partition).is_some_and(|offsets| !offsets.follows(offset)) {
                 state.begin(partition);
             }
             let Some(offsets) = state.partitions.get_mut(&partition) else { continue };
             offsets.deliver(offset);
             let assignment = offsets.assignment;
-            state.ready.push_back(Item { partition, offset, assignment, message });
+            state.ready.push_back(Item { record, assignment });
             state.unfinished += 1;
         }
         drop(state);
         self.arrived.notify_one();
+    }
+
+    /// The partitions that are to be paused from now on, and those that are to go on. One whose prefix waits for a
+    /// message that is not finished gets no further than `BEHIND_ONE` allows: what was finished behind it has to be
+    /// remembered, and comes again if this member dies.
+    pub(crate) fn hold_back(&self) -> (Vec<i32>, Vec<i32>) {
+        let (mut pause, mut resume) = (Vec::new(), Vec::new());
+        let most = self.limit.saturating_mul(BEHIND_ONE);
+        for (partition, offsets) in &mut self.state().partitions {
+            let changed = match offsets.is_held {
+                false if offsets.length() >= most => &mut pause,
+                true if offsets.length() <= most / 2 => &mut resume,
+                _ => continue,
+            };
+            changed.push(*partition);
+            offsets.is_held = !offsets.is_held;
+        }
+        (pause, resume)
+    }
+
+    /// Whether `partition` is ours and not held back.
+    pub(crate) fn goes_on(&self, partition: i32) -> bool {
+        self.state().partitions.get(&partition).is_some_and(|offsets| !offsets.is_held)
     }
 
     pub(crate) fn next(&self) -> Next {
@@ -109,8 +126,8 @@ impl InHand {
         if let Some(error) = state.failure.take() {
             return Next::Failed(error);
         }
-        let now = Instant::now();
-        while let Some(entry) = state.later.first_entry().filter(|entry| entry.key().0 <= now) {
+        // Nearly always nothing was given back, and nobody has to look at the clock.
+        while let Some(entry) = state.later.first_entry().filter(|entry| entry.key().0 <= Instant::now()) {
             let item = entry.remove();
             if state.is_ours(&item) {
                 return Next::Item(item);
@@ -129,9 +146,9 @@ impl InHand {
 
     pub(crate) fn finish(&self, item: &Item) {
         let mut state = self.state();
-        let is_ours = state.is_ours(item);
-        let finished = state.partitions.get_mut(&item.partition).filter(|_| is_ours);
-        if finished.is_some_and(|offsets| offsets.finish(item.offset)) {
+        let Record { partition, offset, .. } = item.record;
+        let ours = state.partitions.get_mut(&partition).filter(|offsets| offsets.assignment == item.assignment);
+        if ours.is_some_and(|offsets| offsets.finish(offset)) {
             state.unfinished -= 1;
             // Whoever waits for room is woken twice, and not for each: when there is some, and when there is much.
             let is_worth_it = state.unfinished + 1 == self.limit || state.unfinished == self.limit / 2;
@@ -140,11 +157,7 @@ impl InHand {
                 self.room.notify_one();
             }
         } else {
-            tracing::debug!(
-                partition = item.partition,
-                offset = item.offset,
-                "acknowledged after it went to another member"
-            );
+            tracing::debug!(partition, offset, "acknowledged after it went to another member");
         }
     }
 
@@ -227,7 +240,7 @@ impl State {
     }
 
     fn is_ours(&self, item: &Item) -> bool {
-        self.partitions.get(&item.partition).is_some_and(|offsets| offsets.assignment == item.assignment)
+        self.partitions.get(&item.record.partition).is_some_and(|offsets| offsets.assignment == item.assignment)
     }
 }
 
@@ -240,8 +253,8 @@ mod tests {
         item
     }
 
-    fn bad(partition: i32, offset: i64) -> Arrived {
-        Arrived { partition, offset, message: Err("no message".into()) }
+    fn bad(partition: i32, offset: i64) -> Record {
+        Record::nothing(partition, offset)
     }
 
     #[test]
@@ -258,7 +271,7 @@ mod tests {
         in_hand.finish(&given_out);
         assert_eq!(in_hand.progress(), [(1, 8)], "a late acknowledgement moves nothing");
         in_hand.give_back(given_out, Duration::ZERO);
-        assert_eq!(take(&in_hand).partition, 1);
+        assert_eq!(take(&in_hand).record.partition, 1);
         assert!(matches!(in_hand.next(), Next::Nothing(None)));
     }
 
@@ -271,5 +284,30 @@ mod tests {
         in_hand.finish(&take(&in_hand));
         assert!(matches!(in_hand.next(), Next::Nothing(Some(_))));
         assert_eq!(in_hand.progress(), [(0, 0)]);
+    }
+
+    #[test]
+    fn behind_what_was_given_back_a_partition_is_held_until_it_is_finished_and_others_are_not() {
+        let in_hand = InHand::new(2);
+        in_hand.assign([0, 1].into_iter());
+        in_hand.arrive(vec![bad(0, 0), bad(1, 0)]);
+        in_hand.give_back(take(&in_hand), Duration::ZERO);
+        for offset in 1..20 {
+            assert!(in_hand.hold_back().0.is_empty() && in_hand.goes_on(0), "{offset}");
+            in_hand.arrive(vec![bad(0, offset), bad(1, offset)]);
+        }
+        assert_eq!(in_hand.hold_back(), (vec![0, 1], vec![]));
+        assert_eq!(in_hand.hold_back(), (vec![], vec![]), "it is said once");
+        let mut head = None;
+        while let Next::Item(item) = in_hand.next() {
+            match (item.record.partition, item.record.offset) {
+                (0, 0) => head = Some(item),
+                _ => in_hand.finish(&item),
+            }
+        }
+        assert_eq!(in_hand.hold_back(), (vec![], vec![1]));
+        assert!(!in_hand.goes_on(0) && in_hand.goes_on(1));
+        in_hand.finish(&head.expect("it came again"));
+        assert_eq!((in_hand.hold_back(), in_hand.progress()), ((vec![], vec![0]), vec![(0, 20), (1, 20)]));
     }
 }

@@ -14,11 +14,11 @@ use crate::config::Options;
 use crate::error::error;
 use crate::handed::{Reports, Ticket};
 
-type Native = ThreadedProducer<Reports>;
+pub(crate) type Native = ThreadedProducer<Reports>;
 pub(crate) type Record<'a> = BaseRecord<'a, str, [u8], Box<Ticket>>;
 
 /// What librdkafka sends in one piece unless somebody takes less.
-const BATCH_BYTES: usize = 1_000_000;
+pub(crate) const BATCH_BYTES: usize = 1_000_000;
 /// What surrounds a piece: more than Kafka needs for it.
 const BATCH_FRAME_BYTES: usize = 256;
 
@@ -31,6 +31,20 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    pub(crate) fn new(producer: Native, batch_bytes: usize) -> Self {
+        Self { producer: RwLock::new(Some(Arc::new(producer))), batch_bytes }
+    }
+
+    /// What it sends in one piece.
+    pub(crate) fn batch_bytes(&self) -> usize {
+        self.batch_bytes
+    }
+
+    /// The producer itself, for calls that block; `None` once it was given up.
+    pub(crate) fn producer(&self) -> Option<Arc<Native>> {
+        self.producer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Lets `hand_over` send through it; `false` if it was given up already and nothing was sent.
     pub(crate) fn with(&self, hand_over: impl FnOnce(&dyn Fn(Record<'_>) -> Handing)) -> bool {
         let producer = self.producer.read().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +66,7 @@ impl Line {
     }
 
     /// Gives it up: from here on it sends nothing more.
-    async fn give_up(&self) {
+    pub(crate) async fn give_up(&self) {
         let producer = self.producer.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(producer) = producer else { return };
         let purged = blocking(move || {
@@ -105,10 +119,10 @@ impl Lines {
         if let Some(line) = self.current().clone().filter(fits) {
             return Ok(line);
         }
-        let batch_bytes = BATCH_BYTES.min(message_bytes.saturating_sub(BATCH_FRAME_BYTES)).max(1);
+        let batch_bytes = batch_bytes(message_bytes);
         let (options, topic) = (self.options.clone(), topic.to_owned());
         let producer = blocking(move || connect(&options, &topic, batch_bytes)).await??;
-        let line = Arc::new(Line { producer: RwLock::new(Some(Arc::new(producer))), batch_bytes });
+        let line = Arc::new(Line::new(producer, batch_bytes));
         // One that is replaced brings across what it has.
         *self.current() = Some(line.clone());
         Ok(line)
@@ -122,6 +136,11 @@ impl Lines {
     fn current(&self) -> MutexGuard<'_, Option<Arc<Line>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What may be sent in one piece to a topic that takes messages of `message_bytes`.
+pub(crate) fn batch_bytes(message_bytes: usize) -> usize {
+    BATCH_BYTES.min(message_bytes.saturating_sub(BATCH_FRAME_BYTES)).max(1)
 }
 
 /// Blocks until the cluster answered, or was not reached in time.

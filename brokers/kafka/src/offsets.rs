@@ -13,11 +13,13 @@ pub(crate) struct Offsets {
     next: Option<i64>,
     /// What the finished prefix was when somebody last asked.
     told: Option<i64>,
+    /// Whether nothing more is fetched until more of the prefix is finished.
+    pub(crate) is_held: bool,
 }
 
 impl Offsets {
     pub(crate) fn new(assignment: u64) -> Self {
-        Self { assignment, delivered: VecDeque::new(), next: None, told: None }
+        Self { assignment, delivered: VecDeque::new(), next: None, told: None, is_held: false }
     }
 
     /// Whether `offset` can follow what was delivered. If not, the partition was cut, and begins anew.
@@ -32,12 +34,28 @@ impl Offsets {
 
     /// `false` if it was finished before.
     pub(crate) fn finish(&mut self, offset: i64) -> bool {
-        let Ok(place) = self.delivered.binary_search_by_key(&offset, |(delivered, _)| *delivered) else { return false };
+        let Some(place) = self.place(offset) else { return false };
         let was_finished = std::mem::replace(&mut self.delivered[place].1, true);
         while self.delivered.front().is_some_and(|(_, finished)| *finished) {
             self.delivered.pop_front();
         }
         !was_finished
+    }
+
+    fn place(&self, offset: i64) -> Option<usize> {
+        let first = self.delivered.front()?.0;
+        // There it is, unless offsets have holes.
+        let guess = usize::try_from(offset.checked_sub(first)?).ok()?;
+        if self.delivered.get(guess).is_some_and(|(delivered, _)| *delivered == offset) {
+            return Some(guess);
+        }
+        self.delivered.binary_search_by_key(&offset, |(delivered, _)| *delivered).ok()
+    }
+
+    /// How many were delivered since the first that is unfinished: what is kept in memory, and what comes again if this
+    /// member dies.
+    pub(crate) fn length(&self) -> usize {
+        self.delivered.len()
     }
 
     pub(crate) fn unfinished(&self) -> usize {

@@ -8,13 +8,12 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
-use rdkafka::message::Message;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::client::{Rumours, log};
 use crate::error::error;
-use crate::in_hand::{Arrived, InHand};
-use crate::wire;
+use crate::in_hand::InHand;
+use crate::record::Copies;
 
 /// How long one poll waits, and so how long it takes to notice that the member is to leave.
 const POLL: Duration = Duration::from_millis(50);
@@ -57,6 +56,10 @@ impl ConsumerContext for Membership {
             Rebalance::Revoke(list) => {
                 // librdkafka saves what is stored before it lets go of them.
                 store(member);
+                // One that is paused when it goes would still be when it comes back.
+                if let Err(error) = member.resume(list) {
+                    tracing::warn!(%error, "partitions that go away cannot be resumed");
+                }
                 self.in_hand.revoke(partitions(list).into_iter());
             }
             Rebalance::Error(error) => tracing::warn!(%error, "the group could not share out its partitions"),
@@ -92,22 +95,23 @@ fn store(member: &Member) {
 /// Polls until the member is to leave, or until something will not heal.
 pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
     let in_hand = member.context().in_hand.clone();
-    let (mut stored, mut said) = (Instant::now(), None);
+    let (mut stored, mut polling) = (Instant::now(), Polling { topic, said: None, copies: Copies::default() });
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
         let mut room = in_hand.room();
         if room == 0 && !in_hand.wait_for_room(PATIENCE) {
-            pause(&member, true);
+            pause_all(&member);
             while in_hand.room() == 0 && !in_hand.is_closing() && failure.is_none() {
-                failure = poll(&member, topic, 1, &mut said);
+                failure = polling.poll(&member, 1);
                 store(&member);
             }
-            pause(&member, false);
+            resume_all(&member);
         }
         room = room.max(in_hand.room());
         if failure.is_none() && room > 0 {
-            failure = poll(&member, topic, room.min(AT_A_TIME), &mut said);
+            failure = polling.poll(&member, room.min(AT_A_TIME));
         }
+        hold_back(&member);
         if stored.elapsed() >= store_every {
             store(&member);
             stored = Instant::now();
@@ -119,43 +123,92 @@ pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
     in_hand.left(failure);
 }
 
-fn pause(member: &Member, pause: bool) {
-    let done = member.assignment().and_then(|all| if pause { member.pause(&all) } else { member.resume(&all) });
-    if let Err(error) = done {
-        tracing::warn!(%error, pause, "partitions cannot be paused or resumed");
+fn pause_all(member: &Member) {
+    let paused = member.assignment().and_then(|all| member.pause(&all));
+    if let Err(error) = paused {
+        tracing::warn!(%error, "partitions cannot be paused");
     }
 }
 
-/// Takes what is there, at most `limit`, and waits for the first; an error if there will never be another.
-fn poll(member: &Member, topic: &TopicName, limit: usize, said: &mut Option<Instant>) -> Option<Error> {
-    let (mut arrived, mut failure, mut wait) = (Vec::new(), None, POLL);
-    while arrived.len() < limit {
-        match member.poll(wait) {
-            Some(Ok(record)) => {
-                let message = wire::message(topic, &record).map_err(|error| error.to_string());
-                arrived.push(Arrived { partition: record.partition(), offset: record.offset(), message });
-                wait = Duration::ZERO;
-            }
-            Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
-                let cause = KafkaError::MessageConsumptionFatal(code);
-                failure = Some(error(format!("this member of the group on topic {topic} cannot go on"), cause));
-                break;
-            }
-            // The cluster comes back, the topic comes to be, the right is given: it goes on by itself.
-            Some(Err(error)) => {
-                if said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
-                    tracing::warn!(%error, %topic, "nothing comes from Kafka for now");
-                    *said = Some(Instant::now());
+/// All but those that are held back for a reason of their own.
+fn resume_all(member: &Member) {
+    let in_hand = &member.context().in_hand;
+    let resumed = member.assignment().and_then(|all| {
+        let partitions: Vec<i32> = all.elements().iter().map(|element| element.partition()).collect();
+        let goes_on = partitions.into_iter().filter(|partition| in_hand.goes_on(*partition));
+        member.resume(&named(member, goes_on))
+    });
+    if let Err(error) = resumed {
+        tracing::warn!(%error, "partitions cannot be resumed");
+    }
+}
+
+/// Pauses partitions of which too much was delivered behind one message, and resumes them when that has changed.
+fn hold_back(member: &Member) {
+    let (pause, resume) = member.context().in_hand.hold_back();
+    for partition in &pause {
+        tracing::warn!(partition, "a message that was given back holds up its partition");
+    }
+    let done = match (pause.is_empty(), resume.is_empty()) {
+        (true, true) => return,
+        _ => member
+            .pause(&named(member, pause.into_iter()))
+            .and_then(|()| member.resume(&named(member, resume.into_iter()))),
+    };
+    if let Err(error) = done {
+        tracing::warn!(%error, "partitions cannot be held back");
+    }
+}
+
+fn named(member: &Member, partitions: impl Iterator<Item = i32>) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition(&member.context().topic, partition);
+    }
+    list
+}
+
+/// What one poll leaves to the next.
+struct Polling<'a> {
+    topic: &'a TopicName,
+    /// When lasting trouble was last spoken of.
+    said: Option<Instant>,
+    copies: Copies,
+}
+
+impl Polling<'_> {
+    /// Takes what is there, at most `limit`, and waits for the first; an error if there will never be another.
+    fn poll(&mut self, member: &Member, limit: usize) -> Option<Error> {
+        let (mut arrived, mut failure, mut wait) = (Vec::new(), None, POLL);
+        while arrived.len() < limit {
+            match member.poll(wait) {
+                Some(Ok(record)) => {
+                    arrived.push(self.copies.copy(&record));
+                    wait = Duration::ZERO;
                 }
-                break;
+                Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
+                    let cause = KafkaError::MessageConsumptionFatal(code);
+                    let sentence = format!("this member of the group on topic {} cannot go on", self.topic);
+                    failure = Some(error(sentence, cause));
+                    break;
+                }
+                // The cluster comes back, the topic comes to be, the right is given: it goes on by itself.
+                Some(Err(error)) => {
+                    if self.said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
+                        tracing::warn!(%error, topic = %self.topic, "nothing comes from Kafka for now");
+                        self.said = Some(Instant::now());
+                    }
+                    break;
+                }
+                // Nothing more now, or partitions changed hands; what came before that from one that went is left out
+                // by whoever takes it.
+                None => break,
             }
-            // Nothing more now, or partitions changed hands; what came before that from one that went is left out below.
-            None => break,
         }
+        if !arrived.is_empty() {
+            self.said = None;
+            member.context().in_hand.arrive(arrived);
+        }
+        failure
     }
-    if !arrived.is_empty() {
-        *said = None;
-        member.context().in_hand.arrive(arrived);
-    }
-    failure
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{ErrorCode, Key, Message, Outcome, Publisher, TopicName};
+use landfall_core::{ErrorCode, FencedPublisher, Holder, Key, Message, Outcome, Publisher, TopicName};
 
 use crate::config::{Acks, Options};
 use crate::error::{outcome, unsent};
+use crate::fenced::FencedKafkaPublisher;
 use crate::handed::{Handed, Known};
 use crate::line::{Handing, Line, Lines, Record};
 use crate::topics::Topics;
@@ -29,13 +30,13 @@ pub(crate) struct KafkaPublisher {
 }
 
 /// Where messages of one topic go.
-struct Target {
+pub(crate) struct Target {
     name: String,
-    message_bytes: usize,
+    pub(crate) message_bytes: usize,
 }
 
 /// For each topic of a batch where its messages go, or why they go nowhere.
-type Targets<'a> = HashMap<&'a TopicName, Result<Target, Outcome>>;
+pub(crate) type Targets<'a> = HashMap<&'a TopicName, Result<Target, Outcome>>;
 
 /// Of one topic and key only one thing may follow another.
 type Chain<'a> = (&'a TopicName, &'a Key);
@@ -45,7 +46,7 @@ impl KafkaPublisher {
         Self { lines: Lines::new(options.clone()), options, topics }
     }
 
-    async fn targets<'a>(&self, batch: &'a [Message]) -> Targets<'a> {
+    pub(crate) async fn targets<'a>(&self, batch: &'a [Message]) -> Targets<'a> {
         let mut targets = Targets::new();
         // A cluster that cannot be reached is asked once, and not once for each topic.
         let mut unreachable = None;
@@ -100,7 +101,8 @@ impl KafkaPublisher {
         }
     }
 
-    fn hand_over(
+    /// Hands over what has no outcome yet, as far as the order of keys allows it.
+    pub(crate) fn hand_over(
         &self,
         send: &dyn Fn(Record<'_>) -> Handing,
         handed: &Arc<Handed>,
@@ -192,5 +194,10 @@ impl Publisher for KafkaPublisher {
             known = self.send(batch, &targets, known).await;
         }
         known.into_iter().flatten().collect()
+    }
+
+    fn fenced(&self, holder: &Holder) -> Option<Arc<dyn FencedPublisher>> {
+        let (options, topics) = (self.options.clone(), self.topics.clone());
+        self.options.fencing.then(|| Arc::new(FencedKafkaPublisher::new(options, topics, holder.clone())) as _)
     }
 }

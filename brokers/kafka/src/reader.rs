@@ -15,8 +15,8 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use crate::client::{Listening, blocking};
 use crate::config::Options;
 use crate::error::error;
+use crate::record::Copies;
 use crate::topics::Topics;
-use crate::wire;
 
 /// Behind the last message of a partition there may be marks of transactions, which are never delivered. Once the
 /// cluster has said that this is the end, nothing more is waited for than this.
@@ -30,6 +30,7 @@ struct Reading {
     name: String,
     places: BTreeMap<i32, Place>,
     timeout: Duration,
+    copies: Copies,
 }
 
 /// Where one partition stands.
@@ -57,7 +58,8 @@ impl KafkaReader {
         config.set("auto.offset.reset", "earliest");
         let failed = |cause| error("the reader cannot be made", cause);
         let consumer = BaseConsumer::from_config_and_context(&config, Listening::default()).map_err(failed)?;
-        let mut reading = Reading { consumer, topic, name, places: BTreeMap::new(), timeout };
+        let mut reading =
+            Reading { consumer, topic, name, places: BTreeMap::new(), timeout, copies: Copies::default() };
         blocking(move || {
             reading.begin(partitions as i32, from).map_err(|cause| error("the topic cannot be read", cause))?;
             Ok(Self(Arc::new(Mutex::new(reading))))
@@ -123,7 +125,8 @@ impl Reading {
                     if record.offset() >= place.from {
                         let position =
                             Position { partition: record.partition() as u32, offset: record.offset() as u64 };
-                        stored.push(StoredMessage { position, message: wire::message(&self.topic, &record) });
+                        let message = self.copies.copy(&record).message(&self.topic);
+                        stored.push(StoredMessage { position, message });
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {

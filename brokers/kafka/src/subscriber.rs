@@ -18,6 +18,7 @@ use crate::topics::Topics;
 
 #[derive(Debug)]
 pub(crate) struct KafkaSubscriber {
+    topic: TopicName,
     in_hand: Arc<InHand>,
     /// Answers when the member has left its group.
     left: Option<oneshot::Receiver<()>>,
@@ -37,15 +38,26 @@ impl KafkaSubscriber {
         let member = Member::from_config_and_context(&options.member(&group_id), membership).map_err(failed)?;
         member.subscribe(&[&name]).map_err(failed)?;
         let (leaving, left) = oneshot::channel();
-        let (topic, store_every) = (topic.clone(), options.commit_interval / 2);
+        let (polled, store_every) = (topic.clone(), options.commit_interval / 2);
         let thread = std::thread::Builder::new().name("landfall-kafka".into()).spawn(move || {
-            polling::run(member, &topic, store_every);
+            polling::run(member, &polled, store_every);
             drop(leaving);
         });
         thread.map_err(|cause| {
             Error::new(ErrorKind::Unavailable, "the thread of a subscriber cannot be started").with_source(cause)
         })?;
-        Ok(Self { in_hand, left: Some(left), patience: options.timeout })
+        Ok(Self { topic: topic.clone(), in_hand, left: Some(left), patience: options.timeout })
+    }
+}
+
+impl KafkaSubscriber {
+    fn delivery(&self, item: Item) -> Delivery {
+        let message = item.record.message(&self.topic);
+        let position = Position {
+            partition: u32::try_from(item.record.partition).unwrap_or_default(),
+            offset: u64::try_from(item.record.offset).unwrap_or_default(),
+        };
+        Delivery::new(message, position, Box::new(Acknowledgement { item: Some(item), in_hand: self.in_hand.clone() }))
     }
 }
 
@@ -54,7 +66,7 @@ impl Subscriber for KafkaSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
         loop {
             match self.in_hand.next() {
-                Next::Item(item) => return Ok(Some(delivery(item, &self.in_hand))),
+                Next::Item(item) => return Ok(Some(self.delivery(item))),
                 Next::Failed(error) => return Err(error),
                 Next::Closed => return Ok(None),
                 Next::Nothing(None) => self.in_hand.arrived.notified().await,
@@ -82,15 +94,6 @@ impl Drop for KafkaSubscriber {
     fn drop(&mut self) {
         self.in_hand.close();
     }
-}
-
-fn delivery(item: Item, in_hand: &Arc<InHand>) -> Delivery {
-    let message = item.message.clone().map_err(Error::invalid);
-    let position = Position {
-        partition: u32::try_from(item.partition).unwrap_or_default(),
-        offset: u64::try_from(item.offset).unwrap_or_default(),
-    };
-    Delivery::new(message, position, Box::new(Acknowledgement { item: Some(item), in_hand: in_hand.clone() }))
 }
 
 /// Behind one delivery.

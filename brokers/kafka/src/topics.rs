@@ -8,7 +8,7 @@ use landfall_core::{Error, ErrorKind, Result, TopicName};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
 use crate::client::{Listening, Rumours, blocking};
@@ -25,7 +25,7 @@ const HEARSAY: Duration = Duration::from_millis(200);
 pub(crate) struct Topics {
     pub(crate) options: Arc<Options>,
     pub(crate) asking: Arc<BaseConsumer<Listening>>,
-    pub(crate) admin: AdminClient<Listening>,
+    admin: Arc<AdminClient<Listening>>,
     rumours: Arc<Rumours>,
     known: Mutex<HashMap<TopicName, Known>>,
 }
@@ -43,7 +43,7 @@ impl Topics {
         let listening = || Listening(rumours.clone());
         let asking = BaseConsumer::from_config_and_context(&options.reader(), listening()).map_err(failed)?;
         let admin = AdminClient::from_config_and_context(&options.client(), listening()).map_err(failed)?;
-        Ok(Self { options, asking: Arc::new(asking), admin, rumours, known: Mutex::default() })
+        Ok(Self { options, asking: Arc::new(asking), admin: Arc::new(admin), rumours, known: Mutex::default() })
     }
 
     /// As it is called on the cluster.
@@ -132,7 +132,8 @@ impl Topics {
     /// The settings of a topic or a node.
     pub(crate) async fn settings(&self, of: ResourceSpecifier<'_>) -> Result<ConfigResource> {
         let failed = |cause| error("the cluster does not tell its settings", cause);
-        let found = self.admin.describe_configs([&of], &self.admin_options()).await.map_err(failed)?;
+        let found = self.administer(async |admin, options| admin.describe_configs([&of], options).await).await;
+        let found = found.map_err(failed)?;
         let found = found.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no settings were told"))?;
         let found = found.map_err(|code| failed(rdkafka::error::KafkaError::AdminOp(code)))?;
         // The client keeps to itself why it was told nothing; there is no topic and no node without settings.
@@ -142,9 +143,21 @@ impl Topics {
         }
     }
 
-    pub(crate) fn admin_options(&self) -> AdminOptions {
-        let timeout = Some(self.options.connect_timeout);
-        AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
+    /// Has something done by the controller of the cluster. The client goes on asking the node that it once took for it; so
+    /// when that one does not answer it is told who is there now, for the next time.
+    pub(crate) async fn administer<T>(
+        &self,
+        work: impl AsyncFnOnce(&AdminClient<Listening>, &AdminOptions) -> KafkaResult<T>,
+    ) -> KafkaResult<T> {
+        let timeout = self.options.connect_timeout;
+        let options = AdminOptions::new().request_timeout(Some(timeout)).operation_timeout(Some(timeout));
+        let answer = work(&self.admin, &options).await;
+        if answer.is_err() {
+            let admin = self.admin.clone();
+            let heard = blocking(move || admin.inner().fetch_metadata(None, timeout).map(|_| ())).await;
+            tracing::debug!(?heard, "the nodes of the cluster were asked for anew");
+        }
+        answer
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<TopicName, Known>> {

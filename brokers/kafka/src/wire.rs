@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use landfall_core::{Error, Message, Result, Timestamp, TopicName, wire};
-use rdkafka::message::{BorrowedMessage, Header, Headers, Message as _, OwnedHeaders};
+use rdkafka::message::{Header, OwnedHeaders};
 
 /// A record's frame and lengths: more than Kafka needs for them.
 const FRAME_BYTES: usize = 128;
@@ -22,17 +22,23 @@ pub(crate) fn headers(message: &Message, source: &str) -> (OwnedHeaders, usize) 
 }
 
 /// The message behind a record. Records of producers that were never told about Landfall are understood as far as they go.
-pub(crate) fn message(topic: &TopicName, record: &BorrowedMessage<'_>) -> Result<Message> {
-    let mut headers = Vec::new();
-    for header in record.headers().into_iter().flat_map(Headers::iter) {
-        let value = std::str::from_utf8(header.value.unwrap_or_default())
-            .map_err(|error| Error::invalid(format!("header {:?} is not text", header.key)).with_source(error))?;
-        headers.push((header.key, value));
+pub(crate) fn message(
+    topic: &TopicName,
+    key: Option<&[u8]>,
+    stored: Timestamp,
+    headers: &[(&[u8], &[u8])],
+    payload: Bytes,
+) -> Result<Message> {
+    let mut texts = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        let not_text = |error| {
+            Error::invalid(format!("header {:?} is not text", String::from_utf8_lossy(name))).with_source(error)
+        };
+        texts.push((str::from_utf8(name).map_err(not_text)?, str::from_utf8(value).map_err(not_text)?));
     }
     // Where the event names its key, the record's own may be anything.
-    let named = headers.iter().any(|(name, _)| *name == wire::PARTITION_KEY);
-    let key = record.key().filter(|key| !named && !key.is_empty()).map(std::str::from_utf8).transpose();
+    let named = texts.iter().any(|(name, _)| *name == wire::PARTITION_KEY);
+    let key = key.filter(|key| !named && !key.is_empty()).map(str::from_utf8).transpose();
     let key = key.map_err(|error| Error::invalid("the record's key is not text").with_source(error))?;
-    let stored = Timestamp::from_millis(record.timestamp().to_millis().unwrap_or_default());
-    wire::message(topic, key, stored, headers, Bytes::copy_from_slice(record.payload().unwrap_or_default()))
+    wire::message(topic, key, stored, texts, payload)
 }

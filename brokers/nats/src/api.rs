@@ -16,20 +16,13 @@ struct Done {
     success: bool,
 }
 
+/// A part of a list.
 #[derive(Deserialize)]
-struct StreamPage {
+struct Page<T> {
     #[serde(default)]
     total: usize,
-    #[serde(default)]
-    streams: Option<Vec<stream::Info>>,
-}
-
-#[derive(Deserialize)]
-struct ConsumerPage {
-    #[serde(default)]
-    total: usize,
-    #[serde(default)]
-    consumers: Option<Vec<consumer::Info>>,
+    #[serde(default = "Option::default", alias = "streams", alias = "consumers")]
+    entries: Option<Vec<T>>,
 }
 
 impl Connection {
@@ -51,32 +44,36 @@ impl Connection {
     }
 
     pub(crate) async fn streams(&self) -> Result<Vec<stream::Info>> {
-        let mut streams = Vec::new();
+        self.list("the streams cannot be listed", "STREAM.LIST".into()).await
+    }
+
+    pub(crate) async fn consumers(&self, stream: &str) -> Result<Vec<consumer::Info>> {
+        self.list(&format!("the consumers of {stream} cannot be listed"), format!("CONSUMER.LIST.{stream}")).await
+    }
+
+    /// What they are called. Unlike their list it does not wait for each of them to answer: one that has lost its leader
+    /// keeps a list back for longer than anybody waits.
+    pub(crate) async fn consumer_names(&self, stream: &str) -> Result<Vec<String>> {
+        self.list(&format!("the consumers of {stream} cannot be named"), format!("CONSUMER.NAMES.{stream}")).await
+    }
+
+    /// All pages of a list.
+    async fn list<T: DeserializeOwned>(&self, what: &str, subject: String) -> Result<Vec<T>> {
+        let mut entries = Vec::new();
         loop {
-            let request = json!({"offset": streams.len()});
-            let page: StreamPage = self.call("the streams cannot be listed", "STREAM.LIST".into(), &request).await?;
-            let more = page.streams.unwrap_or_default();
-            let is_last = more.is_empty() || streams.len() + more.len() >= page.total;
-            streams.extend(more);
+            let page: Page<T> = self.call(what, subject.clone(), &json!({"offset": entries.len()})).await?;
+            let more = page.entries.unwrap_or_default();
+            let is_last = more.is_empty() || entries.len() + more.len() >= page.total;
+            entries.extend(more);
             if is_last {
-                return Ok(streams);
+                return Ok(entries);
             }
         }
     }
 
-    pub(crate) async fn consumers(&self, stream: &str) -> Result<Vec<consumer::Info>> {
-        let mut consumers = Vec::new();
-        loop {
-            let (what, request) =
-                (format!("the consumers of {stream} cannot be listed"), json!({"offset": consumers.len()}));
-            let page: ConsumerPage = self.call(&what, format!("CONSUMER.LIST.{stream}"), &request).await?;
-            let more = page.consumers.unwrap_or_default();
-            let is_last = more.is_empty() || consumers.len() + more.len() >= page.total;
-            consumers.extend(more);
-            if is_last {
-                return Ok(consumers);
-            }
-        }
+    pub(crate) async fn consumer(&self, stream: &str, name: &str) -> Result<consumer::Info> {
+        let what = format!("consumer {name} of {stream} cannot be looked at");
+        self.call(&what, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await
     }
 
     /// Makes a consumer, which must not be there: kind `Conflict` if it is, unless with exactly these settings.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{self, AckPolicy, Consumer, DeliverPolicy, pull};
+use futures_util::future::join_all;
 use landfall_core::{ErrorKind, GroupName, Result};
 
 use crate::connection::Connection;
@@ -31,32 +32,53 @@ pub(crate) struct Claim {
     pub(crate) sent: u64,
     /// Consumers that came before it and are still there.
     pub(crate) left_behind: Vec<String>,
+    /// The consumer is there and does not answer, so that nothing else is known of it: it has lost its leader, for a
+    /// moment or for good.
+    pub(crate) is_silent: bool,
 }
 
 /// The shards of a group on a topic that somebody ever had.
 pub(crate) async fn claims(connection: &Connection, topic: &Topic, group: &GroupName) -> Result<BTreeMap<u32, Claim>> {
-    let mut lines: BTreeMap<u32, BTreeMap<u64, consumer::Info>> = BTreeMap::new();
-    for info in connection.consumers(&topic.stream).await? {
-        if let Some((shard, epoch)) = names::shard_and_epoch(group, &info.name) {
-            lines.entry(shard).or_default().insert(epoch, info);
+    let mut lines: BTreeMap<u32, BTreeMap<u64, String>> = BTreeMap::new();
+    for name in connection.consumer_names(&topic.stream).await? {
+        if let Some((shard, epoch)) = names::shard_and_epoch(group, &name) {
+            lines.entry(shard).or_default().insert(epoch, name);
         }
     }
-    let last = lines.into_iter().filter_map(|(shard, mut line)| {
-        let (epoch, info) = line.pop_last()?;
+    let claims = join_all(lines.into_iter().filter_map(|(shard, mut line)| {
+        let (epoch, name) = line.pop_last()?;
+        let left_behind: Vec<String> = line.into_values().collect();
+        Some(async move {
+            match connection.consumer(&topic.stream, &name).await {
+                Ok(info) => Some((shard, Claim::of(epoch, &info, left_behind))),
+                // It went in between; the next look shows what came after it.
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => {
+                    tracing::debug!(consumer = name, %error, "a consumer does not answer");
+                    let silent = Claim { epoch, owner: None, floor: 0, sent: 0, left_behind, is_silent: true };
+                    Some((shard, silent))
+                }
+            }
+        })
+    }));
+    Ok(claims.await.into_iter().flatten().collect())
+}
+
+impl Claim {
+    fn of(epoch: u64, info: &consumer::Info, left_behind: Vec<String>) -> Self {
         let began = match info.config.deliver_policy {
             DeliverPolicy::ByStartSequence { start_sequence } => start_sequence.saturating_sub(1),
             _ => 0,
         };
-        let claim = Claim {
+        Self {
             epoch,
             owner: info.config.metadata.get(OWNER).filter(|owner| !owner.is_empty()).cloned(),
             floor: info.ack_floor.stream_sequence.max(began),
             sent: info.delivered.consumer_sequence,
-            left_behind: line.into_values().map(|info| info.name).collect(),
-        };
-        Some((shard, claim))
-    });
-    Ok(last.collect())
+            left_behind,
+            is_silent: false,
+        }
+    }
 }
 
 /// What a member does to one shard of its group.
@@ -85,7 +107,7 @@ impl Claiming<'_> {
         }
         let config = pull::Config {
             durable_name: Some(names::consumer(self.group, shard, epoch)?),
-            filter_subject: self.topic.subject(shard),
+            filter_subject: self.topic.subject(shard).into_string(),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: floor + 1 },
             // One acknowledgement finishes everything before it.
             ack_policy: AckPolicy::All,

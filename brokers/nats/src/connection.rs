@@ -192,6 +192,11 @@ impl Connection {
         self.client.connection_state() == State::Connected
     }
 
+    /// How long an answer is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.client.timeout().unwrap_or_default()
+    }
+
     /// Why nothing can be sent now.
     pub(crate) fn not_sent(&self) -> Outcome {
         match self.denials.0.is_turned_away.load(Ordering::SeqCst) {

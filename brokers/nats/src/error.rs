@@ -53,7 +53,7 @@ pub(crate) fn before_sending(error: &PublishError) -> Trouble {
 }
 
 /// The server's error codes. Whatever it refuses with one of them it has not stored.
-fn of_server(code: u64, said: &str) -> Trouble {
+pub(crate) fn of_server(code: u64, said: &str) -> Trouble {
     let later = |code: ErrorCode| Trouble::Not(Outcome::retry_later(code, said));
     match Code(code) {
         Code::STREAM_MESSAGE_EXCEEDS_MAXIMUM | Code::STREAM_HEADER_EXCEEDS_MAXIMUM => {
@@ -84,6 +84,11 @@ impl fmt::Display for Denied {
 }
 
 impl std::error::Error for Denied {}
+
+/// The server does not let this account publish to `subject`, and has stored nothing.
+pub(crate) fn denied(subject: &str) -> Trouble {
+    Trouble::Not(Outcome::retry_later(ErrorCode::DENIED, Denied(subject.to_owned()).to_string()))
+}
 
 /// Why nothing could be sent to a topic, for every message that was to go there.
 pub(crate) fn of_topic(error: &Error) -> Outcome {

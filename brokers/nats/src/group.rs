@@ -33,8 +33,10 @@ pub(crate) struct Membership {
     look: Arc<Notify>,
     /// How much had come when a shard was found short of what the server sent.
     short: HashMap<u32, u64>,
-    /// How far the shards were finished that this member had and lost hold of.
+    /// How far the shards were finished, by all that this member has seen.
     floors: HashMap<u32, u64>,
+    /// Since when the consumer of a shard does not answer.
+    silent: HashMap<u32, Instant>,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,15 @@ struct Owned {
     shard: Arc<Shard>,
     /// Reading and acknowledging; they end with it.
     _work: JoinSet<()>,
+}
+
+/// A shard that this member leaves to nobody, where it stands.
+#[derive(Debug)]
+struct GivenAway {
+    shard: u32,
+    epoch: u64,
+    left_behind: Vec<String>,
+    floor: u64,
 }
 
 impl Membership {
@@ -59,6 +70,7 @@ impl Membership {
             look: Arc::default(),
             short: HashMap::new(),
             floors: HashMap::new(),
+            silent: HashMap::new(),
         }
     }
 
@@ -137,28 +149,67 @@ impl Membership {
                 return Err(error);
             }
         };
+        self.give_up_the_silent(&found);
         self.drop_what_was_taken(&found);
-        let owners: Vec<Option<MemberName>> =
-            (0..topic.partitions).map(|shard| found.get(&shard).and_then(|claim| claim.owner.clone())).collect();
+        let owner = |shard: u32| match self.owned.contains_key(&shard) {
+            // Also of a consumer that does not answer.
+            true => Some(self.me.clone()),
+            false => found.get(&shard).and_then(|claim| claim.owner.clone()),
+        };
+        let owners: Vec<Option<MemberName>> = (0..topic.partitions).map(owner).collect();
         let present = self.members.present(owners.iter().flatten());
         let planned = plan(&owners, &present);
         let mut wanted = Vec::new();
         let mut unwanted = Vec::new();
+        let mut unheard = Vec::new();
         for (shard, (owner, planned)) in owners.iter().zip(&planned).enumerate() {
             let shard = shard as u32;
+            if found.get(&shard).is_some_and(|claim| claim.is_silent) && self.silent.contains_key(&shard) {
+                // Nobody knows whose it is; for a while it may come back.
+                continue;
+            }
             let is_mine = planned.as_ref() == Some(&self.me);
             match self.owned.contains_key(&shard) {
                 true if !is_mine => unwanted.push(shard),
                 false if is_mine && self.is_free(owner.as_ref(), &present) => wanted.push(shard),
+                // It was given away and the server did not hear of it: while this member is there, others wait for it.
+                false if !is_mine && owner.as_ref() == Some(&self.me) => {
+                    unheard.extend(found.get(&shard).map(|claim| GivenAway {
+                        shard,
+                        epoch: claim.epoch,
+                        left_behind: claim.left_behind.clone(),
+                        floor: claim.floor,
+                    }))
+                }
                 _ => {}
             }
         }
         self.give_away(&topic, &unwanted).await;
+        self.tell_given_away(&topic, unheard).await;
         self.take(&topic, &found, wanted).await
     }
 
     fn is_free(&self, owner: Option<&MemberName>, present: &[MemberName]) -> bool {
         owner.is_none_or(|owner| *owner == self.me || !present.contains(owner))
+    }
+
+    /// A consumer that has not answered for so long that its member would be taken for gone, twice over, counts as nobody's:
+    /// the next one is made without it.
+    fn give_up_the_silent(&mut self, found: &BTreeMap<u32, Claim>) {
+        let patience = self.broker.options.session_timeout * 2;
+        self.silent.retain(|shard, _| found.get(shard).is_some_and(|claim| claim.is_silent));
+        for (shard, claim) in found.iter() {
+            if !claim.is_silent {
+                let floor = self.floors.entry(*shard).or_default();
+                *floor = claim.floor.max(*floor);
+            } else if self.silent.entry(*shard).or_insert_with(Instant::now).elapsed() >= patience {
+                tracing::warn!(shard, epoch = claim.epoch, "a consumer does not answer; the next one takes its place");
+                self.silent.remove(shard);
+                if let Some(owned) = self.owned.remove(shard) {
+                    self.floors.insert(*shard, owned.shard.close());
+                }
+            }
+        }
     }
 
     /// Others have made the next consumer of a shard; or this one was sent more than came.
@@ -173,6 +224,7 @@ impl Membership {
                     false
                 }
                 Some(_) if !shard.is_ours() => false,
+                Some(claim) if claim.is_silent => true,
                 Some(claim) => match shard.received_and_waiting().filter(|received| *received < claim.sent) {
                     // Twice in a row: it is not merely on its way.
                     Some(received) if before.get(number) == Some(&received) => {
@@ -222,15 +274,26 @@ impl Membership {
 
     /// Leaves each shard to nobody, where it stands.
     async fn give_away(&mut self, topic: &Arc<Topic>, shards: &[u32]) {
-        let given: Vec<_> = shards.iter().filter_map(|shard| self.owned.remove(shard)).collect();
+        let mut given = Vec::new();
+        for shard in shards {
+            if let Some(Owned { shard, .. }) = self.owned.remove(shard) {
+                let floor = shard.close();
+                self.floors.insert(shard.number, floor);
+                given.push(GivenAway { shard: shard.number, epoch: shard.epoch, left_behind: Vec::new(), floor });
+            }
+        }
+        self.tell_given_away(topic, given).await;
+    }
+
+    async fn tell_given_away(&self, topic: &Arc<Topic>, given: Vec<GivenAway>) {
         if given.is_empty() {
             return;
         }
         let claiming = self.claiming(topic);
-        join_all(given.into_iter().map(async |owned| {
-            let (number, epoch, floor) = (owned.shard.number, owned.shard.epoch, owned.shard.close());
-            if let Err(error) = claiming.next(number, Some((epoch, Vec::new())), floor, None).await {
-                tracing::warn!(shard = number, %error, "a shard was not given back; it is taken over in time");
+        join_all(given.into_iter().map(async |GivenAway { shard, epoch, left_behind, floor }| {
+            let floor = floor.max(self.floors.get(&shard).copied().unwrap_or_default());
+            if let Err(error) = claiming.next(shard, Some((epoch, left_behind)), floor, None).await {
+                tracing::warn!(shard, %error, "a shard was not given back; again soon");
             }
         }))
         .await;

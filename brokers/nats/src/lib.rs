@@ -4,17 +4,20 @@
 //!   shards, so that the messages of one key stand in one subject in their order.
 //! * **Accepted** means that the stream acknowledged the message: written by the leader and, with several replicas, by
 //!   a majority. The server writes without syncing unless it is told `sync_interval: always`; the doctor says so.
-//! * **Order**: a batch goes out as one atomic batch where the server has them (2.12), and is then stored whole or not
-//!   at all. Elsewhere a message is sent when the one before it of the same key has been acknowledged, and different
-//!   keys are under way at the same time.
+//! * **Order**: the messages of a key go out in an atomic batch where the server has them (2.12), which is stored whole or
+//!   not at all, or each is sent when the one before it has been acknowledged, with many keys under way at the same time.
+//!   Which of the two is faster is learnt (ADR 15).
 //! * **Dedup**: the broker id is `Nats-Msg-Id`; the stream remembers it for its duplicate window.
 //! * **A group** keeps one durable pull consumer per shard, owned by one member at a time. Whoever takes a shard over
 //!   makes the next consumer in line where the last one stands and deletes that (ADR 15): what was not finished comes
 //!   again in order, and the member that lost the shard can acknowledge nothing more.
 
 mod administration;
+mod answer;
 mod api;
+mod atomic;
 mod broker;
+mod chains;
 mod claim;
 mod config;
 mod connection;
@@ -23,6 +26,7 @@ mod examine;
 mod group;
 mod members;
 mod names;
+mod pace;
 mod plan;
 mod publisher;
 mod reader;

@@ -8,8 +8,9 @@ use futures_util::future::join_all;
 use landfall_core::{ErrorCode, ErrorKind, Key, Message, Outcome, Publisher, Result, TopicName};
 
 use crate::broker::Nats;
+use crate::config::Options;
 use crate::error::{Trouble, of_topic};
-use crate::send::{Ready, Sent, send};
+use crate::send::{Destination, Ready, Sent, send};
 use crate::topic::Topic;
 use crate::wire;
 
@@ -27,7 +28,9 @@ impl Publisher for Nats {
         let sending = ready.into_iter().filter_map(|(name, messages)| {
             let topic = topics.get(name).and_then(|topic| topic.as_ref().ok())?.clone();
             Some(async move {
-                let sent = send(&self.connection, &topic, messages, self.options.atomic).await;
+                let Options { source, atomic, .. } = &*self.options;
+                let to = Destination { connection: &self.connection, topic: &topic, source, atomic: *atomic };
+                let sent = send(to, messages).await;
                 (topic, sent)
             })
         });
@@ -50,8 +53,8 @@ impl Nats {
         &self,
         batch: &'a [Message],
         topics: &HashMap<&'a TopicName, Result<Arc<Topic>>>,
-    ) -> (BTreeMap<&'a TopicName, Vec<Ready>>, Vec<Option<Outcome>>) {
-        let mut ready: BTreeMap<&TopicName, Vec<Ready>> = BTreeMap::new();
+    ) -> (BTreeMap<&'a TopicName, Vec<Ready<'a>>>, Vec<Option<Outcome>>) {
+        let mut ready: BTreeMap<&TopicName, Vec<Ready<'a>>> = BTreeMap::new();
         let mut outcomes = vec![None; batch.len()];
         let mut held_back: HashSet<(&TopicName, &Key)> = HashSet::new();
         for (place, message) in batch.iter().enumerate() {
@@ -76,7 +79,7 @@ impl Nats {
         (ready, outcomes)
     }
 
-    fn ready(&self, topic: &Topic, place: usize, message: &Message) -> Result<Ready, Outcome> {
+    fn ready<'a>(&self, topic: &Topic, place: usize, message: &'a Message) -> Result<Ready<'a>, Outcome> {
         let headers = wire::headers(message, &self.options.source)
             .map_err(|error| Outcome::refuse(ErrorCode::VALIDATION, error.to_string()))?;
         // A batch adds its own headers.
@@ -86,8 +89,7 @@ impl Nats {
             let reason = format!("the message is {size} bytes with its headers, and the limit is {limit}");
             return Err(Outcome::refuse(ErrorCode::TOO_LARGE, reason));
         }
-        let (shard, payload) = (topic.shard_of(message), message.payload.clone());
-        Ok(Ready { place, key: message.key.clone(), shard, headers, payload })
+        Ok(Ready { place, message, shard: topic.shard_of(message), headers })
     }
 
     /// What the server takes at most, headers included.

@@ -1,216 +1,154 @@
-//! How messages of one topic reach its stream: as atomic batches where it takes them, else key by key.
+//! How messages of one topic reach its stream.
 //!
 //! Sent blindly one after the other, a message could be stored although one before it of the same key was not: the
 //! client sends the rest over a new connection when the first is lost, a new leader takes what the old one did not, a
-//! small message fits where a large one did not. So either all of them stand or fall together, or each waits for the
-//! one before it.
+//! small message fits where a large one did not. So messages of one key either stand or fall together, in an atomic batch,
+//! or each waits for the answer to the one before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use async_nats::HeaderMap;
-use async_nats::header::{NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL, NATS_BATCH_ID, NATS_BATCH_SEQUENCE};
 use async_nats::jetstream::message::PublishMessage;
-use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use landfall_core::{ErrorCode, Key, Outcome, Position};
+use landfall_core::{Key, Message, Position};
 
+use crate::atomic::as_batch;
+use crate::chains::in_chains;
 use crate::connection::Connection;
-use crate::error::{Denied, Trouble, before_sending, of_acknowledgement};
+use crate::error::{Trouble, before_sending, denied, of_acknowledgement};
+use crate::pace::Way;
 use crate::topic::Topic;
 
-/// The server takes no larger batch, and holds a batch in memory until it is complete.
+/// The server takes no larger batch, and holds a batch back until it is complete.
 const BATCH_MESSAGES: usize = 1_000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
+/// So many messages of a key may wait for each other: each costs a round trip, during which others are under way.
+const FEW: usize = 3;
+
 /// A message that is ready to go.
-#[derive(Debug, Clone)]
-pub(crate) struct Ready {
+#[derive(Debug)]
+pub(crate) struct Ready<'a> {
     /// Its place in what the caller gave.
     pub(crate) place: usize,
-    pub(crate) key: Option<Key>,
+    pub(crate) message: &'a Message,
     pub(crate) shard: u32,
     pub(crate) headers: HeaderMap,
-    pub(crate) payload: Bytes,
 }
 
-/// What became of one of them: `None` if it was not sent, because one before it of its key was not accepted.
-pub(crate) type Sent = (usize, Option<Result<Position, Trouble>>);
+/// What became of one message: `None` if it was not sent, because one before it of its key was not accepted.
+pub(crate) type Fate = Option<Result<Position, Trouble>>;
+
+/// The fate of the message at this place.
+pub(crate) type Sent = (usize, Fate);
+
+/// Where messages go, and what they say about where they come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Destination<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) topic: &'a Topic,
+    pub(crate) source: &'a str,
+    /// Whether atomic batches are wanted, where the topic takes them.
+    pub(crate) atomic: bool,
+}
 
 /// Sends all of them; of each key in the order given.
-pub(crate) async fn send(connection: &Connection, topic: &Topic, messages: Vec<Ready>, atomic: bool) -> Vec<Sent> {
-    if !(atomic && topic.is_atomic && messages.len() > 1) {
-        return in_chains(connection, topic, messages).await;
+pub(crate) async fn send(to: Destination<'_>, mut messages: Vec<Ready<'_>>) -> Vec<Sent> {
+    if messages.len() == 1
+        && let Some(ready) = messages.pop()
+    {
+        return vec![(ready.place, Some(one(to, ready).await))];
     }
+    if !(to.atomic && to.topic.is_atomic) {
+        return in_chains(to, messages).await;
+    }
+    let (began, count, mut way) = (Instant::now(), messages.len(), to.topic.pace.choose());
+    let (few, many) = match way {
+        Way::Singly => apart(messages),
+        Way::Batched => (Vec::new(), messages),
+    };
+    if few.is_empty() {
+        way = Way::Batched;
+    }
+    let (mut sent, more) = tokio::join!(in_chains(to, few), in_batches(to, many));
+    sent.extend(more);
+    if sent.iter().all(|(_, fate)| matches!(fate, Some(Ok(_)))) {
+        to.topic.pace.learn(way, count, began.elapsed());
+    }
+    sent
+}
+
+/// The only message of a call, by the client's own request.
+async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, Trouble> {
+    let watch = to.connection.denials.watch();
+    let (subject, partition) = (to.topic.subject(ready.shard), ready.shard);
+    let publish = PublishMessage::build().headers(ready.headers).payload(ready.message.payload.clone());
+    let sent = to.connection.context.send_publish(subject.clone(), publish).await;
+    let acknowledged = sent.map_err(|error| before_sending(&error))?;
+    let acknowledgement = tokio::select! {
+        acknowledgement = acknowledged.into_future() => acknowledgement,
+        () = watch.denied(&subject) => return Err(denied(&subject)),
+    };
+    let taken = acknowledgement.map_err(|error| of_acknowledgement(&error))?;
+    Ok(Position { partition, offset: taken.sequence })
+}
+
+/// Those of keys with few messages, and those of keys with many.
+fn apart(messages: Vec<Ready<'_>>) -> (Vec<Ready<'_>>, Vec<Ready<'_>>) {
+    let mut of_key: HashMap<&Key, usize> = HashMap::with_capacity(messages.len());
+    for key in messages.iter().filter_map(|ready| ready.message.key.as_ref()) {
+        *of_key.entry(key).or_default() += 1;
+    }
+    let is_few = |count: Option<&usize>| count.is_none_or(|count| *count <= FEW);
+    messages.into_iter().partition(|ready| is_few(ready.message.key.as_ref().and_then(|key| of_key.get(key))))
+}
+
+/// One atomic batch after the other.
+async fn in_batches<'a>(to: Destination<'_>, messages: Vec<Ready<'a>>) -> Vec<Sent> {
     let mut sent: Vec<Sent> = Vec::with_capacity(messages.len());
-    let mut held_back: Vec<Key> = Vec::new();
+    let mut held_back: HashSet<&'a Key> = HashSet::new();
     let mut rest = messages.into_iter().peekable();
     while rest.peek().is_some() {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(message) = rest.next_if(|next| {
-            batch.is_empty() || (batch.len() < BATCH_MESSAGES && bytes + next.payload.len() <= BATCH_BYTES)
+        while let Some(ready) = rest.next_if(|next| {
+            batch.is_empty() || (batch.len() < BATCH_MESSAGES && bytes + next.message.payload.len() <= BATCH_BYTES)
         }) {
-            if message.key.as_ref().is_some_and(|key| held_back.contains(key)) {
-                sent.push((message.place, None));
+            if ready.message.key.as_ref().is_some_and(|key| held_back.contains(key)) {
+                sent.push((ready.place, None));
                 continue;
             }
-            bytes += message.payload.len();
-            batch.push(message);
+            bytes += ready.message.payload.len();
+            batch.push(ready);
         }
-        for (message, outcome) in as_batch(connection, topic, batch).await {
-            if let Some(key) = message.1.filter(|_| !matches!(outcome, Some(Ok(_)))) {
-                held_back.push(key);
+        let keys: HashMap<usize, &Key> =
+            batch.iter().filter_map(|ready| Some((ready.place, ready.message.key.as_ref()?))).collect();
+        for (place, fate) in as_batch(to, batch).await {
+            if !matches!(fate, Some(Ok(_))) {
+                held_back.extend(keys.get(&place));
             }
-            sent.push((message.0, outcome));
+            sent.push((place, fate));
         }
     }
     sent
 }
 
-type Named = (usize, Option<Key>);
+#[cfg(test)]
+mod tests {
+    use landfall_core::TopicName;
 
-/// As one atomic batch; what the server refuses as a whole, such as one with a copy in it, goes key by key.
-async fn as_batch(
-    connection: &Connection,
-    topic: &Topic,
-    batch: Vec<Ready>,
-) -> Vec<(Named, Option<Result<Position, Trouble>>)> {
-    let named: Vec<Named> = batch.iter().map(|message| (message.place, message.key.clone())).collect();
-    let trouble = match atomically(connection, topic, &batch).await {
-        Ok(first) => {
-            let position =
-                |(count, message): (usize, &Ready)| Position { partition: message.shard, offset: first + count as u64 };
-            let positions: Vec<_> = batch.iter().enumerate().map(position).collect();
-            return named.into_iter().zip(positions).map(|(named, position)| (named, Some(Ok(position)))).collect();
-        }
-        Err(trouble) => trouble,
-    };
-    match trouble {
-        // Nothing of it was stored, and on its own each gets an answer of its own.
-        Trouble::Not(Outcome::Refused(refusal)) if refusal.code != ErrorCode::DENIED && connection.is_connected() => {
-            by_name(named, in_chains(connection, topic, batch).await)
-        }
-        Trouble::BatchRefused(_) => by_name(named, in_chains(connection, topic, batch).await),
-        trouble => named.into_iter().map(|named| (named, Some(Err(trouble.clone())))).collect(),
-    }
-}
+    use super::*;
 
-fn by_name(named: Vec<Named>, sent: Vec<Sent>) -> Vec<(Named, Option<Result<Position, Trouble>>)> {
-    let mut sent: HashMap<usize, _> = sent.into_iter().collect();
-    named.into_iter().map(|(place, key)| ((place, key), sent.remove(&place).flatten())).collect()
-}
-
-/// The sequence of the first of them in the stream.
-async fn atomically(connection: &Connection, topic: &Topic, batch: &[Ready]) -> Result<u64, Trouble> {
-    let Some((last, before)) = batch.split_last() else { return Ok(0) };
-    let id = uuid::Uuid::now_v7().simple().to_string();
-    let headers = |message: &Ready, number: usize| {
-        let mut headers = message.headers.clone();
-        headers.insert(NATS_BATCH_ID, id.as_str());
-        headers.insert(NATS_BATCH_SEQUENCE, number.to_string());
-        headers
-    };
-    let mut watch = connection.denials.watch();
-    let send = async {
-        for (number, message) in before.iter().enumerate() {
-            let (subject, headers) = (topic.subject(message.shard), headers(message, number + 1));
-            let sent = connection.client.publish_with_headers(subject, headers, message.payload.clone()).await;
-            // Without its end the batch is nothing.
-            sent.map_err(|error| Trouble::Not(Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string())))?;
-        }
-        let mut headers = headers(last, batch.len());
-        headers.insert(NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL);
-        let publish = PublishMessage::build().headers(headers).payload(last.payload.clone());
-        let sent = connection.context.send_publish(topic.subject(last.shard), publish).await;
-        sent.map_err(|error| before_sending(&error))
-    };
-    // While there is no connection the client takes only so much.
-    let patience = connection.client.timeout().unwrap_or_default();
-    let late = |_| Trouble::Not(connection.not_sent());
-    let acknowledged = tokio::time::timeout(patience, send).await.map_err(late)??;
-    let acknowledgement = tokio::select! {
-        acknowledgement = acknowledged.into_future() => acknowledgement,
-        subject = denied_among(&mut watch, topic, batch) => return Err(denied(subject)),
-    };
-    let last = acknowledgement.map_err(|error| of_acknowledgement(&error))?.sequence;
-    Ok((last + 1).saturating_sub(batch.len() as u64))
-}
-
-async fn denied_among(watch: &mut crate::connection::Watch, topic: &Topic, batch: &[Ready]) -> String {
-    loop {
-        let subject = watch.next_denied().await;
-        if batch.iter().any(|message| topic.subject(message.shard) == subject) {
-            return subject;
-        }
-    }
-}
-
-fn denied(subject: String) -> Trouble {
-    Trouble::Not(Outcome::retry_later(ErrorCode::DENIED, Denied(subject).to_string()))
-}
-
-/// Key by key: many keys at once, and of each key one at a time.
-async fn in_chains(connection: &Connection, topic: &Topic, messages: Vec<Ready>) -> Vec<Sent> {
-    let mut chains: Vec<Vec<Ready>> = Vec::with_capacity(messages.len());
-    let mut of_key: HashMap<Key, usize> = HashMap::new();
-    for message in messages {
-        let chain = match &message.key {
-            Some(key) => *of_key.entry(key.clone()).or_insert(chains.len()),
-            None => chains.len(),
+    #[test]
+    fn keys_with_few_messages_and_keys_with_many_go_different_ways() {
+        let message = |key: Option<&str>| {
+            let message = Message::new(TopicName::new("orders").unwrap(), Vec::new());
+            key.map_or(message.clone(), |key| message.with_key(Key::new(key).unwrap()))
         };
-        match chains.get_mut(chain) {
-            Some(chain) => chain.push(message),
-            None => chains.push(vec![message]),
-        }
+        let messages: Vec<_> =
+            [Some("a"), None, Some("b"), Some("a"), Some("a"), Some("b"), Some("a")].map(message).into();
+        let ready = |(place, message)| Ready { place, message, shard: 0, headers: HeaderMap::new() };
+        let (few, many) = apart(messages.iter().enumerate().map(ready).collect());
+        let places = |messages: Vec<Ready<'_>>| messages.iter().map(|ready| ready.place).collect::<Vec<_>>();
+        assert_eq!((places(few), places(many)), (vec![1, 2, 5], vec![0, 3, 4, 6]));
     }
-    let shape: Vec<(u32, Vec<usize>)> =
-        chains.iter().map(|chain| (chain[0].shard, chain.iter().map(|message| message.place).collect())).collect();
-    let mut is_done = vec![false; chains.len()];
-    let mut watch = connection.denials.watch();
-    let mut under_way: FuturesUnordered<_> = chains
-        .into_iter()
-        .enumerate()
-        .map(async |(number, chain)| (number, one_by_one(connection, topic, chain).await))
-        .collect();
-    let mut sent = Vec::new();
-    while is_done.contains(&false) {
-        tokio::select! {
-            Some((number, outcomes)) = under_way.next() => {
-                if !std::mem::replace(&mut is_done[number], true) {
-                    sent.extend(outcomes);
-                }
-            }
-            subject = watch.next_denied() => {
-                // Nothing of these was taken, and no answer will come.
-                for (number, (shard, places)) in shape.iter().enumerate() {
-                    if topic.subject(*shard) == subject && !std::mem::replace(&mut is_done[number], true) {
-                        let first = places.first().map(|place| (*place, Some(Err(denied(subject.clone())))));
-                        sent.extend(first.into_iter().chain(places.iter().skip(1).map(|place| (*place, None))));
-                    }
-                }
-            }
-        }
-    }
-    sent
-}
-
-/// One key's messages, each after the one before it was acknowledged.
-async fn one_by_one(connection: &Connection, topic: &Topic, chain: Vec<Ready>) -> Vec<Sent> {
-    let mut sent = Vec::with_capacity(chain.len());
-    let mut is_broken = false;
-    for message in chain {
-        if is_broken {
-            sent.push((message.place, None));
-            continue;
-        }
-        let (place, shard) = (message.place, message.shard);
-        let publish = PublishMessage::build().headers(message.headers).payload(message.payload);
-        let outcome = match connection.context.send_publish(topic.subject(shard), publish).await {
-            Err(error) => Err(before_sending(&error)),
-            Ok(acknowledgement) => acknowledgement.await.map_err(|error| of_acknowledgement(&error)),
-        };
-        is_broken = outcome.is_err();
-        let placed = outcome.map(|taken| Position { partition: shard, offset: taken.sequence });
-        sent.push((place, Some(placed)));
-    }
-    sent
 }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_nats::Subject;
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy, StorageType};
 use landfall_core::{Error, ErrorKind, Message, Result, TopicName};
 
 use crate::config::{MOST_PARTITIONS, Options};
 use crate::connection::Connection;
 use crate::names::Names;
+use crate::pace::Pace;
 
 /// What is known of a topic's stream.
 #[derive(Debug)]
@@ -18,11 +20,15 @@ pub(crate) struct Topic {
     pub(crate) stream: String,
     /// What its subjects begin with.
     subject: String,
+    /// One for each shard.
+    subjects: Vec<Subject>,
     pub(crate) partitions: u32,
     /// Whether it takes atomic batches.
     pub(crate) is_atomic: bool,
     /// The largest message it takes, if it has a limit of its own.
     pub(crate) message_bytes: Option<usize>,
+    /// How fast it takes messages.
+    pub(crate) pace: Pace,
 }
 
 impl Topic {
@@ -38,14 +44,17 @@ impl Topic {
             name,
             stream: info.config.name.clone(),
             subject,
+            subjects: subjects.iter().map(|subject| Subject::from(subject.as_str())).collect(),
             partitions: u32::try_from(subjects.len()).ok()?,
             is_atomic: info.config.allow_atomic_publish,
             message_bytes: usize::try_from(info.config.max_message_size).ok().filter(|limit| *limit > 0),
+            pace: Pace::default(),
         })
     }
 
-    pub(crate) fn subject(&self, shard: u32) -> String {
-        format!("{}.{shard}", self.subject)
+    pub(crate) fn subject(&self, shard: u32) -> Subject {
+        let known = self.subjects.get(shard as usize).cloned();
+        known.unwrap_or_else(|| format!("{}.{shard}", self.subject).into())
     }
 
     /// The shard of a subject of this topic.

@@ -42,7 +42,7 @@ impl RabbitMq {
             let text = "this needs management=http://host:15672 in the broker URL, and the plugin rabbitmq_management";
             Error::new(ErrorKind::Unsupported, text)
         })?;
-        Ok(Client::new(management, &self.options))
+        Ok(Client::new(management, self.options.clone()))
     }
 }
 

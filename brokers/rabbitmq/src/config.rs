@@ -19,12 +19,19 @@ pub struct Options {
     pub tls: bool,
     /// Certificates to trust in place of the system's, in PEM format.
     pub ca: Option<PathBuf>,
+    /// The client's own certificate and its key, in PEM format, for a server that asks for them.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether that certificate is the account (EXTERNAL), and user and password count for nothing.
+    pub external: bool,
     /// What every name on the server begins with.
     pub prefix: String,
     /// Whether topics are made on first use.
     pub create: bool,
     /// Queues of a group, and so how many of its members can work at once. Fixed when the group is made.
     pub partitions: u32,
+    /// Whether a key's next message waits for the confirm of the one before, as queues that turn messages down when they
+    /// are full need it. Otherwise that begins when one has.
+    pub one_per_key: bool,
     /// Deliveries that a member has at most and did not acknowledge yet.
     pub in_flight: u32,
     /// For how long a publisher waits for its confirms.
@@ -47,6 +54,7 @@ pub struct Options {
 pub struct Management {
     pub host: String,
     pub port: u16,
+    pub tls: bool,
     pub user: String,
     pub password: String,
 }
@@ -60,9 +68,12 @@ impl Default for Options {
             virtual_host: "/".into(),
             tls: false,
             ca: None,
+            certificate: None,
+            external: false,
             prefix: String::new(),
             create: true,
             partitions: 4,
+            one_per_key: false,
             in_flight: 1000,
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
@@ -88,9 +99,17 @@ impl Options {
         let mut options = Self { tls, ..Self::default() };
         let port = if tls { 5671 } else { 5672 };
         options.hosts = url.hosts.iter().map(|(host, given)| (host.clone(), given.unwrap_or(port))).collect();
-        if let Some(user) = url.user.clone() {
-            options.user = user;
-            options.password = url.password.clone().unwrap_or_default();
+        options.certificate = match (url.take("certificate"), url.take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
+        };
+        match url.user.clone() {
+            Some(user) => {
+                options.user = user;
+                options.password = url.password.clone().unwrap_or_default();
+            }
+            None => options.external = options.certificate.is_some(),
         }
         if !url.path.is_empty() {
             options.virtual_host = url.path.clone();
@@ -100,6 +119,7 @@ impl Options {
         options.ca = url.take("ca").map(PathBuf::from);
         set(&mut options.create, url.take_parsed("create", "true or false")?);
         set(&mut options.partitions, url.take_parsed("partitions", "a number")?);
+        set(&mut options.one_per_key, url.take_parsed("one_per_key", "true or false")?);
         set(&mut options.in_flight, url.take_parsed("in_flight", "a number")?);
         set(&mut options.replicas, url.take_parsed("replicas", "a number")?);
         set(&mut options.timeout, seconds(&mut url, "timeout")?);
@@ -124,24 +144,32 @@ impl Options {
         if self.prefix.len() > 100 || self.prefix.contains(crate::names::SEPARATOR) {
             return Err(Error::invalid("the prefix is at most 100 bytes long and has no colon"));
         }
+        // Whoever names them believes that the way is safe.
+        let is_secure = self.tls || self.management.as_ref().is_some_and(|management| management.tls);
+        if !is_secure && (self.ca.is_some() || self.certificate.is_some()) {
+            let text = "ca, certificate and key mean something only with amqps: or management=https:";
+            return Err(Error::invalid(text));
+        }
         Ok(())
     }
 }
 
 impl Management {
-    /// `http://host:15672`, with an account of its own or the broker's.
+    /// `http://host:15672` or `https://host:15671`, with an account of its own or the broker's.
     fn from_url(url: &str, options: &Options) -> Result<Self> {
         let url = BrokerUrl::parse(url)?;
-        if url.scheme != "http" {
-            return Err(Error::invalid("management must be an http: URL, such as http://127.0.0.1:15672"));
-        }
+        let (tls, usual) = match url.scheme.as_str() {
+            "http" => (false, 15672),
+            "https" => (true, 15671),
+            _ => return Err(Error::invalid("management must be an http: URL, such as http://127.0.0.1:15672")),
+        };
         let (host, port) = url.hosts[0].clone();
         let (user, password) = match url.user.clone() {
             Some(user) => (user, url.password.clone().unwrap_or_default()),
             None => (options.user.clone(), options.password.clone()),
         };
         url.finish()?;
-        Ok(Self { host, port: port.unwrap_or(15672), user, password })
+        Ok(Self { host, port: port.unwrap_or(usual), tls, user, password })
     }
 }
 
@@ -168,6 +196,8 @@ impl fmt::Debug for Options {
             .field("user", &self.user)
             .field("virtual_host", &self.virtual_host)
             .field("tls", &self.tls)
+            .field("ca", &self.ca)
+            .field("certificate", &self.certificate)
             .field("prefix", &self.prefix)
             .field("create", &self.create)
             .field("partitions", &self.partitions)
@@ -204,6 +234,17 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_the_account_where_no_other_is_named() {
+        let url = "amqps://a?ca=ca.pem&certificate=own.pem&key=own.key&management=https%3A%2F%2Fu%3Ap%40m";
+        let options = Options::from_url(url).unwrap();
+        assert_eq!(options.certificate, Some(("own.pem".into(), "own.key".into())));
+        assert!(options.external);
+        let management = options.management.as_ref().unwrap();
+        assert_eq!((management.tls, management.port), (true, 15671));
+        assert!(!Options::from_url("amqps://u:p@a?certificate=own.pem&key=own.key").unwrap().external);
+    }
+
+    #[test]
     fn what_cannot_be_is_a_sentence() {
         for (url, sentence) in [
             ("redis://a", "redis: is not RabbitMQ; its URLs begin with amqp:"),
@@ -211,6 +252,8 @@ mod tests {
             ("amqp://a?in_flight=0", "in_flight must be 1 to 60000"),
             ("amqp://a?timeout=0", "timeout must be more than 0 and at most 86400 seconds"),
             ("amqp://a?prefix=a%3Ab", "the prefix is at most 100 bytes long and has no colon"),
+            ("amqps://a?certificate=x", "the broker URL must give certificate and key together"),
+            ("amqp://a?ca=x", "ca, certificate and key mean something only with amqps: or management=https:"),
             ("amqp://a?management=ftp%3A%2F%2Fx", "management must be an http: URL, such as http://127.0.0.1:15672"),
         ] {
             assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence);

@@ -25,6 +25,7 @@ mod outstanding;
 mod publisher;
 mod rounds;
 mod subscriber;
+mod tls;
 mod wire;
 
 pub use broker::RabbitMq;

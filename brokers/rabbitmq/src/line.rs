@@ -27,6 +27,9 @@ pub(crate) struct Line {
     pub(crate) connection: Arc<Connection>,
     channel: Channel,
     pub(crate) proven: Proven,
+    /// A queue turned down the first message that this channel sent it. Where its leader has just died that was
+    /// seen to be for good, as if the channel went on asking the server that is gone. Another channel asks anew.
+    pub(crate) is_stale: bool,
     sent: u64,
 }
 
@@ -60,7 +63,7 @@ impl Line {
         let channel = link.channel().await?;
         let confirming = channel.confirm_select(ConfirmSelectOptions::default()).await;
         confirming.map_err(|error| error::error("RabbitMQ does not confirm", error))?;
-        Ok(Self { connection, channel, proven: Proven::default(), sent: 0 })
+        Ok(Self { connection, channel, proven: Proven::default(), is_stale: false, sent: 0 })
     }
 
     pub(crate) fn is_usable(&self) -> bool {

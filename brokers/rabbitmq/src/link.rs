@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use landfall_core::{Error, ErrorKind, Result};
-use lapin::tcp::OwnedTLSConfig;
-use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::tcp::{AMQPUriTcpExt, RustlsConnector};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
 use lapin::{Channel, Connection, ConnectionProperties};
 use tokio::sync::Mutex;
 
 use crate::config::Options;
-use crate::error;
+use crate::{error, tls};
 
 pub(crate) struct Link {
     options: Arc<Options>,
@@ -47,15 +47,21 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<Connection> {
-        let tls = self.tls()?;
+        let tls = match self.options.tls {
+            true => Some(RustlsConnector::from(tls::client(&self.options)?)),
+            false => None,
+        };
+        let shows_no_certificate = self.options.tls && self.options.certificate.is_none();
         let mut last = None;
         for (host, port) in &self.options.hosts {
-            let properties = ConnectionProperties::default().with_connection_name(self.name.into());
-            let runtime =
-                lapin::runtime::default_runtime().map_err(|error| error::error("there is no runtime", error))?;
-            let uri = self.uri(host, *port);
-            let connecting = Connection::connect_uri_with_config(uri, properties, tls.clone(), runtime);
-            let failed = |error| error::error(format!("cannot connect to RabbitMQ at {host}:{port}"), error);
+            let connecting = open(self.uri(host, *port), tls.clone(), self.name);
+            let failed = |error: lapin::Error| {
+                let hung_up = || if shows_no_certificate { tls::hung_up(&error) } else { None };
+                match tls::complaint(&error).or_else(hung_up) {
+                    Some(complaint) => error::error(format!("RabbitMQ at {host}:{port} {complaint}"), error),
+                    None => error::error(format!("cannot connect to RabbitMQ at {host}:{port}"), error),
+                }
+            };
             match tokio::time::timeout(self.options.connect_timeout, connecting).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => last = Some(failed(error)),
@@ -71,7 +77,8 @@ impl Link {
     fn uri(&self, host: &str, port: u16) -> AMQPUri {
         let options = &self.options;
         AMQPUri {
-            scheme: if options.tls { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+            // TLS is added by whoever opens the connection.
+            scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {
                 userinfo: AMQPUserInfo { username: options.user.clone(), password: options.password.clone() },
                 host: host.to_owned(),
@@ -79,19 +86,24 @@ impl Link {
             },
             vhost: options.virtual_host.clone(),
             query: AMQPQueryString {
+                auth_mechanism: options.external.then_some(SASLMechanism::External),
                 heartbeat: Some(u16::try_from(options.heartbeat.as_secs().max(1)).unwrap_or(u16::MAX)),
                 ..AMQPQueryString::default()
             },
         }
     }
+}
 
-    fn tls(&self) -> Result<OwnedTLSConfig> {
-        let Some(file) = &self.options.ca else { return Ok(OwnedTLSConfig::default()) };
-        let chain = std::fs::read_to_string(file).map_err(|error| {
-            Error::invalid(format!("the certificates in {} cannot be read", file.display())).with_source(error)
-        })?;
-        Ok(OwnedTLSConfig { identity: None, cert_chain: Some(chain) })
-    }
+async fn open(uri: AMQPUri, tls: Option<RustlsConnector>, name: &'static str) -> lapin::Result<Connection> {
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let reach = async move |uri: AMQPUri, runtime| {
+        let stream = uri.connect_async(&runtime).await?;
+        match &tls {
+            Some(tls) => Ok(stream.into_rustls(tls, &uri.authority.host).await?),
+            None => Ok(stream),
+        }
+    };
+    Connection::connector(uri, lapin::runtime::default_runtime()?, reach, properties).await
 }
 
 /// Without the client's own view of the connection, which knows the password.

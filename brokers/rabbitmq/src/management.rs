@@ -1,6 +1,6 @@
 //! The management plugin's HTTP interface, as far as it is needed: reading.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use base64::Engine;
 use bytes::Bytes;
@@ -12,9 +12,13 @@ use landfall_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::{Management, Options};
+use crate::tls;
 
 /// More than this is no answer that anybody wants to read.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
@@ -23,8 +27,10 @@ const ANSWER_BYTES: usize = 64 * 1024 * 1024;
 pub(crate) struct Client {
     management: Management,
     virtual_host: String,
-    timeout: Duration,
+    options: Arc<Options>,
 }
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Exchange {
@@ -105,8 +111,8 @@ impl Queue {
 }
 
 impl Client {
-    pub(crate) fn new(management: Management, options: &Options) -> Self {
-        Self { management, virtual_host: encode(&options.virtual_host), timeout: options.connect_timeout }
+    pub(crate) fn new(management: Management, options: Arc<Options>) -> Self {
+        Self { management, virtual_host: encode(&options.virtual_host), options }
     }
 
     pub(crate) async fn exchanges(&self) -> Result<Vec<Exchange>> {
@@ -133,13 +139,12 @@ impl Client {
         let Management { host, port, .. } = &self.management;
         let failed = |why: &str| {
             let text = format!("the management interface at {host}:{port} {why}");
-            move |error: Box<dyn std::error::Error + Send + Sync>| {
-                Error::new(ErrorKind::Unavailable, text.clone()).with_source(error)
-            }
+            move |error: Failed| Error::new(ErrorKind::Unavailable, text.clone()).with_source(error)
         };
-        let asking = tokio::time::timeout(self.timeout, self.ask(path));
+        let asking = tokio::time::timeout(self.options.connect_timeout, self.ask(path));
         let asked = asking.await.map_err(|error| failed("did not answer in time")(error.into()))?;
-        let (status, body) = asked.map_err(failed("cannot be asked"))?;
+        let (status, body) =
+            asked.map_err(|error| failed(tls::complaint(&*error).unwrap_or("cannot be asked"))(error))?;
         match status {
             StatusCode::OK => {
                 serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into()))
@@ -152,9 +157,22 @@ impl Client {
         }
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
-        let Management { host, port, user, password } = &self.management;
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Failed> {
+        let Management { host, port, .. } = &self.management;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        if !self.management.tls {
+            return self.exchange(stream, path).await;
+        }
+        let tls = TlsConnector::from(tls::client(&self.options)?);
+        let stream = tls.connect(ServerName::try_from(host.clone())?, stream).await?;
+        self.exchange(stream, path).await
+    }
+
+    async fn exchange<S>(&self, stream: S, path: &str) -> Result<(StatusCode, Bytes), Failed>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Management { host, port, user, password, .. } = &self.management;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // It ends with the request: there is no second one on this connection.
         let driving = tokio::spawn(connection);

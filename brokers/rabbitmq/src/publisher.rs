@@ -13,6 +13,7 @@ use crate::config::Options;
 use crate::error::{self, Trouble};
 use crate::line::{Answer, Line, Parcel};
 use crate::link::Link;
+use crate::rounds::OneEach;
 use crate::{layout, names, rounds, wire};
 
 /// Channels that wait for their next batch.
@@ -24,6 +25,7 @@ pub(crate) struct RabbitPublisher {
     idle: Mutex<Vec<Line>>,
     /// What the server takes, as far as is known.
     payload_bytes: AtomicUsize,
+    one_each: Mutex<OneEach>,
 }
 
 /// A batch while it is being published.
@@ -57,7 +59,8 @@ impl Publisher for RabbitPublisher {
 impl RabbitPublisher {
     pub(crate) fn new(options: Arc<Options>, link: Arc<Link>) -> Self {
         let payload_bytes = AtomicUsize::new(options.payload_bytes);
-        Self { options, link, idle: Mutex::new(Vec::new()), payload_bytes }
+        let one_each = Mutex::new(OneEach { always: options.one_per_key, ..OneEach::default() });
+        Self { options, link, idle: Mutex::new(Vec::new()), payload_bytes, one_each }
     }
 
     /// Refuses what is known to be wrong without sending it, and what comes after it of its key. Answers with the rest.
@@ -104,7 +107,8 @@ impl RabbitPublisher {
         let deadline = Instant::now() + self.options.timeout;
         self.find_topics(&line, work, pending).await?;
         while !pending.is_empty() {
-            let now = rounds::next(work.batch, pending, &line.proven);
+            let one_each = self.one_each.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let now = rounds::next(work.batch, pending, &line.proven, &one_each);
             let parcels = self.pack(&line, work, &now);
             let answers = line.send(parcels, deadline).await;
             let sent: Vec<usize> = now.iter().copied().filter(|place| work.outcomes[*place].is_none()).collect();
@@ -138,7 +142,7 @@ impl RabbitPublisher {
 
     fn put_back(&self, line: Line) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_LINES && line.is_usable() {
+        if idle.len() < IDLE_LINES && line.is_usable() && !line.is_stale {
             idle.push(line);
         }
     }
@@ -205,6 +209,11 @@ impl RabbitPublisher {
                 Outcome::retry_later(ErrorCode::NO_CONSUMER, format!("no group subscribed to {} yet", message.topic))
             }
             Answer::Nacked => {
+                // One that is not up yet refuses the first message; one that took messages before is full.
+                match line.proven.has_slot(message) {
+                    true => self.send_one_each(&message.topic),
+                    false => line.is_stale = true,
+                }
                 line.proven.forget(&message.topic);
                 let text = "a queue turned it down: it is full, or is not up yet";
                 Outcome::retry_later(ErrorCode::STORAGE_FULL, text)
@@ -212,6 +221,15 @@ impl RabbitPublisher {
             Answer::NotSent(error) => Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()),
             Answer::Silence(why) => Outcome::Unknown(why.into()),
             Answer::Failed(error) => self.failed(line, work, message, error),
+        }
+    }
+
+    /// From now on, for as long as this process lives.
+    fn send_one_each(&self, topic: &TopicName) {
+        let mut one_each = self.one_each.lock().unwrap_or_else(PoisonError::into_inner);
+        if one_each.topics.insert(topic.clone()) && !one_each.always {
+            let advice = "a full queue turns messages down: from now on one message of a key is sent at a time";
+            tracing::warn!(topic = %topic, "{advice}");
         }
     }
 

@@ -5,10 +5,13 @@
 //! not elected yet (after a restart) refuses a channel's first message to it. What a channel has done once it can do
 //! again: a binding stays, and a queue that knows the channel takes its messages in order or not at all. So a channel
 //! sends the first message of a topic alone, then the first one of each slot, and from then on everything at once.
+//!
+//! A queue that may refuse messages when it is full keeps no such promise: it may have room again within a batch. Of a
+//! topic with such queues one message of a key is on its way at a time ([`OneEach`]).
 
 use std::collections::{HashMap, HashSet};
 
-use landfall_core::{Message, Outcome, TopicName};
+use landfall_core::{Key, Message, Outcome, TopicName};
 
 use crate::names;
 
@@ -21,7 +24,7 @@ impl Proven {
         self.0.contains_key(topic)
     }
 
-    fn has_slot(&self, message: &Message) -> bool {
+    pub(crate) fn has_slot(&self, message: &Message) -> bool {
         self.0.get(&message.topic).is_some_and(|slots| slots & bit(message) != 0)
     }
 
@@ -42,8 +45,24 @@ fn bit(message: &Message) -> u32 {
     1 << names::slot(message)
 }
 
+/// The topics of which a key's next message waits for the confirm of the one before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OneEach {
+    /// Whether they are all of them.
+    pub(crate) always: bool,
+    /// Those that turned down a message where one had been taken before.
+    pub(crate) topics: HashSet<TopicName>,
+}
+
+impl OneEach {
+    fn is_for(&self, topic: &TopicName) -> bool {
+        self.always || self.topics.contains(topic)
+    }
+}
+
 /// Takes out of `pending`, in order, what may be sent now.
-pub(crate) fn next(batch: &[Message], pending: &mut Vec<usize>, proven: &Proven) -> Vec<usize> {
+pub(crate) fn next(batch: &[Message], pending: &mut Vec<usize>, proven: &Proven, one_each: &OneEach) -> Vec<usize> {
+    let mut trying_key: HashSet<(&TopicName, &Key)> = HashSet::new();
     let mut trying_topic: HashSet<&TopicName> = HashSet::new();
     let mut trying_slot: HashSet<(&TopicName, u32)> = HashSet::new();
     let mut now = Vec::with_capacity(pending.len());
@@ -52,7 +71,10 @@ pub(crate) fn next(batch: &[Message], pending: &mut Vec<usize>, proven: &Proven)
         let goes = if !proven.has_topic(&message.topic) {
             trying_topic.insert(&message.topic)
         } else if proven.has_slot(message) {
-            true
+            match &message.key {
+                Some(key) if one_each.is_for(&message.topic) => trying_key.insert((&message.topic, key)),
+                _ => true,
+            }
         } else {
             // Without a key there is no order to break, but a queue that is not there is not asked twice.
             trying_slot.insert((&message.topic, names::slot(message)))
@@ -143,15 +165,28 @@ mod tests {
     fn a_new_channel_tries_a_topic_then_its_slots_then_everything() {
         let (batch, mut proven) = (batch(), Proven::default());
         let mut pending: Vec<usize> = (0..5).collect();
-        let first = next(&batch, &mut pending, &proven);
+        let everything = OneEach::default();
+        let first = next(&batch, &mut pending, &proven, &everything);
         assert_eq!(first, [0, 4]);
         first.iter().for_each(|place| proven.prove(&batch[*place]));
-        assert_eq!(next(&batch, &mut pending, &proven), [1, 2]);
+        assert_eq!(next(&batch, &mut pending, &proven, &everything), [1, 2]);
         proven.prove(&batch[2]);
-        assert_eq!(next(&batch, &mut pending, &proven), [3]);
+        assert_eq!(next(&batch, &mut pending, &proven, &everything), [3]);
         assert!(pending.is_empty());
         let mut pending: Vec<usize> = (0..5).collect();
-        assert_eq!(next(&batch, &mut pending, &proven), [0, 1, 2, 3, 4]);
+        assert_eq!(next(&batch, &mut pending, &proven, &everything), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn of_a_topic_that_turns_messages_down_one_of_each_key_is_on_its_way() {
+        let (batch, mut proven) = (batch(), Proven::default());
+        batch.iter().for_each(|message| proven.prove(message));
+        let topics = HashSet::from([TopicName::new("t").unwrap()]);
+        for one_each in [OneEach { topics, always: false }, OneEach { always: true, ..OneEach::default() }] {
+            let mut pending: Vec<usize> = (0..5).collect();
+            assert_eq!(next(&batch, &mut pending, &proven, &one_each), [0, 2, 4]);
+            assert_eq!(next(&batch, &mut pending, &proven, &one_each), [1, 3]);
+        }
     }
 
     #[test]

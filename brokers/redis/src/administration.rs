@@ -37,8 +37,8 @@ impl TopicAdministration for Redis {
         let mut pipeline = redis::pipe();
         for shard in 0..shards {
             // What says how many there are goes first: from then on nobody appends.
-            pipeline.cmd("UNLINK").arg(self.names.shard(topic, shard)).arg(self.names.stream(topic, shard));
-            pipeline.arg(&self.names.seen(topic, shard)[..]);
+            let keys = self.names.keys(topic, shard);
+            pipeline.cmd("UNLINK").arg(keys.hash).arg(keys.stream).arg(keys.recent).arg(keys.older);
         }
         if shards > 0 {
             topics::ask(&self.link, &pipeline).await.map_err(failed)?;

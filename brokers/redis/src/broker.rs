@@ -111,7 +111,6 @@ impl Broker for Redis {
     fn publisher(&self) -> Arc<dyn Publisher> {
         Arc::new(RedisPublisher {
             options: Arc::clone(&self.options),
-            names: self.names.clone(),
             link: Arc::clone(&self.publishing),
             topics: Arc::clone(&self.topics),
             payload_bytes: self.settings.payload_bytes,

@@ -21,6 +21,8 @@ pub struct Options {
     pub tls: bool,
     /// A file of certificates in PEM form to trust in place of the system's.
     pub ca: Option<PathBuf>,
+    /// The client's own certificate and its key, in PEM form, for a server that asks for them.
+    pub certificate: Option<(PathBuf, PathBuf)>,
     /// What the name of every key begins with.
     pub prefix: String,
     /// Streams per topic, for topics that are made from now on.
@@ -56,6 +58,7 @@ impl Default for Options {
             database: 0,
             tls: false,
             ca: None,
+            certificate: None,
             prefix: "landfall:".into(),
             partitions: 8,
             create: true,
@@ -86,6 +89,11 @@ impl Options {
         set(&mut options.prefix, url.take("prefix"));
         set(&mut options.source, url.take("source"));
         options.ca = url.take("ca").map(PathBuf::from);
+        options.certificate = match (url.take("certificate"), url.take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
+        };
         set(&mut options.tls, url.take_parsed("tls", "true or false")?);
         set(&mut options.create, url.take_parsed("create", "true or false")?);
         set(&mut options.partitions, url.take_parsed("partitions", "a number")?);
@@ -107,6 +115,10 @@ impl Options {
         let refuse = |sentence: &str| Err(Error::invalid(format!("redis: {sentence}")));
         if self.hosts.is_empty() {
             return refuse("there is no host");
+        }
+        // Whoever names them believes that the way is safe.
+        if !self.tls && (self.ca.is_some() || self.certificate.is_some()) {
+            return refuse("ca, certificate and key mean something only with rediss: or tls=true");
         }
         // Braces decide in which slot of a cluster a key lies, and the names here have their own.
         if self.prefix.len() > 100 || self.prefix.chars().any(|c| c.is_control() || matches!(c, '{' | '}')) {
@@ -168,8 +180,9 @@ mod tests {
 
     #[test]
     fn every_parameter_is_taken() {
-        let url = "rediss://shop:s%3Acret@a:7000,b/3?prefix=shop:&source=shop&ca=/etc/ca.pem&create=false&partitions=4\
-                   &replicas=1&in_flight=50&retention=forever&dedup=5m&trim_every=5s&lease=3s&timeout=2s&connect_timeout=1s";
+        let url = "rediss://shop:s%3Acret@a:7000,b/3?prefix=shop:&source=shop&ca=/etc/ca.pem&certificate=own.pem&key=own.key\
+                   &create=false&partitions=4&replicas=1&in_flight=50&retention=forever&dedup=5m&trim_every=5s\
+                   &lease=3s&timeout=2s&connect_timeout=1s";
         let options = Options::from_url(url).unwrap();
         let expected = Options {
             hosts: vec![("a".into(), 7000), ("b".into(), 6379)],
@@ -178,6 +191,7 @@ mod tests {
             database: 3,
             tls: true,
             ca: Some("/etc/ca.pem".into()),
+            certificate: Some(("own.pem".into(), "own.key".into())),
             prefix: "shop:".into(),
             partitions: 4,
             create: false,
@@ -208,6 +222,8 @@ mod tests {
                 "redis://a?prefix={x}",
                 "redis: the prefix must be at most 100 characters, without braces and control characters",
             ),
+            ("redis://a?ca=x", "redis: ca, certificate and key mean something only with rediss: or tls=true"),
+            ("rediss://a?key=x", "the broker URL must give certificate and key together"),
             ("redis://a?partitions=0", "redis: partitions must be between 1 and 1024"),
             ("redis://a?lease=1ms", "redis: lease must be at least 300ms: it is renewed three times as often"),
             ("redis://a?timeout=forever", "the broker URL says timeout=forever; it must be a time such as 10s"),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError,
-    RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 
@@ -132,6 +132,11 @@ async fn connect(options: &Options) -> RedisResult<MultiplexedConnection> {
     for (host, port) in &options.hosts {
         match tokio::time::timeout(options.connect_timeout, connect_to(options, host, *port)).await {
             Ok(Ok(connection)) => return Ok(connection),
+            // The server looks for a certificate when the handshake is over for this side, and then hangs up.
+            Ok(Err(error)) if options.tls && options.certificate.is_none() && error.is_connection_dropped() => {
+                let guess = "perhaps it asks for a certificate (certificate= and key= name one)";
+                last = Some(std::io::Error::other(format!("{host}:{port} hung up, {guess}: {error}")).into());
+            }
             Ok(Err(error)) => last = Some(error),
             Err(_) => last = Some(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
@@ -178,5 +183,11 @@ fn client(options: &Options, host: &str, port: u16) -> RedisResult<Client> {
     // have been chosen before.
     let _chosen = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let root_cert = options.ca.as_ref().map(std::fs::read).transpose()?;
-    Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
+    let client_tls = match &options.certificate {
+        Some((certificate, key)) => {
+            Some(ClientTlsConfig { client_cert: std::fs::read(certificate)?, client_key: std::fs::read(key)? })
+        }
+        None => None,
+    };
+    Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
 }

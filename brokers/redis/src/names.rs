@@ -10,6 +10,17 @@ pub(crate) struct Names {
     prefix: String,
 }
 
+/// A stream, and what publishers keep beside it.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) stream: String,
+    /// A hash that says how many shards the topic has.
+    pub(crate) hash: String,
+    /// Hashes of the ids that were accepted of late, and of those from before that.
+    pub(crate) recent: String,
+    pub(crate) older: String,
+}
+
 impl Names {
     pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
@@ -25,14 +36,11 @@ impl Names {
         format!("{}{{{topic}/{shard}}}", self.prefix)
     }
 
-    /// A hash of what must be known beside the stream.
-    pub(crate) fn shard(&self, topic: &TopicName, shard: u32) -> String {
-        format!("{}:shard", self.stream(topic, shard))
-    }
-
-    /// The ids that were accepted of late, and those from before that.
-    pub(crate) fn seen(&self, topic: &TopicName, shard: u32) -> [String; 2] {
-        ["recent", "older"].map(|age| format!("{}:{age}", self.stream(topic, shard)))
+    /// What belongs to the stream.
+    pub(crate) fn keys(&self, topic: &TopicName, shard: u32) -> Keys {
+        let stream = self.stream(topic, shard);
+        let [hash, recent, older] = ["shard", "recent", "older"].map(|name| format!("{stream}:{name}"));
+        Keys { stream, hash, recent, older }
     }
 
     /// Who reads the stream for `group`.
@@ -66,8 +74,9 @@ mod tests {
         let (names, topic) = (Names::new("shop:"), TopicName::new("orders").unwrap());
         let group = GroupName::new("stock").unwrap();
         assert_eq!(names.stream(&topic, 3), "shop:{orders/3}");
-        let [recent, older] = names.seen(&topic, 3);
-        for name in [names.shard(&topic, 3), recent, older, names.lease(&topic, 3, &group)] {
+        let Keys { stream, hash, recent, older } = names.keys(&topic, 3);
+        assert_eq!(stream, names.stream(&topic, 3));
+        for name in [hash, recent, older, names.lease(&topic, 3, &group)] {
             assert!(name.starts_with("shop:{orders/3}:"), "{name}");
         }
     }

@@ -12,7 +12,7 @@ use crate::config::Options;
 use crate::entry::EntryId;
 use crate::error::{self, Cause};
 use crate::link::Link;
-use crate::names::{Names, shard_of};
+use crate::names::{Keys, shard_of};
 use crate::script::{self, APPEND};
 use crate::topics::Topics;
 use crate::wire;
@@ -21,13 +21,15 @@ use crate::wire;
 const MOST_MESSAGES: usize = 1_000;
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 const MOST_HEADERS: usize = 3_000;
+/// What a message comes to with its usual headers, beside its payload.
+const USUAL_ARGUMENTS: usize = 24;
+const USUAL_BYTES: usize = 400;
 /// How often in a row Redis may say that it does not know the script or the topic.
 const MOST_REPEATS: u32 = 3;
 
 #[derive(Debug)]
 pub(crate) struct RedisPublisher {
     pub(crate) options: Arc<Options>,
-    pub(crate) names: Names,
     pub(crate) link: Arc<Link>,
     pub(crate) topics: Arc<Topics>,
     /// Redis closes the connection on whoever sends more.
@@ -38,7 +40,7 @@ pub(crate) struct RedisPublisher {
 struct Lane<'a> {
     topic: &'a TopicName,
     shard: u32,
-    shards: u32,
+    shards: Arc<[Keys]>,
     waiting: VecDeque<usize>,
 }
 
@@ -99,10 +101,11 @@ impl RedisPublisher {
                     continue;
                 }
             };
+            let count = shards.len() as u32;
             let shard = match &message.key {
-                Some(key) => shard_of(key.as_str().as_bytes(), shards),
+                Some(key) => shard_of(key.as_str().as_bytes(), count),
                 // By its id, so that a copy comes to where the original is known.
-                None => shard_of(broker_id(message).as_bytes(), shards),
+                None => shard_of(broker_id(message).as_bytes(), count),
             };
             let lane = lanes.entry((&message.topic, shard));
             let lane = lane.or_insert_with(|| Lane { topic: &message.topic, shard, shards, waiting: VecDeque::new() });
@@ -143,13 +146,13 @@ impl RedisPublisher {
     }
 
     fn append(&self, batch: &Batch<'_>, lane: &Lane<'_>, taken: &[usize]) -> Cmd {
-        let (topic, shard) = (lane.topic, lane.shard);
-        let [recent, older] = self.names.seen(topic, shard);
-        let (stream, hash) = (self.names.stream(topic, shard), self.names.shard(topic, shard));
-        let mut call = script::call(&APPEND, &[&stream, &hash, &recent, &older]);
-        call.arg(lane.shards).arg(millis(self.options.dedup)).arg(taken.len());
-        for place in taken {
-            let message = &batch.messages[*place];
+        let messages = || taken.iter().map(|place| &batch.messages[*place]);
+        let payloads: usize = messages().map(|message| message.payload.len()).sum();
+        let room = (taken.len() * USUAL_ARGUMENTS, payloads + taken.len() * USUAL_BYTES);
+        let Keys { stream, hash, recent, older } = &lane.shards[lane.shard as usize];
+        let mut call = script::call_with_room(&APPEND, &[stream, hash, recent, older], room);
+        call.arg(lane.shards.len()).arg(millis(self.options.dedup)).arg(taken.len());
+        for message in messages() {
             let headers = wire::headers(message, &self.options.source);
             call.arg(broker_id(message).as_bytes()).arg(2 * headers.len() + 2);
             for (name, value) in &headers {
@@ -277,12 +280,15 @@ impl Publisher for RedisPublisher {
     async fn publish(&self, messages: &[Message]) -> Vec<Outcome> {
         let mut batch = Batch { messages, outcomes: vec![None; messages.len()], held: HashSet::new() };
         self.send(&mut batch).await;
-        // What was never sent, since the connection was lost on something before it.
+        // What was never sent: the connection was lost on something before it, or Redis knew its topic otherwise each time.
         for place in 0..messages.len() {
             if batch.outcomes[place].is_none() {
                 let outcome = match batch.is_held(place) {
                     true => Outcome::behind_predecessor(),
-                    false => Outcome::retry_later(ErrorCode::UNAVAILABLE, "Redis was lost before it was sent"),
+                    false => Outcome::retry_later(
+                        ErrorCode::UNAVAILABLE,
+                        "Redis was lost, or the topic changed, before it was sent",
+                    ),
                 };
                 batch.settle(place, outcome);
             }

@@ -29,7 +29,13 @@ scripts! {
 
 /// A call of `script`; its arguments follow.
 pub(crate) fn call(script: &redis::Script, keys: &[&str]) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script.get_hash()).arg(keys.len()).arg(keys);
+    call_with_room(script, keys, (0, 0))
+}
+
+/// As [`call`], with room for about so many arguments, of so many bytes together.
+pub(crate) fn call_with_room(script: &redis::Script, keys: &[&str], (arguments, bytes): (usize, usize)) -> Cmd {
+    let own: usize = keys.iter().map(|key| key.len()).sum();
+    let mut command = Cmd::with_capacity(keys.len() + 8 + arguments, own + 100 + bytes);
+    command.arg("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys);
     command
 }

@@ -9,14 +9,15 @@ use redis::{Pipeline, Value};
 use crate::config::Options;
 use crate::error;
 use crate::link::Link;
-use crate::names::Names;
+use crate::names::{Keys, Names};
 
 /// The registry in Redis, and what this process remembers of it.
 #[derive(Debug)]
 pub(crate) struct Topics {
     options: Arc<Options>,
     names: Names,
-    known: Mutex<HashMap<TopicName, u32>>,
+    /// The keys of every shard of a topic.
+    known: Mutex<HashMap<TopicName, Arc<[Keys]>>>,
 }
 
 /// Why the number of a topic's shards cannot be told.
@@ -33,9 +34,9 @@ impl Topics {
         Self { options, names, known: Mutex::default() }
     }
 
-    /// How many shards `topic` has. One that is not there is made, unless that is left to somebody else.
-    pub(crate) async fn shards(&self, link: &Link, topic: &TopicName) -> Result<u32, Missing> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+    /// The shards of `topic`. One that is not there is made, unless that is left to somebody else.
+    pub(crate) async fn shards(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, Missing> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned();
         match known {
             Some(shards) => Ok(shards),
             None => self.look_up(link, topic).await,
@@ -43,7 +44,7 @@ impl Topics {
     }
 
     /// As [`Topics::shards`], from Redis. What belongs to a topic and was lost is put back.
-    pub(crate) async fn look_up(&self, link: &Link, topic: &TopicName) -> Result<u32, Missing> {
+    pub(crate) async fn look_up(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, Missing> {
         let mut pipeline = redis::pipe();
         if self.options.create {
             pipeline.cmd("HSETNX").arg(self.names.topics()).arg(topic.as_str()).arg(self.options.partitions);
@@ -51,8 +52,7 @@ impl Topics {
         pipeline.cmd("HGET").arg(self.names.topics()).arg(topic.as_str());
         let answers = ask(link, &pipeline).await?;
         let shards = answers.last().and_then(number).filter(|shards| *shards > 0).ok_or(Missing::Unknown)?;
-        self.note(link, topic, shards).await?;
-        Ok(shards)
+        self.note(link, topic, shards).await
     }
 
     /// Makes `topic` with `shards`, unless it is there; answers with how many it has, and whether it was made.
@@ -67,14 +67,17 @@ impl Topics {
     }
 
     /// Says beside every stream how many there are, so that a publisher which thinks otherwise is told.
-    async fn note(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<(), Missing> {
+    async fn note(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<Arc<[Keys]>, Missing> {
+        let shards: Arc<[Keys]> = (0..shards).map(|shard| self.names.keys(topic, shard)).collect();
         let mut pipeline = redis::pipe();
-        for shard in 0..shards {
-            pipeline.cmd("HSET").arg(self.names.shard(topic, shard)).arg("partitions").arg(shards);
+        for keys in shards.iter() {
+            pipeline.cmd("HSET").arg(&keys.hash).arg("partitions").arg(shards.len());
+            // A copy of another number, if the registry was lost and the topic is made anew.
+            pipeline.cmd("HDEL").arg(&keys.recent).arg("partitions");
         }
         ask(link, &pipeline).await?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.clone(), shards);
-        Ok(())
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.clone(), shards.clone());
+        Ok(shards)
     }
 
     pub(crate) fn forget(&self, topic: &TopicName) {

@@ -1,5 +1,7 @@
 //! The SDK's client: where it connects to, who it is, and how long it waits.
 
+use std::error::Error as StdError;
+use std::path::Path;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region};
@@ -9,7 +11,10 @@ use aws_sdk_sqs::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::config::{Credentials, SharedHttpClient, StalledStreamProtectionConfig};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use landfall_core::{Error, ErrorKind, Result};
+use landfall_core::{Error, Result};
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::Options;
 
@@ -57,16 +62,26 @@ pub(crate) fn timeouts(options: &Options, call: Duration) -> TimeoutConfig {
 fn http_client(options: &Options) -> Result<SharedHttpClient> {
     let trusted = match &options.ca {
         None => TrustStore::default(),
-        Some(file) => {
-            let failed = |error| {
-                let sentence = format!("the certificate authority in {} cannot be read", file.display());
-                Error::new(ErrorKind::Invalid, sentence).with_source(error)
-            };
-            TrustStore::empty().with_pem_certificate(std::fs::read(file).map_err(failed)?)
-        }
+        Some(file) => TrustStore::empty().with_pem_certificate(authority(file).map_err(|error| {
+            let sentence = format!("the certificate authority in {} cannot be used", file.display());
+            Error::invalid(sentence).with_source(error)
+        })?),
     };
     let unusable = |error| Error::invalid("the certificate authority cannot be used").with_source(error);
     let context = TlsContext::builder().with_trust_store(trusted).build().map_err(unusable)?;
     let builder = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
     Ok(builder.tls_context(context).pool_idle_timeout(IDLE).build_https())
+}
+
+/// The certificates in `file`, which are certificates: the SDK takes any bytes, and panics over them when it connects.
+fn authority(file: &Path) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+    let pem = std::fs::read(file)?;
+    let mut known = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        known.add(certificate?)?;
+    }
+    if known.is_empty() {
+        return Err("there is no certificate".into());
+    }
+    Ok(pem)
 }

@@ -152,6 +152,10 @@ impl Options {
             (self.in_flight >= 10, "in_flight must be at least 10, which is what one call may bring"),
             ((seconds(2)..=MOST_VISIBILITY).contains(&self.visibility), "visibility must be between 2s and 12h"),
             (self.wait <= MOST_WAIT, "wait must be at most 20s"),
+            (
+                self.ca.is_none() || self.endpoint.as_ref().is_none_or(|endpoint| !endpoint.starts_with("http:")),
+                "ca means something only where the endpoint is an https: URL",
+            ),
             (!self.timeout.is_zero() && !self.connect_timeout.is_zero(), "a timeout of 0 leaves no time for anything"),
         ] {
             if !holds {
@@ -205,6 +209,7 @@ mod tests {
             ("sqs://eu-central-1?prefix=shop.", "prefix must be"),
             ("sqs://eu-central-1?visibility=1s", "visibility must be"),
             ("sqs://eu-central-1?wait=1m", "wait must be"),
+            ("sqs://eu-central-1?ca=x&endpoint=http://a", "only where the endpoint is an https: URL"),
             ("sqs://eu-central-1?visibilty=1m", "no parameter \"visibilty\""),
         ] {
             let error = Options::from_url(url).unwrap_err().to_string();

@@ -1,11 +1,13 @@
 //! What the service or the way to it answers in place of success, and what that means.
 
 use std::error::Error as StdError;
+use std::io;
 
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::BatchResultErrorEntry;
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
+use tokio_rustls::rustls;
 
 /// Why a call, or one entry of it, did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +90,11 @@ impl<E: StdError + ProvideErrorMetadata + 'static> From<SdkError<E, HttpResponse
             }
             SdkError::ConstructionFailure(_) => {
                 Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("the request was not made: {}", chain(&error)))
+            }
+            SdkError::DispatchFailure(_) if is_unbelieved(&error) => {
+                let sentence = "SQS is not believed: nobody who is trusted here vouches for its certificate";
+                let hint = "ca= in the broker URL says who is trusted";
+                Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("{sentence} ({hint}): {}", chain(&error)))
             }
             SdkError::DispatchFailure(failure) if failure.is_user() || never_sent(&error) => {
                 Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("SQS cannot be reached: {}", chain(&error)))
@@ -188,6 +195,20 @@ fn never_sent(error: &(dyn StdError + 'static)) -> bool {
             .downcast_ref::<hyper_util::client::legacy::Error>()
             .is_some_and(hyper_util::client::legacy::Error::is_connect)
     })
+}
+
+/// Whether the connection came about and its other end showed a certificate that does not count here.
+fn is_unbelieved(error: &(dyn StdError + 'static)) -> bool {
+    let mut handshakes = causes(error).filter_map(handshake);
+    handshakes.any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// What went wrong in a handshake: what an I/O error was made of is not among its causes, and may be one itself.
+fn handshake<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => handshake(error.get_ref()?),
+        None => error.downcast_ref(),
+    }
 }
 
 /// Whether the HTTP client was never asked: there was no identity to sign with.

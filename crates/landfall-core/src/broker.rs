@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use crate::{GroupName, Message, Outcome, Position, Result, Timestamp, TopicName};
+use crate::{GroupName, Holder, Message, Outcome, Position, Result, Timestamp, TopicName};
 
 /// Hands messages to a broker.
 #[async_trait]
@@ -20,6 +20,27 @@ pub trait Publisher: Send + Sync {
     ///
     /// Durability: `Accepted` means what the adapter's documentation says "accepted" means.
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome>;
+
+    /// A publisher to the same broker that speaks as `holder` and that others can silence; `None` where the broker or its
+    /// options do not have that.
+    fn fenced(&self, _holder: &Holder) -> Option<Arc<dyn FencedPublisher>> {
+        None
+    }
+}
+
+/// A publisher that others can silence, for a relay that may be paused with messages in hand.
+///
+/// Nothing of a batch can be read before all of it was taken: whoever is silenced in the middle leaves no part behind.
+#[async_trait]
+pub trait FencedPublisher: Publisher {
+    /// Begins anew if it has to: after it was silenced, after trouble, and the first time. `publish` never does that by
+    /// itself, so a relay that begins and *then* looks at its leases knows that whoever takes one of them over later
+    /// silences what it read under it.
+    async fn begin(&self) -> Result<()>;
+
+    /// Silences `holder`: what it handed over and was not answered for does not enter the broker any more, and neither
+    /// does what it hands over before it begins anew. May be called for one who is gone or who never published.
+    async fn fence(&self, holder: &Holder) -> Result<()>;
 }
 
 /// One member of a group on one topic.

@@ -68,14 +68,14 @@ pub trait Inbox: Database {
         item: &RedriveItem,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// It failed again: parked or delayed once more, with its key behind it. Does nothing if it is no longer to be
-    /// handled.
+    /// It failed again: parked or delayed once more, with its key behind it. Does nothing, and answers with `false`, if it
+    /// is no longer to be handled: somebody else who was handed it was faster.
     fn park_redriven(
         &self,
         connection: &mut Self::Connection,
         item: &RedriveItem,
         setback: Setback<'_>,
-    ) -> impl Future<Output = Result<()>> + Send;
+    ) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// What the inbox has, for whoever wants to know before a transaction.

@@ -58,4 +58,8 @@ pub trait Leases: Send + Sync {
 
     /// The names that begin with `prefix` and are held by somebody right now, in order of name.
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>>;
+
+    /// Those who let a lease whose name begins with `prefix` expire, which nobody has taken since: each once, in order.
+    /// They are dead or slow, and may not know it yet.
+    async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>>;
 }

@@ -51,7 +51,7 @@ pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
 pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use broker::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, Publisher, StartAt, StoredMessage, Subscriber,
+    Acknowledge, Broker, BrokerCapabilities, Delivery, FencedPublisher, Publisher, StartAt, StoredMessage, Subscriber,
     TopicAdministration, TopicInfo, TopicReader,
 };
 pub use broker_url::BrokerUrl;

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::{Error, Headers, Key, Kind, Message, MessageId, Result, SystemHeader, Timestamp, TopicName};
+use crate::{Error, Headers, Key, Kind, Message, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName};
 
 pub const ID: &str = "ce_id";
 pub const TYPE: &str = "ce_type";
@@ -67,30 +67,30 @@ pub fn message<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     payload: Bytes,
 ) -> Result<Message> {
-    let mut id = None;
-    let mut message = Message::new(topic.clone(), payload);
-    message.time = stored;
-    message.key = key.map(Key::new).transpose()?;
+    // Made from its parts: a new message would be given an id and a time of its own first.
+    let (mut id, mut kind, mut time, mut sequence, mut mode) = (None, None, stored, None, Mode::default());
+    let mut key = key.map(Key::new).transpose()?;
     let mut own = Headers::default();
     for (name, value) in headers {
         match name {
             ID => id = Some(value.parse()?),
-            TYPE => message.kind = Kind::new(value)?,
-            TIME => message.time = value.parse()?,
-            PARTITION_KEY => message.key = Some(Key::new(value)?),
+            TYPE => kind = Some(Kind::new(value)?),
+            TIME => time = value.parse()?,
+            PARTITION_KEY => key = Some(Key::new(value)?),
             SEQUENCE => {
                 let number = value.parse();
-                message.sequence = Some(number.map_err(|e| Error::invalid("ce_sequence is no number").with_source(e))?);
+                sequence = Some(number.map_err(|e| Error::invalid("ce_sequence is no number").with_source(e))?);
             }
-            MODE => message.mode = value.parse()?,
+            MODE => mode = value.parse()?,
+            SPEC_VERSION | SOURCE | SUBJECT => {}
             _ if SystemHeader::is(name) => own.restore(name, value)?,
             _ if name.starts_with("ce_") || name.starts_with("landfall-") => {}
             _ => own.insert(name, value)?,
         }
     }
-    message.id = id.ok_or_else(|| Error::invalid("the event has no ce_id"))?;
-    message.headers = own;
-    Ok(message)
+    let id = id.ok_or_else(|| Error::invalid("the event has no ce_id"))?;
+    let (topic, kind) = (topic.clone(), kind.unwrap_or_default());
+    Ok(Message { id, topic, key, sequence, kind, mode, headers: own, payload, time })
 }
 
 #[cfg(test)]
@@ -98,7 +98,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Mode;
 
     proptest! {
         #[test]

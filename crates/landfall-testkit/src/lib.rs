@@ -8,6 +8,7 @@
 //! | let several processes publish to one recording broker | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
 //! | let a consumer in another process read from it | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
 //! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
+//! | keep messages flowing over a broker while something happens to it, and judge what became of them | [`traffic`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
 //! | run a test where the disk is nearly full | [`run_on_a_small_disk`] |
@@ -38,6 +39,7 @@ pub mod proxy;
 pub mod remote;
 pub mod servers;
 mod small_disk;
+pub mod traffic;
 pub mod unruly;
 mod wait;
 

@@ -11,8 +11,8 @@ CREATE TABLE {new} {p}outbox (
     id              BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     message_id      BINARY(16)   NOT NULL DEFAULT (UNHEX(CONCAT(
         LPAD(HEX(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000), 12, '0'),
-        '7', SUBSTR(SHA1(CONCAT(UUID(), RAND())), 1, 3),
-        ELT(1 + FLOOR(RAND() * 4), '8', '9', 'A', 'B'), SUBSTR(SHA1(CONCAT(UUID(), RAND())), 1, 15)))),
+        '7', SUBSTR(SHA2(CONCAT(UUID(), RAND()), 256), 1, 3),
+        ELT(1 + FLOOR(RAND() * 4), '8', '9', 'A', 'B'), SUBSTR(SHA2(CONCAT(UUID(), RAND()), 256), 1, 15)))),
     topic           VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     `key`           VARCHAR(513),
     sequence        BIGINT,

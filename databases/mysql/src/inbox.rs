@@ -122,7 +122,7 @@ impl Inbox for MySql {
         connection: &mut MySqlConnection,
         item: &RedriveItem,
         setback: Setback<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Setback { attempts, failure, hold, again } = setback;
         let (status, action) = parked_or_delayed(again);
         let parked = sqlx::query(self.statements().park_redriven.text())
@@ -137,7 +137,7 @@ impl Inbox for MySql {
             .await
             .map_err(self.could_not("park a redriven message"))?;
         if parked.rows_affected() == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let group = self.group_of(connection, item.id).await?;
         self.hold_key(connection, item.id).await?;
@@ -145,7 +145,7 @@ impl Inbox for MySql {
         if hold == Hold::Nothing && self.lock_held_key(connection, &group, &item.message).await? {
             self.pass_key_on(connection, &group, &item.message).await?;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -46,6 +46,16 @@ impl Leases for MySql {
             .map_err(self.could_not("list leases"))?;
         Ok(names.into_iter().map(LeaseName).collect())
     }
+
+    async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
+        let holders: Vec<String> = sqlx::query_scalar(self.statements().lease_lapsed.text())
+            .bind(prefix)
+            .bind(prefix)
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("list leases"))?;
+        Ok(holders.into_iter().map(Holder).collect())
+    }
 }
 
 impl MySql {

@@ -77,9 +77,9 @@ fn is_behind(state: SchemaState) -> Result<bool> {
 
 impl MySql {
     async fn migrate_under_lock(&self, connection: &mut MySqlConnection) -> Result<bool> {
-        // A lock's name is at most 64 characters, and the server's own for all databases.
+        // A lock's name is at most 64 characters, as this hash has, and the server's own for all databases.
         let lock =
-            "SELECT COALESCE(GET_LOCK(SHA1(CONCAT('landfall migrate ', COALESCE(DATABASE(), ''), ' ', ?)), ?), 0)";
+            "SELECT COALESCE(GET_LOCK(SHA2(CONCAT('landfall migrate ', COALESCE(DATABASE(), ''), ' ', ?), 256), ?), 0)";
         let is_locked: i64 = sqlx::query_scalar(lock)
             .bind(self.prefix().as_str())
             .bind(LOCK_WITHIN_SECONDS)

@@ -91,8 +91,9 @@ pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
         .replace("{now}", "UTC_TIMESTAMP(6)");
-    // Topic and key as one value of twenty bytes, times as milliseconds since 1970, ids as people write them.
-    let text = expand(text, "{name:", "CAST(UNHEX(SHA1(CONCAT(@.topic, '/', @.`key`))) AS BINARY(20))");
+    // Topic and key as one value of 32 bytes (MySQL 9.7 has no older hashes any more), times as milliseconds since 1970, ids
+    // as people write them.
+    let text = expand(text, "{name:", "CAST(UNHEX(SHA2(CONCAT(@.topic, '/', @.`key`), 256)) AS BINARY(32))");
     let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
     let text = expand(
         text,

@@ -156,6 +156,9 @@ statements! {
     lease_held: Sql = "
         SELECT name FROM {p}lease
         WHERE holder IS NOT NULL AND expires_at > {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY name";
+    lease_lapsed: Sql = "
+        SELECT DISTINCT holder FROM {p}lease
+        WHERE holder IS NOT NULL AND expires_at <= {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY holder";
 
     // The inbox. The id is inserted before the held key is locked, so that two copies of one message never wait for
     // each other.

@@ -5,13 +5,14 @@
 
 use landfall_core::{ImportSource, Mapping, TableName};
 use landfall_mysql::{MySql, Options};
-use landfall_testkit::conformance::import::{Dialect, ImportFixture};
-use landfall_testkit::servers::fresh_mysql_database;
+use landfall_testkit::conformance::import::{self, Dialect, ImportFixture};
+use landfall_testkit::servers::{fresh_database_on_mysql, fresh_mysql_database};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
-struct MySqlFixture(String);
+/// A database on the usual server, or on MySQL itself, which speaks TLS without being asked.
+struct MySqlFixture<const ITSELF: bool = false>(String);
 
-impl ImportFixture for MySqlFixture {
+impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
     type Database = MySql;
 
     const DIALECT: Dialect = Dialect {
@@ -44,7 +45,7 @@ impl ImportFixture for MySqlFixture {
     };
 
     async fn create() -> Option<Self> {
-        Some(Self(fresh_mysql_database().await?))
+        Some(Self(if ITSELF { fresh_database_on_mysql().await? } else { fresh_mysql_database().await? }))
     }
 
     async fn open(&self) -> MySql {
@@ -75,11 +76,19 @@ impl ImportFixture for MySqlFixture {
 
 landfall_testkit::import_conformance!(MySqlFixture);
 
+/// A connection that a caller left in the middle of an answer gives its place in the pool back over TLS as well, where the
+/// driver waits for a word of the server before it closes one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mover_that_is_cut_off_over_tls_loses_and_doubles_nothing() {
+    let case = import::faults::a_mover_that_is_cut_off_anywhere_loses_and_doubles_nothing;
+    import::run::<MySqlFixture<true>, _>(case).await;
+}
+
 #[tokio::test]
 async fn rights_that_are_missing_are_named() {
-    let Some(fixture) = MySqlFixture::create().await else { return };
+    let Some(fixture) = <MySqlFixture>::create().await else { return };
     let owner = fixture.open().await;
-    sqlx::query(MySqlFixture::DIALECT.debezium).execute(owner.pool()).await.unwrap();
+    sqlx::query(<MySqlFixture>::DIALECT.debezium).execute(owner.pool()).await.unwrap();
     // Users belong to the whole server, so this one is named after the database; a name has at most 32 characters.
     let name: String =
         sqlx::query_scalar("SELECT CONCAT('clerk_', RIGHT(DATABASE(), 20))").fetch_one(owner.pool()).await.unwrap();
@@ -100,7 +109,7 @@ async fn rights_that_are_missing_are_named() {
 
 #[tokio::test]
 async fn an_id_that_is_not_its_rows_alone_is_refused() {
-    let Some(fixture) = MySqlFixture::create().await else { return };
+    let Some(fixture) = <MySqlFixture>::create().await else { return };
     let database = fixture.open().await;
     for (name, id) in [
         ("no_index", "id CHAR(36) NOT NULL"),

@@ -3,11 +3,18 @@
 -- of them for every batch; an estimate that is off would make PostgreSQL compile (jit) a query that takes half a
 -- millisecond. Those that read are STABLE: everything in one sees one snapshot, the caller's.
 
--- Where each shard is.
+-- Where each shard is: the newest progress that names it, which is among the last few. Looked up once, not for each row
+-- that somebody compares with it.
 CREATE VIEW {p}outbox_place AS
-    SELECT DISTINCT ON (shard) shard, n, s1, s2, last_id, done, top_id, at
-    FROM {p}outbox_progress CROSS JOIN LATERAL unnest(shards) shard
-    ORDER BY shard, n DESC;
+    WITH place AS MATERIALIZED (
+        SELECT shard::smallint AS shard, newest.*
+        FROM generate_series(0, 15) shard CROSS JOIN LATERAL (
+            SELECT n, s1, s2, last_id, done, top_id, at FROM {p}outbox_progress
+            WHERE shards @> ARRAY[shard::smallint]
+            ORDER BY n DESC LIMIT 1
+        ) newest
+    )
+    SELECT * FROM place;
 
 -- A token that is gone after a crash of the server, and on a standby that takes its place, because the table is not
 -- logged. What a relay keeps in memory about transactions holds for one life of the server: progress that was not
@@ -102,31 +109,50 @@ BEGIN
 END
 $$;
 
+-- A mark is an id and a transaction: whoever got his transaction number after that one takes only ids above it. The id is
+-- read before the number is drawn, and the columns of the outbox are in that order too.
+CREATE FUNCTION {p}outbox_mark(OUT id bigint, OUT xid xid8) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    id := (SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {p}outbox_id_seq);
+    -- In a transaction that has its number already nothing can be said.
+    xid := CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN pg_current_xact_id() END;
+END
+$$;
+
 -- A new window: everything of `of_shards` that is visible now and was not visible in s1. The first row is not a message:
--- it has the snapshot of now, all ids in order if there are at most `ids_most` (else none), and whether anything may be
--- blocked or waiting. The first `at_most` messages follow. A row that was not visible in s1 was written by a
--- transaction that began later or was open then: two probes of an index. However old an open transaction is, it is one
--- more entry to probe for, never a range.
-CREATE FUNCTION {p}outbox_next(of_shards smallint[], s1 pg_snapshot, at_most integer, ids_most integer)
+-- it has the snapshot of now, all ids in order if there are at most `ids_most` (else none), whether anything may be
+-- blocked or waiting, the id that all of it is above, and the highest id of all. The first `at_most` messages follow.
+--
+-- A row that was not visible in s1 was written by a transaction that began later, or was open then and has ended since. Of
+-- all marks before the oldest of those, the last says above which id its rows are. A transaction that is still open, however
+-- old it is, makes nobody look further back; when it ends, one look goes back to where it began.
+CREATE FUNCTION {p}outbox_next(
+    of_shards smallint[], s1 pg_snapshot, at_most integer, ids_most integer, mark_ids bigint[], mark_xids xid8[]
+)
 RETURNS TABLE (
     id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
     mode text, headers text, payload bytea, created_at timestamptz, blocked boolean,
-    s2 text, ids bigint[], is_all boolean
+    s2 text, ids bigint[], is_all boolean, above bigint, top bigint
 ) LANGUAGE plpgsql STABLE ROWS 500
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    since xid8   := pg_snapshot_xmax(s1);
-    open  xid8[] := ARRAY(SELECT pg_snapshot_xip(s1));
-    found bigint[];
+    oldest xid8 := coalesce(
+        (SELECT min(open.xid) FROM pg_snapshot_xip(s1) AS open (xid)
+         WHERE pg_visible_in_snapshot(open.xid, pg_current_snapshot())),
+        pg_snapshot_xmax(s1));
+    found  bigint[];
 BEGIN
+    above := coalesce(
+        (SELECT max(mark.id) FROM unnest(mark_ids, mark_xids) AS mark (id, xid) WHERE mark.xid < oldest),
+        -9223372036854775808);
     SELECT array_agg(o.id ORDER BY o.id) INTO found FROM (
-        (SELECT o.id FROM {p}outbox o
-         WHERE o.xid >= since AND {p}shard_of(o.key, o.id) = ANY (of_shards) LIMIT ids_most + 1)
-        UNION ALL
-        (SELECT o.id FROM {p}outbox o
-         WHERE o.xid = ANY (open) AND {p}shard_of(o.key, o.id) = ANY (of_shards) LIMIT ids_most + 1)
+        SELECT o.id FROM {p}outbox o
+        WHERE o.id > above AND NOT pg_visible_in_snapshot(o.xid, s1)
+          AND {p}shard_of(o.key, o.id) = ANY (of_shards)
+        LIMIT ids_most + 1
     ) o;
+    top := (SELECT last_value FROM {p}outbox_id_seq);
     blocked := {p}outbox_is_troubled();
     message_id := (SELECT token FROM {p}outbox_alive);
     s2 := pg_current_snapshot()::text;
@@ -140,13 +166,14 @@ BEGIN
     -- Ids that lie close together are one walk of an index, and ids far apart are better looked up one by one.
     IF found[cardinality(found)] - found[1] < 4 * cardinality(found) + 100 THEN
         RETURN QUERY
-            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean
+            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean, NULL::bigint, NULL::bigint
             FROM {p}outbox_walk(of_shards, s1, pg_current_snapshot(), found[1] - 1, found[cardinality(found)],
                                 at_most) w
             WHERE w.id IS NOT NULL;
     ELSE
         RETURN QUERY
-            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean FROM {p}outbox_pick(found) w
+            SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean, NULL::bigint, NULL::bigint
+            FROM {p}outbox_pick(found) w
             WHERE w.id IS NOT NULL;
     END IF;
 END

@@ -37,5 +37,7 @@ BEGIN
     INSERT INTO {p}outbox_progress (shards, s1, top_id)
     SELECT array_agg(shard), '3:3:', (SELECT last_value FROM {p}outbox_id_seq) FROM {p}outbox_place;
     UPDATE {p}outbox_cluster SET system_identifier = {p}outbox_cluster_here();
+    -- What a relay that is running remembers about ids and transactions is no longer so.
+    UPDATE {p}outbox_alive SET token = gen_random_uuid();
 END
 $$;

@@ -8,34 +8,71 @@ CREATE FUNCTION {p}outbox_full_parts() RETURNS integer[] LANGUAGE sql STABLE AS 
       AND pg_relation_size(('{p}outbox_' || part)::regclass) > 0
 $$;
 
+-- Whether everything in a part is settled. What is written last is sent last, so one look at the newest row spares nearly
+-- all scans that would be in vain. Shards that stand at one place are looked at together, and a row's shard is computed
+-- only if the row is not settled there.
+CREATE FUNCTION {p}outbox_part_is_settled(leaf regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = on SET jit = off
+AS $$
+DECLARE
+    place     record;
+    unsettled boolean;
+BEGIN
+    EXECUTE format(
+        'SELECT EXISTS (
+            SELECT 1 FROM (SELECT * FROM %s ORDER BY id DESC LIMIT 1) o
+            JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
+            WHERE NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done))', leaf)
+    INTO unsettled;
+    IF unsettled THEN
+        RETURN false;
+    END IF;
+    FOR place IN
+        SELECT array_agg(shard) AS shards, s1::text::pg_snapshot AS s1, s2::text::pg_snapshot AS s2, last_id, done
+        FROM {p}outbox_place GROUP BY s1::text, s2::text, last_id, done
+    LOOP
+        EXECUTE format(
+            'SELECT EXISTS (
+                SELECT 1 FROM %s o
+                WHERE NOT {p}outbox_is_settled(o.xid, o.id, $1, $2, $3, $4)
+                  AND {p}shard_of(o.key, o.id) = ANY ($5))', leaf)
+        INTO unsettled USING place.s1, place.s2, place.last_id, place.done, place.shards;
+        IF unsettled THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN true;
+END
+$$;
+CREATE FUNCTION {p}outbox_part_has_grown(leaf regclass, since pg_snapshot) RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = on SET jit = off
+AS $$
+DECLARE
+    has_grown boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT 1 FROM %s WHERE NOT pg_visible_in_snapshot(xid, $1))', leaf)
+    INTO has_grown USING since;
+    RETURN has_grown;
+END
+$$;
+
 -- Empties a part if everything in it is settled, and answers whether it did. Writers are on another part by then, but
--- for one that took its id long ago; he is never lost, and nobody waits longer than a moment: looking comes first, the
--- lock is given up if it cannot be had within 20 ms, and under it only what has appeared since is looked for.
+-- for one that took its id long ago; he is never lost, and nobody waits longer than a moment: looking comes first, a
+-- lock is given up if it cannot be had within 20 ms, and under it one scan looks for what has appeared since.
 CREATE FUNCTION {p}outbox_empty(part integer, keep boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
 AS $$
 DECLARE
     leaf     regclass := '{p}outbox_' || part;
-    since    xid8;
-    open     xid8[];
     seen     pg_snapshot;
-    unsettled boolean;
-    appeared boolean;
+    settled  boolean;
 BEGIN
-    SELECT min(pg_snapshot_xmax(s1)), array_agg(DISTINCT xip.xid) FILTER (WHERE xip.xid IS NOT NULL) INTO since, open
-    FROM {p}outbox_place LEFT JOIN LATERAL (SELECT pg_snapshot_xip(s1) AS xid) xip ON true;
-    EXECUTE format(
-        'SELECT pg_current_snapshot(), EXISTS (
-            SELECT 1 FROM %1$s o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
-            WHERE o.xid >= $1
-              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)
-        ) OR EXISTS (
-            SELECT 1 FROM %1$s o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
-            WHERE o.xid = ANY ($2)
-              AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done))', leaf)
-    INTO seen, unsettled USING since, open;
-    IF unsettled THEN
+    -- One statement, one snapshot.
+    SELECT pg_current_snapshot(), {p}outbox_part_is_settled(leaf) INTO seen, settled;
+    IF NOT settled THEN
         RETURN false;
     END IF;
     IF keep THEN
@@ -52,15 +89,13 @@ BEGIN
                               WHERE letter.consumer_group = '''' AND letter.outbox_id = o.id
                                 AND letter.status = ''parked'')', leaf);
     END IF;
-    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
-    EXECUTE format(
-        'SELECT EXISTS (SELECT 1 FROM %1$s WHERE xid >= pg_snapshot_xmax($1))
-             OR EXISTS (SELECT 1 FROM %1$s WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1))))', leaf)
-    INTO appeared USING seen;
-    IF appeared THEN
+    -- Those who read go on reading meanwhile.
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', leaf);
+    IF {p}outbox_part_has_grown(leaf, seen) THEN
         -- An error, so that what was copied is not.
         RAISE lock_not_available USING MESSAGE = 'somebody wrote into the part';
     END IF;
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
     EXECUTE format('TRUNCATE %s', leaf);
     RETURN true;
 END

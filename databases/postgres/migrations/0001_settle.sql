@@ -137,8 +137,12 @@ BEGIN
                 w.attempts, true AS waited
             FROM left_waiting w
             UNION ALL
-            SELECT o.id, o.message_id, o.topic, o.key, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at,
-                0, false
+            -- What is too long for a message may be too long for an index; what is left of it is never valid either, so
+            -- that nobody sends it under another name than it had.
+            SELECT o.id, o.message_id,
+                CASE WHEN octet_length(o.topic) > 249 THEN left(o.topic, 249) || ' …' ELSE o.topic END,
+                CASE WHEN octet_length(o.key) > 512 THEN left(o.key, 120) || E'\n…' ELSE o.key END,
+                o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at, 0, false
             FROM given JOIN {p}outbox o ON o.id = given.id
             WHERE NOT given.waits
         ), letter AS (

@@ -8,7 +8,7 @@ CREATE FUNCTION {p}outbox_is_settled(
         OR $2 = ANY ($6)
 $$;
 
--- Rows of the outbox that no relay has settled. What was visible at every shard's s1 is left out by an index.
+-- Rows of the outbox that no relay has settled. What was visible at every shard's s1 is left out at a glance.
 CREATE VIEW {p}outbox_unsettled AS
     SELECT o.* FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
     WHERE o.xid >= (SELECT min(pg_snapshot_xmin(s1)) FROM {p}outbox_place)

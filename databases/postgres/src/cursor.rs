@@ -13,6 +13,7 @@ use landfall_core::{Epoch, Lease, RowId, Shard};
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::marks::Marks;
 use crate::read_ahead::ReadAhead;
 use crate::snapshot::Snapshot;
 
@@ -30,6 +31,7 @@ pub(crate) struct Cursor {
     /// Of what was handed out last, that which must not be sent twice.
     pub(crate) fragile: HashSet<RowId>,
     pub(crate) ahead: ReadAhead,
+    pub(crate) marks: Marks,
 }
 
 /// A shard under the epoch of its lease.

@@ -146,7 +146,7 @@ impl Inbox for Postgres {
         connection: &mut PgConnection,
         item: &RedriveItem,
         setback: Setback<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Setback { attempts, failure, hold, again } = setback;
         let group: Option<String> = self
             .query_scalar(&self.statements().park_redriven)
@@ -159,10 +159,10 @@ impl Inbox for Postgres {
             .fetch_optional(&mut *connection)
             .await
             .map_err(self.could_not("park a redriven message"))?;
-        match group {
-            Some(group) if hold == Hold::Nothing => self.pass_key_on(connection, &group, &item.message).await,
-            _ => Ok(()),
+        if let Some(group) = group.as_deref().filter(|_| hold == Hold::Nothing) {
+            self.pass_key_on(connection, group, &item.message).await?;
         }
+        Ok(group.is_some())
     }
 }
 

@@ -77,6 +77,19 @@ impl Leases for Postgres {
         session.finish().await.map_err(self.could_not(doing))?;
         Ok(names.into_iter().map(LeaseName).collect())
     }
+
+    async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
+        let doing = "list leases";
+        let mut session = self.session().await?;
+        let holders: Vec<String> = self
+            .query_scalar(&self.statements().lease_lapsed)
+            .bind(prefix)
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(holders.into_iter().map(Holder).collect())
+    }
 }
 
 fn columns(leases: &[Lease]) -> (Vec<&str>, Vec<&str>, Vec<Epoch>) {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use landfall_core::{Error, ErrorKind, Mode, OutboxEntry, Result, RowId};
-use serde_json::json;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -14,8 +13,6 @@ use crate::read_ahead::{ReadAhead, Stretch};
 use crate::snapshot::Snapshot;
 use crate::{Postgres, row};
 
-/// A window of up to so many rows is known by its ids; a larger one is walked along the index of ids.
-const IDS_MOST: i32 = 10_000;
 /// Ids further apart than this, on average, are looked up one by one.
 pub(crate) const SPREAD: i64 = 8;
 /// How many ids a walk looks at for each row that is asked for, at first and at most.
@@ -28,9 +25,9 @@ pub(crate) fn span(limit: usize) -> i64 {
 
 /// What a statement found: rows, each with whether its key is blocked, and whether any key may be.
 #[derive(Default)]
-struct Found {
-    rows: Vec<(OutboxEntry, bool)>,
-    troubled: bool,
+pub(crate) struct Found {
+    pub(crate) rows: Vec<(OutboxEntry, bool)>,
+    pub(crate) troubled: bool,
     /// Whether they are the rest of a window that was opened before.
     rest: bool,
     /// Whether new windows were looked for.
@@ -127,84 +124,6 @@ impl Postgres {
             }
         }
         Ok(found)
-    }
-
-    /// Opens a window for every group that has none, all at one moment: those that finish it stand at the same place.
-    async fn open_windows(&self, cursor: &mut Cursor, limit: usize) -> Result<Found> {
-        let doing = "read the outbox";
-        let at_rest = cursor.groups.iter().enumerate().filter(|(_, group)| group.window.is_none());
-        let rows = self.look(at_rest.map(|(at, group)| (at, &group.shards, &group.s1)), limit).await?;
-        let mut found = Found::default();
-        for row in &rows {
-            let at: i32 = row.try_get(16).map_err(self.could_not(doing))?;
-            let Some(group) = cursor.groups.get_mut(at as usize) else { continue };
-            if let Some(s2) = row.try_get::<Option<&str>, _>(13).map_err(self.could_not(doing))? {
-                let ids: Vec<RowId> = row.try_get(14).map_err(self.could_not(doing))?;
-                let is_all: bool = row.try_get(15).map_err(self.could_not(doing))?;
-                found.troubled |= row.try_get::<bool, _>(12).map_err(self.could_not(doing))?;
-                self.is_alive(row, cursor.life)?;
-                group.open(Snapshot::parse(s2)?, ids, is_all);
-            } else {
-                let (entry, blocked) = row::entry(row).map_err(self.could_not(doing))?;
-                if group.knows(entry.row) {
-                    found.rows.push((entry, blocked));
-                }
-            }
-        }
-        cursor.merge();
-        Ok(found)
-    }
-
-    /// Beyond what is left of windows that were read to their end: what has appeared since. A message that stays unsettled
-    /// holds up its own key, not everybody's next window.
-    ///
-    /// Only of groups whose whole rest is in `batch`: what another group has left must go out before what is newer.
-    async fn look_ahead(&self, cursor: &Cursor, batch: &[OutboxEntry], limit: usize) -> Result<Vec<OutboxEntry>> {
-        let doing = "read the outbox";
-        let in_batch: BTreeSet<RowId> = batch.iter().map(|entry| entry.row).collect();
-        let ends = cursor.groups.iter().enumerate().filter_map(|(at, group)| {
-            let window = group.window.as_ref().filter(|window| window.scanned_to == RowId::MAX)?;
-            let goes_out = |id: &RowId| group.done.contains(id) || in_batch.contains(id);
-            window.ids.iter().all(goes_out).then_some((at, &group.shards, &window.s2))
-        });
-        let mut ahead = Vec::new();
-        for row in &self.look(ends, limit).await? {
-            if row.try_get::<Option<RowId>, _>(0).map_err(self.could_not(doing))?.is_none() {
-                continue;
-            }
-            let (entry, blocked) = row::entry(row).map_err(self.could_not(doing))?;
-            let is_done = cursor.groups.iter().any(|group| group.done.contains(&entry.row));
-            if !blocked && !is_done {
-                ahead.push(entry);
-            }
-        }
-        ahead.truncate(limit);
-        Ok(ahead)
-    }
-
-    /// What is visible now and was not visible in the snapshots of these groups, all at one moment.
-    async fn look<'a>(
-        &self,
-        groups: impl Iterator<Item = (usize, &'a Vec<i16>, &'a Snapshot)>,
-        limit: usize,
-    ) -> Result<Vec<PgRow>> {
-        let given: Vec<_> =
-            groups.map(|(at, shards, s1)| json!({ "at": at, "shards": shards, "s1": s1.as_str() })).collect();
-        if given.is_empty() {
-            return Ok(Vec::new());
-        }
-        let doing = "read the outbox";
-        let mut session = self.session().await?;
-        let rows = self
-            .query(&self.statements().next)
-            .bind(serde_json::Value::Array(given).to_string())
-            .bind(i32::try_from(limit).unwrap_or(IDS_MOST).min(IDS_MOST))
-            .bind(IDS_MOST)
-            .fetch_all(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
-        Ok(rows)
     }
 
     /// The next rows of a window that is open.
@@ -366,7 +285,7 @@ impl Postgres {
 
     /// Whether the server has not crashed since the cursor was loaded. If it has, what the cursor knows may be about
     /// transactions that it has forgotten, whose ids are given out again.
-    fn is_alive(&self, header: &PgRow, life: Uuid) -> Result<()> {
+    pub(crate) fn is_alive(&self, header: &PgRow, life: Uuid) -> Result<()> {
         let now: Option<Uuid> = header.try_get(3).map_err(self.could_not("read the outbox"))?;
         if now == Some(life) {
             return Ok(());
@@ -395,22 +314,6 @@ impl Postgres {
     /// because the cursor was behind.
     async fn set_aside(&self, cursor: &mut Cursor, rows: &[RowId]) -> Result<bool> {
         self.carry_out(cursor, &Plan::aside(rows.to_vec())).await.map(|answer| answer.is_some())
-    }
-}
-
-impl Group {
-    fn open(&mut self, s2: Snapshot, ids: Vec<RowId>, is_all: bool) {
-        self.window = Some(if is_all {
-            // What was settled by itself is in the window, or it is gone.
-            self.done = self.done.iter().filter(|id| ids.binary_search(id).is_ok()).copied().collect();
-            let last_id = ids.first().map_or(RowId::MIN, |id| id - 1);
-            Window { s2, last_id, ids: ids.into(), scanned_to: RowId::MAX }
-        } else {
-            Window { s2, last_id: RowId::MIN, ids: VecDeque::new(), scanned_to: RowId::MIN }
-        });
-        if is_all {
-            self.advance();
-        }
     }
 }
 

@@ -13,6 +13,8 @@ use crate::moment::Moment;
 
 /// The longest that a topic can be.
 const TOPIC_CHARACTERS: usize = 249;
+/// The longest that a key can be.
+const KEY_BYTES: usize = 512;
 /// The longest error that is stored; a stack trace beyond it helps nobody in a list.
 const ERROR_CHARACTERS: usize = 2000;
 
@@ -139,15 +141,19 @@ fn original_place(row: &PgRow, at: usize) -> Result<(Option<u32>, Option<u64>)> 
     Ok((partition.map(|partition| partition as u32), offset.map(|offset| offset as u64)))
 }
 
-/// A key as people see it in a list. A foreign writer's may hold control characters, which is why it was parked: it
-/// must be shown, so they are shown as `?`. The database keeps and compares what was stored.
+/// A key as people see it in a list. A foreign writer's may be none, which is why it was parked: it must be shown, so
+/// control characters are shown as `?` and what is too long is cut. The database keeps and compares what was stored.
 fn shown_key(text: &str) -> Result<Key> {
-    Key::new(text.replace(char::is_control, "?"))
+    let shown = text.replace(char::is_control, "?");
+    let end = shown.floor_char_boundary(KEY_BYTES);
+    Key::new(if shown.is_empty() { "?" } else { &shown[..end] })
 }
 
-/// A topic as people see it in a list. A foreign writer's may be too long, which is why it was parked.
+/// A topic as people see it in a list, in the same way; there is no `?` in a topic.
 fn shown_topic(text: &str) -> Result<TopicName> {
-    TopicName::new(text).or_else(|_| TopicName::new(text.chars().take(TOPIC_CHARACTERS).collect::<String>()))
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let shown: String = text.chars().take(TOPIC_CHARACTERS).map(|c| if is_fine(c) { c } else { '_' }).collect();
+    TopicName::new(text).or_else(|_| TopicName::new(shown)).or_else(|_| TopicName::new("_"))
 }
 
 pub(crate) fn undecodable(error: sqlx::Error) -> Error {

@@ -68,7 +68,9 @@ statements! {
     next: "
         SELECT found.*, given.at
         FROM jsonb_to_recordset($1::text::jsonb) AS given (at integer, shards smallint[], s1 text)
-        CROSS JOIN LATERAL {p}outbox_next(given.shards, given.s1::pg_snapshot, $2, $3) AS found",
+        CROSS JOIN LATERAL {p}outbox_next(
+            given.shards, given.s1::pg_snapshot, $2, $3, $4, $5::text[]::xid8[]) AS found",
+    mark: "SELECT id, xid::text FROM {p}outbox_mark()",
     walk: "SELECT * FROM {p}outbox_walk($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4, $5, $6)",
     jump: "SELECT {p}outbox_jump($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4)",
     pick: "SELECT * FROM {p}outbox_pick($1)",
@@ -200,6 +202,10 @@ statements! {
         SELECT name FROM {p}lease
         WHERE holder IS NOT NULL AND expires_at > clock_timestamp() AND starts_with(name, $1)
         ORDER BY name COLLATE "C""#,
+    lease_lapsed: r#"
+        SELECT DISTINCT holder COLLATE "C" FROM {p}lease
+        WHERE holder IS NOT NULL AND expires_at <= clock_timestamp() AND starts_with(name, $1)
+        ORDER BY 1"#,
 
     // The inbox. The id is inserted before the held key is locked (the second part depends on the first), so that two
     // copies of one message never wait for each other.

@@ -137,7 +137,7 @@ impl Inbox for Sqlite {
         connection: &mut SqliteConnection,
         item: &RedriveItem,
         setback: Setback<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Setback { attempts, failure, hold, again } = setback;
         let (_, action) = parked_or_delayed(again);
         let groups: Vec<String> = sqlx::query_scalar(self.statements().park_redriven.clone())
@@ -151,13 +151,14 @@ impl Inbox for Sqlite {
             .await
             .map_err(self.cannot("park a redriven message"))?;
         let Some(group) = groups.first() else {
-            return Ok(());
+            return Ok(false);
         };
         self.hold_keys(&mut *connection, &[item.id]).await?;
         if hold == Hold::Nothing {
             self.release_keys(&mut *connection, &[item.id]).await?;
         }
-        self.record(connection, &[item.id], &consumer(group), action, &failure.to_string()).await
+        self.record(connection, &[item.id], &consumer(group), action, &failure.to_string()).await?;
+        Ok(true)
     }
 }
 

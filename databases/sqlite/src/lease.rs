@@ -79,4 +79,13 @@ impl Leases for Sqlite {
             .map_err(self.cannot("list leases"))?;
         Ok(names.into_iter().map(LeaseName).collect())
     }
+
+    async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
+        let holders: Vec<String> = sqlx::query_scalar(self.statements().leases_lapsed.clone())
+            .bind(prefix)
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("list leases"))?;
+        Ok(holders.into_iter().map(Holder).collect())
+    }
 }

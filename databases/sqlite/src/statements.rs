@@ -178,6 +178,8 @@ statements! {
         WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
     leases_held = "SELECT name FROM {p}lease
         WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND expires_at > {now} ORDER BY name";
+    leases_lapsed = "SELECT DISTINCT holder FROM {p}lease
+        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND expires_at <= {now} ORDER BY holder";
 
     // Inbox. No row from `admit`: the id was there before.
     admit = "INSERT INTO {p}inbox (consumer_group, message_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING

@@ -27,4 +27,8 @@ impl<D: Leases> Leases for Unseeing<D> {
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
         if prefix == Shard::LEASES { Ok(Vec::new()) } else { self.0.held(prefix).await }
     }
+
+    async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
+        self.0.lapsed(prefix).await
+    }
 }

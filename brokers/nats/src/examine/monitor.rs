@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Error, ErrorKind, Result, Timestamp};
+use landfall_core::{ClockSkew, Error, ErrorKind, Result, Timestamp};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,13 +12,15 @@ use tokio::net::TcpStream;
 pub(super) struct Server {
     pub(super) sync_always: bool,
     pub(super) sync_interval: Duration,
-    pub(super) now: Timestamp,
+    pub(super) skew: ClockSkew,
 }
 
 /// Asks the monitoring at `address`, `http://host:port`.
 pub(super) async fn ask(address: &str, patience: Duration) -> Result<Server> {
     let failed = |why: &str| Error::new(ErrorKind::Unavailable, format!("the monitoring at {address} {why}"));
+    let asked = Timestamp::now();
     let text = tokio::time::timeout(patience, get(address)).await.map_err(|_| failed("does not answer"))?;
+    let answered = Timestamp::now();
     let text = text.map_err(|error| failed("cannot be asked").with_source(error))?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let told: Value = serde_json::from_str(body).map_err(|error| failed("answers no JSON").with_source(error))?;
@@ -30,7 +32,7 @@ pub(super) async fn ask(address: &str, patience: Duration) -> Result<Server> {
     Ok(Server {
         sync_always: config["sync_always"].as_bool().unwrap_or_default(),
         sync_interval: Duration::from_nanos(config["sync_interval"].as_u64().unwrap_or_default()),
-        now: now.parse()?,
+        skew: ClockSkew::measured(asked, now.parse()?, answered),
     })
 }
 

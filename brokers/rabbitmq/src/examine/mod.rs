@@ -17,6 +17,8 @@ struct Seen<'a> {
     prefix: &'a str,
     /// Members that a queue must have.
     replicas: usize,
+    /// Whether a key's messages are published one by one.
+    one_per_key: bool,
     demands: &'a Demands,
     exchanges: Vec<Exchange>,
     queues: Vec<Queue>,
@@ -34,6 +36,7 @@ impl Examine for RabbitMq {
         let mut seen = Seen {
             prefix,
             replicas,
+            one_per_key: self.options.one_per_key,
             demands,
             exchanges: Vec::new(),
             queues: Vec::new(),

@@ -19,7 +19,7 @@ pub(super) fn findings(seen: &Seen<'_>) -> Vec<Finding> {
             durable(queue),
             replicas(queue, seen.replicas),
             delivery_limit(queue),
-            length_limit(queue),
+            length_limit(queue, seen.one_per_key),
             message_ttl(queue, seen.demands.window),
             expires(queue),
             single_active_consumer(queue),
@@ -57,13 +57,18 @@ fn delivery_limit(queue: &Queue) -> Option<Finding> {
     Some(finding("rabbitmq.delivery-limit", Rank::Loss, &queue.name, what, mend))
 }
 
-fn length_limit(queue: &Queue) -> Option<Finding> {
+fn length_limit(queue: &Queue, one_per_key: bool) -> Option<Finding> {
     let limit = queue.number("max-length").or_else(|| queue.number("max-length-bytes"))?;
     let overflow = queue.setting("overflow");
     let mend = "take max-length, max-length-bytes and overflow out of the policy, and watch the disk in their place";
     Some(match overflow.as_ref().and_then(|overflow| overflow.as_str()) {
+        Some("reject-publish" | "reject-publish-dlx") if one_per_key => {
+            let what = format!("beyond {limit} it refuses messages, which wait in the outbox with all of their key");
+            finding("rabbitmq.length-limit", Rank::Latency, &queue.name, what, mend)
+        }
         Some("reject-publish" | "reject-publish-dlx") => {
             let what = format!("beyond {limit} it refuses messages and takes later ones when there is room again");
+            let mend = format!("{mend}; or say one_per_key=true in the broker URL of those who publish");
             finding("rabbitmq.length-limit", Rank::Order, &queue.name, what, mend)
         }
         _ => {

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::CONSUMER;
-use super::member::{Member, Phase, Trouble};
+use super::member::{Member, Phase, Shard, Trouble};
 use crate::entry::{Entry, EntryId};
 use crate::error::{self, Cause};
 use crate::script::{self, CLAIM};
@@ -12,9 +12,10 @@ use crate::script::{self, CLAIM};
 const PAGE: usize = 200;
 
 impl Member {
-    /// The next page of each stream that came to this member of late. Answers whether there was any such stream.
-    pub(super) async fn claim(&mut self, room: usize) -> Result<bool, Trouble> {
-        let claiming = |(shard, held): (&u32, &super::member::Shard)| match held.phase {
+    /// The next page of each stream that came to this member of late. Answers whether there was any, and room for it.
+    pub(super) async fn claim(&mut self) -> Result<bool, Trouble> {
+        let room = self.room();
+        let claiming = |(shard, held): (&u32, &Shard)| match held.phase {
             Phase::Claiming(from) => Some((*shard, from)),
             _ => None,
         };
@@ -58,6 +59,7 @@ impl Member {
                 "somebody deleted entries that the group had not finished");
         }
         self.shelf.put(shard, Entry::list(entries));
+        self.look_again(|other| other == shard);
     }
 
     /// The group is gone: Redis was emptied, or failed over to a server that did not know it. It begins again at the

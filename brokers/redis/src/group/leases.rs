@@ -14,7 +14,7 @@ impl Member {
     /// Gives a sign of life, renews what is held, takes what is free and gives up what others should have.
     pub(super) async fn beat(&mut self) -> Result<(), Trouble> {
         // Renewing a lease changes it, and what is watched must not have changed.
-        self.gate = None;
+        self.close_gates();
         let share = self.share().await?;
         self.renew().await?;
         let active = self.held.values().filter(|shard| !matches!(shard.phase, Phase::Leaving(_))).count();
@@ -106,8 +106,8 @@ impl Member {
 
     fn begin(&mut self, shard: u32) {
         let phase = Phase::Claiming(EntryId::ZERO);
-        self.held.insert(shard, Shard { phase, delivered: EntryId::ZERO, trimmed: Instant::now() });
-        self.shelf.open(shard);
+        let since = self.shelf.open(shard);
+        self.held.insert(shard, Shard { phase, since, delivered: EntryId::ZERO, trimmed: Instant::now() });
     }
 
     /// The last ones go first; what the consumer has of them it may finish, for as long as a lease lasts.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bell::{self, Rung};
-use super::read::Gate;
+use super::read::Lane;
 use super::settle;
 use super::shelf::{Finished, Shelf};
 use crate::broker::Redis;
@@ -30,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) struct Shard {
     pub(super) phase: Phase,
+    /// Grows each time a stream comes to this member.
+    pub(super) since: u64,
     /// Everything up to here was given to the group.
     pub(super) delivered: EntryId,
     pub(super) trimmed: Instant,
@@ -59,7 +61,7 @@ pub(crate) struct Member {
     /// How many shards the topic has; none until it was seen.
     pub(super) shards: u32,
     pub(super) held: BTreeMap<u32, Shard>,
-    pub(super) gate: Option<Gate>,
+    pub(super) lanes: [Lane; 2],
     /// Where the next read begins, so that no shard starves.
     pub(super) turn: usize,
     beat_at: Instant,
@@ -73,31 +75,23 @@ pub(super) enum Trouble {
     Missing(Missing),
 }
 
-/// What to do next.
-pub(super) enum Next {
-    /// Look again.
-    Again,
-    /// Nothing was there.
-    WaitForMore,
-    /// Too much is unacknowledged.
-    WaitForRoom,
-}
-
 impl Member {
     pub(crate) fn new(redis: &Redis, topic: &TopicName, group: &GroupName, shelf: Arc<Shelf>) -> Self {
+        let link = || Arc::new(Link::new(Arc::clone(&redis.options)));
+        let (first, second) = (link(), link());
         Self {
             options: Arc::clone(&redis.options),
             names: redis.names.clone(),
             topic: topic.clone(),
             group: group.clone(),
             topics: Arc::clone(&redis.topics),
-            link: Arc::new(Link::new(Arc::clone(&redis.options))),
-            bell: Arc::new(Link::new(Arc::clone(&redis.options))),
+            link: Arc::clone(&first),
+            bell: link(),
             shelf,
             token: MessageId::new().to_string(),
             shards: 0,
             held: BTreeMap::new(),
-            gate: None,
+            lanes: [Lane::new(first), Lane::new(second)],
             turn: 0,
             beat_at: Instant::now(),
             ringing: None,
@@ -114,7 +108,8 @@ impl Member {
     }
 
     pub(super) async fn look_up(&mut self) -> std::result::Result<(), Trouble> {
-        self.shards = self.topics.look_up(&self.link, &self.topic).await.map_err(Trouble::Missing)?;
+        let shards = self.topics.look_up(&self.link, &self.topic).await.map_err(Trouble::Missing)?;
+        self.shards = shards.len() as u32;
         self.make_groups().await.map(drop)
     }
 
@@ -152,27 +147,18 @@ impl Member {
                 step = self.step() => step,
                 () = stop.cancelled() => break,
             };
-            let next = match step {
-                Ok(next) => {
-                    pause = FIRST_PAUSE;
-                    next
-                }
-                Err(trouble) => {
-                    self.report(trouble);
-                    self.gate = None;
-                    self.ringing = None;
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = stop.cancelled() => break,
-                    }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    continue;
-                }
+            let Err(trouble) = step else {
+                pause = FIRST_PAUSE;
+                continue;
             };
+            self.report(trouble);
+            self.close_gates();
+            self.ringing = None;
             tokio::select! {
-                () = self.wait(next) => {}
+                () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => break,
             }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         let settled = settling.await.map_err(|error| {
             Error::new(landfall_core::ErrorKind::Internal, "the task that acknowledges did not end well")
@@ -183,78 +169,79 @@ impl Member {
         left
     }
 
-    async fn step(&mut self) -> std::result::Result<Next, Trouble> {
+    /// Looks after the leases if it is time, asks for what there is room for, and waits for whatever comes first.
+    async fn step(&mut self) -> std::result::Result<(), Trouble> {
         if Instant::now() >= self.beat_at {
             self.beat().await?;
             self.beat_at = Instant::now() + (self.options.lease / 3).min(LONGEST_BEAT);
         }
-        let (kept, waiting) = self.shelf.count();
-        let room = self.options.in_flight.saturating_sub(kept);
-        // In few large steps; but when everything is with the consumer, whatever fits.
-        if room == 0 || (waiting > 0 && room < self.options.in_flight / 4) {
-            return Ok(Next::WaitForRoom);
+        if self.claim().await? {
+            return Ok(());
         }
-        if self.claim(room).await? {
-            return Ok(Next::Again);
-        }
-        let (kept, _) = self.shelf.count();
-        match self.options.in_flight.saturating_sub(kept) {
-            0 => Ok(Next::WaitForRoom),
-            room => self.read(room).await,
-        }
-    }
-
-    async fn wait(&mut self, next: Next) {
+        self.read();
         let beat = tokio::time::sleep_until(self.beat_at);
-        match next {
-            Next::Again => {}
-            Next::WaitForRoom => tokio::select! {
-                () = self.shelf.changed() => {}
+        let shelf = Arc::clone(&self.shelf);
+        if self.waits_for_an_answer() {
+            let waits_for_room = self.waits_for_room();
+            tokio::select! {
+                taken = self.take_answer() => taken?,
+                () = shelf.changed(), if waits_for_room => {}
                 () = beat => {}
-            },
-            Next::WaitForMore => {
-                if self.ringing.is_none() {
-                    self.ringing = bell::hang(self);
-                }
-                // It is kept if something else comes first: a connection that waits in Redis can do nothing else.
-                let ringing = async {
-                    match &mut self.ringing {
-                        Some(ringing) => ringing.await,
-                        None => pending().await,
-                    }
-                };
-                tokio::select! {
-                    rung = ringing => {
-                        self.ringing = None;
-                        self.heard(rung).await;
-                    }
-                    () = beat => {}
-                }
+            }
+        } else if self.waits_for_room() {
+            tokio::select! {
+                () = shelf.changed() => {}
+                () = beat => {}
+            }
+        } else {
+            tokio::select! {
+                () = self.wait_for_more() => {}
+                () = beat => self.look_again(|_| true),
             }
         }
+        Ok(())
+    }
+
+    /// Nothing was there: Redis tells when there is.
+    async fn wait_for_more(&mut self) {
+        if self.ringing.is_none() {
+            self.ringing = bell::hang(self);
+        }
+        // It is kept if something else comes first: a connection that waits in Redis can do nothing else.
+        let rung = match &mut self.ringing {
+            Some(ringing) => ringing.await,
+            None => pending().await,
+        };
+        self.ringing = None;
+        self.heard(rung).await;
     }
 
     /// What the bell has told was given to the group by now, or is with the next read.
     async fn heard(&mut self, rung: std::result::Result<Rung, Failed>) {
         match rung {
             Ok(rung) => {
-                for (shard, id) in rung {
-                    if let Some(shard) = self.held.get_mut(&shard) {
-                        shard.delivered = shard.delivered.max(id);
+                for (shard, id) in &rung {
+                    if let Some(shard) = self.held.get_mut(shard) {
+                        shard.delivered = shard.delivered.max(*id);
                     }
                 }
+                self.look_again(|shard| rung.iter().any(|(rung, _)| *rung == shard));
             }
             Err(failed) => {
                 self.report(Trouble::Failed(failed));
                 tokio::time::sleep(FIRST_PAUSE).await;
+                self.look_again(|_| true);
             }
         }
     }
 
     pub(super) fn lose(&mut self, shard: u32) {
         self.held.remove(&shard);
-        self.gate = None;
         self.shelf.lose(shard);
+    }
+
+    pub(super) fn close_gates(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.gate = None);
     }
 
     /// What passes is logged, and tried again; what does not is told to the subscriber.

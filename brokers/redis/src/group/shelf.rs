@@ -80,13 +80,14 @@ impl Shelf {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `shard` is this member's from now on; nothing is known of it.
-    pub(crate) fn open(&self, shard: u32) {
+    /// `shard` is this member's from now on; nothing is known of it. Answers with a number that grows each time.
+    pub(crate) fn open(&self, shard: u32) -> u64 {
         let mut state = self.state();
         state.generations += 1;
         let generation = state.generations;
         state.shards.insert(shard, Shard { generation, entries: BTreeMap::new(), is_leaving: false });
         state.forget_the_lost();
+        generation
     }
 
     /// `shard` is somebody else's.

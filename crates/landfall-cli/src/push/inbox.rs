@@ -125,7 +125,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
         self.database.complete_redriven(self.open(pending).await?, item).await
     }
 
-    async fn park_redriven(&self, pending: &mut Pending<D>, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
+    async fn park_redriven(&self, pending: &mut Pending<D>, item: &RedriveItem, setback: Setback<'_>) -> Result<bool> {
         self.database.park_redriven(self.open(pending).await?, item, setback).await
     }
 }

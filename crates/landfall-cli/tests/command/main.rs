@@ -8,6 +8,7 @@ mod brokers;
 mod damage;
 mod dead_letters;
 mod doctor;
+mod fencing;
 mod imports;
 mod lists;
 mod metrics;

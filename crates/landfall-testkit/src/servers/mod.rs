@@ -1,6 +1,7 @@
 //! Real servers for tests, each private to the test process: own port, own folder, gone when the process is.
 
 mod account;
+mod certificates;
 mod daemon;
 mod kafka;
 mod mariadb;
@@ -14,13 +15,16 @@ mod restartable;
 mod sqs;
 mod watchdog;
 
+pub use certificates::Certificates;
 pub use daemon::services_folder;
 pub use kafka::{KafkaCluster, KafkaOptions, KafkaServer};
-pub use mariadb::{MariaDbOptions, MariaDbServer, fresh_mysql_database, mariadb, private_mariadb};
+pub use mariadb::{
+    MariaDbOptions, MariaDbServer, fresh_database_on_mysql, fresh_mysql_database, mariadb, private_mariadb,
+};
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use rabbitmq::{RabbitMqOptions, RabbitMqServer};
 pub use redis::{RedisOptions, RedisServer};
-pub use restartable::{InUse, Restartable};
+pub use restartable::{Alone, InUse, Restartable};
 pub use sqs::{ElasticMq, Moto, python_sqs};

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result};
 use nix::sys::signal::Signal;
@@ -19,6 +20,10 @@ pub struct NatsOptions {
     pub sync_always: bool,
     /// Whether it listens beyond 127.0.0.1.
     pub everywhere: bool,
+    /// How many bytes all its streams may take together; three quarters of the disk if nobody says.
+    pub store_bytes: Option<u64>,
+    /// Where its folder is made, as the account of this process: a disk that only this process sees is no other account's.
+    pub within: Option<PathBuf>,
     /// More of the server's configuration, such as its accounts.
     pub more: String,
 }
@@ -69,12 +74,21 @@ impl NatsServer {
         if !binary.is_file() {
             return Err(Error::new(ErrorKind::NotFound, "there is no nats-server; scripts/services fetches it"));
         }
-        let (folder, account) = daemon::folder("landfall-nats-")?;
+        let (folder, account) = match &options.within {
+            Some(within) => {
+                let made = tempfile::Builder::new().prefix("landfall-nats-").tempdir_in(within);
+                (made.map_err(|error| daemon::unavailable("cannot make a folder for NATS", error))?, None)
+            }
+            None => daemon::folder("landfall-nats-")?,
+        };
         let sync = if options.sync_always { "sync_interval: always" } else { "" };
         let listen = if options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
+        let room = options.store_bytes.map(|bytes| format!("max_file_store: {bytes}")).unwrap_or_default();
         let store = folder.path().join("store");
-        let config =
-            format!("jetstream {{ store_dir: \"{}\"\n {sync} }}\n{cluster}include \"more.conf\"\n", store.display());
+        let config = format!(
+            "jetstream {{ store_dir: \"{}\"\n {sync}\n {room} }}\n{cluster}include \"more.conf\"\n",
+            store.display()
+        );
         write(folder.path(), "nats.conf", &config)?;
         write(folder.path(), "more.conf", &options.more)?;
         let program = Nats { binary, listen, monitor: daemon::free_port()? };
@@ -100,10 +114,28 @@ impl NatsServer {
         self.daemon.folder()
     }
 
-    /// Puts `more` in the place of [`NatsOptions::more`] and has the server read it, which keeps running.
+    /// Puts `more` in the place of [`NatsOptions::more`] and has the server read it, which keeps running. It has read it
+    /// when this returns: a client that connects in the middle of that may be turned away whatever its credentials.
     pub async fn reconfigure(&self, more: &str) -> Result<()> {
+        let before = self.reloads()?;
         write(self.folder(), "more.conf", more)?;
-        self.daemon.signal(Signal::SIGHUP).await
+        self.daemon.signal(Signal::SIGHUP).await?;
+        let started = Instant::now();
+        while self.reloads()? == before {
+            if started.elapsed() > Duration::from_secs(30) {
+                let sentence = "the NATS test server did not take its new configuration; its log says why";
+                return Err(Error::new(ErrorKind::Unavailable, sentence));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// How often it has read its configuration again, by its own log.
+    fn reloads(&self) -> Result<usize> {
+        let log = std::fs::read_to_string(self.folder().join("log"))
+            .map_err(|error| daemon::unavailable("the log of the NATS test server cannot be read", error))?;
+        Ok(log.matches("Reloaded server configuration").count())
     }
 }
 

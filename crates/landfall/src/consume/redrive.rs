@@ -63,6 +63,10 @@ impl Resting {
         self.letters().iter().filter(|(_, (_, until))| *until > now).map(|(id, _)| *id).collect()
     }
 
+    fn rests(&self, id: DeadLetterId) -> bool {
+        self.letters().get(&id).is_some_and(|(_, until)| *until > Instant::now())
+    }
+
     /// How long until the first of them may be tried again.
     fn shortest(&self) -> Option<Duration> {
         let now = Instant::now();
@@ -99,6 +103,10 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let Some(item) = self.database.next_redriven(&mut transaction, &self.group, &resting.now()).await? else {
             return Ok(false);
         };
+        if resting.rests(item.id) {
+            // It failed in another worker's hands while this one asked, who is putting it aside.
+            return Ok(true);
+        }
         let passage = self.passage_of(&mut transaction, &item.message).await?;
         if let Some(failure) = passage.failure(&item.message) {
             let failure = Failure { verdict: Verdict::Park, ..failure };
@@ -157,8 +165,8 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         Ok(passages.first().copied().unwrap_or(Passage::Apply))
     }
 
-    /// Lets it rest, delays it, or parks it again. `transaction` is rolled back in between: no other worker is handed the
-    /// letter before it rests, and nobody waits for its lock afterwards.
+    /// Lets it rest, delays it, or parks it again. `transaction` is rolled back in between: whichever worker is handed the
+    /// letter from then on sees that it rests, and nobody waits for its lock.
     async fn failed_again(
         &self,
         item: &RedriveItem,
@@ -186,7 +194,10 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     async fn put_aside_again(&self, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
         let Setback { attempts, failure, again, .. } = setback;
         let mut transaction = self.database.begin().await?;
-        self.database.park_redriven(&mut transaction, item, setback).await?;
+        if !self.database.park_redriven(&mut transaction, item, setback).await? {
+            // Another worker was handed it before it rested here, and has put it aside.
+            return Ok(());
+        }
         if again.is_none() {
             let arrival = Arrival { message: &item.message, origin: item.origin };
             self.send_letter(&mut transaction, arrival, attempts, failure).await?;

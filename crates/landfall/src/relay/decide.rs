@@ -24,7 +24,8 @@ pub(super) fn outage(outcomes: &[Outcome]) -> Option<&str> {
     let mut reason = None;
     for outcome in outcomes {
         match outcome {
-            Outcome::Refused(refusal) if refusal.code == ErrorCode::UNAVAILABLE => {
+            // Somebody who was silenced begins anew, and looks at its leases before it sends anything again.
+            Outcome::Refused(refusal) if [ErrorCode::UNAVAILABLE, ErrorCode::FENCED].contains(&refusal.code) => {
                 reason.get_or_insert(refusal.reason.as_str());
             }
             Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR => {}
@@ -84,6 +85,8 @@ mod tests {
     fn an_outage_needs_every_outcome_to_say_so() {
         let down = || Outcome::retry_later(ErrorCode::UNAVAILABLE, "refused");
         assert_eq!(outage(&[down(), Outcome::behind_predecessor()]), Some("refused"));
+        let fenced = || Outcome::retry_later(ErrorCode::FENCED, "taken over");
+        assert_eq!(outage(&[fenced(), fenced()]), Some("taken over"));
         assert_eq!(outage(&[down(), Outcome::Unknown("?".into())]), None);
         assert_eq!(outage(&[]), None);
     }

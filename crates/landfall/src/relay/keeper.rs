@@ -2,10 +2,15 @@
 //!
 //! A relay says that it is alive by its seat. Shards are taken when they are free, and given back when there are more
 //! relays than before; nobody coordinates anybody.
+//!
+//! Where the broker can fence, whoever let a shard expire is silenced *before* the shard is taken, so that a relay which
+//! dies in between leaves nothing undone. A relay that wakes up meanwhile may extend its lease and begin anew, but then
+//! the shard is its own for as long as leases last: one that can still be taken within that time was not extended.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use landfall_core::{Lease, Result, Shard};
+use landfall_core::{Error, ErrorKind, FencedPublisher, Lease, Result, Shard};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -21,12 +26,13 @@ pub(super) struct Keeper {
     shards: u16,
     held: watch::Sender<Vec<Lease>>,
     working: Working,
+    fenced: Option<Arc<dyn FencedPublisher>>,
 }
 
 impl Keeper {
-    pub(super) fn new(seat: Seat, shards: u16) -> Self {
+    pub(super) fn new(seat: Seat, shards: u16, fenced: Option<Arc<dyn FencedPublisher>>) -> Self {
         let (held, _) = watch::channel(Vec::new());
-        Self { seat, shards, held, working: Working::default() }
+        Self { seat, shards, held, working: Working::default(), fenced }
     }
 
     pub(super) fn subscribe(&self) -> Held {
@@ -72,7 +78,10 @@ impl Keeper {
             tracing::warn!("a relay without order is at work on this outbox; waiting until it has stopped");
             return Ok(());
         }
+        // In this order: what is not held now had lapsed, or was given back, before those who lapsed are asked for.
         let taken = self.seat.leases.held(Shard::LEASES).await?;
+        let silenced = Instant::now();
+        self.silence_those_who_lapsed().await?;
         let start = rand::random_range(0..self.shards.max(1));
         for step in 0..self.shards {
             if held.len() >= share {
@@ -82,11 +91,33 @@ impl Keeper {
             if taken.contains(&name) {
                 continue;
             }
+            if self.fenced.is_some() && silenced.elapsed() > self.seat.ttl / 2 {
+                // Somebody may have come back and lapsed again.
+                break;
+            }
             if let Some(lease) = self.seat.leases.acquire(&name, &self.seat.holder, self.seat.ttl).await? {
                 tracing::info!(shard = %lease.name.0, epoch = lease.epoch, "leased");
                 held.push(lease);
                 self.held.send_replace(held.clone());
             }
+        }
+        Ok(())
+    }
+
+    /// An error if one of them may still be heard: then nothing is taken.
+    async fn silence_those_who_lapsed(&self) -> Result<()> {
+        let Some(fenced) = &self.fenced else { return Ok(()) };
+        for holder in self.seat.leases.lapsed(Shard::LEASES).await? {
+            if holder == self.seat.holder {
+                continue;
+            }
+            // Not for so long that this relay's own leases run out.
+            let silenced = tokio::time::timeout(self.seat.ttl / 3, fenced.fence(&holder)).await;
+            silenced.unwrap_or_else(|late| {
+                let sentence = format!("relay {holder} was not silenced in time; its shards are left alone");
+                Err(Error::new(ErrorKind::Unavailable, sentence).with_source(late))
+            })?;
+            tracing::info!(%holder, "a relay that let its shards expire was silenced");
         }
         Ok(())
     }

@@ -10,6 +10,9 @@
 //! shard over reads the same rows again. A message may thus be published twice, never zero times, and the copies
 //! never put a key out of order at the effect: each copy comes after everything before it has been published once.
 //!
+//! Where the broker can fence ([`Publisher::fenced`]), not even that: whoever takes a shard over from a relay that let it
+//! expire silences that relay first.
+//!
 //! For those who need no order there is [`Relay::unordered`] (`competing.rs`).
 
 mod competing;
@@ -109,9 +112,19 @@ impl Relay {
     }
 
     async fn run_in_order(&self, stop: &CancellationToken) -> Result<()> {
-        let keeper = Keeper::new(self.seat(Row::Ordered), self.queue.shards());
-        let pass =
-            Pass { queue: &*self.queue, sender: self.sender(), held: keeper.subscribe(), working: keeper.working() };
+        let fenced = self.publisher.fenced(&self.options.holder);
+        let keeper = Keeper::new(self.seat(Row::Ordered), self.queue.shards(), fenced.clone());
+        let publisher: &dyn Publisher = match &fenced {
+            Some(fenced) => &**fenced,
+            None => &*self.publisher,
+        };
+        let pass = Pass {
+            queue: &*self.queue,
+            sender: self.sender(publisher),
+            fenced: fenced.as_deref(),
+            held: keeper.subscribe(),
+            working: keeper.working(),
+        };
         let keep = tokio::spawn(keeper.run(stop.clone()));
         let result = self.work(stop, &pass).await;
         stop.cancel();
@@ -122,8 +135,12 @@ impl Relay {
 
     async fn run_without_order(&self, queue: &dyn CompetingQueue, stop: &CancellationToken) -> Result<()> {
         let doorkeeper = Doorkeeper::new(self.seat(Row::Unordered));
-        let competition =
-            Competition { queue, sender: self.sender(), seated: doorkeeper.subscribe(), working: doorkeeper.working() };
+        let competition = Competition {
+            queue,
+            sender: self.sender(&*self.publisher),
+            seated: doorkeeper.subscribe(),
+            working: doorkeeper.working(),
+        };
         let keep = tokio::spawn(doorkeeper.run(stop.clone()));
         let result = self.work(stop, &competition).await;
         stop.cancel();
@@ -135,8 +152,8 @@ impl Relay {
         Seat::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, row)
     }
 
-    fn sender(&self) -> Sender<'_> {
-        Sender { publisher: &*self.publisher, options: &self.options }
+    fn sender<'a>(&'a self, publisher: &'a dyn Publisher) -> Sender<'a> {
+        Sender { publisher, options: &self.options }
     }
 
     /// One turn after the other, and what to do in between.

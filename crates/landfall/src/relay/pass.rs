@@ -1,6 +1,6 @@
 //! One pass of a relay that keeps order: read a batch of the leased shards, publish it, settle it under the leases.
 
-use landfall_core::{Lease, Mode, OutboxQueue, Result, Settlement};
+use landfall_core::{FencedPublisher, Lease, Mode, OutboxQueue, Result, Settlement};
 
 use super::keeper::{Held, Working};
 use super::sender::{Progress, Publishable, Sender, Sent, Turn, fire_and_forget, report};
@@ -8,6 +8,7 @@ use super::sender::{Progress, Publishable, Sender, Sent, Turn, fire_and_forget, 
 pub(super) struct Pass<'a> {
     pub(super) queue: &'a dyn OutboxQueue,
     pub(super) sender: Sender<'a>,
+    pub(super) fenced: Option<&'a dyn FencedPublisher>,
     pub(super) held: Held,
     pub(super) working: Working,
 }
@@ -16,6 +17,12 @@ impl Turn for Pass<'_> {
     async fn take(&self) -> Result<Progress> {
         // While this is held the keeper gives no shard away, so a shard changes hands between two passes.
         let _busy = self.working.lock().await;
+        // Before the leases are looked at: whoever takes one of them over from here on silences this pass.
+        if let Some(fenced) = self.fenced
+            && let Err(error) = fenced.begin().await
+        {
+            return Ok(Progress::BrokerDown(error.to_string()));
+        }
         let leases: Vec<_> = self.held.borrow().iter().filter(|lease| lease.is_live()).cloned().collect();
         self.run(&leases).await
     }

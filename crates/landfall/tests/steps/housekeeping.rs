@@ -202,4 +202,8 @@ impl Leases for Watched {
     async fn held(&self, prefix: &str) -> landfall::Result<Vec<LeaseName>> {
         self.leases.held(prefix).await
     }
+
+    async fn lapsed(&self, prefix: &str) -> landfall::Result<Vec<Holder>> {
+        self.leases.lapsed(prefix).await
+    }
 }

@@ -8,6 +8,7 @@ mod competing;
 mod connect;
 mod fencing;
 mod late_commit;
+mod marks;
 mod order;
 mod plain_sql;
 mod plan;

@@ -2,9 +2,10 @@
 //! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
 
 use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
+use landfall_testkit::eventually;
 use sqlx::PgConnection;
 
-use crate::stage::{LONG, due, lease_all, message, migrated, publish_everything};
+use crate::stage::{LONG, SOON, due, lease_all, message, migrated, publish_everything};
 
 const ALL: &str = "'{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'";
 
@@ -16,11 +17,12 @@ async fn count(connection: &mut PgConnection, statement: &str) -> i64 {
     sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(connection).await.unwrap()
 }
 
-/// Rows of the outbox that this connection has read in this transaction: by sequential scans, and through indexes.
+/// Rows of the outbox and of its progress that this connection has read in this transaction: by sequential scans, and
+/// through indexes.
 async fn read(connection: &mut PgConnection) -> (i64, i64) {
     sqlx::query_as(
         "SELECT coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
-         FROM pg_stat_xact_user_tables WHERE relname ~ '^landfall_outbox_[0-3]$'",
+         FROM pg_stat_xact_user_tables WHERE relname ~ '^landfall_outbox_(progress_)?[0-3]$'",
     )
     .fetch_one(connection)
     .await
@@ -44,7 +46,7 @@ async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
     let mut connection = database.pool().acquire().await.unwrap();
     let s1: String =
         sqlx::query_scalar("SELECT pg_current_snapshot()::text").fetch_one(&mut *connection).await.unwrap();
-    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000)");
+    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000, '{{}}', '{{}}')");
     let walk =
         format!("SELECT count(id) FROM landfall_outbox_walk({ALL}, '{s1}', pg_current_snapshot(), 10000, 20000, 500)");
     let jump = format!("SELECT landfall_outbox_jump({ALL}, '{s1}', pg_current_snapshot(), 15000)");
@@ -70,7 +72,7 @@ async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
-    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await.unwrap();
+    let old_xid: String = sqlx::query_scalar("SELECT pg_current_xact_id()::text").fetch_one(&mut *old).await.unwrap();
     let load = "INSERT INTO landfall_outbox (topic, key, payload)
                 SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 5000) n";
     run(&mut connection, load).await;
@@ -79,15 +81,61 @@ async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     while settled < 5000 {
         settled += publish_everything(&database, &leases).await.len();
     }
+    let (id, xid): (i64, String) =
+        sqlx::query_as("SELECT id, xid::text FROM landfall_outbox_mark()").fetch_one(&mut *connection).await.unwrap();
+    // Transactions of other tests count as well: one that is older than the mark and ends after the next snapshot has the
+    // relay look back once to where it began.
+    let others = format!(
+        "SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS open (xid) WHERE xid < '{xid}' AND xid <> '{old_xid}'"
+    );
+    eventually(SOON, "the end of what others began before the mark", async || {
+        count(&mut database.pool().acquire().await.unwrap(), &others).await == 0
+    })
+    .await;
+    database.append(&[message("a", 0)]).await.unwrap();
+    publish_everything(&database, &leases).await;
     let messages: Vec<_> = (1..=10).map(|n| message("a", n)).collect();
     database.append(&messages).await.unwrap();
-    let place = "SELECT s1::text FROM landfall_outbox_place LIMIT 1";
+    let place = "SELECT s1::text FROM landfall_outbox_place ORDER BY n DESC LIMIT 1";
     let s1: String = sqlx::query_scalar(place).fetch_one(&mut *connection).await.unwrap();
-    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000)");
+    let next = format!("SELECT count(id) FROM landfall_outbox_next({ALL}, '{s1}', 500, 1000, '{{{id}}}', '{{{xid}}}')");
     let fetched = reads(&mut connection, &next, 10).await;
     assert!(fetched <= 40, "{fetched} rows were read to find ten");
     assert_eq!(due(&database, &leases).await.len(), 10);
     old.rollback().await.unwrap();
+}
+
+/// Every look at a part asks where the shards are.
+#[tokio::test]
+async fn where_the_shards_are_is_found_among_the_last_of_their_progress() {
+    let Some(database) = migrated().await else { return };
+    let mut connection = database.pool().acquire().await.unwrap();
+    let settle =
+        format!("INSERT INTO landfall_outbox_progress (shards, s1) SELECT {ALL}, '3:3:' FROM generate_series(1, 3000)");
+    run(&mut connection, &settle).await;
+    let place = "SELECT count(*) FROM landfall_outbox_place WHERE n = (SELECT max(n) FROM landfall_outbox_progress)";
+    for _ in 0..2 {
+        let fetched = reads(&mut connection, place, 16).await;
+        assert!(fetched <= 40, "{fetched} rows were read to find where sixteen shards are");
+        run(&mut connection, "ANALYZE").await;
+    }
+}
+
+/// Relays look again and again whether a part can be emptied while they work their way through it.
+#[tokio::test]
+async fn a_part_that_is_not_sent_to_its_end_is_not_scanned() {
+    let Some(database) = migrated().await else { return };
+    let mut connection = database.pool().acquire().await.unwrap();
+    let load = "INSERT INTO landfall_outbox (topic, key, payload)
+                SELECT 'orders', 'k' || n % 1000, '' FROM generate_series(1, 20000) n";
+    run(&mut connection, load).await;
+    let leases = lease_all(&database, "one", LONG).await;
+    assert!(!publish_everything(&database, &leases).await.is_empty());
+    let settled = "SELECT landfall_outbox_part_is_settled('landfall_outbox_0')::integer::bigint";
+    let fetched = reads(&mut connection, settled, 0).await;
+    assert!(fetched <= 40, "{fetched} rows were read to see that not everything is sent");
+    while !publish_everything(&database, &leases).await.is_empty() {}
+    assert_eq!(count(&mut connection, settled).await, 1, "and now it is");
 }
 
 /// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.

@@ -6,6 +6,7 @@ use landfall_core::{Database, Decision, OutboxFilter, OutboxQueue, OutboxState, 
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;
 use landfall_testkit::servers::fresh_postgres_database;
+use sqlx::PgConnection;
 
 use crate::stage::{
     LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, somebody_is_blocked,
@@ -114,13 +115,26 @@ async fn a_writer_who_commits_late_into_an_old_part_is_not_lost() {
     eventually(SOON, "the part is emptied", async || database.rotate().await.unwrap() == 1).await;
 }
 
+/// What an insert does first: its transaction gets a number, then it takes an id.
+async fn take_id(connection: &mut PgConnection) -> i64 {
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *connection).await.unwrap();
+    sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq')").fetch_one(connection).await.unwrap()
+}
+
+/// What it does then, and a process that was stopped in between does much later.
+async fn insert_with(connection: &mut PgConnection, id: i64) {
+    let insert = "INSERT INTO landfall_outbox (id, topic, key, payload) OVERRIDING SYSTEM VALUE
+                  VALUES ($1, 'orders', 'late', 'x')";
+    sqlx::query(insert).bind(id).execute(connection).await.unwrap();
+}
+
 /// He took his id before the part was emptied, and inserts afterwards.
 #[tokio::test]
 async fn a_writer_who_inserts_into_a_part_that_was_emptied_is_not_lost() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
-    let id: i64 =
-        sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq')").fetch_one(database.pool()).await.unwrap();
+    let mut late = database.pool().begin().await.unwrap();
+    let id = take_id(&mut late).await;
     database.append(&[message("a", 2)]).await.unwrap();
     publish_everything(&database, &leases).await;
     go_to_part(&database, 2).await;
@@ -129,11 +143,8 @@ async fn a_writer_who_inserts_into_a_part_that_was_emptied_is_not_lost() {
         parts(&database).await[0] == 0
     })
     .await;
-    sqlx::query("INSERT INTO landfall_outbox (id, topic, key, payload) VALUES ($1, 'orders', 'a', 'x')")
-        .bind(id)
-        .execute(database.pool())
-        .await
-        .unwrap();
+    insert_with(&mut late, id).await;
+    late.commit().await.unwrap();
     assert_eq!(database.rotate().await.unwrap(), 0);
     assert_eq!(publish_everything(&database, &leases).await.len(), 1);
 }
@@ -197,22 +208,18 @@ async fn those_who_empty_a_part_at_once_give_way_to_each_other() {
 async fn an_emptying_that_cannot_have_its_lock_gives_up_and_leaves_the_writers_alone() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
-    let ids: Vec<i64> = sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq') FROM generate_series(1, 2)")
-        .fetch_all(database.pool())
-        .await
-        .unwrap();
+    let (mut holder, mut behind) = (database.pool().begin().await.unwrap(), database.pool().begin().await.unwrap());
+    let (id, id_behind) = (take_id(&mut holder).await, take_id(&mut behind).await);
     database.append(&[message("a", 1)]).await.unwrap();
     publish_everything(&database, &leases).await;
     go_to_part(&database, 1).await;
-    let insert = "INSERT INTO landfall_outbox (id, topic, key, payload) VALUES ($1, 'orders', 'late', 'x')";
-    let mut holder = database.pool().begin().await.unwrap();
-    sqlx::query(insert).bind(ids[0]).execute(&mut *holder).await.unwrap();
+    insert_with(&mut holder, id).await;
 
     // It never waits longer than its limit, so this comes to its end although the writer never goes.
     let rotating = another(&database).await;
     assert_eq!(tokio::time::timeout(SOON, rotating.rotate()).await.expect("it gave up").unwrap(), 0);
-    let behind = sqlx::query(insert).bind(ids[1]).execute(database.pool());
-    tokio::time::timeout(SOON, behind).await.expect("nobody stands in his way").unwrap();
+    tokio::time::timeout(SOON, insert_with(&mut behind, id_behind)).await.expect("nobody stands in his way");
+    behind.commit().await.unwrap();
 
     holder.commit().await.unwrap();
     let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();

@@ -116,7 +116,8 @@ pub async fn what_is_done_cannot_be_parked_again<F: DatabaseFixture>(stage: Stag
     let audit = stage.audit().await;
 
     let mut transaction = stage.database.begin().await.unwrap();
-    stage.database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await.unwrap();
+    let parked = stage.database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await.unwrap();
+    assert!(!parked, "and whoever tries is told");
     stage.database.commit(transaction).await.unwrap();
     assert_eq!(stage.letter(&message).await.status, DeadLetterStatus::Done);
     assert_eq!(stage.audit().await, audit, "what changed nothing is not in the audit trail");

@@ -146,6 +146,21 @@ pub async fn releasing_is_idempotent_and_harmless_by_a_stale_holder<F: DatabaseF
     assert_eq!(stage.database.renew(&[again], LONG).await.unwrap().len(), 1);
 }
 
+pub async fn those_who_let_a_lease_expire_are_named_until_somebody_has_taken_it<F: DatabaseFixture>(stage: Stage<F>) {
+    for (lease, by) in [("outbox/1", "slow"), ("outbox/2", "slow"), ("outbox/3", "dead"), ("relay/0", "other")] {
+        take(&stage.database, lease, by, A_MOMENT).await.unwrap();
+    }
+    take(&stage.database, "outbox/4", "alive", LONG).await.unwrap();
+    let given_back = take(&stage.database, "outbox/5", "gone", LONG).await.unwrap();
+    stage.database.release(&[given_back]).await.unwrap();
+    let lapsed = async || stage.database.lapsed("outbox/").await.unwrap();
+    let both = [holder("dead"), holder("slow")];
+    eventually(SOON, "both are named, and nobody else", async || lapsed().await == both).await;
+    take(&stage.database, "outbox/3", "alive", LONG).await.unwrap();
+    take(&stage.database, "outbox/1", "alive", LONG).await.unwrap();
+    assert_eq!(lapsed().await, [holder("slow")], "it has another one");
+}
+
 pub async fn held_names_what_is_held_now_in_order<F: DatabaseFixture>(stage: Stage<F>) {
     for lease in ["relay/b", "relay/a", "relay/%", "relayX", "outbox/1", "Relay/c"] {
         take(&stage.database, lease, "one", LONG).await.unwrap();

@@ -149,6 +149,7 @@ macro_rules! database_conformance {
                 a_lease_that_expired_and_was_not_taken_is_renewed,
                 a_released_lease_is_free_at_once_under_a_new_epoch,
                 releasing_is_idempotent_and_harmless_by_a_stale_holder,
+                those_who_let_a_lease_expire_are_named_until_somebody_has_taken_it,
                 held_names_what_is_held_now_in_order;
             inbox:
                 a_message_is_fresh_once_and_then_a_duplicate,

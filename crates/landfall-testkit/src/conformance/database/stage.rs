@@ -136,7 +136,9 @@ impl<F: DatabaseFixture> Stage<F> {
         let mut transaction = self.database.begin().await.unwrap();
         let item =
             self.database.next_redriven(&mut transaction, group, &[]).await.unwrap().expect("something to handle");
-        self.database.park_redriven(&mut transaction, &item, setback(&item, &failure(), None)).await.unwrap();
+        let failure = failure();
+        let aside = setback(&item, &failure, None);
+        assert!(self.database.park_redriven(&mut transaction, &item, aside).await.unwrap());
         self.database.commit(transaction).await.unwrap();
         item
     }

@@ -4,6 +4,7 @@
 //! pause or restart the server start one of their own with [`private_mariadb`].
 
 mod database;
+mod mysql;
 mod setup;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use nix::sys::signal::Signal;
 use sqlx::{Connection, MySqlConnection};
 
 pub use database::{fresh_mysql_database, mariadb, private_mariadb};
+pub use mysql::fresh_database_on_mysql;
 
 use super::daemon::{self, Answer, Daemon, Program};
 use super::watchdog::Ending;
@@ -109,11 +111,15 @@ impl Program for MariaDb {
     }
 
     async fn answers(&self, port: u16) -> Answer {
-        let connection = MySqlConnection::connect(&url(port, "mysql")).await?;
-        // A failure to say goodbye is the server's own affair: it did answer.
-        let _ = connection.close().await;
-        Ok(())
+        answers(port).await
     }
+}
+
+async fn answers(port: u16) -> Answer {
+    let connection = MySqlConnection::connect(&url(port, "mysql")).await?;
+    // A failure to say goodbye is the server's own affair: it did answer.
+    let _ = connection.close().await;
+    Ok(())
 }
 
 fn url(port: u16, name: &str) -> String {

@@ -1,0 +1,116 @@
+//! Accounts and TLS: who is turned away is told so by name, may try again, and leaves no secret in any text.
+
+use std::time::Duration;
+
+use landfall_core::{Broker, Demands, ErrorCode, ErrorKind, Examine, Outcome, Span};
+use landfall_testkit::servers::{KafkaOptions, KafkaServer};
+use landfall_testkit::traffic::{keyed, orders};
+use landfall_testkit::{current_test, eventually};
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::support::{fresh_prefix, kafka, traffic};
+
+const AUTHORITY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/landfall-cli/tests/command/fixtures/tls/authority.pem");
+const CERTIFICATE: &str = include_str!("../../../../crates/landfall-cli/tests/command/fixtures/tls/receiver.pem");
+const KEY: &str = include_str!("../../../../crates/landfall-cli/tests/command/fixtures/tls/receiver.key");
+const SECRET: &str = "s3cret-of-the-shop";
+
+static SERVER: OnceCell<Option<Mutex<KafkaServer>>> = OnceCell::const_new();
+
+fn accounts() -> Vec<(String, String)> {
+    [(KafkaServer::ADMIN, SECRET), ("outsider", SECRET)].map(|(name, secret)| (name.into(), secret.into())).into()
+}
+
+/// A node that speaks TLS and knows accounts, for one test at a time.
+async fn server() -> Option<&'static Mutex<KafkaServer>> {
+    let certificate = Some((CERTIFICATE.to_owned(), KEY.to_owned()));
+    let options = KafkaOptions { accounts: accounts(), certificate, ..KafkaOptions::default() };
+    let start = async || Some(Mutex::new(KafkaServer::start(&current_test(), options).await?));
+    SERVER.get_or_init(start).await.as_ref()
+}
+
+fn url(server: &KafkaServer, account: &str, parameters: &str) -> String {
+    let usual = "partitions=2&timeout=3s&connect_timeout=2s&session_timeout=6s";
+    format!("kafka://{account}@{}?{usual}&prefix={}&{parameters}", server.address(), fresh_prefix())
+}
+
+fn with_tls(server: &KafkaServer, account: &str) -> String {
+    url(server, account, &format!("tls=true&ca={AUTHORITY}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_not_publish_is_denied_and_may_try_again() {
+    let Some(server) = server().await else { return };
+    let server = server.lock().await;
+    for account in [format!("outsider:{SECRET}"), "admin:wrong-password".to_owned()] {
+        let broker = kafka(&with_tls(&server, &account)).await;
+        let outcomes = broker.publisher().publish(&[keyed("a", 1), keyed("a", 2)]).await;
+        let [Outcome::Refused(first), Outcome::Refused(_)] = &outcomes[..] else { panic!("{account}: {outcomes:?}") };
+        assert_eq!((&first.code, first.retriable), (&ErrorCode::DENIED, true), "{account}: {first:?}");
+        let told = format!("{outcomes:?} {broker:?}");
+        assert!(!told.contains(SECRET) && !told.contains("wrong-password"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_whose_certificate_nobody_knows_is_not_talked_to() {
+    let Some(server) = server().await else { return };
+    let server = server.lock().await;
+    let broker = kafka(&url(&server, &format!("admin:{SECRET}"), "tls=true")).await;
+    let outcomes = broker.publisher().publish(&[keyed("a", 1)]).await;
+    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.retriable), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_is_revoked_and_given_back_loses_nothing() {
+    let Some(server) = server().await else { return };
+    let server = server.lock().await;
+    let url = with_tls(&server, &format!("admin:{SECRET}"));
+    let traffic = traffic(&url).await;
+    traffic.flows(300).await;
+    let others = accounts().into_iter().filter(|(name, _)| name != KafkaServer::ADMIN).collect();
+    server.restart_with_accounts(others).await.unwrap();
+    traffic.suffers(ErrorCode::DENIED).await;
+    server.restart_with_accounts(accounts()).await.unwrap();
+    traffic.flows(300).await;
+    traffic.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_account_may_not_see_is_a_finding() {
+    let Some(server) = server().await else { return };
+    let server = server.lock().await;
+    let broker = kafka(&with_tls(&server, &format!("outsider:{SECRET}"))).await;
+    let found = broker.examine(&Demands { window: Span::days(30) }).await.unwrap();
+    assert!(found.iter().any(|finding| finding.check == "kafka.hidden"), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_nobody_made_is_unknown_where_topics_are_made_by_hand() {
+    let Some(server) = server().await else { return };
+    let server = server.lock().await;
+    let base = with_tls(&server, &format!("admin:{SECRET}"));
+    let broker = kafka(&format!("{base}&create=false")).await;
+    let outcomes = broker.publisher().publish(&[keyed("a", 1)]).await;
+    let [Outcome::Refused(refusal)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::UNKNOWN_TOPIC, true), "{refusal:?}");
+    assert_eq!(broker.read(&orders(), landfall_core::StartAt::End).await.err().unwrap().kind(), ErrorKind::NotFound);
+
+    // A member waits for its topic, and gets what is published once somebody has made it.
+    let group = landfall_core::GroupName::new("stock").unwrap();
+    let mut subscriber = broker.subscribe(&orders(), &group).await.unwrap();
+    use landfall_core::TopicAdministration;
+    assert!(broker.create_topic(&orders(), Some(3)).await.unwrap());
+    assert!(!broker.create_topic(&orders(), None).await.unwrap(), "it is there");
+    assert_eq!(broker.create_topic(&orders(), Some(4)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    let message = keyed("a", 1);
+    let published = async || broker.publisher().publish(std::slice::from_ref(&message)).await[0].is_accepted();
+    eventually(Duration::from_secs(20), "the topic is known", published).await;
+    let delivery = tokio::time::timeout(Duration::from_secs(30), subscriber.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(delivery.message.unwrap().id, message.id);
+    subscriber.close().await.unwrap();
+    assert!(broker.delete_topic(&orders()).await.unwrap());
+    let gone = async || !broker.delete_topic(&orders()).await.unwrap();
+    eventually(Duration::from_secs(20), "the topic is gone", gone).await;
+}

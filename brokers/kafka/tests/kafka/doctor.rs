@@ -1,0 +1,89 @@
+//! Every finding that one node can show, provoked on a real one. Those that need several are in `cluster.rs`.
+
+use std::collections::BTreeSet;
+
+use landfall_core::{Broker, Demands, Examine, Finding, Span};
+use landfall_testkit::current_test;
+use landfall_testkit::servers::{KafkaOptions, KafkaServer};
+use landfall_testkit::traffic::{keyed, orders, stock};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+
+use crate::support::{administrator, kafka};
+
+const WINDOW: Demands = Demands { window: Span::Time(std::time::Duration::from_secs(30 * 24 * 3600)) };
+
+/// The checks that found something about `about`.
+fn checks<'a>(found: &'a [Finding], about: &str) -> BTreeSet<&'a str> {
+    found.iter().filter(|finding| finding.about == about).map(|finding| finding.check).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
+    // Kafka's own defaults, for once.
+    let settings = vec![("auto.create.topics.enable", "true".to_owned())];
+    let options = KafkaOptions { settings, ..KafkaOptions::default() };
+    let Some(server) = KafkaServer::start(&current_test(), options).await else { return };
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", server.address());
+
+    let careless = [
+        ("unclean.leader.election.enable", "true"),
+        ("cleanup.policy", "compact,delete"),
+        ("retention.ms", "86400000"),
+        ("retention.bytes", "1000000"),
+        ("max.message.bytes", "100000"),
+        ("message.timestamp.type", "CreateTime"),
+    ];
+    let topic = NewTopic::new("shop.careless", 1, TopicReplication::Fixed(1));
+    let topic = careless.iter().fold(topic, |topic, (name, value)| topic.set(name, value));
+    administrator(&server.address()).create_topics([&topic], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    let producer: ThreadedProducer<DefaultProducerContext> = config.create().unwrap();
+    let ahead = landfall_core::Timestamp::now().as_millis() + 30 * 60_000;
+    producer.send(BaseRecord::to("shop.careless").key("k").payload("x").timestamp(ahead)).map_err(|(e, _)| e).unwrap();
+    tokio::task::spawn_blocking(move || producer.flush(std::time::Duration::from_secs(20))).await.unwrap().unwrap();
+
+    let base = format!("{}?prefix=shop.", server.url().await);
+    let broker = kafka(&format!("{base}&acks=1&replication=1&partitions=1")).await;
+    // With a group there is a place where the progress of groups is kept.
+    let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
+    let outcome = broker.publisher().publish(&[keyed("a", 1)]).await;
+    assert!(outcome[0].is_accepted(), "{outcome:?}");
+    subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+    subscriber.close().await.unwrap();
+
+    let found = broker.examine(&WINDOW).await.unwrap();
+    let url = ["kafka.acks", "kafka.idempotence", "kafka.replication-option"];
+    assert_eq!(checks(&found, "the broker URL"), BTreeSet::from(url), "{found:#?}");
+    assert_eq!(
+        checks(&found, "node 1"),
+        BTreeSet::from(["kafka.auto-create", "kafka.offsets-retention"]),
+        "{found:#?}"
+    );
+    assert_eq!(checks(&found, "topic __consumer_offsets"), BTreeSet::from(["kafka.offsets-replication"]));
+    // What the adapter made is safe, as far as one node can be.
+    assert_eq!(checks(&found, "topic shop.orders"), BTreeSet::from(["kafka.replication"]), "{found:#?}");
+    let careless = [
+        "kafka.clock",
+        "kafka.compaction",
+        "kafka.message-bytes",
+        "kafka.replication",
+        "kafka.retention",
+        "kafka.retention-bytes",
+        "kafka.unclean-election",
+    ];
+    assert_eq!(checks(&found, "topic shop.careless"), BTreeSet::from(careless), "{found:#?}");
+    assert!(found.is_sorted_by_key(|finding| finding.rank), "the worst first");
+    assert!(found.iter().all(|finding| !finding.mend.is_empty() && !finding.what.is_empty()));
+    let retention = found.iter().find(|finding| finding.check == "kafka.retention").unwrap();
+    assert_eq!(retention.what, "messages are removed after 1d, read or not, and may be needed for 30d");
+    assert_eq!(retention.mend, "retention.ms=2592000000");
+
+    let careful = kafka(&base).await.examine(&Demands { window: Span::days(1) }).await.unwrap();
+    assert!(checks(&careful, "the broker URL").is_empty(), "{careful:#?}");
+    assert_eq!(checks(&careful, "node 1"), BTreeSet::from(["kafka.auto-create"]), "a week is longer than a day");
+    // Somebody else's topics are somebody else's.
+    let elsewhere = kafka(&format!("{}?prefix=bank.", server.url().await)).await.examine(&WINDOW).await.unwrap();
+    assert!(checks(&elsewhere, "topic shop.careless").is_empty(), "{elsewhere:#?}");
+}

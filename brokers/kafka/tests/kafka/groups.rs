@@ -1,0 +1,186 @@
+//! Members that come, go, fall silent and are too late.
+
+use std::time::Duration;
+
+use landfall_core::{Broker, Delivery, Message, Subscriber};
+use landfall_kafka::Kafka;
+use landfall_testkit::servers::InUse;
+use landfall_testkit::traffic::{Plan, Traffic, keyed, orders, stock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{SOON, Shared, fresh_prefix, kafka, shared};
+
+async fn broker(parameters: &str) -> Option<(InUse<Shared>, Kafka)> {
+    let server = shared().await?;
+    let url = format!("{}?prefix={}&session_timeout=6s&{parameters}", server.url().await, fresh_prefix());
+    Some((server, kafka(&url).await))
+}
+
+async fn join(broker: &Kafka) -> Box<dyn Subscriber> {
+    broker.subscribe(&orders(), &stock()).await.unwrap()
+}
+
+async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
+    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes").unwrap().unwrap()
+}
+
+async fn publish(broker: &Kafka, messages: &[Message]) {
+    let outcomes = broker.publisher().publish(messages).await;
+    assert!(outcomes.iter().all(landfall_core::Outcome::is_accepted), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_come_and_go_under_load_leave_nothing_out_and_keep_the_order() {
+    let Some((_server, broker)) = broker("partitions=6").await else { return };
+    let mut traffic = Traffic::new(Plan::default());
+    traffic.send(&broker);
+    traffic.accepts(200).await;
+    let one = traffic.join(&broker).await;
+    traffic.flows(200).await;
+    let two = traffic.join(&broker).await;
+    traffic.flows(500).await;
+    // One leaves in order, one is gone without a word, and a third takes over.
+    one.leave().await;
+    traffic.flows(200).await;
+    traffic.join(&broker).await;
+    two.vanish();
+    traffic.flows(500).await;
+    traffic.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_its_hands_full_gets_no_more_and_goes_on_once_it_has_room() {
+    let Some((_server, broker)) = broker("partitions=1&in_flight=10").await else { return };
+    let messages: Vec<_> = (1..=100).map(|number| keyed("a", number)).collect();
+    publish(&broker, &messages).await;
+    let mut subscriber = join(&broker).await;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(next(&mut subscriber).await);
+    }
+    // Long enough for its partitions to be paused.
+    let more = tokio::time::timeout(Duration::from_millis(1_500), subscriber.next()).await;
+    assert!(more.is_err(), "ten are the limit: {more:?}");
+    let mut numbers = Vec::new();
+    for delivery in held {
+        numbers.push(delivery.message.as_ref().unwrap().sequence.unwrap());
+        delivery.ack().await.unwrap();
+    }
+    while numbers.len() < 100 {
+        let delivery = next(&mut subscriber).await;
+        numbers.push(delivery.message.as_ref().unwrap().sequence.unwrap());
+        delivery.ack().await.unwrap();
+    }
+    assert_eq!(numbers, (1..=100).collect::<Vec<_>>());
+    subscriber.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledgement_that_comes_too_late_moves_nothing() {
+    let Some((_server, broker)) = broker("partitions=1").await else { return };
+    let messages: Vec<_> = (1..=3).map(|number| keyed("a", number)).collect();
+    publish(&broker, &messages).await;
+    let mut one = join(&broker).await;
+    let late = next(&mut one).await;
+    one.close().await.unwrap();
+    let mut two = join(&broker).await;
+    let first = next(&mut two).await;
+    assert_eq!(first.position, late.position, "it came to the next member");
+    late.ack().await.unwrap();
+    two.close().await.unwrap();
+    drop(first);
+    let mut three = join(&broker).await;
+    for message in &messages {
+        let delivery = next(&mut three).await;
+        assert_eq!(delivery.message.as_ref().unwrap().id, message.id, "nobody finished it");
+        delivery.ack().await.unwrap();
+    }
+    three.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_message_that_was_given_back_its_partition_goes_on_only_so_far() {
+    let Some((_server, broker)) = broker("partitions=1&in_flight=10").await else { return };
+    let messages: Vec<_> = (0..400).map(|number| keyed(&format!("key-{number}"), number)).collect();
+    publish(&broker, &messages).await;
+    let mut subscriber = join(&broker).await;
+    let first = next(&mut subscriber).await;
+    let first_id = first.message.as_ref().unwrap().id;
+    first.nack(Duration::from_secs(2)).await.unwrap();
+    let mut behind = Vec::new();
+    loop {
+        let delivery = next(&mut subscriber).await;
+        let id = delivery.message.as_ref().unwrap().id;
+        delivery.ack().await.unwrap();
+        if id == first_id {
+            break;
+        }
+        behind.push(id);
+    }
+    assert!(behind.len() <= 110, "ten times what may be in flight, and what was on its way: {}", behind.len());
+    while behind.len() < 399 {
+        let delivery = next(&mut subscriber).await;
+        behind.push(delivery.message.as_ref().unwrap().id);
+        delivery.ack().await.unwrap();
+    }
+    assert_eq!(behind, messages[1..].iter().map(|message| message.id).collect::<Vec<_>>());
+    subscriber.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_whose_name_is_not_text_makes_one_record_unreadable_and_stops_nobody() {
+    let Some(server) = shared().await else { return };
+    let prefix = fresh_prefix();
+    let broker = kafka(&format!("{}?prefix={prefix}&partitions=1", server.url().await)).await;
+    publish(&broker, &[keyed("a", 1)]).await;
+    produce_by_hand(&server.address(), &format!("{prefix}{}", orders()), &[0xff, 0xfe]).await;
+    publish(&broker, &[keyed("a", 2)]).await;
+    let mut subscriber = join(&broker).await;
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let (message, _, acknowledge) = next(&mut subscriber).await.into_parts();
+        found.push(message.map(|message| message.sequence).map_err(|error| error.to_string()));
+        acknowledge.ack().await.unwrap();
+    }
+    assert_eq!(found, [Ok(Some(1)), Err("the name of a header is not text".into()), Ok(Some(2))]);
+    subscriber.close().await.unwrap();
+}
+
+/// No client that we have can write a header with such a name, so this is the request as Kafka's protocol has it (Produce,
+/// version 3, one batch of one record).
+async fn produce_by_hand(address: &str, topic: &str, header_name: &[u8]) {
+    let small = |number: usize| vec![(number * 2) as u8];
+    let header = [small(header_name.len()), header_name.to_vec(), small(0)].concat();
+    let body = [vec![0, 0, 0, 1], small(0), small(1), header].concat();
+    let record = [small(body.len()), body].concat();
+    let nobody = [[0xff; 8].as_slice(), &[0xff; 2], &[0xff; 4]].concat();
+    let checked = [vec![0; 2 + 4 + 8 + 8], nobody, vec![0, 0, 0, 1], record].concat();
+    let behind = [[0xff; 4].as_slice(), &[2], &crc32c(&checked).to_be_bytes(), &checked].concat();
+    let records = [vec![0; 8], sized(&behind)].concat();
+    let name = [(topic.len() as u16).to_be_bytes().as_slice(), topic.as_bytes()].concat();
+    let request = [
+        vec![0, 0, 0, 3, 0, 0, 0, 7, 0xff, 0xff],
+        vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0x75, 0x30, 0, 0, 0, 1],
+        name,
+        vec![0, 0, 0, 1, 0, 0, 0, 0],
+        sized(&records),
+    ];
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(&sized(&request.concat())).await.unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.unwrap();
+    let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut answer).await.unwrap();
+    // Behind the number of the request, of topics, the name, the number of partitions and the partition.
+    let error = 4 + 4 + 2 + topic.len() + 4 + 4;
+    assert_eq!(answer[error..error + 2], [0, 0], "{answer:?}");
+}
+
+fn sized(bytes: &[u8]) -> Vec<u8> {
+    [(bytes.len() as u32).to_be_bytes().as_slice(), bytes].concat()
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}

@@ -1,0 +1,55 @@
+//! The order of a key when the cluster refuses something for now. The refusals are injected by librdkafka's mock of a
+//! cluster, since a real one does not refuse on demand. The mock does not check the numbers of requests: what is refused
+//! for good is shown on a real node (`outcomes.rs`).
+
+use std::time::Duration;
+
+use landfall_core::{Broker, ErrorCode, Message, Outcome};
+use landfall_testkit::eventually;
+use landfall_testkit::traffic::{assert_keys_wait, keyed};
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Code};
+
+use crate::support::kafka;
+
+const COUNT: i64 = 200;
+
+/// Messages of one key, each a request of its own, and what becomes of them when the cluster answers with `errors`.
+async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcome>) {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("orders", 1, 1).unwrap();
+    let url = format!("kafka://{}?connect_timeout=500ms&{parameters}", cluster.bootstrap_servers());
+    let broker = kafka(&url).await;
+    let publisher = broker.publisher();
+    assert!(publisher.publish(&[keyed("a", 0)]).await[0].is_accepted());
+    cluster.request_errors(RDKafkaApiKey::Produce, errors);
+    let batch: Vec<_> = (1..=COUNT).map(|number| keyed("a", number)).collect();
+    let outcomes = publisher.publish(&batch).await;
+    assert_keys_wait(&batch, &outcomes);
+    // And it goes on from there, in order.
+    let rest: Vec<_> =
+        batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).map(|(m, _)| m.clone()).collect();
+    let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
+    eventually(Duration::from_secs(20), "the rest is accepted", sent).await;
+    (batch, outcomes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cluster_refuses_for_now_is_sent_again_in_order() {
+    let errors = [
+        Code::RD_KAFKA_RESP_ERR_NO_ERROR,
+        Code::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        Code::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        Code::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+    ];
+    let (_, outcomes) = publish(&errors, "linger=0&message_bytes=2000").await;
+    assert!(outcomes.iter().all(Outcome::is_accepted), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_numbered_requests_a_refusal_holds_back_its_key_too() {
+    let (batch, outcomes) = publish(&[Code::RD_KAFKA_RESP_ERR_INVALID_RECORD], "linger=0&acks=1").await;
+    assert_eq!(batch.len(), outcomes.len());
+    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == ErrorCode::VALIDATION), "{outcomes:?}");
+    assert!(matches!(&outcomes[1], Outcome::Refused(refusal) if refusal.code == ErrorCode::PREDECESSOR));
+}

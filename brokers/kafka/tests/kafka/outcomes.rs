@@ -1,0 +1,124 @@
+//! What is said about single messages when something goes wrong with them.
+
+use landfall_core::{Broker, ErrorCode, Message, Outcome, StartAt};
+use landfall_testkit::eventually;
+use landfall_testkit::proxy::{Moment, Trigger};
+use landfall_testkit::traffic::{assert_keys_wait, keyed, orders};
+use rdkafka::admin::{AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
+
+use crate::support::{SOON, administrator, kafka, shared};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_stores_nothing_twice() {
+    let Some(server) = shared().await else { return };
+    let (proxy, url) = (server.proxy().await, server.impatient_url().await);
+    let broker = kafka(&proxy.url(&url)).await;
+    let messages: Vec<_> = (1..=3).map(|number| keyed("a", number)).collect();
+    assert!(broker.publisher().publish(&messages[..1]).await[0].is_accepted());
+    proxy.cut_next(Trigger::word("a/2"), Moment::BeforeTheAnswer);
+    let outcomes = broker.publisher().publish(&messages[1..]).await;
+    assert!(outcomes.iter().all(Outcome::is_accepted), "it was asked again: {outcomes:?}");
+    assert_eq!(proxy.counts().cut_before_the_answer, 1);
+
+    let mut reader = kafka(&url).await.read(&orders(), StartAt::Beginning).await.unwrap();
+    let stored = reader.read(10).await.unwrap();
+    let stored: Vec<_> = stored.into_iter().map(|stored| stored.message.unwrap().id).collect();
+    assert_eq!(stored, messages.iter().map(|message| message.id).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_into_silence_is_unknown_and_what_was_not_sent_is_refused() {
+    let Some(server) = shared().await else { return };
+    let (proxy, url) = (server.proxy().await, server.impatient_url().await);
+    let broker = kafka(&proxy.url(&url)).await;
+    let messages: Vec<_> = (1..=4).map(|number| keyed("a", number)).collect();
+    assert!(broker.publisher().publish(&messages[..1]).await[0].is_accepted());
+
+    proxy.cut_next(Trigger::word("a/2"), Moment::BeforeTheAnswer);
+    proxy.refuse();
+    let outcomes = broker.publisher().publish(&messages[1..3]).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{outcomes:?}");
+    let outcomes = broker.publisher().publish(&messages[1..]).await;
+    for outcome in &outcomes {
+        let Outcome::Refused(refusal) = outcome else { panic!("{outcomes:?}") };
+        assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::UNAVAILABLE, true), "{refusal:?}");
+    }
+    proxy.heal();
+    let healed = async || {
+        let outcomes = broker.publisher().publish(&messages[1..]).await;
+        outcomes.iter().all(Outcome::is_accepted)
+    };
+    eventually(SOON, "it is accepted after all", healed).await;
+    let mut reader = kafka(&url).await.read(&orders(), StartAt::Beginning).await.unwrap();
+    let mut first_seen = Vec::new();
+    for stored in reader.read(20).await.unwrap() {
+        let number = stored.message.unwrap().sequence.unwrap();
+        if !first_seen.contains(&number) {
+            first_seen.push(number);
+        }
+    }
+    assert_eq!(first_seen, [1, 2, 3, 4], "copies come behind what they are copies of");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_takes_little_refuses_only_what_is_too_large_by_itself() {
+    let Some(server) = shared().await else { return };
+    let url = server.impatient_url().await;
+    let prefix = url.rsplit_once("prefix=").unwrap().1;
+    let admin = administrator(&server.address());
+    let name = format!("{prefix}orders");
+    let small = NewTopic::new(&name, 1, TopicReplication::Fixed(1)).set("max.message.bytes", "10000");
+    admin.create_topics([&small], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+
+    let broker = kafka(&url).await;
+    // Together they take many times what the topic takes at once.
+    let mut batch: Vec<_> = (1..=100).map(|number| keyed(&format!("key-{}", number % 3), number)).collect();
+    batch.iter_mut().for_each(|message| message.payload = vec![b'x'; 5_000].into());
+    batch[10].payload = vec![b'x'; 10_000].into();
+    let large_key = batch[10].key.clone();
+    let outcomes = broker.publisher().publish(&batch).await;
+    assert_keys_wait(&batch, &outcomes);
+    for (place, (message, outcome)) in batch.iter().zip(&outcomes).enumerate() {
+        match outcome {
+            Outcome::Refused(refusal) if place == 10 => {
+                assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::TOO_LARGE, false));
+            }
+            Outcome::Refused(refusal) => {
+                assert!(message.key == large_key && place > 10, "{place}: {refusal:?}");
+                assert_eq!(refusal.code, ErrorCode::PREDECESSOR);
+            }
+            outcome => assert!(outcome.is_accepted(), "{place}: {outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_what_the_cluster_refuses_for_good_nothing_of_the_key_is_accepted() {
+    let Some(server) = shared().await else { return };
+    let url = server.impatient_url().await.replace("partitions=4", "partitions=1&linger=0&message_bytes=4000");
+    let name = format!("{}orders", url.rsplit_once("prefix=").unwrap().1);
+    let broker = kafka(&url).await;
+    let publisher = broker.publisher();
+    assert!(publisher.publish(&[keyed("a", 0)]).await[0].is_accepted());
+    // A topic that is compacted takes nothing without a key, which only the cluster can know.
+    let admin = administrator(&server.address());
+    let compacted = AlterConfig::new(ResourceSpecifier::Topic(&name)).set("cleanup.policy", "compact");
+    admin.alter_configs([&compacted], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    let keyless = || Message::new(orders(), "without a key");
+    let refuses = async || !publisher.publish(&[keyless()]).await[0].is_accepted();
+    eventually(SOON, "the topic is compacted", refuses).await;
+
+    // Many requests, several of them on their way when one in the middle is refused.
+    let mut batch: Vec<_> = (1..=300).map(|number| keyed("a", number)).collect();
+    batch.insert(100, keyless());
+    let outcomes = publisher.publish(&batch).await;
+    assert_keys_wait(&batch, &outcomes);
+    let Outcome::Refused(refusal) = &outcomes[100] else { panic!("{:?}", outcomes[100]) };
+    assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::VALIDATION, false), "{refusal:?}");
+    assert!(!outcomes[300].is_accepted(), "what was behind it in the partition was held back");
+    // And it goes on from there, in order.
+    let rest: Vec<_> = batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).collect();
+    let rest: Vec<_> = rest.into_iter().map(|(message, _)| message.clone()).filter(|rest| rest.key.is_some()).collect();
+    let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
+    eventually(SOON, "the rest is accepted", sent).await;
+}

@@ -1,0 +1,85 @@
+//! NATS's own Python client understands our messages, and we understand its.
+
+use std::path::Path;
+
+use landfall_core::{Broker, Headers, Kind, Outcome, TopicAdministration};
+use landfall_testkit::servers::services_folder;
+use landfall_testkit::traffic::{keyed, orders, stock};
+use landfall_testkit::{current_test, not_run};
+use serde_json::Value;
+
+use crate::support::{SOON, connect, shared};
+
+/// What a script beside this file prints; `None` where there is no such client.
+async fn python(script: &str, arguments: &[&str]) -> Option<String> {
+    let library = services_folder().join("python-nats");
+    if !library.join("nats").is_dir() {
+        not_run(&current_test(), "nats-py is not installed; scripts/services fetches it");
+        return None;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(script);
+    let mut command = tokio::process::Command::new("python3");
+    command.arg(script).args(arguments).env("PYTHONPATH", library);
+    let output = tokio::time::timeout(SOON, command.output()).await.expect("the script ends in time").unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_py_reads_what_we_wrote() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=shop.&partitions=1&source=/shop", server.url())).await;
+    let mut headers = Headers::default();
+    headers.insert("tenant", "北京 100%").unwrap();
+    let messages =
+        [keyed("order-7", 1).with_kind(Kind::new("OrderPlaced").unwrap()).with_headers(headers), keyed("order-7", 2)];
+    assert!(broker.publisher().publish(&messages).await.iter().all(Outcome::is_accepted));
+
+    let Some(printed) = python("read.py", &[&server.url(), "shop=orders", "2"]).await else { return };
+    let read: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read.len(), 2);
+    for (message, read) in messages.iter().zip(&read) {
+        assert_eq!(read["subject"], "shop.orders.0");
+        let header = |name: &str| read["headers"][name].as_str().unwrap().to_owned();
+        assert_eq!(header("ce_id"), message.id.to_string());
+        assert_eq!(header("Nats-Msg-Id"), message.id.to_string());
+        assert_eq!(header("ce_specversion"), "1.0");
+        assert_eq!(header("ce_source"), "/shop");
+        assert_eq!(header("ce_type"), message.kind.as_str());
+        assert_eq!(header("ce_time"), message.time.to_string());
+        assert_eq!(header("ce_subject"), "order-7");
+        assert_eq!(header("ce_partitionkey"), "order-7");
+        assert_eq!(header("ce_sequence"), message.sequence.unwrap().to_string());
+    }
+    // As CloudEvents has it where a header cannot carry everything.
+    assert_eq!(read[0]["headers"]["tenant"], "%E5%8C%97%E4%BA%AC%20100%25");
+    assert_eq!(read[0]["payload"], "b3JkZXItNy8x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn we_read_what_nats_py_wrote_and_say_what_is_no_event() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=theirs.&partitions=1", server.url())).await;
+    broker.create_topic(&orders(), None).await.unwrap();
+    if python("write.py", &[&server.url(), "theirs.orders.0"]).await.is_none() {
+        return;
+    }
+    let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
+    let mut read = Vec::new();
+    while read.len() < 3 {
+        let delivery = tokio::time::timeout(SOON, subscriber.next()).await.unwrap().unwrap().unwrap();
+        let (message, position, acknowledge) = delivery.into_parts();
+        acknowledge.ack().await.unwrap();
+        assert_eq!(position.offset, read.len() as u64 + 1);
+        read.push(message);
+    }
+    let plain = read[0].as_ref().unwrap();
+    assert_eq!(plain.id.to_string(), "0199b3a0-0000-7000-8000-000000000001");
+    assert_eq!((plain.kind.as_str(), plain.sequence), ("OrderPlaced", Some(3)));
+    assert_eq!(plain.key.as_ref().unwrap().as_str(), "order-7");
+    assert_eq!(plain.time.to_string(), "2026-11-15T08:00:00.000Z");
+    assert_eq!((plain.headers.get("tenant"), &plain.payload[..]), (Some("acme"), &br#"{"total": 42}"#[..]));
+    let encoded = read[1].as_ref().unwrap();
+    assert_eq!((encoded.kind.as_str(), encoded.headers.get("tenant")), ("Order placed", Some("100% 北")));
+    assert_eq!(read[2].as_ref().unwrap_err().to_string(), "the event has no ce_id");
+}

@@ -1,0 +1,117 @@
+//! Members of a group: they share the shards, and whoever lost one can finish nothing in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, Subscriber};
+use landfall_testkit::eventually;
+use landfall_testkit::proxy::Proxy;
+use landfall_testkit::traffic::{keyed, orders, stock};
+
+use crate::support::{SOON, connect, shared};
+
+async fn join(broker: &impl Broker) -> Box<dyn Subscriber> {
+    broker.subscribe(&orders(), &stock()).await.unwrap()
+}
+
+async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
+    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon").unwrap().unwrap()
+}
+
+async fn publish(broker: &impl Broker, messages: &[Message]) {
+    assert!(broker.publisher().publish(messages).await.iter().all(Outcome::is_accepted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=share.&partitions=4&session_timeout=2s", server.url())).await;
+    let (mut one, mut two) = (join(&broker).await, join(&broker).await);
+    // Until both have a share, what is published comes to one of them.
+    let mut number = 0;
+    let mut members: BTreeMap<String, BTreeSet<u8>> = BTreeMap::new();
+    while !(members.values().any(|by| by.contains(&1)) && members.values().any(|by| by.contains(&2))) {
+        number += 1;
+        assert!(number < 500, "one of them never gets anything");
+        members.clear();
+        let batch: Vec<_> = (0..16).map(|key| keyed(&format!("key-{key}"), number)).collect();
+        publish(&broker, &batch).await;
+        let mut missing: BTreeSet<_> = batch.iter().map(|message| message.id).collect();
+        while !missing.is_empty() {
+            let (delivery, member) = tokio::select! {
+                delivery = one.next() => (delivery.unwrap().unwrap(), 1),
+                delivery = two.next() => (delivery.unwrap().unwrap(), 2),
+                () = tokio::time::sleep(SOON) => panic!("deliveries are missing"),
+            };
+            let message = delivery.message.as_ref().unwrap();
+            if missing.remove(&message.id) {
+                members.entry(message.key.as_ref().unwrap().to_string()).or_default().insert(member);
+            }
+            // A shard may move between the two.
+            let _ = delivery.ack().await;
+        }
+    }
+    assert!(members.values().all(|by| by.len() == 1), "{members:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_not_heard_loses_its_shards_and_can_finish_nothing_more() {
+    let Some(server) = shared().await else { return };
+    let proxy = Proxy::start(server.address().parse::<std::net::SocketAddr>().unwrap()).await.unwrap();
+    let parameters = "prefix=silent.&partitions=1&session_timeout=1s";
+    let direct = connect(&format!("{}?{parameters}", server.url())).await;
+    let behind_the_proxy = connect(&format!("{}?{parameters}", proxy.url(&server.url()))).await;
+    let messages: Vec<_> = (1..=200).map(|number| keyed("a", number)).collect();
+    publish(&direct, &messages).await;
+
+    let mut silent = join(&behind_the_proxy).await;
+    next(&mut silent).await.ack().await.unwrap();
+    let mut held = Vec::new();
+    while held.len() < messages.len() - 1 {
+        held.push(next(&mut silent).await);
+    }
+    // Nothing that it says arrives any more.
+    proxy.delay(Duration::from_secs(3600));
+
+    let mut other = join(&direct).await;
+    let mut taken = Vec::new();
+    while taken.last() != Some(&messages[199].id) {
+        let delivery = next(&mut other).await;
+        taken.push(delivery.message.as_ref().unwrap().id);
+        delivery.ack().await.unwrap();
+    }
+    // From where it was finished, in order; that the first one was finished may not have been heard.
+    let rest: Vec<_> = messages[1..].iter().map(|message| message.id).collect();
+    assert!(taken.ends_with(&rest) && taken.len() <= messages.len(), "{} came", taken.len());
+
+    proxy.heal();
+    proxy.cut_all();
+    eventually(SOON, "the member knows that the shard is gone", async || {
+        let acknowledged = held.pop().expect("there are enough of them").ack().await;
+        acknowledged.is_err_and(|error| error.kind() == ErrorKind::Conflict)
+    })
+    .await;
+    drop((held, silent));
+    let last = keyed("a", 201);
+    publish(&direct, std::slice::from_ref(&last)).await;
+    assert_eq!(next(&mut other).await.message.unwrap().id, last.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_handed_out_than_may_be_in_flight() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=bounded.&partitions=2&in_flight=5&prefetch=2", server.url())).await;
+    let messages: Vec<_> = (0..40).map(|number| keyed(&format!("key-{number}"), 1)).collect();
+    publish(&broker, &messages).await;
+    let mut subscriber = join(&broker).await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(next(&mut subscriber).await);
+    }
+    let more = tokio::time::timeout(Duration::from_millis(300), subscriber.next()).await;
+    assert!(more.is_err(), "a sixth came: {more:?}");
+    for _ in 5..40 {
+        held.remove(0).ack().await.unwrap();
+        held.push(next(&mut subscriber).await);
+    }
+}

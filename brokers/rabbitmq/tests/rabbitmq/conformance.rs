@@ -1,0 +1,67 @@
+//! The broker conformance suite on a real RabbitMQ.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_core::Broker;
+use landfall_rabbitmq::{Options, RabbitMq};
+use landfall_testkit::conformance::broker::BrokerFixture;
+use landfall_testkit::servers::{InUse, RabbitMqServer};
+
+use crate::support::{SHARED, SOON, management, prefix, shared};
+
+/// Enough for keys to be spread.
+const PARTITIONS: u32 = 2;
+
+struct Fixture {
+    server: InUse<RabbitMqServer>,
+    prefix: String,
+    broker: RabbitMq,
+}
+
+impl Fixture {
+    async fn connect(server: InUse<RabbitMqServer>, prefix: String) -> Self {
+        let url = format!("{}?prefix={prefix}&partitions={PARTITIONS}&{}", server.url(), management(&server));
+        let broker = RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap();
+        Self { server, prefix, broker }
+    }
+
+    async fn remembers_everything(&self) -> bool {
+        for topic in ["orders", "payments", "billing"] {
+            for group in ["stock", "payment"] {
+                for partition in 0..PARTITIONS {
+                    let queue = format!("{}{topic}:{group}:{partition}", self.prefix);
+                    if !self.server.remembers_queue(&queue).await {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+impl BrokerFixture for Fixture {
+    async fn create() -> Option<Self> {
+        Some(Self::connect(shared().await?, prefix()).await)
+    }
+
+    fn broker(&self) -> Arc<dyn Broker> {
+        Arc::new(self.broker.clone())
+    }
+
+    async fn reopen(self) -> Self {
+        let written_down = async {
+            while !self.remembers_everything().await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(SOON, written_down).await.expect("the server writes down which queues it has");
+        let Self { server, prefix, broker } = self;
+        drop(broker);
+        let server = SHARED.restart(server, async |server| server.restart().await.unwrap()).await;
+        Self::connect(server, prefix).await
+    }
+}
+
+landfall_testkit::broker_conformance!(Fixture);

@@ -1,0 +1,254 @@
+//! Every finding of the doctor, brought about once on a real server, and gone once it is mended.
+
+use std::os::unix::fs::symlink;
+
+use landfall_core::{Broker, Demands, ErrorCode, Examine, Finding, Outcome, Rank, Span, TopicAdministration};
+use landfall_redis::{Options, Redis};
+use landfall_testkit::servers::{RedisOptions, RedisServer};
+use landfall_testkit::traffic::{keyed, orders, stock};
+use landfall_testkit::{current_test, eventually};
+
+use crate::support::{SOON, connect, options_for};
+
+/// A master with a replica that has everything, and an adapter that waits for it.
+struct Pair {
+    master: RedisServer,
+    replica: RedisServer,
+    redis: Redis,
+}
+
+impl Pair {
+    async fn start() -> Option<Self> {
+        let options = RedisOptions::durable().with("repl-diskless-sync-delay", "0");
+        let master = RedisServer::start_with(&current_test(), options).await?;
+        let replica = replica_of(&master).await?;
+        let redis = connect(master.port(), "replicas=1").await;
+        Some(Self { master, replica, redis })
+    }
+
+    async fn set(&self, setting: &str) {
+        let answer = self.master.ask(&format!("CONFIG SET {setting}")).await.unwrap();
+        assert!(answer.starts_with("+OK"), "{setting}: {answer}");
+    }
+
+    /// With `bad` there is exactly the finding `check`, and with `good` there is none.
+    async fn provoke(&self, check: &str, rank: Rank, bad: &str, good: &str) {
+        self.set(bad).await;
+        let findings = examine(&self.redis).await;
+        assert_eq!(names(&findings), [(check, rank)], "{bad}: {findings:?}");
+        self.set(good).await;
+        assert_eq!(examine(&self.redis).await, [], "{good}");
+    }
+}
+
+async fn replica_of(master: &RedisServer) -> Option<RedisServer> {
+    let replica = RedisServer::start_with(&current_test(), RedisOptions::replica_of(master.port())).await?;
+    eventually(SOON, "the replica follows", async || {
+        master.ask("INFO replication").await.unwrap().contains("state=online")
+    })
+    .await;
+    Some(replica)
+}
+
+async fn examine(redis: &Redis) -> Vec<Finding> {
+    redis.examine(&Demands { window: Span::days(45) }).await.unwrap()
+}
+
+fn names(findings: &[Finding]) -> Vec<(&str, Rank)> {
+    findings.iter().map(|finding| (finding.check, finding.rank)).collect()
+}
+
+async fn find(redis: &Redis, check: &str) -> Option<Finding> {
+    examine(redis).await.into_iter().find(|finding| finding.check == check)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_safe_setup_is_healthy_and_every_unsafe_setting_is_found() {
+    let Some(pair) = Pair::start().await else { return };
+    let subscriber = pair.redis.subscribe(&orders(), &stock()).await.unwrap();
+    assert!(pair.redis.publisher().publish(&[keyed("a", 1)]).await[0].is_accepted());
+    assert_eq!(examine(&pair.redis).await, []);
+
+    pair.provoke("redis.appendfsync", Rank::Loss, "appendfsync everysec", "appendfsync always").await;
+    pair.provoke("redis.appendfsync", Rank::Loss, "appendfsync no", "appendfsync always").await;
+    let setting = "no-appendfsync-on-rewrite";
+    pair.provoke("redis.no-appendfsync-on-rewrite", Rank::Loss, &format!("{setting} yes"), &format!("{setting} no"))
+        .await;
+    pair.set("maxmemory 500mb").await;
+    for (policy, rank) in [("allkeys-lru", Rank::Loss), ("volatile-ttl", Rank::Order)] {
+        let policy = format!("maxmemory-policy {policy}");
+        pair.provoke("redis.eviction", rank, &policy, "maxmemory-policy noeviction").await;
+    }
+    pair.provoke("redis.memory", Rank::Latency, "maxmemory 1mb", "maxmemory 0").await;
+    let buffer = "client-output-buffer-limit \"normal";
+    let small = format!("{buffer} 1mb 1mb 10\"");
+    pair.provoke("redis.output-buffer", Rank::Latency, &small, &format!("{buffer} 0 0 0\"")).await;
+    // An address that no machine has, and that Redis may do without.
+    pair.set("protected-mode no").await;
+    pair.provoke("redis.password", Rank::Loss, "bind \"127.0.0.1 -192.0.2.1\"", "bind 127.0.0.1").await;
+
+    pair.set("appendonly no").await;
+    assert_eq!(names(&examine(&pair.redis).await), [("redis.appendonly", Rank::Loss)]);
+    pair.set("appendonly yes").await;
+    subscriber.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_are_missing_late_or_not_waited_for_are_found() {
+    let Some(pair) = Pair::start().await else { return };
+    let waits_for = async |replicas: u32| {
+        let parameters = format!("replicas={replicas}&dedup=10m&timeout=2s");
+        connect(pair.master.port(), &parameters).await
+    };
+    assert_eq!(names(&examine(&waits_for(0).await).await), [("redis.replicas-not-waited-for", Rank::Loss)]);
+    let redis = waits_for(2).await;
+    assert_eq!(names(&examine(&redis).await), [("redis.replicas-missing", Rank::Latency)]);
+    // It says so for a reason: one replica is not two.
+    let outcome = redis.publisher().publish(&[keyed("a", 1)]).await.remove(0);
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    redis.delete_topic(&orders()).await.unwrap();
+
+    // The replica is asked directly, and it stands still while the master goes on.
+    let to_the_replica = connect(pair.replica.port(), "replicas=1").await;
+    let found = find(&to_the_replica, "redis.role").await.expect("a replica says what it is");
+    assert_eq!(found.rank, Rank::Latency);
+    pair.replica.pause().await.unwrap();
+    let unguarded = waits_for(0).await;
+    let mut large = keyed("a", 1);
+    large.payload = vec![7; 20 * 1024 * 1024].into();
+    assert!(unguarded.publisher().publish(&[large]).await[0].is_accepted());
+    let late = find(&unguarded, "redis.replica-lag").await.expect("the replica is behind");
+    assert_eq!(late.rank, Rank::Loss);
+    let guarded = connect(pair.master.port(), "replicas=1&timeout=1s").await;
+    assert_eq!(find(&guarded, "redis.replica-lag").await.map(|late| late.rank), Some(Rank::Latency));
+    // What no replica has is not accepted by whoever waits for one; and it is, once the replica has it.
+    let publisher = guarded.publisher();
+    let message = keyed("b", 1);
+    let outcome = publisher.publish(std::slice::from_ref(&message)).await.remove(0);
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    pair.replica.resume().await.unwrap();
+    eventually(SOON, "the replica has it", async || {
+        publisher.publish(std::slice::from_ref(&message)).await[0].is_accepted()
+    })
+    .await;
+
+    pair.replica.kill_9().await.unwrap();
+    eventually(SOON, "there is no replica", async || {
+        names(&examine(&pair.redis).await) == [("redis.replica", Rank::Loss)]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fails_is_found_and_nothing_more_is_accepted() {
+    let options = RedisOptions::durable().with("appendfsync", "everysec").with("save", "3600 1");
+    let Some(server) = RedisServer::start_with(&current_test(), options).await else { return };
+    let redis = connect(server.port(), "").await;
+    let publisher = redis.publisher();
+    assert!(publisher.publish(&[keyed("a", 1)]).await[0].is_accepted());
+    for check in ["redis.snapshot", "redis.aof-rewrite", "redis.aof-write"] {
+        assert_eq!(find(&redis, check).await, None);
+    }
+    // A folder in the place of the file: what was saved cannot be put there.
+    let snapshot = server.folder().join("dump.rdb");
+    std::fs::create_dir(&snapshot).unwrap();
+    server.ask("BGSAVE").await.unwrap();
+    eventually(SOON, "the snapshot failed", async || find(&redis, "redis.snapshot").await.is_some()).await;
+    std::fs::remove_dir(&snapshot).unwrap();
+    server.ask("BGSAVE").await.unwrap();
+    eventually(SOON, "a snapshot was taken", async || find(&redis, "redis.snapshot").await.is_none()).await;
+
+    let files = server.folder().join("appendonlydir");
+    let base = files.join("appendonly.aof.2.base.rdb");
+    std::fs::create_dir(&base).unwrap();
+    server.ask("BGREWRITEAOF").await.unwrap();
+    eventually(SOON, "the rewrite failed", async || find(&redis, "redis.aof-rewrite").await.is_some()).await;
+    std::fs::remove_dir(&base).unwrap();
+
+    // The next file of the append-only file stands on a device that is always full.
+    for number in 2..9 {
+        let _taken = symlink("/dev/full", files.join(format!("appendonly.aof.{number}.incr.aof")));
+    }
+    server.ask("BGREWRITEAOF").await.unwrap();
+    eventually(SOON, "the disk is full", async || {
+        let _written = publisher.publish(&[keyed("probe", 1)]).await;
+        find(&redis, "redis.aof-write").await.is_some_and(|found| found.rank == Rank::Loss)
+    })
+    .await;
+    match publisher.publish(&[keyed("a", 2)]).await.remove(0) {
+        Outcome::Refused(refusal) => assert_eq!((refusal.code, refusal.retriable), (ErrorCode::STORAGE_FULL, true)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_reads_or_finishes_is_found() {
+    let Some(pair) = Pair::start().await else { return };
+    let redis = &pair.redis;
+    let publish = async |number: i64| assert!(redis.publisher().publish(&[keyed("a", number)]).await[0].is_accepted());
+    publish(1).await;
+    assert_eq!(names(&examine(redis).await), [("redis.no-group", Rank::Latency)]);
+
+    let mut subscriber = redis.subscribe(&orders(), &stock()).await.unwrap();
+    let delivery = subscriber.next().await.unwrap().unwrap();
+    assert_eq!(examine(redis).await, []);
+    // As if it had been given out an hour ago.
+    let id = delivery.position.offset;
+    let streams = pair.master.ask("KEYS *{orders/*}").await.unwrap();
+    let stream = streams.lines().find(|line| line.ends_with(&format!("{{orders/{}}}", delivery.position.partition)));
+    let stream = stream.expect("the stream is there").to_owned();
+    let claim = format!("XCLAIM {stream} stock landfall 0 {}-{} IDLE 3600000", id >> 21, id & ((1 << 21) - 1));
+    pair.master.ask(&claim).await.unwrap();
+    assert_eq!(names(&examine(redis).await), [("redis.unfinished", Rank::Latency)]);
+    delivery.ack().await.unwrap();
+    eventually(SOON, "it is finished", async || examine(redis).await.is_empty()).await;
+
+    subscriber.close().await.unwrap();
+    assert_eq!(examine(redis).await, [], "a group that has finished everything is no finding");
+    publish(2).await;
+    assert_eq!(names(&examine(redis).await), [("redis.group-without-member", Rank::Latency)]);
+    let mut subscriber = redis.subscribe(&orders(), &stock()).await.unwrap();
+    subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+
+    let ahead = landfall_core::Timestamp::now().as_millis() + 3_600_000;
+    pair.master.ask(&format!("XADD {stream} {ahead}-0 x y")).await.unwrap();
+    let clock = find(redis, "redis.clock").await.expect("the clock went back");
+    assert_eq!((clock.rank, clock.about.as_str()), (Rank::Latency, "orders"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_are_forgotten_too_soon_are_found() {
+    let Some(pair) = Pair::start().await else { return };
+    for dedup in ["dedup=0", "dedup=5s"] {
+        let redis = connect(pair.master.port(), &format!("replicas=1&{dedup}")).await;
+        assert_eq!(names(&examine(&redis).await), [("redis.dedup", Rank::Duplicates)]);
+        assert_eq!(redis.capabilities().deduplicates, dedup != "dedup=0");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_account_may_not_see_is_a_finding() {
+    let Some(pair) = Pair::start().await else { return };
+    assert!(pair.redis.publisher().publish(&[keyed("a", 1)]).await[0].is_accepted());
+    pair.master.ask("ACL SETUSER shop on >secret ~* &* +@all -config -info -acl -xinfo").await.unwrap();
+    let mut options = options_for(pair.master.port(), "replicas=1");
+    (options.user, options.password) = (Some("shop".into()), Some("secret".into()));
+    let redis = Redis::connect(options.clone()).await.unwrap();
+    assert!(!redis.capabilities().durable, "what cannot be seen is not claimed");
+    let hidden: Vec<_> = examine(&redis).await.into_iter().map(|finding| (finding.check, finding.about)).collect();
+    let expected = ["ACL GETUSER", "CONFIG GET", "INFO"].map(|about| ("redis.hidden", about.to_owned()));
+    assert_eq!(hidden, expected);
+
+    redis.publisher().publish(&[keyed("a", 1)]).await;
+    let about: Vec<_> = examine(&redis).await.into_iter().map(|finding| finding.about).collect();
+    assert!(about.iter().any(|about| about.contains("{orders/")), "a stream that may not be looked at: {about:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster_is_refused_at_once() {
+    let options = RedisOptions::durable().with("cluster-enabled", "yes");
+    let Some(server) = RedisServer::start_with(&current_test(), options).await else { return };
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let refused = Redis::connect(Options::from_url(&url).unwrap()).await.unwrap_err();
+    assert_eq!(refused.kind(), landfall_core::ErrorKind::Unsupported);
+}

@@ -1,0 +1,79 @@
+//! FIFO and standard queues against the suite that every broker runs.
+//!
+//! The server keeps messages over a restart, as SQS does over anything. That is shown for FIFO queues only: for the
+//! other kind the adapter does nothing else, and a restart takes its time.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_core::{
+    Broker, BrokerCapabilities, GroupName, MessageId, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName,
+    TopicReader,
+};
+use landfall_sqs::{Options, Sqs};
+use landfall_testkit::conformance::broker::BrokerFixture;
+use landfall_testkit::servers::{ElasticMq, InUse};
+
+use crate::support::{SHARED, shared};
+
+struct Fixture<const FIFO: bool> {
+    server: InUse<ElasticMq>,
+    sqs: Sqs,
+    prefix: String,
+}
+
+impl<const FIFO: bool> Fixture<FIFO> {
+    async fn connect(server: InUse<ElasticMq>, prefix: String) -> Self {
+        let url = format!("sqs://key:secret@elasticmq?endpoint={}&prefix={prefix}&fifo={FIFO}", server.endpoint());
+        let sqs = Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap();
+        Self { server, sqs, prefix }
+    }
+}
+
+impl<const FIFO: bool> BrokerFixture for Fixture<FIFO> {
+    async fn create() -> Option<Self> {
+        Some(Self::connect(shared().await?, format!("{}-", MessageId::new())).await)
+    }
+
+    fn broker(&self) -> Arc<dyn Broker> {
+        if FIFO { Arc::new(self.sqs.clone()) } else { Arc::new(NeverRestarted(self.sqs.clone())) }
+    }
+
+    async fn reopen(self) -> Self {
+        let server = SHARED.restart(self.server, async |server| server.restart().await.unwrap()).await;
+        Self::connect(server, self.prefix).await
+    }
+}
+
+struct NeverRestarted(Sqs);
+
+#[async_trait]
+impl Broker for NeverRestarted {
+    fn capabilities(&self) -> BrokerCapabilities {
+        BrokerCapabilities { durable: false, ..self.0.capabilities() }
+    }
+
+    fn publisher(&self) -> Arc<dyn Publisher> {
+        self.0.publisher()
+    }
+
+    async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
+        self.0.subscribe(topic, group).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>> {
+        self.0.topics().await
+    }
+
+    async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
+        self.0.read(topic, from).await
+    }
+}
+
+mod fifo {
+    landfall_testkit::broker_conformance!(super::Fixture<true>);
+}
+
+mod standard {
+    landfall_testkit::broker_conformance!(super::Fixture<false>);
+}

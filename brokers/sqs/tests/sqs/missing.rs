@@ -1,0 +1,51 @@
+//! Queues that are not there.
+
+use landfall_core::{Broker, ErrorCode, ErrorKind, Outcome, TopicAdministration};
+use landfall_testkit::traffic::{keyed, orders, stock};
+
+use crate::support::{SOON, connect, connect_with, shared};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_may_not_be_made_is_an_unknown_topic_until_somebody_makes_it() {
+    let Some(server) = shared().await else { return };
+    let sqs = connect_with(&server.endpoint(), "create=false").await;
+    let message = keyed("a", 1);
+    let outcomes = sqs.publisher().publish(std::slice::from_ref(&message)).await;
+    let Outcome::Refused(refusal) = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::UNKNOWN_TOPIC, true), "{refusal:?}");
+    assert_eq!(sqs.subscribe(&orders(), &stock()).await.err().unwrap().kind(), ErrorKind::NotFound);
+
+    assert!(sqs.create_topic(&orders(), None).await.unwrap());
+    assert!(!sqs.create_topic(&orders(), Some(1)).await.unwrap());
+    assert_eq!(sqs.create_topic(&orders(), Some(4)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(sqs.publisher().publish(std::slice::from_ref(&message)).await[0].is_accepted());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_was_removed_under_a_publisher_and_a_subscriber_is_made_again() {
+    let Some(server) = shared().await else { return };
+    let sqs = connect(&server.endpoint()).await;
+    let mut subscriber = sqs.subscribe(&orders(), &stock()).await.unwrap();
+    assert!(sqs.publisher().publish(&[keyed("a", 1)]).await[0].is_accepted());
+    subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
+    // By somebody else, so that this one does not know.
+    let other = landfall_sqs::Sqs::clone(&sqs);
+    assert!(other.delete_topic(&orders()).await.unwrap());
+    let again = keyed("a", 2);
+    let published = async {
+        while !sqs.publisher().publish(std::slice::from_ref(&again)).await[0].is_accepted() {}
+        subscriber.next().await.unwrap().unwrap().message.unwrap().id
+    };
+    assert_eq!(tokio::time::timeout(SOON, published).await.expect("it goes on by itself"), again.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_made_once_and_removed_once() {
+    let Some(server) = shared().await else { return };
+    let sqs = connect(&server.endpoint()).await;
+    assert!(sqs.create_topic(&orders(), None).await.unwrap());
+    assert!(!sqs.create_topic(&orders(), None).await.unwrap());
+    assert!(sqs.delete_topic(&orders()).await.unwrap());
+    assert!(!sqs.delete_topic(&orders()).await.unwrap());
+    assert_eq!(sqs.topics().await.unwrap(), []);
+}

@@ -1,0 +1,49 @@
+//! TLS: an endpoint is spoken to if the named authority vouches for it, and to no other one.
+use std::path::Path;
+
+use landfall_core::{Broker, ErrorCode, ErrorKind, GroupName, Key, Message, Outcome, TopicName};
+use landfall_sqs::{Options, Sqs};
+use landfall_testkit::current_test;
+use landfall_testkit::servers::{Certificates, Moto};
+
+fn options(server: &Moto, ca: Option<&Path>) -> Options {
+    let ca = ca.map(|file| format!("&ca={}", file.display())).unwrap_or_default();
+    Options::from_url(&format!("sqs://key:secret@us-east-1?wait=1s&endpoint={}{ca}", server.endpoint())).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_believed_if_the_named_authority_vouches_for_it_and_no_other_does() {
+    let Some(certificates) = Certificates::make(&current_test()).await else { return };
+    let Some(server) = Moto::start_secure(&current_test(), &certificates).await else { return };
+    let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
+    let message = Message::new(topic.clone(), "one").with_key(Key::new("a").unwrap());
+    let batch = std::slice::from_ref(&message);
+
+    let other = certificates.other_authority();
+    for ca in [None, Some(other.as_path())] {
+        let doubting = Sqs::connect(options(&server, ca)).await.unwrap();
+        let outcomes = doubting.publisher().publish(batch).await;
+        let Outcome::Refused(refusal) = &outcomes[0] else { panic!("nothing was sent: {outcomes:?}") };
+        assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::UNAVAILABLE, true), "{refusal:?}");
+        assert!(refusal.reason.contains("nobody who is trusted here vouches for its certificate"), "{refusal:?}");
+        let error = doubting.subscribe(&topic, &group).await.err().expect("nor is it listened to");
+        assert!(error.to_string().contains("vouches for its certificate"), "{error}");
+    }
+
+    let authority = certificates.authority();
+    let sqs = Sqs::connect(options(&server, Some(&authority))).await.unwrap();
+    let mut subscriber = sqs.subscribe(&topic, &group).await.unwrap();
+    assert!(sqs.publisher().publish(batch).await[0].is_accepted());
+    let delivery = subscriber.next().await.unwrap().unwrap();
+    assert_eq!(delivery.message.as_ref().unwrap().id, message.id);
+    delivery.ack().await.unwrap();
+    subscriber.close().await.unwrap();
+
+    // A file that holds something else is found before anything is sent.
+    let (_, key) = certificates.server();
+    for file in [key.as_path(), Path::new("/dev/null"), Path::new("/there/is/none")] {
+        let error = Sqs::connect(options(&server, Some(file))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("cannot be used"), "{error}");
+    }
+}
