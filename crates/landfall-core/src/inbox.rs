@@ -80,7 +80,8 @@ pub trait Inbox: Database {
 
 /// What the inbox has, for whoever wants to know before a transaction.
 pub trait InboxView: Inbox {
-    /// Those of `ids` that `group` has taken charge of, as far as that is committed. Reads, and locks nothing.
+    /// Those of `ids` that `group` has taken charge of, as far as that is committed and on the disk. Reads, and locks
+    /// nothing.
     fn handled(&self, group: &GroupName, ids: &[MessageId]) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
 }
 

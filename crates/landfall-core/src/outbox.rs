@@ -104,6 +104,9 @@ pub trait OutboxQueue: Send + Sync {
     /// Leaves out a message that waits for its next attempt or is parked, and every other message of the same topic
     /// and key. Never skips a row because a later one was seen first. Reading changes nothing: what is not settled
     /// is read again.
+    ///
+    /// Committed means on the disk: a message whose transaction a crash of the server could still undo is not for others
+    /// to see ([`Database::flush`](crate::Database::flush)).
     async fn next(&self, leases: &[Lease], limit: usize) -> Result<Vec<OutboxEntry>>;
 
     /// Carries out `settlements` in one transaction, under the leases' epochs, and answers with the rows it changed.
@@ -121,7 +124,7 @@ pub trait OutboxQueue: Send + Sync {
 #[async_trait]
 pub trait CompetingQueue: Send + Sync {
     /// Locks at most `limit` messages that are due and that nobody else has locked (`FOR UPDATE SKIP LOCKED`), oldest
-    /// first, whatever their keys. Kind `Unsupported` where the database has no such thing
+    /// first, whatever their keys; committed as for [`OutboxQueue::next`]. Kind `Unsupported` where the database has no such thing
     /// ([`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities)).
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>>;
 }

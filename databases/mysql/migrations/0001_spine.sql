@@ -43,6 +43,13 @@ CREATE TABLE {new} {p}outbox_published (
 INSERT IGNORE INTO {p}outbox_published (shard)
     VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15);
 
+-- One row, changed by whoever has to know that what it has read is on the disk: the server shows a commit to others before
+-- it is, and the next commit that is answered proves it for all before it.
+CREATE TABLE {new} {p}flush (
+    one   TINYINT NOT NULL PRIMARY KEY,
+    times BIGINT  NOT NULL
+) {table};
+
 -- What was sent, where it is kept for a while; a row is as it was in the outbox.
 CREATE TABLE {new} {p}outbox_sent (
     id         BIGINT       NOT NULL PRIMARY KEY,

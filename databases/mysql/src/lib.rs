@@ -67,7 +67,7 @@ pub struct Options {
     /// Before every table's name, with an optional database.
     pub prefix: TablePrefix,
     pub limits: Limits,
-    /// Connections of the pool that [`MySql::connect`] makes.
+    /// Connections of the pool that [`MySql::connect`] makes, two at least.
     pub max_connections: u32,
     /// How long a sent message is to be kept, in `landfall_outbox_sent`; `None` drops it at once. What is kept goes when
     /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) is called.
@@ -124,7 +124,7 @@ impl MySql {
             }
         }
         let pool = MySqlPoolOptions::new()
-            .max_connections(options.max_connections.max(1))
+            .max_connections(options.max_connections.max(2))
             .acquire_timeout(ACQUIRE_WITHIN)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {

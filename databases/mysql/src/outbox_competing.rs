@@ -1,7 +1,7 @@
 //! The outbox without order: rows are locked by whoever comes first, and by nobody twice.
 
 use async_trait::async_trait;
-use landfall_core::{Claim, CompetingQueue, Database, OutboxEntry, Result, Settlement};
+use landfall_core::{Claim, CompetingQueue, Database, Error, OutboxEntry, Result, Settlement};
 
 use crate::database::Transaction;
 use crate::statements::SHARDS;
@@ -11,6 +11,11 @@ use crate::{MySql, row};
 impl CompetingQueue for MySql {
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
         let doing = "claim messages of the outbox";
+        if self.pool().options().get_max_connections() < 2 {
+            return Err(Error::invalid(
+                "a relay without order needs a pool of two connections: one of them holds its claim",
+            ));
+        }
         let mut transaction = self.begin().await?;
         let rows = sqlx::query(self.statements().claim.text())
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -18,6 +23,9 @@ impl CompetingQueue for MySql {
             .await
             .map_err(self.could_not(doing))?;
         let entries = rows.iter().map(row::entry).collect::<sqlx::Result<Vec<_>>>().map_err(self.could_not(doing))?;
+        if !entries.is_empty() {
+            self.flush().await?;
+        }
         let rows = entries.iter().map(|entry| entry.row).collect();
         Ok(Box::new(Claimed { database: self.clone(), transaction, rows, entries }))
     }

@@ -49,6 +49,9 @@ impl OutboxQueue for MySql {
             .fetch_all(self.pool())
             .await
             .map_err(self.could_not(doing))?;
+        if !rows.is_empty() {
+            self.flush().await?;
+        }
         rows.iter().map(row::entry).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
     }
 

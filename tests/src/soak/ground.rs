@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use landfall::{Error, ErrorKind, Result};
 use landfall_testkit::proxy::{Proxy, ProxyCounts};
-use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresServer};
+use landfall_testkit::servers::{MariaDbServer, PostgresServer};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -53,9 +53,7 @@ impl Ground {
                 (Server::Postgres(server), producer, consumer, Some(port))
             }
             DatabaseKind::Mysql => {
-                // With io_uring the kernel may still write what a killed server had asked for while its successor recovers.
-                let settings = vec!["innodb-use-native-aio=0".into()];
-                let server = MariaDbServer::start_with(MariaDbOptions { settings, ..Default::default() }).await?;
+                let server = MariaDbServer::start().await?;
                 let (producer, consumer) = (server.fresh_database().await?, server.fresh_database().await?);
                 let port = server.port();
                 (Server::MariaDb(server), producer, consumer, Some(port))

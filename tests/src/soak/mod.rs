@@ -17,6 +17,7 @@
 //! it had already sent would do so under a new id, and no inbox could tell.
 
 pub mod actor;
+mod doubled;
 pub mod figures;
 pub mod ground;
 pub mod handler;

@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
 use super::actor::Cast;
+use super::doubled;
 use super::figures::Figures;
 use super::ground::Ground;
 use super::judge::{disorder_at_broker, judge};
@@ -272,8 +273,8 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
 
     async fn figures(self, blows: Blows, seconds: f64, drained_seconds: f64, is_drained: bool) -> Result<Figures> {
         let (producer, consumer) = (D::open(&self.ground.producer).await?, D::open(&self.ground.consumer).await?);
-        let judgement =
-            judge(self.options.order, &self.cast.graves, &producer.sent().await?, &consumer.applied().await?);
+        let (sent, applied) = (producer.sent().await?, consumer.applied().await?);
+        let judgement = judge(self.options.order, &self.cast.graves, &sent, &applied);
         let stats = producer.stats().await?;
         let done = [producer.dead_letter_stats().await?, consumer.dead_letter_stats().await?].map(|stats| stats.done);
         let counts = self.ground.cuts();
@@ -307,6 +308,8 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             wrong: self.cast.gave_up.clone(),
         };
         figures.take(&judgement);
+        let doubled: Vec<_> = judgement.report.doubled.iter().take(20).map(|named| named.id).collect();
+        figures.wrong.extend(doubled::accounts(&doubled, &self.broker.published(), &applied, &consumer).await?);
         if figures.out_of_order > 0 && figures.order == Order::Key {
             let disorder = disorder_at_broker(&self.broker.published());
             figures.wrong.push(format!("out of order at the broker already: {}", disorder.len()));

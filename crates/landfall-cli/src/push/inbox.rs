@@ -48,12 +48,19 @@ impl<D: Inbox> Database for AfterCall<D> {
             return Ok(());
         }
         let mut transaction = self.database.begin().await?;
+        let mut was_slower = false;
         for (group, message, origin) in &admitted {
             // Whatever the answer is now, it is true: a copy that was faster is a duplicate, and a key that was held
             // meanwhile has it queued, to be posted once more.
-            self.database.admit(&mut transaction, group, message, *origin).await?;
+            let admission = self.database.admit(&mut transaction, group, message, *origin).await?;
+            was_slower |= admission == Admission::Duplicate;
         }
-        self.database.commit(transaction).await
+        self.database.commit(transaction).await?;
+        if was_slower { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.database.flush().await
     }
 }
 

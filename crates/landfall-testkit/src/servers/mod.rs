@@ -20,6 +20,7 @@ pub use daemon::services_folder;
 pub use kafka::{KafkaCluster, KafkaOptions, KafkaServer};
 pub use mariadb::{
     MariaDbOptions, MariaDbServer, fresh_database_on_mysql, fresh_mysql_database, mariadb, private_mariadb,
+    private_mariadb_with,
 };
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;

@@ -93,20 +93,21 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             if let Err(Stumble { at, failure }) = self.work.apply(call).await {
                 // Alone: who knows what of several it was that was done before.
                 if arrivals.len() == 1 && is_already_done(&failure) {
-                    return Trial::Settled(vec!["duplicate"]);
+                    return self.settled_before(transaction, vec!["duplicate"]).await;
                 }
                 return Trial::Failed(Stumble { at: at.map(|at| places[at]), failure });
             }
             fail::fail_point!("consume.after-handler");
         }
-        if admissions.iter().any(|admission| *admission != Admission::Duplicate) {
-            match self.database.commit(transaction).await {
-                Ok(()) => {}
-                Err(error) if is_refusal(&error) => {
-                    return Trial::Failed(Stumble { at: None, failure: Failure::retry(error) });
-                }
-                Err(error) => return Trial::Trouble(error),
+        if admissions.iter().all(|admission| *admission == Admission::Duplicate) {
+            return self.settled_before(transaction, words).await;
+        }
+        match self.database.commit(transaction).await {
+            Ok(()) => {}
+            Err(error) if is_refusal(&error) => {
+                return Trial::Failed(Stumble { at: None, failure: Failure::retry(error) });
             }
+            Err(error) => return Trial::Trouble(error),
         }
         if let Some(after_commit) = after_commit {
             after_commit();
@@ -116,6 +117,15 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             self.wake_for_letters();
         }
         Trial::Settled(words)
+    }
+
+    /// All of it was done by others: nothing to commit, and nothing to acknowledge before what they did is safe.
+    async fn settled_before(&self, transaction: D::Transaction, words: Vec<&'static str>) -> Trial {
+        drop(transaction);
+        match self.database.flush().await {
+            Ok(()) => Trial::Settled(words),
+            Err(error) => Trial::Trouble(error),
+        }
     }
 
     /// Asks the gate about the fresh messages at `places`, and leaves there those that are to be applied. What is stale

@@ -7,6 +7,7 @@ mod equivalence;
 mod ground;
 mod handlers;
 mod letters;
+mod on_disk;
 mod order;
 mod place;
 mod redis_front;

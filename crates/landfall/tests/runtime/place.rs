@@ -36,6 +36,9 @@ pub(crate) trait Place:
     /// A new one, migrated; `None` where there is no server, which has been said then.
     fn fresh() -> impl Future<Output = Option<Self>> + Send;
 
+    /// Makes the tables, in one that is empty.
+    fn prepare(&self) -> impl Future<Output = ()> + Send;
+
     fn record(connection: &mut Self::Connection, message: &Message) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     /// All in one statement.
@@ -74,9 +77,13 @@ macro_rules! place {
 
             async fn fresh() -> Option<Self> {
                 let database: Self = $open.await?;
-                database.migrate().await.unwrap();
-                database.run(&TABLE.replace("{serial}", $serial)).await;
+                database.prepare().await;
                 Some(database)
+            }
+
+            async fn prepare(&self) {
+                self.migrate().await.unwrap();
+                self.run(&TABLE.replace("{serial}", $serial)).await;
             }
 
             async fn record(connection: &mut $connection, message: &Message) -> sqlx::Result<()> {

@@ -21,7 +21,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
         // It is going to be a replica of itself.
         "replicate-same-server-id",
     ];
-    let options = MariaDbOptions { fsync: false, settings: settings.map(str::to_owned).to_vec() };
+    let options = MariaDbOptions { fsync: false, settings: settings.map(str::to_owned).to_vec(), ..Default::default() };
     let server = match MariaDbServer::start_with(options).await {
         Ok(server) => server,
         Err(error) => return not_run(&current_test(), &error.to_string()),

@@ -6,6 +6,7 @@
 mod commit;
 mod competing;
 mod connect;
+mod crash;
 mod cut_off;
 mod deadlock;
 mod fencing;

@@ -4,7 +4,7 @@ use landfall_core::{Result, Timestamp};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use tokio::sync::OnceCell;
 
-use super::MariaDbServer;
+use super::{MariaDbOptions, MariaDbServer};
 use crate::not_run::{current_test, not_run};
 use crate::servers::daemon::unavailable;
 use crate::servers::names::{self, is_left_behind, with_database};
@@ -28,7 +28,12 @@ pub async fn mariadb() -> Option<&'static MariaDbServer> {
 /// A server of the test's own, to be killed, paused and restarted; `None`, with one line saying why, if there can be
 /// none. A server that somebody else runs cannot take its place.
 pub async fn private_mariadb() -> Option<MariaDbServer> {
-    MariaDbServer::start().await.map_err(|error| not_run(&current_test(), &error.to_string())).ok()
+    private_mariadb_with(MariaDbOptions::default()).await
+}
+
+/// The same, set up in another way.
+pub async fn private_mariadb_with(options: MariaDbOptions) -> Option<MariaDbServer> {
+    MariaDbServer::start_with(options).await.map_err(|error| not_run(&current_test(), &error.to_string())).ok()
 }
 
 /// The URL of a new, empty database: on the server named by `LANDFALL_TEST_MYSQL_URL`, else on the shared private one.

@@ -4,6 +4,7 @@
 //! pause or restart the server start one of their own with [`private_mariadb`].
 
 mod database;
+mod held_log;
 mod mysql;
 mod setup;
 
@@ -14,7 +15,7 @@ use landfall_core::Result;
 use nix::sys::signal::Signal;
 use sqlx::{Connection, MySqlConnection};
 
-pub use database::{fresh_mysql_database, mariadb, private_mariadb};
+pub use database::{fresh_mysql_database, mariadb, private_mariadb, private_mariadb_with};
 pub use mysql::fresh_database_on_mysql;
 
 use super::daemon::{self, Answer, Daemon, Program};
@@ -30,11 +31,13 @@ pub struct MariaDbOptions {
     pub fsync: bool,
     /// Further settings, as `mariadbd` takes them on its command line without the two dashes.
     pub settings: Vec<String>,
+    /// Whether [`MariaDbServer::hold_log`] works. Needs a C compiler.
+    pub holdable_log: bool,
 }
 
 impl Default for MariaDbOptions {
     fn default() -> Self {
-        Self { fsync: true, settings: Vec::new() }
+        Self { fsync: true, settings: Vec::new(), holdable_log: false }
     }
 }
 
@@ -59,6 +62,9 @@ impl MariaDbServer {
         let binaries = setup::find_binaries()?;
         let (folder, account) = daemon::folder("landfall-mariadb-")?;
         setup::install(&binaries, folder.path(), account).await?;
+        if options.holdable_log {
+            held_log::make(folder.path()).await?;
+        }
         Ok(Self(Daemon::start(MariaDb { binaries, options }, folder, account).await?))
     }
 
@@ -76,6 +82,17 @@ impl MariaDbServer {
         database::create(&self.url("mysql")).await
     }
 
+    /// From here on nothing reaches the disk: a commit is seen by others and not answered. For a server that was started
+    /// with [`MariaDbOptions::holdable_log`].
+    pub fn hold_log(&self) -> Result<()> {
+        held_log::hold(self.0.folder())
+    }
+
+    /// What was held goes to the disk. To be called before a killed server is started again, too.
+    pub fn release_log(&self) -> Result<()> {
+        held_log::release(self.0.folder())
+    }
+
     /// Stops the server in good order. Nothing happens if it is down.
     pub async fn stop(&self) -> Result<()> {
         self.0.stop(Signal::SIGTERM).await
@@ -91,7 +108,11 @@ impl Program for MariaDb {
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         // A socket's path is limited to 107 bytes by the kernel, and a temporary folder may be deep. The name of a
         // relative one is counted from the data folder.
-        let mut command = vec![self.binaries.server.clone().into_os_string(), "--no-defaults".into()];
+        let mut command = Vec::new();
+        if self.options.holdable_log {
+            command.extend(held_log::prefix(folder));
+        }
+        command.extend([self.binaries.server.clone().into_os_string(), "--no-defaults".into()]);
         let flush = if self.options.fsync { "1" } else { "2" };
         let settings = [
             format!("datadir={}", folder.join("data").display()),
@@ -104,6 +125,8 @@ impl Program for MariaDb {
             "max-connections=200".into(),
             // Four would only wait for each other: tests share few cores.
             "innodb-purge-threads=1".into(),
+            // With io_uring the kernel may still write what a killed server had asked for while its successor recovers.
+            "innodb-use-native-aio=0".into(),
             format!("innodb-flush-log-at-trx-commit={flush}"),
         ];
         command.extend(settings.iter().chain(&self.options.settings).map(|setting| format!("--{setting}").into()));

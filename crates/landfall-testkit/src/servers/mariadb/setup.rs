@@ -32,6 +32,8 @@ pub(super) fn find_binaries() -> Result<Binaries> {
 pub(super) async fn install(binaries: &Binaries, folder: &Path, account: Option<Account>) -> Result<()> {
     let mut command = tokio::process::Command::new(&binaries.install);
     command.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display())).current_dir(folder);
+    // Whoever begins removes the temporary tables of a folder: in a common one, those of others at work there too.
+    command.arg(format!("--tmpdir={}", folder.display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
     // Nothing in here needs to survive a power cut before the first start, so it need not be synced.
     command.args(["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0"]);

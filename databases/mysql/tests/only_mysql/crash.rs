@@ -1,0 +1,151 @@
+//! Whoever acts on what it has read here acts on what is on the disk. The server shows a commit before that: without care
+//! a message is published whose transaction a crash undoes, and a copy is acknowledged whose original is gone.
+
+use std::time::Duration;
+
+use landfall_core::{
+    Admission, CompetingQueue, Database, ErrorKind, GroupName, Inbox, InboxView, Message, OutboxQueue, Result, Schema,
+};
+use landfall_mysql::{MySql, Options};
+use landfall_testkit::eventually;
+use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, private_mariadb_with};
+use tokio::task::JoinHandle;
+
+use crate::stage::{LONG, SOON, lease_all, message, migrated, open};
+
+/// Long enough for whoever does not wait for the disk.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+const IN_OUTBOX: &str = "SELECT COUNT(*) FROM landfall_outbox";
+const IN_INBOX: &str = "SELECT COUNT(*) FROM landfall_inbox";
+
+/// A database on a server whose log can be held back.
+struct Held {
+    server: MariaDbServer,
+    url: String,
+    database: MySql,
+}
+
+impl Held {
+    async fn start() -> Option<Self> {
+        let server = private_mariadb_with(MariaDbOptions { holdable_log: true, ..Default::default() }).await?;
+        let url = server.fresh_database().await.unwrap();
+        let database = open(&url).await;
+        database.migrate().await.unwrap();
+        Some(Self { server, url, database })
+    }
+
+    /// Holds the log back under a commit. Returns when a reader who takes no care sees one row, with the commit unanswered.
+    async fn under<F>(&self, commit: F, counted: &'static str) -> JoinHandle<Result<()>>
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.server.hold_log().unwrap();
+        let commit = tokio::spawn(commit);
+        eventually(SOON, "others see the commit", async || self.count(counted).await == 1).await;
+        assert!(!commit.is_finished(), "it was answered before it was on the disk");
+        commit
+    }
+
+    async fn count(&self, statement: &'static str) -> i64 {
+        sqlx::query_scalar(statement).fetch_one(self.database.pool()).await.unwrap()
+    }
+
+    /// Kills the server as it stands, and starts it again.
+    async fn crash(&mut self) {
+        self.server.kill_9().await.unwrap();
+        self.server.release_log().unwrap();
+        self.server.restart().await.unwrap();
+        self.database = open(&self.url).await;
+    }
+}
+
+/// That `reading` has no answer while the log is held back.
+async fn waits<T: Send + 'static>(reading: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    let mut reading = tokio::spawn(reading);
+    let early = tokio::time::timeout(A_WHILE, &mut reading).await;
+    assert!(early.is_err(), "it answered with what is on no disk");
+    reading
+}
+
+#[tokio::test]
+async fn what_a_relay_reads_is_there_after_a_kill() {
+    let Some(mut held) = Held::start().await else { return };
+    let leases = lease_all(&held.database, "the relay", LONG).await;
+    let next = |held: &Held| {
+        let (database, leases) = (held.database.clone(), leases.clone());
+        async move { database.next(&leases, 10).await }
+    };
+    let claim = |held: &Held| {
+        let database = held.database.clone();
+        async move { database.claim(10).await.map(|mut claim| claim.take_entries()) }
+    };
+    let append = |held: &Held| {
+        let database = held.database.clone();
+        async move { database.append(&[message("a", 1)]).await }
+    };
+    let commit = held.under(append(&held), IN_OUTBOX).await;
+    let (in_order, without_order) = (waits(next(&held)).await, waits(claim(&held)).await);
+    held.crash().await;
+    assert_eq!(commit.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert!(in_order.await.unwrap().is_err() && without_order.await.unwrap().is_err());
+    assert_eq!(held.count(IN_OUTBOX).await, 0, "what the reader without care has seen is gone");
+
+    let commit = held.under(append(&held), IN_OUTBOX).await;
+    let (in_order, without_order) = (waits(next(&held)).await, waits(claim(&held)).await);
+    held.server.release_log().unwrap();
+    commit.await.unwrap().unwrap();
+    assert_eq!(in_order.await.unwrap().unwrap().len(), 1);
+    assert_eq!(without_order.await.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_inbox_turns_away_is_there_after_a_kill() {
+    let Some(mut held) = Held::start().await else { return };
+    let (group, message) = (GroupName::new("stock").unwrap(), message("a", 1));
+    let handle = |held: &Held| handle(held.database.clone(), group.clone(), message.clone());
+    let look = |held: &Held| {
+        let (database, group, id) = (held.database.clone(), group.clone(), message.id);
+        async move { database.handled(&group, &[id]).await }
+    };
+    let taking_effect = |held: &Held| {
+        let handled = handle(held);
+        async { handled.await.map(drop) }
+    };
+    let commit = held.under(taking_effect(&held), IN_INBOX).await;
+    let (copy, looking) = (waits(handle(&held)).await, waits(look(&held)).await);
+    held.crash().await;
+    assert_eq!(commit.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert!(copy.await.unwrap().is_err() && looking.await.unwrap().is_err());
+    assert_eq!(held.count(IN_INBOX).await, 0, "what the reader without care has seen is gone");
+
+    let commit = held.under(taking_effect(&held), IN_INBOX).await;
+    let (copy, looking) = (waits(handle(&held)).await, waits(look(&held)).await);
+    held.server.release_log().unwrap();
+    commit.await.unwrap().unwrap();
+    assert_eq!(copy.await.unwrap().unwrap(), Admission::Duplicate);
+    assert_eq!(looking.await.unwrap().unwrap(), [message.id]);
+}
+
+/// As a consumer does.
+async fn handle(database: MySql, group: GroupName, message: Message) -> Result<Admission> {
+    let mut transaction = database.begin().await?;
+    let admission = database.admit(&mut transaction, &group, &message, None).await?;
+    if admission == Admission::Duplicate {
+        drop(transaction);
+        database.flush().await?;
+    } else {
+        database.commit(transaction).await?;
+    }
+    Ok(admission)
+}
+
+#[tokio::test]
+async fn a_claim_says_that_it_needs_a_second_connection() {
+    let Some(database) = migrated().await else { return };
+    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(1);
+    let pool = pool.connect_with((*database.pool().connect_options()).clone()).await.unwrap();
+    let error = MySql::from_pool(pool, Options::default()).claim(1).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("a pool of two connections"), "{error}");
+}
