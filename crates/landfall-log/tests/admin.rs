@@ -164,6 +164,28 @@ async fn a_deleted_topic_is_gone_for_everybody_and_its_name_begins_anew() {
     assert_eq!(read_all(&log).await.len(), 2);
 }
 
+/// Others come and go meanwhile, which has it look around at any moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_learns_of_a_deletion_whatever_it_is_doing() {
+    let folder = quick_folder();
+    let log = Log::open(folder.path(), one_partition()).unwrap();
+    for _ in 0..400 {
+        log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
+        let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
+        let waiting = tokio::spawn(async move { subscriber.next().await.map(drop) });
+        let others = log.clone();
+        let coming_and_going = tokio::spawn(async move {
+            for _ in 0..20 {
+                drop(others.subscribe(&topic(), &group()).await.unwrap());
+            }
+        });
+        assert!(log.delete_topic(&topic()).await.unwrap());
+        let told = tokio::time::timeout(SOON, waiting).await.expect("it waits for ever").unwrap();
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::NotFound);
+        coming_and_going.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn publishing_goes_on_while_the_topic_is_deleted_again_and_again() {
     let folder = quick_folder();

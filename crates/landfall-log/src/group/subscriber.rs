@@ -147,11 +147,14 @@ impl Subscriber for LogSubscriber {
             if *self.closed.borrow_and_update() {
                 return Ok(None);
             }
+            self.member.pass_over_silent();
+            let found = self.find_source();
+            // Looked at after the source, which marks every change as seen: one that came before is told here, one that
+            // comes after wakes whoever waits.
             if self.tracker.is_discarded() {
                 return Err(topic::deleted(&self.name));
             }
-            self.member.pass_over_silent();
-            self.find_source()?;
+            found?;
             if let Some((record, receipt)) = self.tracker.redeliver() {
                 return Ok(Some(self.delivery(&record, receipt)));
             }
