@@ -85,6 +85,11 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
+/// Whether the account may not do it, and not the server cannot.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Denied>())
+}
+
 /// The server does not let this account publish to `subject`, and has stored nothing.
 pub(crate) fn denied(subject: &str) -> Trouble {
     Trouble::Not(Outcome::retry_later(ErrorCode::DENIED, Denied(subject.to_owned()).to_string()))
@@ -92,9 +97,8 @@ pub(crate) fn denied(subject: &str) -> Trouble {
 
 /// Why nothing could be sent to a topic, for every message that was to go there.
 pub(crate) fn of_topic(error: &Error) -> Outcome {
-    let is_denied = std::error::Error::source(error).is_some_and(|source| source.is::<Denied>());
     match error.kind() {
-        _ if is_denied => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
+        _ if is_denied(error) => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
         ErrorKind::Invalid => Outcome::refuse(ErrorCode::VALIDATION, error.to_string()),
         ErrorKind::NotFound | ErrorKind::Conflict => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, error.to_string()),
         _ => Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()),

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use landfall_core::{Demands, Error, Examine, Finding, Rank, Result};
 
 use crate::broker::Nats;
+use crate::error::is_denied;
 
 #[async_trait]
 impl Examine for Nats {
@@ -35,11 +36,34 @@ impl Examine for Nats {
 }
 
 fn not_visible(what: &str, error: &Error) -> Finding {
+    let (why, mend) = if is_denied(error) {
+        ("This account cannot look at", "let the account publish to $JS.API.STREAM.LIST and $JS.API.CONSUMER.LIST.*")
+    } else {
+        // A list is complete or it is not sent at all.
+        ("The server does not tell of", "bring back the servers that are away: what only they know is waited for")
+    };
     Finding {
         check: "nats.not-visible",
         rank: Rank::Loss,
         about: what.to_owned(),
-        what: format!("This account cannot look at {what}, so nobody knows whether they are safe: {error}."),
-        mend: "let the account publish to $JS.API.STREAM.LIST and $JS.API.CONSUMER.LIST.*".into(),
+        what: format!("{why} {what}, so nobody knows whether they are safe: {error}."),
+        mend: mend.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_core::ErrorKind;
+
+    use super::*;
+    use crate::error::Denied;
+
+    #[test]
+    fn what_is_denied_is_told_apart_from_what_nobody_answers() {
+        let error = || Error::new(ErrorKind::Unavailable, "the consumers of orders cannot be listed");
+        let denied = not_visible("the groups", &error().with_source(Denied("$JS.API.CONSUMER.LIST.orders".into())));
+        assert!(denied.what.starts_with("This account") && denied.mend.contains("publish to"), "{denied:?}");
+        let silent = not_visible("the groups", &error());
+        assert!(silent.what.starts_with("The server") && silent.mend.contains("away"), "{silent:?}");
     }
 }
