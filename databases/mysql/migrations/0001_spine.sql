@@ -43,10 +43,10 @@ CREATE TABLE {new} {p}outbox_published (
 INSERT IGNORE INTO {p}outbox_published (shard)
     VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15);
 
--- One row, changed by whoever has to know that what it has read is on the disk: the server shows a commit to others before
--- it is, and the next commit that is answered proves it for all before it.
+-- Changed by whoever has to know that what it has read is on the disk: the server shows a commit to others before it is, and
+-- the next commit that is answered proves it for all before it. Any of its rows will do.
 CREATE TABLE {new} {p}flush (
-    one   TINYINT NOT NULL PRIMARY KEY,
+    slot  TINYINT NOT NULL PRIMARY KEY,
     times BIGINT  NOT NULL
 ) {table};
 

@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 use landfall_core::{Database, Result, Unbroken};
 use sqlx::MySqlConnection;
 
+use crate::retry::retried;
 use crate::{MySql, error};
 
 /// The isolation level is named because the ports rely on it: after waiting for a lock they look again, and must see
@@ -19,6 +20,9 @@ const COMMIT: &str = "RELEASE SAVEPOINT landfall_transaction; COMMIT";
 
 /// Undoes everything since the beginning and goes on; locks stay as they are.
 pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT landfall_transaction";
+
+/// One row would do for one server. Nodes of a cluster that change the same one at the same time get in each other's way.
+const FLUSH_SLOTS: i8 = 64;
 
 /// A transaction; dereferences to the connection, and rolls back when it is dropped.
 pub struct Transaction(sqlx::Transaction<'static, sqlx::MySql>);
@@ -77,8 +81,11 @@ impl Database for MySql {
     /// InnoDB lets go of a transaction's locks and shows its rows before its log is written: what was read a moment ago is
     /// gone if the server is killed now. The log is one line, so a commit that is answered proves everything before it.
     async fn flush(&self) -> Result<()> {
-        let change = sqlx::query(self.statements().flush.text());
-        change.execute(self.pool()).await.map_err(self.could_not("wait for the log"))?;
-        Ok(())
+        retried(|| async {
+            let change = sqlx::query(self.statements().flush.text()).bind(rand::random_range(0..FLUSH_SLOTS));
+            change.execute(self.pool()).await.map_err(self.could_not("wait for the log"))?;
+            Ok(())
+        })
+        .await
     }
 }

@@ -101,7 +101,7 @@ statements! {
         SELECT id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts, last_error, payload,
             {now}
         FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows})";
-    flush: Sql = "INSERT INTO {p}flush (one, times) VALUES (1, 1) ON DUPLICATE KEY UPDATE times = times + 1";
+    flush: Sql = "INSERT INTO {p}flush (slot, times) VALUES (?, 1) ON DUPLICATE KEY UPDATE times = times + 1";
     count_published: Sql = "UPDATE {p}outbox_published SET count = count + ? WHERE shard = ?";
     retry: Sql = "
         UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + INTERVAL ? MICROSECOND, last_error = ?
