@@ -4,7 +4,7 @@ mod output;
 pub(crate) mod tree;
 
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use landfall_core::{Error, ErrorKind, Result};
 use nix::sys::signal::Signal;
@@ -107,15 +107,7 @@ impl Process {
 
     /// SIGSTOP: it stands still, with its connections open, until it is resumed. Returns when it does.
     pub async fn pause(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)?;
-        let started = Instant::now();
-        while !tree::is_stopped(self.id) {
-            if started.elapsed() > Duration::from_secs(10) {
-                return Err(self.error(ErrorKind::Internal, "still runs 10 s after SIGSTOP"));
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
+        tree::pause(&[self.id]).await
     }
 
     /// SIGCONT: goes on after a pause.

@@ -1,6 +1,7 @@
 //! A process and its children, found in `/proc`. Where there is no `/proc` only the process itself is known, and a
 //! server's children notice by themselves that it is gone.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result};
@@ -52,14 +53,34 @@ pub(crate) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
     Ok(())
 }
 
-/// Whether every thread of it stands still after SIGSTOP; where there is no `/proc` that is taken for granted.
-pub(crate) fn is_stopped(process: i32) -> bool {
-    status(process).is_none_or(|(state, _)| matches!(state, 'T' | 't'))
+/// Stops each with SIGSTOP and returns when all of them stand still. The signal alone does not say so: on a busy machine a
+/// thread that has not noticed yet still answers.
+pub(crate) async fn pause(processes: &[i32]) -> Result<()> {
+    signal(processes, Signal::SIGSTOP)?;
+    let started = Instant::now();
+    while !processes.iter().all(|process| is_stopped(*process)) {
+        if started.elapsed() > Duration::from_secs(10) {
+            return Err(Error::new(ErrorKind::Internal, "a process still runs 10 s after SIGSTOP"));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
 }
 
-/// The state and the parent in `/proc/<process>/stat`. The name stands in brackets and may contain anything.
+/// Whether every thread of it stands still or has ended; where there is no `/proc` that is taken for granted.
+pub(crate) fn is_stopped(process: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut states = threads.filter_map(|thread| status_in(&thread.path()));
+    states.all(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
+}
+
 fn status(process: i32) -> Option<(char, i32)> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    status_in(Path::new(&format!("/proc/{process}")))
+}
+
+/// The state and the parent in `stat`. The name stands in brackets and may contain anything.
+fn status_in(folder: &Path) -> Option<(char, i32)> {
+    let text = std::fs::read_to_string(folder.join("stat")).ok()?;
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))

@@ -134,8 +134,18 @@ impl<P: Program> Daemon<P> {
 
     /// Sends `signal` to every process of the server.
     pub(super) async fn signal(&self, signal: Signal) -> Result<()> {
+        process_tree::signal(&self.family().await?, signal)
+    }
+
+    /// Stops every process of the server, and returns when they stand still.
+    pub(super) async fn pause(&self) -> Result<()> {
+        process_tree::pause(&self.family().await?).await
+    }
+
+    /// All processes of the server, which must be up.
+    async fn family(&self) -> Result<Vec<i32>> {
         match &*self.running.lock().await {
-            Some(watchdog) => process_tree::signal(&process_tree::family(watchdog.server()), signal),
+            Some(watchdog) => Ok(process_tree::family(watchdog.server())),
             None => {
                 let sentence = format!("the {} server is down; restart it first", P::NAME);
                 Err(Error::new(ErrorKind::Conflict, sentence))
@@ -229,7 +239,7 @@ macro_rules! faults {
 
             /// Stops every process of the server with SIGSTOP: connections stay open and nobody answers.
             pub async fn pause(&self) -> landfall_core::Result<()> {
-                self.$daemon.signal(nix::sys::signal::Signal::SIGSTOP).await
+                self.$daemon.pause().await
             }
 
             /// Lets a paused server go on.
