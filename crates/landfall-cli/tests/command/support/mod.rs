@@ -15,4 +15,4 @@ pub(crate) use receiver::{Receiver, answer};
 use std::time::Duration;
 
 /// Far beyond what anything here takes, so that only what never happens runs into it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
