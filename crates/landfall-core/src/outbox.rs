@@ -124,8 +124,8 @@ pub trait OutboxQueue: Send + Sync {
 #[async_trait]
 pub trait CompetingQueue: Send + Sync {
     /// Locks at most `limit` messages that are due and that nobody else has locked (`FOR UPDATE SKIP LOCKED`), oldest
-    /// first, whatever their keys; committed as for [`OutboxQueue::next`]. Kind `Unsupported` where the database has no such thing
-    /// ([`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities)).
+    /// first, whatever their keys; committed as for [`OutboxQueue::next`]. Kind `Unsupported` where the database has no
+    /// such thing ([`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities)).
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>>;
 }
 
