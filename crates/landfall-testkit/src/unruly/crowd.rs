@@ -35,6 +35,12 @@ struct State {
     outstanding: usize,
 }
 
+impl State {
+    fn crowd(&mut self, topic: &TopicName, group: &GroupName) -> &mut Crowd {
+        self.groups.entry((topic.clone(), group.clone())).or_default()
+    }
+}
+
 /// A group on a topic.
 #[derive(Debug, Default)]
 struct Crowd {
@@ -119,9 +125,10 @@ impl Shared {
 
     pub(super) fn make_copies(&self, topic: &TopicName, group: &GroupName, copied: &Copied, after: &[Duration]) {
         let copies = after.iter().map(|after| Copied { due: Instant::now() + *after, ..copied.clone() });
-        self.crowd(topic, group, |crowd| crowd.copies.extend(copies));
         let mut state = self.state();
+        // Counted under the lock that shows them: another member may take one and be done with it at once.
         state.outstanding += after.len();
+        state.crowd(topic, group).copies.extend(copies);
         state.happened.duplicated += u64::from(!after.is_empty());
         state.happened.copies += after.len() as u64;
         drop(state);
@@ -137,12 +144,12 @@ impl Shared {
     /// Copies of what `member` was handed out are gone with its membership: the messages themselves come again, and a copy
     /// that came before them would overtake their predecessors.
     pub(super) fn drop_copies(&self, topic: &TopicName, group: &GroupName, member: u64) {
-        let dropped = self.crowd(topic, group, |crowd| {
-            let before = crowd.copies.len();
-            crowd.copies.retain(|copied| copied.member != member);
-            before - crowd.copies.len()
-        });
-        self.state().outstanding -= dropped;
+        let mut state = self.state();
+        let crowd = state.crowd(topic, group);
+        let before = crowd.copies.len();
+        crowd.copies.retain(|copied| copied.member != member);
+        let dropped = before - crowd.copies.len();
+        state.outstanding -= dropped;
     }
 
     pub(super) fn copy_is_done(&self) {
@@ -171,11 +178,45 @@ impl Shared {
     }
 
     fn crowd<T>(&self, topic: &TopicName, group: &GroupName, act: impl FnOnce(&mut Crowd) -> T) -> T {
-        act(self.state().groups.entry((topic.clone(), group.clone())).or_default())
+        act(self.state().crowd(topic, group))
     }
 
     /// A panic while the lock was held is a test that has failed already, so a poisoned lock is taken as it is.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_counts_before_anybody_can_be_done_with_it() {
+        const COPIES: usize = 20_000;
+        let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
+        let shared = Shared::new(Troubles::none(1));
+        let (maker, taker) = (shared.join(&topic, &group), shared.join(&topic, &group));
+        let position = Position { partition: 0, offset: 0 };
+        let message = Message::new(topic.clone(), "one book");
+        let copied = Copied { message, position, member: maker, due: Instant::now() };
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..COPIES {
+                    shared.make_copies(&topic, &group, &copied, &[Duration::ZERO]);
+                }
+            });
+            threads.spawn(|| {
+                let mut done = 0;
+                while done < COPIES {
+                    if shared.take_copy(&topic, &group, taker).is_ok() {
+                        // Below zero it panics.
+                        shared.copy_is_done();
+                        done += 1;
+                    }
+                }
+            });
+        });
+        assert_eq!(shared.outstanding_copies(), 0);
     }
 }

@@ -271,7 +271,7 @@ async fn an_unruly_broker_changes_nothing_about_a_lane<D: Place>(first: Ground<D
         broker.heal();
         eventually(PATIENCE, "no copy is left", async || {
             let unfinished = |topic: &TopicName| ground.broker.unfinished(topic, &group());
-            broker.outstanding_copies() == 0 && unfinished(&topic()) + unfinished(&retry_topic()) == 0
+            unfinished(&topic()) + unfinished(&retry_topic()) == 0 && broker.outstanding_copies() == 0
         })
         .await;
         stop.cancel();

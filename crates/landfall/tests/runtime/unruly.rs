@@ -45,7 +45,7 @@ async fn judge<D: Place>(ground: &Ground<D>, broker: &UnrulyBroker, seed: u64) {
     ground.effects_become((KEYS * EACH) as usize).await;
     broker.heal();
     eventually(PATIENCE, "no copy is left", async || {
-        broker.outstanding_copies() == 0 && ground.broker.unfinished(&topic(), &group()) == 0
+        ground.broker.unfinished(&topic(), &group()) == 0 && broker.outstanding_copies() == 0
     })
     .await;
     let mut effects: BTreeMap<_, Vec<i64>> = BTreeMap::new();

@@ -129,7 +129,7 @@ async fn stands_it<D: Place>(
     ground.effects_become((KEYS * EACH) as usize).await;
     broker.heal();
     eventually(PATIENCE, "no copy is left", async || {
-        broker.outstanding_copies() == 0 && ground.broker.unfinished(&topic(), &group()) == 0
+        ground.broker.unfinished(&topic(), &group()) == 0 && broker.outstanding_copies() == 0
     })
     .await;
     stop.cancel();
