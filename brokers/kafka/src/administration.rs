@@ -1,5 +1,7 @@
 //! Making and removing topics.
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Result, Span, TopicAdministration, TopicName};
 use rdkafka::admin::{NewTopic, TopicReplication};
@@ -12,18 +14,25 @@ use crate::topics::Topics;
 /// Copies of a topic where nobody said how many, and where there are as many nodes.
 const COPIES: usize = 3;
 
+/// How often a node is asked whether it has heard of a new topic.
+const SHOWN_EVERY: Duration = Duration::from_millis(10);
+
 #[async_trait]
 impl TopicAdministration for Kafka {
     async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<bool> {
         let topics = self.topics();
-        let wanted = partitions.unwrap_or(topics.options.partitions);
-        match topics.partitions(topic).await? {
-            None => topics.create(topic, wanted).await,
-            Some(found) if partitions.is_none_or(|wanted| wanted == found) => Ok(false),
-            Some(found) => {
+        if topics.partitions(topic).await?.is_none()
+            && topics.create(topic, partitions.unwrap_or(topics.options.partitions)).await?
+        {
+            return Ok(true);
+        }
+        let found = topics.shown(topic).await?;
+        match partitions {
+            Some(wanted) if wanted != found => {
                 let sentence = format!("topic {topic} is there with {found} partitions, and {wanted} were asked for");
                 Err(Error::new(ErrorKind::Conflict, sentence))
             }
+            _ => Ok(false),
         }
     }
 
@@ -42,7 +51,7 @@ impl TopicAdministration for Kafka {
 }
 
 impl Topics {
-    /// Makes `topic` with settings that lose nothing; `false` if somebody else just did.
+    /// Makes `topic` with settings that lose nothing; `false` if somebody else just did. It is there for whoever asks next.
     pub(crate) async fn create(&self, topic: &TopicName, partitions: u32) -> Result<bool> {
         let name = self.name(topic)?;
         let copies = match self.options.replication {
@@ -67,12 +76,29 @@ impl Topics {
         let failed = |cause| error(format!("topic {topic} cannot be made"), cause);
         let answer = self.administer(async |admin, options| admin.create_topics([&new], options).await).await;
         let answer = answer.map_err(failed)?;
-        match answer.into_iter().next() {
-            Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
-            Some(Err((_, code))) => Err(failed(KafkaError::AdminOp(code))),
+        let is_ours = match answer.into_iter().next() {
+            Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
+            Some(Err((_, code))) => return Err(failed(KafkaError::AdminOp(code))),
             _ => {
                 tracing::info!(%topic, partitions, copies, "topic made");
-                Ok(true)
+                true
+            }
+        };
+        self.shown(topic).await?;
+        Ok(is_ours)
+    }
+
+    /// How many partitions a topic has that the controller knows of. It says so before the nodes have heard of it.
+    async fn shown(&self, topic: &TopicName) -> Result<u32> {
+        let limit = Instant::now() + self.options.connect_timeout;
+        loop {
+            match self.partitions(topic).await? {
+                Some(partitions) => return Ok(partitions),
+                None if Instant::now() < limit => tokio::time::sleep(SHOWN_EVERY).await,
+                None => {
+                    let sentence = format!("topic {topic} was made, and the cluster does not show it yet");
+                    return Err(Error::new(ErrorKind::Unavailable, sentence));
+                }
             }
         }
     }

@@ -1,12 +1,12 @@
 //! What is said about single messages when something goes wrong with them.
 
-use landfall_core::{Broker, ErrorCode, Message, Outcome, StartAt};
+use landfall_core::{Broker, ErrorCode, ErrorKind, Message, Outcome, StartAt, TopicAdministration, TopicName};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::{Moment, Trigger};
 use landfall_testkit::traffic::{assert_keys_wait, keyed, orders};
 use rdkafka::admin::{AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 
-use crate::support::{SOON, administrator, kafka, shared};
+use crate::support::{SOON, administrator, fresh_prefix, kafka, shared};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_stores_nothing_twice() {
@@ -121,4 +121,19 @@ async fn behind_what_the_cluster_refuses_for_good_nothing_of_the_key_is_accepted
     let rest: Vec<_> = rest.into_iter().map(|(message, _)| message.clone()).filter(|rest| rest.key.is_some()).collect();
     let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
     eventually(SOON, "the rest is accepted", sent).await;
+}
+
+/// The controller answers before the nodes have heard of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_just_made_is_there_for_whoever_asks_next() {
+    let Some(server) = shared().await else { return };
+    let url = format!("{}?prefix={}", server.url().await, fresh_prefix());
+    let (maker, other) = (kafka(&url).await, kafka(&url).await);
+    for number in 0..40 {
+        let topic = TopicName::new(format!("orders-{number}")).unwrap();
+        assert!(maker.create_topic(&topic, Some(1)).await.unwrap());
+        let broker = if number % 2 == 0 { &maker } else { &other };
+        assert_eq!(broker.create_topic(&topic, Some(2)).await.unwrap_err().kind(), ErrorKind::Conflict, "{topic}");
+        assert!(!broker.create_topic(&topic, Some(1)).await.unwrap(), "{topic}");
+    }
 }
