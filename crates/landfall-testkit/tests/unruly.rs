@@ -9,7 +9,7 @@ use landfall_core::{Broker, Delivery, GroupName, Key, Message, Outcome, Subscrib
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::unruly::{Troubles, UnrulyBroker};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn topic() -> TopicName {
     TopicName::new("orders").unwrap()

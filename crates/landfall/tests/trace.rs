@@ -55,7 +55,7 @@ async fn what_a_handler_logs_belongs_to_the_senders_trace() {
     let group = GroupName::new("stock").unwrap();
     let consumer = Consumer::new(database, broker, topic, group, plain(traced), Options::default());
     let consumer = tokio::spawn(consumer.run(stop.clone()));
-    eventually(Duration::from_secs(20), "the line", async || lines.find("at work").is_some()).await;
+    eventually(Duration::from_secs(60), "the line", async || lines.find("at work").is_some()).await;
     stop.cancel();
     consumer.await.unwrap().unwrap();
 

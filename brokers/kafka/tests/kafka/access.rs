@@ -31,7 +31,7 @@ async fn server() -> Option<&'static Mutex<KafkaServer>> {
 }
 
 fn url(server: &KafkaServer, account: &str, parameters: &str) -> String {
-    let usual = "partitions=2&timeout=3s&connect_timeout=2s&session_timeout=6s";
+    let usual = "partitions=2&timeout=5s&connect_timeout=4s&session_timeout=6s";
     format!("kafka://{account}@{}?{usual}&prefix={}&{parameters}", server.address(), fresh_prefix())
 }
 
@@ -106,11 +106,11 @@ async fn a_topic_that_nobody_made_is_unknown_where_topics_are_made_by_hand() {
     assert_eq!(broker.create_topic(&orders(), Some(4)).await.unwrap_err().kind(), ErrorKind::Conflict);
     let message = keyed("a", 1);
     let published = async || broker.publisher().publish(std::slice::from_ref(&message)).await[0].is_accepted();
-    eventually(Duration::from_secs(20), "the topic is known", published).await;
-    let delivery = tokio::time::timeout(Duration::from_secs(30), subscriber.next()).await.unwrap().unwrap().unwrap();
+    eventually(Duration::from_secs(60), "the topic is known", published).await;
+    let delivery = tokio::time::timeout(Duration::from_secs(60), subscriber.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(delivery.message.unwrap().id, message.id);
     subscriber.close().await.unwrap();
     assert!(broker.delete_topic(&orders()).await.unwrap());
     let gone = async || !broker.delete_topic(&orders()).await.unwrap();
-    eventually(Duration::from_secs(20), "the topic is gone", gone).await;
+    eventually(Duration::from_secs(60), "the topic is gone", gone).await;
 }

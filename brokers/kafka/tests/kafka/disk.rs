@@ -54,7 +54,7 @@ async fn child_fills_the_disk_of_a_node() {
     let settings = vec![("log.dirs", data.display().to_string()), ("log.segment.bytes", "4194304".into())];
     let options = KafkaOptions { settings, ..KafkaOptions::default() };
     let Some(server) = KafkaServer::start(&current_test(), options).await else { return };
-    let broker = kafka(&format!("{}?partitions=1&timeout=3s&connect_timeout=1s", server.url().await)).await;
+    let broker = kafka(&format!("{}?partitions=1&timeout=5s&connect_timeout=4s", server.url().await)).await;
     let publisher = broker.publisher();
 
     let (mut accepted, mut number) = (Vec::new(), 0);

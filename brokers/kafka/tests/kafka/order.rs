@@ -18,7 +18,7 @@ const COUNT: i64 = 200;
 async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcome>) {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("orders", 1, 1).unwrap();
-    let url = format!("kafka://{}?connect_timeout=500ms&{parameters}", cluster.bootstrap_servers());
+    let url = format!("kafka://{}?connect_timeout=2s&{parameters}", cluster.bootstrap_servers());
     let broker = kafka(&url).await;
     let publisher = broker.publisher();
     assert!(publisher.publish(&[keyed("a", 0)]).await[0].is_accepted());
@@ -30,7 +30,7 @@ async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcom
     let rest: Vec<_> =
         batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).map(|(m, _)| m.clone()).collect();
     let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
-    eventually(Duration::from_secs(20), "the rest is accepted", sent).await;
+    eventually(Duration::from_secs(60), "the rest is accepted", sent).await;
     (batch, outcomes)
 }
 

@@ -71,7 +71,7 @@ impl Deref for Proxied {
 impl Shared {
     /// Impatient, so that an outage of seconds is long.
     pub(crate) async fn impatient_url(&self) -> String {
-        let options = "partitions=4&timeout=3s&connect_timeout=1s&session_timeout=6s";
+        let options = "partitions=4&timeout=5s&connect_timeout=4s&session_timeout=6s";
         format!("{}?{options}&prefix={}", self.url().await, fresh_prefix())
     }
 

@@ -9,7 +9,7 @@ use landfall_testkit::{SMALL_DISK, current_test, eventually, run_on_a_small_disk
 
 use crate::support::{SOON, connect, traffic};
 
-const PARAMETERS: &str = "timeout=1s&session_timeout=2s&partitions=4";
+const PARAMETERS: &str = "timeout=2s&session_timeout=3s&partitions=4";
 
 /// An account that may store so many bytes.
 fn account(bytes: u64) -> String {

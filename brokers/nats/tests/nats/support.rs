@@ -10,7 +10,7 @@ use landfall_testkit::servers::{InUse, NatsOptions, NatsServer, Restartable};
 use landfall_testkit::traffic::Traffic;
 
 /// Within this a bounded wait must have seen what it waits for.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) static SHARED: Restartable<NatsServer> = Restartable::new();
 

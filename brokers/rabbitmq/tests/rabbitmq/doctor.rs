@@ -34,7 +34,7 @@ async fn is_found(broker: &RabbitMq, check: &str, rank: Rank, about: &str) {
         }
         found.is_some()
     };
-    eventually(Duration::from_secs(20), check, found).await;
+    eventually(Duration::from_secs(60), check, found).await;
 }
 
 async fn policy(server: &RabbitMqServer, prefix: &str, apply_to: &str, definition: &str) {
@@ -47,7 +47,7 @@ async fn a_safe_setup_is_said_to_be_healthy() {
     let Some(server) = shared().await else { return };
     let broker = sound(&server, &prefix()).await;
     // The members of a new queue are told a moment later.
-    eventually(Duration::from_secs(20), "nothing is found", async || examine(&broker).await.is_empty()).await;
+    eventually(Duration::from_secs(60), "nothing is found", async || examine(&broker).await.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn limits_that_drop_messages_are_found() {
         .await;
     is_found(&broker, "rabbitmq.length-limit", Rank::Order, "orders:stock:1").await;
     let gone = async || examine(&broker).await.iter().all(|finding| finding.check == "rabbitmq.length-limit");
-    eventually(Duration::from_secs(20), "the other findings are gone", gone).await;
+    eventually(Duration::from_secs(60), "the other findings are gone", gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,7 +113,8 @@ async fn replicas_that_are_missing_late_or_not_waited_for_are_found() {
     let found = find(&to_the_replica, "redis.role").await.expect("a replica says what it is");
     assert_eq!(found.rank, Rank::Latency);
     pair.replica.pause().await.unwrap();
-    let unguarded = waits_for(0).await;
+    // So large that its sync may take a while.
+    let unguarded = connect(pair.master.port(), "replicas=0&dedup=10m&timeout=30s").await;
     let mut large = keyed("a", 1);
     large.payload = vec![7; 20 * 1024 * 1024].into();
     assert!(unguarded.publisher().publish(&[large]).await[0].is_accepted());

@@ -76,7 +76,7 @@ async fn members_share_the_partitions_and_each_partition_has_one_of_them() {
 async fn what_a_member_that_is_cut_off_held_comes_to_another_in_order_and_its_late_word_does_no_harm() {
     let Some(server) = shared().await else { return };
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap();
-    let parameters = "lease=1s&timeout=500ms&connect_timeout=500ms&in_flight=4&partitions=1";
+    let parameters = "lease=1s&timeout=5s&connect_timeout=5s&in_flight=4&partitions=1";
     let mut options = options_for(server.port(), parameters);
     let healthy = Redis::connect(options.clone()).await.unwrap();
     options.hosts = vec![("127.0.0.1".into(), proxy.address().port())];

@@ -10,7 +10,7 @@ use landfall_testkit::current_test;
 use landfall_testkit::servers::{InUse, RedisOptions, RedisServer, Restartable};
 
 /// Within this a bounded wait must have seen what it waits for.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 static SHARED: Restartable<RedisServer> = Restartable::new();
 

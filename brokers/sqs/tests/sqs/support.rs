@@ -26,7 +26,7 @@ pub(crate) async fn own() -> Option<ElasticMq> {
 
 /// FIFO queues at `endpoint` with names of their own, and with as little patience as a test has.
 pub(crate) async fn connect(endpoint: &str) -> Sqs {
-    connect_with(endpoint, "timeout=2s&visibility=4s&wait=2s").await
+    connect_with(endpoint, "timeout=5s&visibility=4s&wait=2s").await
 }
 
 pub(crate) async fn connect_with(endpoint: &str, parameters: &str) -> Sqs {

@@ -158,7 +158,7 @@ async fn look(log: &Log) -> Result<Option<Found>, String> {
     let mut next = None;
     if messages > 0 {
         let mut subscriber = log.subscribe(&topic(), &group()).await.map_err(failed)?;
-        let delivery = tokio::time::timeout(Duration::from_secs(10), subscriber.next()).await;
+        let delivery = tokio::time::timeout(Duration::from_secs(60), subscriber.next()).await;
         next = delivery.map_err(|_| "no delivery came")?.map_err(failed)?.map(|delivery| delivery.position.offset);
     }
     Ok(Some(Found { partitions: described.partitions.len(), settings: described.settings, messages, next }))

@@ -18,7 +18,7 @@ use crate::reference::Reference;
 pub(crate) const FOLDER: &str = "/log";
 
 /// Within this everything happens, however busy the machine is.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Session {

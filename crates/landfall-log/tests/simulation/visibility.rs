@@ -17,7 +17,7 @@ use crate::{runtime, shared_failpoints};
 
 const CALLS: usize = 40;
 /// Reading what is durable does not wait for a disk that is busy with something else.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes, and looks at the log whenever the disk is about to sync: nothing of the call may be seen yet.
 pub(crate) async fn look_before_each_sync(seed: u64, run: u64) -> Result<(), Verdict> {

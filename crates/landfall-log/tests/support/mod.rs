@@ -13,7 +13,7 @@ use landfall_core::{
 use landfall_log::{Log, Options};
 
 /// Within this a bounded wait must have seen what it waits for.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A folder in memory where there is one: what is tested with it does not depend on the disk, and syncs a lot.
 pub(crate) fn quick_folder() -> tempfile::TempDir {

@@ -8,7 +8,7 @@ use landfall_core::{
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::servers::fresh_postgres_database;
 
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stage {
     pub(crate) url: String,

@@ -13,7 +13,7 @@ use landfall_testkit::{MemoryBroker, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stage {
     pub(crate) database: Sqlite,

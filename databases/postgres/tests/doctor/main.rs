@@ -15,7 +15,7 @@ use landfall_testkit::servers::{PostgresServer, postgres};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPoolOptions;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 async fn examine(database: &Postgres) -> Vec<Finding> {
     database.examine(&Demands { window: Span::Forever }).await.unwrap()

@@ -11,7 +11,7 @@ use landfall_testkit::eventually;
 use landfall_testkit::servers::fresh_postgres_database;
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// `None`, after saying so, if there is no server.
 pub(crate) async fn migrated() -> Option<Postgres> {

@@ -15,7 +15,7 @@ use landfall_sqlite::{Options, Sqlite};
 use tempfile::TempDir;
 
 /// Within this, whatever a test waits for must have happened.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Place(TempDir);
 

@@ -11,7 +11,7 @@ use super::BrokerFixture;
 use crate::conformance::sample::{group, topic};
 
 /// Within this a bounded wait must have seen what it waits for.
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Stage<F: BrokerFixture> {

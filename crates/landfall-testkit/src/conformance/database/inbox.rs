@@ -53,7 +53,7 @@ async fn verdict_of_a_copy<F: DatabaseFixture>(stage: &Stage<F>, commit: bool) -
     } else {
         drop(first);
     }
-    tokio::time::timeout(Duration::from_secs(20), copy).await.expect("the copy goes on").unwrap()
+    tokio::time::timeout(Duration::from_secs(60), copy).await.expect("the copy goes on").unwrap()
 }
 
 pub async fn a_concurrent_copy_waits_for_the_commit_and_is_a_duplicate<F: DatabaseFixture>(stage: Stage<F>) {

@@ -120,6 +120,6 @@ pub async fn a_batch_that_waited_for_a_copy_finds_the_key_held<F: DatabaseFixtur
     });
     assert!(tokio::time::timeout(A_MOMENT, &mut batch).await.is_err(), "the copy does not wait for the first");
     stage.database.commit(elsewhere).await.unwrap();
-    let admissions = tokio::time::timeout(Duration::from_secs(20), batch).await.expect("the batch goes on").unwrap();
+    let admissions = tokio::time::timeout(Duration::from_secs(60), batch).await.expect("the batch goes on").unwrap();
     assert_eq!(admissions, [Admission::Duplicate, Admission::Held]);
 }

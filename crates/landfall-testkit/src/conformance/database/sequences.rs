@@ -72,7 +72,7 @@ pub async fn whoever_asks_for_the_same_entity_waits_also_the_first_time<F: Datab
         });
         assert!(tokio::time::timeout(A_MOMENT, &mut other).await.is_err(), "the second does not wait");
         stage.database.commit(first).await.unwrap();
-        let reached = tokio::time::timeout(Duration::from_secs(20), other).await.expect("it goes on").unwrap();
+        let reached = tokio::time::timeout(Duration::from_secs(60), other).await.expect("it goes on").unwrap();
         assert_eq!(reached, [Some(number), None]);
     }
 }

@@ -15,7 +15,7 @@ use crate::conformance::sample::failure;
 /// Longer than any case runs.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 /// Within this a bounded wait must have seen what it waits for.
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 /// Enough for something that should not happen to show, if it does.
 pub(super) const A_MOMENT: Duration = Duration::from_millis(250);
 
