@@ -54,7 +54,8 @@ async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
     let port = server.port();
     drop(server);
     assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
-    eventually(Duration::from_secs(60), "the folder is removed", async || !std::path::Path::new(&folder).exists()).await;
+    eventually(Duration::from_secs(60), "the folder is removed", async || !std::path::Path::new(&folder).exists())
+        .await;
 }
 
 /// Not a test by itself: the process that the next test kills. It says where its server is and then waits for the end.

@@ -129,7 +129,10 @@ impl Program for MariaDb {
             "innodb-use-native-aio=0".into(),
             format!("innodb-flush-log-at-trx-commit={flush}"),
         ];
-        command.extend(settings.iter().chain(&self.options.settings).map(|setting| format!("--{setting}").into()));
+        // Statistics that are kept are commits too, and whoever opens the table waits for them.
+        let unkept = self.options.holdable_log.then(|| "innodb-stats-persistent=0".to_owned());
+        let settings = settings.iter().chain(&unkept).chain(&self.options.settings);
+        command.extend(settings.map(|setting| format!("--{setting}").into()));
         command
     }
 
