@@ -1,7 +1,7 @@
 //! A log that is open for writing.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
@@ -29,6 +29,8 @@ use crate::write::writer::Writer;
 /// [`Log::close`] does the same without waiting for them.
 #[derive(Debug, Clone)]
 pub struct Log {
+    /// Dropped before the rest: the last one waits for the round of maintenance that is under way. The keeper's own log has none.
+    keeper: Option<Arc<Keeper>>,
     inner: Arc<Inner>,
 }
 
@@ -42,7 +44,6 @@ struct Inner {
     flusher: Arc<Flusher>,
     /// Held during a round of maintenance.
     maintaining: tokio::sync::Mutex<()>,
-    keeper: OnceLock<Keeper>,
     closed: watch::Sender<bool>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct WeakLog(Weak<Inner>);
 
 impl WeakLog {
     pub(crate) fn upgrade(&self) -> Option<Log> {
-        self.0.upgrade().map(|inner| Log { inner })
+        self.0.upgrade().map(|inner| Log { keeper: None, inner })
     }
 }
 
@@ -97,12 +98,10 @@ impl Log {
         let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);
         let closed = watch::Sender::new(false);
-        let (maintaining, keeper) = (tokio::sync::Mutex::default(), OnceLock::new());
-        let inner = Inner { options, topics, groups, buffers, writer, flusher, maintaining, keeper, closed };
-        let log = Self { inner: Arc::new(inner) };
-        let keeper = Keeper::start(WeakLog(Arc::downgrade(&log.inner)), options.maintenance)?;
-        log.inner.keeper.get_or_init(|| keeper);
-        Ok(log)
+        let maintaining = tokio::sync::Mutex::default();
+        let inner = Arc::new(Inner { options, topics, groups, buffers, writer, flusher, maintaining, closed });
+        let keeper = Keeper::start(WeakLog(Arc::downgrade(&inner)), options.maintenance)?;
+        Ok(Self { keeper: Some(Arc::new(keeper)), inner })
     }
 
     /// Looks into the log in the folder `dir` without opening it: works beside the process that has it open.
@@ -125,7 +124,7 @@ impl Log {
     /// what is published after this is refused. An error says that progress of a group could not be saved.
     pub async fn close(&self) -> Result<()> {
         self.inner.closed.send_replace(true);
-        if let Some(keeper) = self.inner.keeper.get() {
+        if let Some(keeper) = &self.keeper {
             keeper.close().await;
         }
         self.writer().close().await;

@@ -69,8 +69,10 @@ async fn what_is_too_old_goes_even_from_the_last_segment() {
     let folder = quick_folder();
     let age = Duration::from_millis(300);
     let log = open(folder.path(), TopicSettings { retention_time: Some(age), ..TopicSettings::default() }).await;
-    publish_each(&log, 0..50).await;
+    publish_each(&log, 0..49).await;
+    // Not later than the moment at which the last one is taken.
     let last = Timestamp::now();
+    publish_each(&log, 49..50).await;
     landfall_testkit::eventually(SOON, "all of it is old enough", async || {
         log.maintain().await.unwrap();
         stored(&log).await.is_empty()

@@ -192,10 +192,16 @@ async fn a_producer_that_was_replaced_is_refused_for_good() {
     assert_eq!(log.producer(&name("till-1")).await.unwrap().epoch(), 3);
 }
 
+/// What comes too early waits for as long as a test may take.
+fn patient() -> Options {
+    let gaps = Gaps::Hold { batches: 64, bytes: 1 << 20, time: Duration::from_secs(3600) };
+    Options { gaps, ..one_partition() }
+}
+
 #[tokio::test]
 async fn what_a_replaced_producer_left_waiting_is_refused_when_its_turn_comes() {
     let folder = quick_folder();
-    let log = open(&folder, one_partition()).await;
+    let log = open(&folder, patient()).await;
     let old = log.producer(&name("till-1")).await.unwrap();
     let early = begin(&old, 1..3).await;
     let new = log.producer(&name("till-1")).await.unwrap();
@@ -208,7 +214,7 @@ async fn what_a_replaced_producer_left_waiting_is_refused_when_its_turn_comes() 
 #[tokio::test]
 async fn what_comes_too_early_waits_until_the_gap_closes() {
     let folder = quick_folder();
-    let log = open(&folder, one_partition()).await;
+    let log = open(&folder, patient()).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
     let mut early = Vec::new();
     for range in [5..9, 2..3, 3..5, 11..12] {

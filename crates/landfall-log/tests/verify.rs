@@ -634,26 +634,28 @@ async fn verify_works_beside_an_open_log_and_repair_does_not() {
     let options = Options { segment_bytes: 4096, preallocate_bytes: 700, ..Options::default() };
     let log = Log::open(folder.path(), options).unwrap();
     publish(&log, &[message("first", 0)]).await;
+    let looks = Arc::new(AtomicU64::new(0));
     let writer = tokio::spawn({
-        let log = log.clone();
+        let (log, looks) = (log.clone(), looks.clone());
         async move {
-            for n in 1..=1500 {
-                let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| message(key, n)).into();
+            let mut rounds = 0;
+            while rounds < 1500 || looks.load(Ordering::Relaxed) < 2 {
+                rounds += 1;
+                let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| message(key, rounds)).into();
                 publish(&log, &batch).await;
             }
+            rounds as u64
         }
     });
     let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut looks = 0;
     while !writer.is_finished() {
         let report = beside.verify(Some(&topic()), |_| {}).await.unwrap().remove(0);
         assert_eq!(report.problems, []);
-        looks += 1;
+        looks.fetch_add(1, Ordering::Relaxed);
     }
-    writer.await.unwrap();
-    assert!(looks > 1);
+    let messages = 1 + 5 * writer.await.unwrap();
     let report = beside.verify(None, |_| {}).await.unwrap().remove(0);
-    assert_eq!((report.messages, report.unfinished_bytes, report.problems), (7501, 0, vec![]));
+    assert_eq!((report.messages, report.unfinished_bytes, report.problems), (messages, 0, vec![]));
     assert_eq!(Log::repair(folder.path(), None).unwrap_err().kind(), ErrorKind::InUse);
     let nothing = "nothing".parse().unwrap();
     assert_eq!(beside.verify(Some(&nothing), |_| {}).await.unwrap_err().kind(), ErrorKind::NotFound);

@@ -56,21 +56,25 @@ impl LogSubscriber {
 
     /// Finds the topic, if it has come into being, and the partitions of it that are this member's now.
     fn find_source(&mut self) -> Result<()> {
-        // Marked as seen before looking, so that a topic created in between is not missed.
+        // Marked as seen before looking, so that a topic created, grown or written to in between is not missed.
         self.created.mark_unchanged();
+        if let Some(source) = &mut self.source {
+            source.progress.mark_unchanged();
+        }
         let Some(topic) = self.log.topics().get(&self.name) else {
             self.source = None;
             self.tracker.assign(&self.member.partitions(&[]));
             return Ok(());
         };
-        let partition_count = topic.partitions().len();
+        let progress = topic.progress();
+        let partitions = topic.partitions();
+        let partition_count = partitions.len();
         // One that was deleted and created again is another, although its name is the same.
         self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic));
         let is_known = self.source.as_ref().is_some_and(|source| source.partition_count == partition_count);
         if is_known && !self.member.has_changed() {
             return Ok(());
         }
-        let partitions = topic.partitions();
         let starts = partitions.iter().map(|partition| seek::start(&**partition)).collect::<Result<Vec<_>>>()?;
         let assigned = self.member.partitions(&starts);
         let from = self.tracker.assign(&assigned);
@@ -84,7 +88,6 @@ impl LogSubscriber {
         for ((number, _), from) in numbers.iter().zip(from) {
             lanes.add(partitions[*number as usize].clone(), from);
         }
-        let progress = topic.progress();
         self.source = Some(Source { topic, partition_count, assigned: numbers, lanes, progress });
         Ok(())
     }
@@ -95,7 +98,6 @@ impl LogSubscriber {
             return Ok(None);
         }
         let Some(source) = &mut self.source else { return Ok(None) };
-        source.progress.mark_unchanged();
         loop {
             source.lanes.advance()?;
             if let Some(found) = source.lanes.pop() {
@@ -184,7 +186,11 @@ impl Subscriber for LogSubscriber {
             // Closing the log has saved everything, or said that it could not.
             return Ok(());
         }
-        self.log.flusher().flush().await
+        match self.log.flusher().flush().await {
+            // It was closed just now, which saves the same.
+            Err(_) if *self.closed.borrow() => Ok(()),
+            flushed => flushed,
+        }
     }
 }
 

@@ -43,11 +43,24 @@ impl Keeper {
 
     /// Waits for the round that is under way, and lets no other begin.
     pub(crate) async fn close(&self) {
-        drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        if let Some(thread) = self.stop() {
             // A panic was reported by the thread itself.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    /// Lets no other round begin. The thread ends with the one that is under way.
+    fn stop(&self) -> Option<JoinHandle<()>> {
+        drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Keeper {
+    /// Waits for the round that is under way, so that whoever dropped the log can open it again.
+    fn drop(&mut self) {
+        if let Some(thread) = self.stop() {
+            let _ = thread.join();
         }
     }
 }

@@ -80,6 +80,8 @@ impl Log {
         if !partition.has_more_to_compact(needed) {
             return Ok(());
         }
+        // Before looking: one that is finished meanwhile is for the next round.
+        let end = needed.min(partition.last_segment());
         let reader = Arc::clone(partition);
         for (segment, marks) in blocking(move || compaction::mark(&reader, needed)).await? {
             let reader = Arc::clone(partition);
@@ -90,7 +92,7 @@ impl Log {
                 done.compacted_messages += messages;
             }
         }
-        partition.set_compacted(needed);
+        partition.set_compacted(end);
         Ok(())
     }
 

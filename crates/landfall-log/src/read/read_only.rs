@@ -153,7 +153,11 @@ fn describe(log: &ReadOnlyLog, file: TopicFile) -> Result<TopicDescription> {
         let directory = extents.directory();
         let bases = segment::list(&SystemDisk, directory)?;
         let finished = bases.iter().rev().skip(1);
-        let bytes = finished.map(|base| durable::file_bytes(&SystemDisk, &segment::path(directory, *base)));
+        let bytes = finished.map(|base| match durable::file_bytes(&SystemDisk, &segment::path(directory, *base)) {
+            // Retention removed it meanwhile.
+            Err(error) if durable::is_missing(&error) => Ok(0),
+            bytes => bytes,
+        });
         let bytes = bytes.sum::<Result<u64>>()?;
         let start = bases.first().copied().unwrap_or_default();
         let (end, last_bytes) = Cursor::new(Arc::clone(&extents), 0).seek_end()?;

@@ -108,18 +108,18 @@ impl Cursor {
             let known = self.known.take();
             let is_fresh = known.is_none();
             let offset = self.segment.as_ref().map_or(self.from, SegmentReader::next_offset);
-            let Some(readable) = known.map_or_else(|| self.extents.segment_for(offset), |known| Ok(Some(known)))?
-            else {
-                return Ok(None);
-            };
-            match self.open(readable.extent.base_offset) {
+            let found = known.map_or_else(|| self.extents.segment_for(offset), |known| Ok(Some(known)));
+            let opened = found
+                .and_then(|found| found.map(|found| self.open(found.extent.base_offset).map(|()| found)).transpose());
+            let readable = match opened {
                 // Retention removed it between the look at the list and the look at the file.
                 Err(error) if is_missing(&error) && looks < LOOKS => {
                     looks += 1;
                     continue;
                 }
                 opened => opened?,
-            }
+            };
+            let Some(readable) = readable else { return Ok(None) };
             let Some(segment) = &mut self.segment else { return Ok(None) };
             // A final segment may have been rewritten, and then the one that is open has a size of its own.
             let end = if readable.tail == Tail::Final { segment.final_bytes()? } else { readable.extent.bytes };

@@ -147,10 +147,14 @@ impl Partition {
         ends.is_some_and(|end| end > compacted)
     }
 
-    /// Compaction has looked at every finished segment of which everything is below `needed`.
-    pub(crate) fn set_compacted(&self, needed: u64) {
-        let last = self.segments().last().map_or(0, |last| last.extent.base_offset);
-        self.compacted.store(needed.min(last), Ordering::Relaxed);
+    /// Where the segment begins that is not finished.
+    pub(crate) fn last_segment(&self) -> u64 {
+        self.segments().last().map_or(0, |last| last.extent.base_offset)
+    }
+
+    /// Compaction has looked at every segment before `end`.
+    pub(crate) fn set_compacted(&self, end: u64) {
+        self.compacted.store(end, Ordering::Relaxed);
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -236,7 +240,8 @@ impl Extents for Partition {
                 unfinished.position_at_time(time).map(|place| place.offset)
             }
         };
-        self.segments().iter().find_map(place).unwrap_or_else(|| self.next_offset())
+        // What is written and not synced yet has a place, and is not there for readers.
+        self.segments().iter().find_map(place).unwrap_or(u64::MAX).min(self.next_offset())
     }
 
     fn end(&self) -> Option<u64> {

@@ -145,7 +145,11 @@ impl Topic {
         TopicInfo {
             topic: self.state().file.topic.clone(),
             partitions: partitions.len() as u32,
-            messages: partitions.iter().map(|partition| partition.next_offset() - partition.start_offset()).sum(),
+            // Retention may move the start beyond an end that was read before it.
+            messages: partitions
+                .iter()
+                .map(|partition| partition.next_offset().saturating_sub(partition.start_offset()))
+                .sum(),
             bytes: Some(partitions.iter().map(|partition| partition.bytes()).sum()),
         }
     }
