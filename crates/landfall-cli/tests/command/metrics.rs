@@ -32,7 +32,8 @@ async fn every_state_of_the_outbox_is_measured() {
         ("landfall_delivery_seconds_count", 1.0),
         ("landfall_database_up", 1.0),
     ] {
-        assert_eq!(value(&daemon, name).await, Some(expected), "{name}");
+        // The figures of one step are not shown at one moment.
+        eventually(PATIENCE, name, async || value(&daemon, name).await == Some(expected)).await;
     }
     assert!(value(&daemon, "landfall_outbox_oldest_seconds").await.is_some_and(|age| age > 0.0));
     let age = value(&daemon, "landfall_dlq_message_age_p95_seconds").await;

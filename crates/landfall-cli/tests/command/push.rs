@@ -6,8 +6,9 @@ use landfall_testkit::eventually;
 use nix::sys::signal::Signal;
 use ring::hmac;
 use serde_json::Value;
+use tokio::net::TcpSocket;
 
-use super::support::{PATIENCE, Place, Receiver, answer, on_each};
+use super::support::{PATIENCE, Place, Receiver, answer, on_each, subscription_to};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -188,13 +189,12 @@ async fn a_retry_after_is_followed_and_counted() {
 
 #[tokio::test]
 async fn a_receiver_that_was_down_gets_everything_and_nothing_is_parked() {
-    // A port that nobody listens on, until somebody does.
+    // A port that is kept and that nobody listens on, until somebody does.
     let place = Place::new();
-    let gone = Receiver::content().await;
+    let kept = TcpSocket::new_v4().unwrap();
+    kept.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     // A receiver that cannot be reached is no message's fault: not one try is spent, however few are allowed.
-    place.configure(&gone.subscription("max_attempts = 1"));
-    let address = gone.address;
-    drop(gone);
+    place.configure(&subscription_to(kept.local_addr().unwrap(), "max_attempts = 1"));
     let daemon = place.serve().await;
     // Most of them are never tried while it is down: their successes pay for the retries of the others.
     for number in 0..300 {
@@ -202,7 +202,7 @@ async fn a_receiver_that_was_down_gets_everything_and_nothing_is_parked() {
     }
     let open = r#"landfall_breaker_state{dependency="orders/mailer"} 2"#;
     eventually(PATIENCE, "the open breaker", async || daemon.get("/metrics").await.body.contains(open)).await;
-    let receiver = Receiver::at(address).await;
+    let receiver = Receiver::at(kept);
     eventually(PATIENCE, "all of them", async || delivered(&place, 300).await).await;
     assert!(letters(&place).await.is_empty(), "{:?}", letters(&place).await);
     assert!(receiver.requests().len() >= 300);

@@ -3,6 +3,8 @@
 use landfall_testkit::eventually;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::support::{PATIENCE, Place, on_each};
 
@@ -103,7 +105,10 @@ on_each! {
             "landfall_database_up 1",
             "landfall_delivery_seconds_bucket",
         ] {
-            assert!(answer.body.lines().any(|line| line.starts_with(metric)), "no {metric}: {}", answer.body);
+            eventually(PATIENCE, metric, async || {
+                daemon.get("/metrics").await.body.lines().any(|line| line.starts_with(metric))
+            })
+            .await;
         }
     }
 }
@@ -120,21 +125,27 @@ async fn the_ready_line_names_what_is_used_and_no_password() {
     assert!(place.data().join("landfall.db").is_file());
 }
 
+/// Until the daemon waits for the body: it says so when it reads it.
+async fn begin_to_post(stream: &mut TcpStream, length: usize) {
+    let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: ";
+    stream.write_all(format!("{head}{length}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut go_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut go_on).await.unwrap();
+    assert!(go_on.starts_with(b"HTTP/1.1 100"), "{go_on:?}");
+}
+
 #[tokio::test]
 async fn a_request_in_flight_is_finished_before_the_daemon_stops() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     let place = Place::new();
     let daemon = place.serve().await;
     let body = r#"{"topic":"orders","payload":1}"#;
     let (first, rest) = body.split_at(10);
-    let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
-    let head = format!("POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{first}", body.len());
-    stream.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(daemon.get("/healthz").await.status, 200);
+    let mut stream = TcpStream::connect(daemon.address).await.unwrap();
+    begin_to_post(&mut stream, body.len()).await;
+    stream.write_all(first.as_bytes()).await.unwrap();
     daemon.signal(Signal::SIGTERM);
     eventually(PATIENCE, "the daemon to notice", async || daemon.stderr().contains("stopping")).await;
-    eventually(PATIENCE, "a closed door", async || tokio::net::TcpStream::connect(daemon.address).await.is_err()).await;
+    eventually(PATIENCE, "a closed door", async || TcpStream::connect(daemon.address).await.is_err()).await;
 
     stream.write_all(rest.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -147,29 +158,22 @@ async fn a_request_in_flight_is_finished_before_the_daemon_stops() {
 
 #[tokio::test]
 async fn a_request_that_never_ends_does_not_keep_the_daemon_from_stopping() {
-    use tokio::io::AsyncWriteExt;
-
     let place = Place::new();
     place.configure("[http]\nstop_timeout_ms = 100\n");
     let daemon = place.serve().await;
-    let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
-    stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
-    // An answer on another connection proves that the daemon reads by now.
-    assert_eq!(daemon.get("/healthz").await.status, 200);
+    let mut stream = TcpStream::connect(daemon.address).await.unwrap();
+    begin_to_post(&mut stream, 100).await;
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.ended().await, Some(0));
 }
 
 #[tokio::test]
 async fn the_second_signal_ends_it_at_once() {
-    use tokio::io::AsyncWriteExt;
-
     let place = Place::new();
     place.configure("[http]\nstop_timeout_ms = 600000\n");
     let daemon = place.serve().await;
-    let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
-    stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
-    assert_eq!(daemon.get("/healthz").await.status, 200);
+    let mut stream = TcpStream::connect(daemon.address).await.unwrap();
+    begin_to_post(&mut stream, 100).await;
     daemon.signal(Signal::SIGTERM);
     eventually(PATIENCE, "the daemon to notice", async || daemon.stderr().contains("stopping")).await;
     daemon.signal(Signal::SIGTERM);

@@ -127,7 +127,7 @@ impl Process {
     /// What was printed before the end may still be in a pipe. Bounded, because a child of the child may hold it open.
     async fn outputs_end(&self) {
         let both = async { tokio::join!(self.stdout.ended(), self.stderr.ended()) };
-        let _ = tokio::time::timeout(Duration::from_secs(1), both).await;
+        let _ = tokio::time::timeout(Duration::from_secs(10), both).await;
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {

@@ -17,7 +17,7 @@ use super::attempt::{Attempts, is_refusal, pause_unless_stopped};
 use super::gate::Passage;
 use super::once::is_already_done;
 use super::options::Options;
-use super::tally::Tally;
+use super::tally::{LONGEST_RETRY_AFTER, Tally};
 use super::work::{Call, Stumble, Work};
 
 /// Works until `stop`, with few workers, so that a redrive is never a second storm.
@@ -176,18 +176,22 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     ) -> Result<bool> {
         let mut tally = resting.tally(item);
         let pause = tally.pause_after(&failure, self.backoff);
-        resting.rest(item.id, tally, pause.unwrap_or(self.backoff.cap));
-        drop(transaction);
         let rests_here = item.redrives > 0 || !failure.spends_attempt();
-        if pause.is_none() || !rests_here {
-            let attempts = attempts_of(item, tally.failures);
-            self.put_aside_again(
-                item,
-                Setback { attempts, failure: &failure, hold: self.hold(&failure), again: pause },
-            )
-            .await?;
-            resting.forget(item.id);
+        let rest = pause.unwrap_or(self.backoff.cap);
+        if pause.is_some() && rests_here {
+            resting.rest(item.id, tally, rest);
+            return Ok(true);
         }
+        // Nobody is handed it before it is put aside, however long that takes.
+        resting.rest(item.id, tally, LONGEST_RETRY_AFTER);
+        drop(transaction);
+        let attempts = attempts_of(item, tally.failures);
+        let setback = Setback { attempts, failure: &failure, hold: self.hold(&failure), again: pause };
+        if let Err(error) = self.put_aside_again(item, setback).await {
+            resting.rest(item.id, tally, rest);
+            return Err(error);
+        }
+        resting.forget(item.id);
         Ok(true)
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use landfall::consume::{Context, layered, plain, typed};
-use landfall::{Failure, Message};
+use landfall::consume::{Context, Options, layered, plain, typed};
+use landfall::{Backoff, Failure, Message};
 use landfall_sqlite::Sqlite;
 use serde::Deserialize;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 
-use crate::ground::{Ground, message, options};
+use crate::ground::{Ground, QUICK, message, options};
 use crate::place::Place;
 
 #[derive(Debug, Deserialize)]
@@ -53,7 +53,9 @@ async fn a_timeout_and_a_limit_of_tower_work_around_a_handler() {
     ground.publish(&[message("a", 1, "good"), message("b", 1, "good")]).await;
     let layers = (ConcurrencyLimitLayer::new(1), TimeoutLayer::new(Duration::from_millis(30)));
     let handler = layered(layers, plain(sluggish));
-    let running = ground.consumer(options(), handler);
+    // On a slow machine others than the first may take too long as well.
+    let options = Options { backoff: Backoff { max_attempts: 1000, ..QUICK }, ..options() };
+    let running = ground.consumer(options, handler);
     ground.effects_become(2).await;
     running.stop().await;
     assert_eq!(ground.database.effects().await.len(), 2, "what was begun in vain is rolled back");

@@ -147,7 +147,7 @@ fn questions(_: usize) -> String {
 
 place!(Sqlite, SqliteConnection, "INTEGER PRIMARY KEY", false, false, questions, async {
     let folder = tempfile::tempdir().unwrap().keep();
-    Sqlite::open(folder.join("place.db").to_str().unwrap(), Default::default()).await.ok()
+    Some(Sqlite::open(folder.join("place.db").to_str().unwrap(), Default::default()).await.unwrap())
 });
 place!(
     Postgres,
@@ -156,8 +156,8 @@ place!(
     true,
     true,
     |first| format!("${first}, ${}, ${}", first + 1, first + 2),
-    async { Postgres::connect(&fresh_postgres_database().await?, Default::default()).await.ok() }
+    async { Some(Postgres::connect(&fresh_postgres_database().await?, Default::default()).await.unwrap()) }
 );
 place!(MySql, MySqlConnection, "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", false, false, questions, async {
-    MySql::connect(&fresh_mysql_database().await?, Default::default()).await.ok()
+    Some(MySql::connect(&fresh_mysql_database().await?, Default::default()).await.unwrap())
 });

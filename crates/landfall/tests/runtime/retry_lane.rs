@@ -135,6 +135,8 @@ async fn what_is_delayed_in_the_table_ends_as_if_it_had_waited_here<D: Place>(fi
                 && (stats.delayed, stats.parked + stats.waiting) == (0, open as u64)
         })
         .await;
+        // Copies change nothing, and may be last.
+        ground.is_drained().await;
         running.stop().await;
         let mut found = ground.account().await.effects;
         found.retain(|key, _| key.is_some());

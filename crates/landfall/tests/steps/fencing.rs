@@ -77,7 +77,9 @@ async fn a_relay_silences_the_one_before_it_and_takes_nothing_until_it_has() {
     is_down.store(false, Ordering::SeqCst);
     eventually(PATIENCE, "everything is published", async || stage.stats().await.published == 2).await;
     let book = book.lock().unwrap().clone();
-    assert_eq!(book[..3], ["as next", "silence slow", "publish"]);
+    // A round that took too long begins anew, before anything is published.
+    let first = |what: &str| book.iter().position(|entry| entry == what).unwrap();
+    assert!(book[0] == "as next" && first("silence slow") < first("publish"), "{book:?}");
     stage.stop.cancel();
     relay.await.unwrap().unwrap();
 }

@@ -10,7 +10,7 @@ pub(crate) use daemon::Daemon;
 pub(crate) use each::on_each;
 pub(crate) use http::{Answer, get, post, request};
 pub(crate) use place::{Finished, Outbox, Place, finish};
-pub(crate) use receiver::{Receiver, answer};
+pub(crate) use receiver::{Receiver, answer, subscription_to};
 
 use std::time::Duration;
 

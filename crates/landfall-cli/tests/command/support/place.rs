@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use landfall::{Leases, OutboxQueue, mysql, postgres, sqlite};
 use landfall_testkit::servers::{self, PostgresServer};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqliteConnection};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -140,7 +141,8 @@ impl Place {
     }
 
     async fn sqlite(&self) -> SqliteConnection {
-        SqliteConnection::connect(&format!("sqlite:{}", self.data().join("landfall.db").display())).await.unwrap()
+        let options = SqliteConnectOptions::new().filename(self.data().join("landfall.db"));
+        options.busy_timeout(PATIENCE).connect().await.unwrap()
     }
 
     /// The database behind its ports, with sent messages kept, for what a test does in a relay's place.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -50,9 +50,9 @@ impl Receiver {
         Self::listen("127.0.0.1:0", script, None).await
     }
 
-    /// The same as [`Receiver::content`], at an address that is free.
-    pub(crate) async fn at(address: SocketAddr) -> Self {
-        Self::listen(&address.to_string(), |_, _| answer(200, "", ""), None).await
+    /// The same as [`Receiver::content`], at an address that somebody kept.
+    pub(crate) fn at(address: TcpSocket) -> Self {
+        Self::behind(address.listen(1024).unwrap(), |_, _| answer(200, "", ""), None)
     }
 
     /// Over TLS, as `localhost`.
@@ -74,7 +74,14 @@ impl Receiver {
         script: impl Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync + 'static,
         tls: Option<TlsAcceptor>,
     ) -> Self {
-        let listener = TcpListener::bind(place).await.unwrap();
+        Self::behind(TcpListener::bind(place).await.unwrap(), script, tls)
+    }
+
+    fn behind(
+        listener: TcpListener,
+        script: impl Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
         let (address, script): (_, Arc<Script>) = (listener.local_addr().unwrap(), Arc::new(script));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
@@ -109,12 +116,16 @@ impl Receiver {
     /// A subscription of `orders` to this receiver, with whatever else it is to have, quick to try again, and the
     /// permission to post to this machine.
     pub(crate) fn subscription(&self, lines: &str) -> String {
-        format!(
-            "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"http://{}/in?x=1\"\n\
-             backoff_first_ms = 10\nbackoff_cap_ms = 100\n{lines}\n[push]\nallow_private_addresses = true\n",
-            self.address
-        )
+        subscription_to(self.address, lines)
     }
+}
+
+/// The same, to whoever will be there.
+pub(crate) fn subscription_to(address: SocketAddr, lines: &str) -> String {
+    format!(
+        "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"http://{address}/in?x=1\"\n\
+         backoff_first_ms = 10\nbackoff_cap_ms = 100\n{lines}\n[push]\nallow_private_addresses = true\n"
+    )
 }
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Script, seen: &Mutex<Vec<Received>>) {
