@@ -17,11 +17,12 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// happened. Any other error means that it did not.
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns when everything that a statement before this call could see survives a crash of the server. Whoever acts
-    /// outside of the database on what it has read there, without a commit of its own in between, calls this first.
+    /// Rolls back, and returns when everything that the transaction has seen survives a crash of the server; an error says
+    /// that nobody knows. Whoever acts outside of the database on what it has read there, without a commit that changes
+    /// something, ends its transaction with this.
     ///
-    /// Most databases show a commit when it is on the disk, and there is nothing to do. InnoDB shows it earlier.
-    fn flush(&self) -> impl Future<Output = Result<()>> + Send;
+    /// Most databases show a commit when it is on the disk, and there is nothing to wait for. InnoDB shows it earlier.
+    fn flush(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// A database that says which constraint a statement of the caller violated.

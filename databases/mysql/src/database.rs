@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use landfall_core::{Database, Result, Unbroken};
 use sqlx::MySqlConnection;
 
-use crate::retry::retried;
+use crate::retry::once_more;
 use crate::{MySql, error};
 
 /// The isolation level is named because the ports rely on it: after waiting for a lock they look again, and must see
@@ -78,14 +78,27 @@ impl Database for MySql {
         Ok(())
     }
 
+    async fn flush(&self, mut transaction: Transaction) -> Result<()> {
+        let doing = "roll a transaction back";
+        sqlx::raw_sql("ROLLBACK").execute(&mut *transaction).await.map_err(self.could_not(doing))?;
+        self.flush_on(&mut transaction).await
+    }
+}
+
+impl MySql {
+    /// Returns when everything that `connection` has seen is on the disk. It is in no transaction.
+    ///
     /// InnoDB lets go of a transaction's locks and shows its rows before its log is written: what was read a moment ago is
-    /// gone if the server is killed now. The log is one line, so a commit that is answered proves everything before it.
-    async fn flush(&self) -> Result<()> {
-        retried(|| async {
+    /// gone if the server is killed now. The log is one line, so a commit that is answered proves everything before it; on
+    /// the connection that has read, since another one may be answered by the server that came after the crash.
+    pub(crate) async fn flush_on(&self, connection: &mut MySqlConnection) -> Result<()> {
+        let mut tries = 0;
+        loop {
             let change = sqlx::query(self.statements().flush.text()).bind(rand::random_range(0..FLUSH_SLOTS));
-            change.execute(self.pool()).await.map_err(self.could_not("wait for the log"))?;
-            Ok(())
-        })
-        .await
+            match change.execute(&mut *connection).await.map_err(self.could_not("wait for the log")) {
+                Ok(_) => return Ok(()),
+                Err(error) => once_more(error, &mut tries).await?,
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the inbox has.
 
-use landfall_core::{Database, GroupName, InboxView, MessageId, Result};
+use landfall_core::{GroupName, InboxView, MessageId, Result};
 
 use crate::MySql;
 use crate::statements::ByPairs;
@@ -12,9 +12,8 @@ impl InboxView for MySql {
         for chunk in ids.chunks(ByPairs::MOST) {
             found.extend(self.handled_among(&mut connection, group, chunk).await?);
         }
-        drop(connection);
         if !found.is_empty() {
-            self.flush().await?;
+            self.flush_on(&mut connection).await?;
         }
         Ok(found)
     }

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use landfall_core::{Claim, CompetingQueue, Database, Error, OutboxEntry, Result, Settlement};
+use sqlx::Connection;
 
 use crate::database::Transaction;
 use crate::statements::SHARDS;
@@ -24,7 +25,10 @@ impl CompetingQueue for MySql {
             .map_err(self.could_not(doing))?;
         let entries = rows.iter().map(row::entry).collect::<sqlx::Result<Vec<_>>>().map_err(self.could_not(doing))?;
         if !entries.is_empty() {
-            self.flush().await?;
+            let mut beside = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
+            self.flush_on(&mut beside).await?;
+            // The claim is alive, and so this is the server that it was made on.
+            transaction.ping().await.map_err(self.could_not(doing))?;
         }
         let rows = entries.iter().map(|entry| entry.row).collect();
         Ok(Box::new(Claimed { database: self.clone(), transaction, rows, entries }))

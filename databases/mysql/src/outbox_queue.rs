@@ -44,13 +44,14 @@ impl OutboxQueue for MySql {
         let doing = "read the outbox";
         let query =
             filled_up(&shards).fold(sqlx::query(self.statements().next.text()), |query, shard| query.bind(shard));
+        let mut connection = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
         let rows = query
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .fetch_all(self.pool())
+            .fetch_all(&mut *connection)
             .await
             .map_err(self.could_not(doing))?;
         if !rows.is_empty() {
-            self.flush().await?;
+            self.flush_on(&mut connection).await?;
         }
         rows.iter().map(row::entry).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
     }

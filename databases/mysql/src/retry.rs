@@ -13,17 +13,24 @@ const TRIES: u32 = 5;
 /// happened. A commit whose outcome is unknown is no such failure. A lock that was not given in time (50 seconds by
 /// default) is left to the caller, who has waited long enough.
 pub(crate) async fn retried<T, F: Future<Output = Result<T>>>(mut transaction: impl FnMut() -> F) -> Result<T> {
-    let mut tries = 1;
+    let mut tries = 0;
     loop {
         match transaction().await {
-            Err(error) if tries < TRIES && is_rolled_back(&error) => {
-                tracing::debug!(%error, tries, "rolled back by the server; trying again");
-                tokio::time::sleep(Duration::from_millis(u64::from(rand::random_range(1..=5 * tries)))).await;
-                tries += 1;
-            }
+            Err(error) => once_more(error, &mut tries).await?,
             outcome => return outcome,
         }
     }
+}
+
+/// Waits a moment before the next try; answers with the error if there is none.
+pub(crate) async fn once_more(error: Error, tries: &mut u32) -> Result<()> {
+    *tries += 1;
+    if *tries >= TRIES || !is_rolled_back(&error) {
+        return Err(error);
+    }
+    tracing::debug!(%error, tries, "rolled back by the server; trying again");
+    tokio::time::sleep(Duration::from_millis(u64::from(rand::random_range(1..=5 * *tries)))).await;
+    Ok(())
 }
 
 fn is_rolled_back(error: &Error) -> bool {

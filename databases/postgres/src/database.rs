@@ -32,7 +32,7 @@ impl Database for Postgres {
     }
 
     /// Nobody sees a commit before its record is on the disk, unless `synchronous_commit` is off, of which the doctor warns.
-    async fn flush(&self) -> Result<()> {
+    async fn flush(&self, _: Self::Transaction) -> Result<()> {
         Ok(())
     }
 }

@@ -83,7 +83,7 @@ impl Database for Sqlite {
     }
 
     /// The log is synced before its index names the commit, and nobody sees it before that.
-    async fn flush(&self) -> Result<()> {
+    async fn flush(&self, _: Transaction) -> Result<()> {
         Ok(())
     }
 }

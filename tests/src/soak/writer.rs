@@ -185,9 +185,8 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
         let mut transaction = self.database.begin().await?;
         self.database.lock(&mut transaction, &first.account, 0).await?;
         let sent = self.database.count_sent(&mut transaction, first.token).await?;
-        // Nothing was changed; dropping the transaction frees the lock. What was found has to stay.
-        drop(transaction);
-        self.database.flush().await?;
+        // What was found has to stay.
+        self.database.flush(transaction).await?;
         Ok(sent > 0)
     }
 

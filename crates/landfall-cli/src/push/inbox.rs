@@ -48,19 +48,25 @@ impl<D: Inbox> Database for AfterCall<D> {
             return Ok(());
         }
         let mut transaction = self.database.begin().await?;
-        let mut was_slower = false;
+        let mut changes_something = false;
         for (group, message, origin) in &admitted {
             // Whatever the answer is now, it is true: a copy that was faster is a duplicate, and a key that was held
             // meanwhile has it queued, to be posted once more.
             let admission = self.database.admit(&mut transaction, group, message, *origin).await?;
-            was_slower |= admission == Admission::Duplicate;
+            changes_something |= admission != Admission::Duplicate;
         }
-        self.database.commit(transaction).await?;
-        if was_slower { self.flush().await } else { Ok(()) }
+        match changes_something {
+            true => self.database.commit(transaction).await,
+            false => self.database.flush(transaction).await,
+        }
     }
 
-    async fn flush(&self) -> Result<()> {
-        self.database.flush().await
+    async fn flush(&self, pending: Box<Pending<D>>) -> Result<()> {
+        match pending.open {
+            Some(open) => self.database.flush(open).await,
+            // What was seen was flushed where it was seen.
+            None => Ok(()),
+        }
     }
 }
 
@@ -78,7 +84,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
             Admission::Fresh => pending.admitted.push((group.clone(), message.clone(), origin)),
             // There is no call to wait for.
             Admission::Held => self.database.commit(transaction).await?,
-            Admission::Duplicate => {}
+            Admission::Duplicate => self.database.flush(transaction).await?,
         }
         Ok(admission)
     }

@@ -121,8 +121,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
 
     /// All of it was done by others: nothing to commit, and nothing to acknowledge before what they did is safe.
     async fn settled_before(&self, transaction: D::Transaction, words: Vec<&'static str>) -> Trial {
-        drop(transaction);
-        match self.database.flush().await {
+        match self.database.flush(transaction).await {
             Ok(()) => Trial::Settled(words),
             Err(error) => Trial::Trouble(error),
         }

@@ -55,10 +55,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let mut transaction = self.database.begin().await?;
         let admission = self.admit(&mut transaction, &[arrival]).await?.first().copied();
         match admission.unwrap_or(Admission::Fresh) {
-            Admission::Duplicate => {
-                drop(transaction);
-                self.database.flush().await.map(|()| "duplicate")
-            }
+            Admission::Duplicate => self.database.flush(transaction).await.map(|()| "duplicate"),
             Admission::Held => self.database.commit(transaction).await.map(|()| "held"),
             Admission::Fresh => {
                 let parking = Parking { attempts, failure, hold: self.hold(failure), again };

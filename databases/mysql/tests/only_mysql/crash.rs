@@ -127,13 +127,28 @@ async fn what_the_inbox_turns_away_is_there_after_a_kill() {
     assert_eq!(looking.await.unwrap().unwrap(), [message.id]);
 }
 
+#[tokio::test]
+async fn what_was_seen_before_a_crash_is_not_vouched_for_by_the_server_after_it() {
+    let Some(mut held) = Held::start().await else { return };
+    let before = held.database.clone();
+    let writer = before.clone();
+    let commit = held.under(async move { writer.append(&[message("a", 1)]).await }, IN_OUTBOX).await;
+    let mut look = before.begin().await.unwrap();
+    let seen: i64 = sqlx::query_scalar(IN_OUTBOX).fetch_one(&mut *look).await.unwrap();
+    assert_eq!(seen, 1);
+    held.crash().await;
+    assert_eq!(held.count(IN_OUTBOX).await, 0, "what was seen is gone");
+    assert!(before.flush(look).await.is_err(), "nobody knows any more");
+    assert!(commit.await.unwrap().is_err());
+    held.database.flush(held.database.begin().await.unwrap()).await.unwrap();
+}
+
 /// As a consumer does.
 async fn handle(database: MySql, group: GroupName, message: Message) -> Result<Admission> {
     let mut transaction = database.begin().await?;
     let admission = database.admit(&mut transaction, &group, &message, None).await?;
     if admission == Admission::Duplicate {
-        drop(transaction);
-        database.flush().await?;
+        database.flush(transaction).await?;
     } else {
         database.commit(transaction).await?;
     }

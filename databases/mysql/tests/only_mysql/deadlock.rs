@@ -60,7 +60,7 @@ async fn a_lock_that_is_not_given_in_time_is_a_passing_fault() {
     let error = impatient.settle(&leases, &[settlement(&entries[0], Decision::Published)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_temporary());
-    drop(other);
+    sqlx::raw_sql("ROLLBACK").execute(&mut *other).await.unwrap();
     let settled = impatient.settle(&leases, &[settlement(&entries[0], Decision::Published)]).await.unwrap();
     assert_eq!(settled, [entries[0].row]);
 }

@@ -35,7 +35,7 @@ async fn next_and_the_one_after(database: &Postgres, leases: &[Lease]) -> Vec<Ou
     eventually(SOON, "the next stretch was read", async || {
         sqlx::query_scalar(
             "SELECT EXISTS (SELECT 1 FROM pg_stat_activity
-             WHERE datname = current_database() AND query LIKE '%outbox_walk%' AND pid <> pg_backend_pid()
+             WHERE datname = current_database() AND query LIKE '%outbox' || '_walk%' AND pid <> pg_backend_pid()
                AND state = 'idle' AND extract(epoch FROM query_start)::float8 > $1)",
         )
         .bind(began)
