@@ -62,8 +62,13 @@ async fn failing(seed: u64, max_attempts: u32) -> Option<Stage> {
 
 /// How many messages of the failing key stand in the outbox, where nobody else's does, and how many had their effect.
 async fn waiting_and_applied(stage: &Stage) -> (usize, usize) {
-    let rows = stage.producer.list(&OutboxFilter::default(), 1_000).await.unwrap();
-    assert!(rows.iter().all(|row| row.key.as_ref().is_some_and(|key| key.as_str() == FAILING)), "{rows:?}");
+    let mut rows = Vec::new();
+    // An effect is seen before the relay has settled its message.
+    eventually(PATIENCE, "what was published is settled", async || {
+        rows = stage.producer.list(&OutboxFilter::default(), 1_000).await.unwrap();
+        rows.iter().all(|row| row.key.as_ref().is_some_and(|key| key.as_str() == FAILING))
+    })
+    .await;
     let applied = stage.effects().await.iter().filter(|effect| effect.key == FAILING).count();
     (rows.len(), applied)
 }

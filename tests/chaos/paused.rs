@@ -30,6 +30,8 @@ async fn a_relay_paused_with_a_claimed_batch_publishes_nothing_of_it() {
     let others = [stage.relay(), stage.relay()];
     stage.is_shared_by(2).await;
     stage.has_effects(|_| true).await;
+    // What is settled is published by nobody again, whoever loses a lease.
+    eventually(PATIENCE, "all of it is settled", async || stage.producer.stats().await.unwrap().pending == 0).await;
     let before = stage.broker.published();
 
     paused.resume();

@@ -67,8 +67,8 @@ impl Life {
     pub async fn asleep_at(&self, failpoint: &Failpoint) {
         let words = failpoint.last_words();
         eventually(PATIENCE, &words, async || self.has_complained(&words)).await;
-        // It has said so right before; this returns when it stands still.
-        self.pause().await;
+        // It says so right before. A signal of ours that came first would have it fall asleep once more when it goes on.
+        self.process.stands_still().await.expect("it falls asleep");
     }
 
     /// SIGSTOP; returns when it stands still.

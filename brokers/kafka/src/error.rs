@@ -57,7 +57,6 @@ pub(crate) fn kind(code: Code) -> ErrorKind {
         Code::InvalidTopic
         | Code::InvalidConfig
         | Code::InvalidPartitions
-        | Code::InvalidReplicationFactor
         | Code::InvalidArgument
         | Code::InvalidGroupId => ErrorKind::Invalid,
         Code::TopicAlreadyExists

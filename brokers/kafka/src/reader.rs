@@ -112,12 +112,12 @@ impl Reading {
 
     fn read(&mut self, limit: usize) -> KafkaResult<Vec<StoredMessage>> {
         let mut stored = Vec::new();
-        if self.places.values().all(|place| place.next >= place.end) {
-            self.look_for_the_end()?;
-        }
         let (mut quiet_since, began) = (Instant::now(), Instant::now());
-        while stored.len() < limit && self.places.values().any(|place| place.is_open(quiet_since)) {
-            match self.consumer.poll(Duration::from_millis(50)) {
+        let mut is_at_the_end = self.places.values().all(|place| place.next >= place.end);
+        while stored.len() < limit {
+            // What was said about the old end is heard before a new one is asked for.
+            let patience = if is_at_the_end { Duration::ZERO } else { Duration::from_millis(50) };
+            match self.consumer.poll(patience) {
                 Some(Ok(record)) => {
                     quiet_since = Instant::now();
                     let Some(place) = self.places.get_mut(&record.partition()) else { continue };
@@ -130,6 +130,7 @@ impl Reading {
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
+                    quiet_since = Instant::now();
                     if let Some(place) = self.places.get_mut(&partition) {
                         place.ended = true;
                     }
@@ -137,10 +138,17 @@ impl Reading {
                 // It reconnects by itself; whoever reads is not kept waiting for longer than any other question takes.
                 Some(Err(error)) if began.elapsed() > self.timeout => return Err(error),
                 Some(Err(error)) => tracing::debug!(%error, "a read waits for Kafka"),
+                None if is_at_the_end => {
+                    is_at_the_end = false;
+                    self.look_for_the_end()?;
+                }
                 None if began.elapsed() > self.timeout && stored.is_empty() => {
                     return Err(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
                 }
                 None => {}
+            }
+            if !is_at_the_end && !self.places.values().any(|place| place.is_open(quiet_since)) {
+                break;
             }
         }
         // What was behind a mark was behind the end.
@@ -152,7 +160,9 @@ impl Reading {
 
     fn look_for_the_end(&mut self) -> KafkaResult<()> {
         for (partition, place) in &mut self.places {
-            place.end = self.consumer.fetch_watermarks(&self.name, *partition, self.timeout)?.1;
+            let end = self.consumer.fetch_watermarks(&self.name, *partition, self.timeout)?.1;
+            place.ended &= end <= place.end;
+            place.end = end;
         }
         Ok(())
     }

@@ -70,7 +70,10 @@ impl Topics {
             self.create(topic, self.options.partitions).await?;
         }
         // An account that may publish need not be allowed to see settings; the cluster refuses what is too large then.
-        let told = self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await.ok();
+        let told = match self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await {
+            Err(error) if error.is_temporary() => return Err(error),
+            told => told.ok(),
+        };
         let told = told.as_ref().and_then(|settings| settings.get("max.message.bytes")?.value.as_ref()?.parse().ok());
         let message_bytes = told.map_or(self.options.message_bytes, |told: usize| told.min(self.options.message_bytes));
         self.known().insert(topic.clone(), Known { message_bytes, asked: Instant::now() });

@@ -15,6 +15,9 @@ use crate::wire;
 /// The server forgets a reader that asked for nothing for so long; it is then made again where it stood.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
+/// How long a consumer may take to hear of what its stream has.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Reader {
     connection: Connection,
@@ -24,6 +27,8 @@ pub(crate) struct Reader {
     next: u64,
     /// What the consumer has sent so far, counted by itself.
     received: u64,
+    /// Up to here nothing came although it was waited for: it was removed.
+    removed: u64,
 }
 
 impl Reader {
@@ -39,7 +44,7 @@ impl Reader {
         };
         let consumer = create(&connection, &topic, policy).await?;
         let next = consumer.cached_info().delivered.stream_sequence + 1;
-        Ok(Self { connection, topic, consumer, next, received: 0 })
+        Ok(Self { connection, topic, consumer, next, received: 0, removed: 0 })
     }
 
     /// Begins again where it stands.
@@ -52,14 +57,33 @@ impl Reader {
 
     /// What the server sends before it says that there is no more, or an error if it says nothing.
     async fn fetch(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        let patience = self.connection.client.timeout().unwrap_or(FORGOTTEN_AFTER);
-        let late = |_| Error::new(ErrorKind::Unavailable, "the server does not say what is in the topic");
-        tokio::time::timeout(patience, self.fetch_now(limit)).await.map_err(late)?
+        let stored = self.fetch_within(limit, Duration::ZERO).await?;
+        if !stored.is_empty() {
+            return Ok(stored);
+        }
+        // A message is accepted a moment before its consumers hear of it, and the consumer is asked, not the stream.
+        let end = self.connection.stream(&self.topic.stream).await?.state.last_sequence;
+        if end < self.next || end <= self.removed {
+            return Ok(stored);
+        }
+        let stored = self.fetch_within(limit, HEARD_WITHIN).await?;
+        if stored.is_empty() {
+            self.removed = end;
+        }
+        Ok(stored)
     }
 
-    async fn fetch_now(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
+    async fn fetch_within(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
+        let patience = self.connection.client.timeout().unwrap_or(FORGOTTEN_AFTER) + wait;
+        let late = |_| Error::new(ErrorKind::Unavailable, "the server does not say what is in the topic");
+        tokio::time::timeout(patience, self.fetch_now(limit, wait)).await.map_err(late)?
+    }
+
+    async fn fetch_now(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
         let failed = |error| Error::new(ErrorKind::Unavailable, "the topic cannot be read").with_source(error);
-        let mut messages = self.consumer.fetch().max_messages(limit).messages().await.map_err(|e| failed(e.into()))?;
+        let fetch = self.consumer.fetch().max_messages(limit);
+        let fetch = if wait.is_zero() { fetch } else { fetch.expires(wait) };
+        let mut messages = fetch.messages().await.map_err(|e| failed(e.into()))?;
         let mut stored = Vec::new();
         while let Some(message) = messages.next().await {
             let message = message.map_err(failed)?;

@@ -15,7 +15,7 @@ fn url(nodes: [&RabbitMqServer; 3]) -> String {
 
 /// With more patience than for one server: three agree on every queue and binding.
 async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
-    let url = format!("{url}?prefix={prefix}&partitions=2&timeout=10&heartbeat=2&{parameters}");
+    let url = format!("{url}?prefix={prefix}&partitions=2&timeout=30&heartbeat=4&{parameters}");
     RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
 }
 
@@ -23,12 +23,11 @@ async fn findings(broker: &RabbitMq) -> Vec<Finding> {
     broker.examine(&Demands { window: Span::days(7) }).await.unwrap()
 }
 
-/// Whether the server `node` is found to be down; nothing else may be.
+/// Whether the server `node` is found to be down, and nothing else is.
 async fn is_down(broker: &RabbitMq, node: &str) -> bool {
     let findings = findings(broker).await;
     let is_it = |found: &Finding| (found.check, found.rank) == ("rabbitmq.node-down", Rank::Latency);
-    assert!(findings.iter().all(|found| is_it(found) && found.about == node), "{findings:?}");
-    !findings.is_empty()
+    !findings.is_empty() && findings.iter().all(|found| is_it(found) && found.about == node)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,5 +53,5 @@ async fn a_server_of_three_that_is_killed_under_load_loses_nothing_keeps_the_ord
         load.finish().await;
     }
     killed.restart().await.unwrap();
-    eventually(SOON, "it is one of three again", async || !is_down(&there, killed.node()).await).await;
+    eventually(SOON, "it is one of three again", async || findings(&there).await.is_empty()).await;
 }

@@ -27,7 +27,7 @@ async fn a_server_that_is_killed_and_restarted_under_load_loses_nothing_and_keep
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_paused_past_every_timeout_loses_nothing_and_keeps_the_order() {
     let Some(server) = alone().await else { return };
-    let broker = connect(&server.url(), &prefix(), "").await;
+    let broker = connect_with(&server.url(), &prefix(), "timeout=4&heartbeat=2").await;
     let traffic = traffic(&broker).await;
     traffic.flows(500).await;
     server.pause().await.unwrap();

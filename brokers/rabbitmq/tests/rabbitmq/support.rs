@@ -46,8 +46,13 @@ pub(crate) fn prefix() -> String {
     format!("test-{}.", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Patient: the first call makes exchanges, queues and bindings, one after the other.
 pub(crate) async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
-    let url = format!("{url}?prefix={prefix}&partitions=2&timeout=2&heartbeat=2&{parameters}");
+    connect_with(url, prefix, &format!("timeout=20&heartbeat=10&{parameters}")).await
+}
+
+pub(crate) async fn connect_with(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
+    let url = format!("{url}?prefix={prefix}&partitions=2&{parameters}");
     RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
 }
 

@@ -120,7 +120,7 @@ async fn replicas_that_are_missing_late_or_not_waited_for_are_found() {
     assert!(unguarded.publisher().publish(&[large]).await[0].is_accepted());
     let late = find(&unguarded, "redis.replica-lag").await.expect("the replica is behind");
     assert_eq!(late.rank, Rank::Loss);
-    let guarded = connect(pair.master.port(), "replicas=1&timeout=1s").await;
+    let guarded = connect(pair.master.port(), "replicas=1&timeout=3s").await;
     assert_eq!(find(&guarded, "redis.replica-lag").await.map(|late| late.rank), Some(Rank::Latency));
     // What no replica has is not accepted by whoever waits for one; and it is, once the replica has it.
     let publisher = guarded.publisher();

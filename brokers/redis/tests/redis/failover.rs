@@ -29,7 +29,7 @@ async fn a_failover_under_load_loses_nothing_that_a_replica_had_to_have() {
     eventually(SOON, "two replicas follow", async || following(&master).await == 2).await;
 
     // A replica stands first: it is passed over.
-    let mut options = options_for(replicas[0].port(), "replicas=1&timeout=1s&connect_timeout=500ms&lease=1s");
+    let mut options = options_for(replicas[0].port(), "replicas=1&timeout=2s&connect_timeout=5s&lease=1s");
     options.hosts.extend([&master, &replicas[1]].map(|server| ("127.0.0.1".to_owned(), server.port())));
     let redis = several(&options, 1).await.remove(0);
     let traffic = Traffic::start(redis.clone(), [redis]).await;

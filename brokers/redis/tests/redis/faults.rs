@@ -100,7 +100,7 @@ async fn a_batch_whose_answer_was_lost_is_unknown_and_its_copy_is_not_stored_aga
 async fn what_cannot_be_sent_at_all_is_refused_and_may_be_tried_later() {
     let Some(server) = shared().await else { return };
     let proxy = proxy(&server).await;
-    let redis = connect(proxy.address().port(), "connect_timeout=500ms").await;
+    let redis = connect(proxy.address().port(), "").await;
     proxy.refuse();
     proxy.cut_all();
     let publisher = redis.publisher();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use landfall_core::Broker;
 use landfall_redis::{Options, Redis};
-use landfall_testkit::current_test;
 use landfall_testkit::servers::{InUse, RedisOptions, RedisServer, Restartable};
+use landfall_testkit::{current_test, eventually};
 
 /// Within this a bounded wait must have seen what it waits for.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -48,7 +48,14 @@ pub(crate) async fn connect(port: u16, parameters: &str) -> Redis {
 pub(crate) async fn several(options: &Options, count: usize) -> Vec<Arc<dyn Broker>> {
     let mut brokers: Vec<Arc<dyn Broker>> = Vec::new();
     for _ in 0..count {
-        brokers.push(Arc::new(Redis::connect(options.clone()).await.unwrap()));
+        // Impatient ones may have to ask twice.
+        let mut redis = None;
+        eventually(SOON, "Redis lets us in", async || {
+            redis = Redis::connect(options.clone()).await.ok();
+            redis.is_some()
+        })
+        .await;
+        brokers.push(Arc::new(redis.unwrap()));
     }
     brokers
 }

@@ -10,7 +10,7 @@ use crate::support::{SOON, connect_with, shared};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_held_for_longer_than_its_visibility_comes_to_nobody_else() {
     let Some(server) = shared().await else { return };
-    let sqs = connect_with(&server.endpoint(), "visibility=4s&wait=1s&timeout=5s").await;
+    let sqs = connect_with(&server.endpoint(), "visibility=9s&wait=1s&timeout=10s").await;
     let (held_one, waiting) = (keyed("a", 1), keyed("a", 2));
     assert!(sqs.publisher().publish(std::slice::from_ref(&held_one)).await[0].is_accepted());
     let mut one = sqs.subscribe(&orders(), &stock()).await.unwrap();
@@ -18,7 +18,7 @@ async fn a_message_that_is_held_for_longer_than_its_visibility_comes_to_nobody_e
     assert!(sqs.publisher().publish(std::slice::from_ref(&waiting)).await[0].is_accepted());
 
     let mut two = sqs.subscribe(&orders(), &stock()).await.unwrap();
-    let came = tokio::time::timeout(Duration::from_secs(6), two.next()).await;
+    let came = tokio::time::timeout(Duration::from_secs(12), two.next()).await;
     assert!(came.is_err(), "neither the held message nor the next of its key may come: {came:?}");
     held.ack().await.unwrap();
     let next = tokio::time::timeout(SOON, two.next()).await.expect("the next of its key comes").unwrap().unwrap();

@@ -110,6 +110,11 @@ impl Process {
         tree::pause(&[self.id]).await
     }
 
+    /// Waits until it stands still, as after a SIGSTOP that it sends to itself.
+    pub async fn stands_still(&self) -> Result<()> {
+        tree::stand_still(&[self.id]).await
+    }
+
     /// SIGCONT: goes on after a pause.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)

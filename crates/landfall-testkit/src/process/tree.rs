@@ -57,10 +57,15 @@ pub(crate) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
 /// thread that has not noticed yet still answers.
 pub(crate) async fn pause(processes: &[i32]) -> Result<()> {
     signal(processes, Signal::SIGSTOP)?;
+    stand_still(processes).await
+}
+
+/// Returns when all of them do.
+pub(crate) async fn stand_still(processes: &[i32]) -> Result<()> {
     let started = Instant::now();
     while !processes.iter().all(|process| is_stopped(*process)) {
-        if started.elapsed() > Duration::from_secs(10) {
-            return Err(Error::new(ErrorKind::Internal, "a process still runs 10 s after SIGSTOP"));
+        if started.elapsed() > Duration::from_secs(30) {
+            return Err(Error::new(ErrorKind::Internal, "a process still runs 30 s after SIGSTOP"));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

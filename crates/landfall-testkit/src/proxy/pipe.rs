@@ -10,14 +10,14 @@ use super::cut::{Moment, Sent};
 use super::{Shared, Target};
 
 pub(super) async fn connect(number: u64, client: TcpStream, server: Target, shared: &Shared) {
-    if shared.state().refusing {
-        shared.state().counts.refused += 1;
-        return;
-    }
     // Registered before the server is asked, so that a cut of all leaves out nobody who has come.
     let (keep, cut) = oneshot::channel();
     {
         let mut state = shared.state();
+        if state.refusing {
+            state.counts.refused += 1;
+            return;
+        }
         state.open.insert(number, keep);
         state.counts.connections += 1;
     }

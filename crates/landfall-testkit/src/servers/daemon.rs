@@ -1,8 +1,10 @@
 //! What every private server has in common: a folder, a port, a watchdog, and a process that tests kill and pause.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result};
@@ -160,7 +162,9 @@ impl<P: Program> Daemon<P> {
         let started = Instant::now();
         loop {
             let error = match self.program.answers(self.port).await {
-                Ok(()) => return Ok(watchdog),
+                // Another server may have been given the port, and answer in its place.
+                Ok(()) if process_tree::is_alive(watchdog.server()) => return Ok(watchdog),
+                Ok(()) => "somebody else answers".into(),
                 Err(error) => error,
             };
             if !process_tree::is_alive(watchdog.server()) || started.elapsed() > READY_WITHIN {
@@ -184,11 +188,16 @@ impl<P: Program> Drop for Daemon<P> {
     }
 }
 
+/// A port that is free, and that nobody in this process gets a second time: a server takes seconds to bind it.
 pub(super) fn free_port() -> Result<u16> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| unavailable("there is no free port on 127.0.0.1", error))
+    static GIVEN: std::sync::Mutex<BTreeSet<u16>> = std::sync::Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let port = listener.map_err(|error| unavailable("there is no free port on 127.0.0.1", error))?.port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
 }
 
 fn tail(log: &Path) -> String {

@@ -84,7 +84,8 @@ pub async fn members_of_a_group_get_everything_between_them<F: BrokerFixture>(st
         let delivery = tokio::time::timeout(SOON, next).await.expect("a delivery comes soon");
         let delivery = delivery.unwrap().expect("the broker is not closed");
         let id = delivery.message.as_ref().unwrap().id;
-        delivery.ack().await.unwrap();
+        // Its partition may have moved to the other meanwhile, and then it comes there.
+        let _ = delivery.ack().await;
         missing.retain(|other| *other != id);
     }
 }

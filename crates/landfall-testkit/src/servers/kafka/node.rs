@@ -100,7 +100,7 @@ impl Node {
             // The members of a killed process must not be waited for much longer than the test runs.
             ("group.min.session.timeout.ms", "1000".into()),
             // A node that is gone is known to be gone after this, and one that was killed is let in again.
-            ("broker.session.timeout.ms", "1500".into()),
+            ("broker.session.timeout.ms", "3000".into()),
             ("broker.heartbeat.interval.ms", "300".into()),
             ("log.cleaner.enable", "false".into()),
         ];
