@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counting_disk::CountingDisk;
-use landfall_core::{Broker, ErrorCode, Key, Message, Outcome, Publisher, StartAt};
+use landfall_core::{Broker, ErrorCode, Key, Message, Outcome, Publisher, StartAt, Timestamp};
 use landfall_log::{Acknowledge, Flush, Log, Options};
 use support::*;
 
@@ -32,6 +32,31 @@ async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_oth
         assert_eq!(disk.syncs(), before + 1);
         assert_eq!(read_all(&log).await.len(), n as usize + 1);
     }
+}
+
+#[tokio::test]
+async fn whoever_reads_from_a_time_is_not_sent_behind_what_is_synced() {
+    let folder = quick_folder();
+    let log = Log::open(folder.path(), one_partition()).unwrap();
+    publish(&log, &[message("k", 0)]).await;
+    log.close().await.unwrap();
+    let (acknowledge, flush) = (Acknowledge::Written, Flush::Every(Duration::from_secs(60)));
+    let log = Log::open(folder.path(), Options { acknowledge, flush, ..one_partition() }).unwrap();
+    let mut times = vec![Timestamp::now()];
+    for n in 1..9 {
+        // Larger than the distance of the places that an index knows.
+        let large = Message { payload: vec![7; 50_000].into(), ..message("k", n) };
+        publish(&log, &[large]).await;
+        landfall_testkit::eventually(SOON, "the clock goes on", async || Timestamp::now() > times[times.len() - 1])
+            .await;
+        times.push(Timestamp::now());
+    }
+    for time in times {
+        let mut reader = log.read(&topic(), StartAt::Time(time)).await.unwrap();
+        assert!(reader.read(10).await.unwrap().is_empty(), "nothing is synced");
+    }
+    log.close().await.unwrap();
+    assert_eq!(read_all(&Log::open(folder.path(), one_partition()).unwrap()).await.len(), 9);
 }
 
 #[tokio::test]

@@ -5,8 +5,10 @@
 mod support;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use landfall_core::{Broker, ErrorCode, ErrorKind, Outcome, Publisher};
+use landfall_core::{Broker, ErrorCode, ErrorKind, Message, Outcome, Publisher};
 use landfall_log::{Log, Options};
 use support::*;
 use tokio::sync::Mutex;
@@ -61,6 +63,59 @@ async fn fails_once_and_stops(failpoint: &str) {
     assert!(found.starts_with(&before));
     assert!(found.len() == 3 || found.len() == 5, "the group that failed is there as a whole or not at all");
     publish(&log, &[message("k", 5)]).await;
+}
+
+/// Between the look at its partitions and the wait for more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_hears_of_a_topic_that_grows_while_it_looks() {
+    const LOOKED_AT: &str = "landfall-log::topic-looked-at";
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let folder = quick_folder();
+    let log = Log::open(folder.path(), one_partition()).unwrap();
+    publish(&log, &[message("first", 0)]).await;
+    let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
+    next(&mut subscriber).await.ack().await.unwrap();
+    // One that comes to a partition that is new.
+    let elsewhere = "elsewhere".parse().unwrap();
+    log.create_topic(&elsewhere, Some(8), Default::default()).await.unwrap();
+    let probes: Vec<_> =
+        (0..40).map(|n| Message { topic: elsewhere.clone(), ..message(&format!("key {n}"), n) }).collect();
+    let positions = publish(&log, &probes).await;
+    let place = positions.iter().position(|position| position.partition > 0).unwrap();
+    let late = Message { topic: topic(), ..probes[place].clone() };
+
+    let looks = Arc::new(AtomicU32::new(0));
+    let grows = {
+        let (log, late, runtime) = (log.clone(), late.clone(), tokio::runtime::Handle::current());
+        let looks = looks.clone();
+        move || {
+            // The first look of a call has more to see than its topic.
+            if looks.fetch_add(1, Ordering::SeqCst) != 1 {
+                return;
+            }
+            let growing = async {
+                log.grow_topic(&topic(), 8).await.unwrap();
+                publish(&log, std::slice::from_ref(&late)).await;
+            };
+            tokio::task::block_in_place(|| runtime.block_on(growing));
+        }
+    };
+    fail::cfg_callback(LOOKED_AT, grows).unwrap();
+    let delivered = tokio::spawn(async move { next(&mut subscriber).await.message.unwrap() });
+    // Whatever is made has it look again.
+    let mut made = 0;
+    landfall_testkit::eventually(SOON, "it looks twice", async || {
+        let has_looked = looks.load(Ordering::SeqCst) > 1;
+        if !has_looked {
+            made += 1;
+            let other = format!("other-{made}").parse().unwrap();
+            log.create_topic(&other, Some(1), Default::default()).await.unwrap();
+        }
+        has_looked
+    })
+    .await;
+    assert_eq!(delivered.await.unwrap(), late);
+    fail::remove(LOOKED_AT);
 }
 
 #[tokio::test]

@@ -277,6 +277,16 @@ async fn maintenance_comes_by_itself() {
     Log::open(folder.path(), options).unwrap();
 }
 
+#[tokio::test]
+async fn the_folder_is_free_after_the_last_drop_whatever_the_keeper_does() {
+    let folder = quick_folder();
+    let options = Options { maintenance: Duration::from_micros(100), topic: by_bytes(1), ..options() };
+    for round in 0..100 {
+        let log = Log::open(folder.path(), options).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        publish_each(&log, round..round + 1).await;
+    }
+}
+
 fn segments_starts(folder: &Path) -> Vec<u64> {
     let start = |path: std::path::PathBuf| path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     segments(folder, 0).into_iter().map(start).collect()

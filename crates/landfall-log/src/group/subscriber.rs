@@ -69,6 +69,7 @@ impl LogSubscriber {
         let progress = topic.progress();
         let partitions = topic.partitions();
         let partition_count = partitions.len();
+        fail::fail_point!("landfall-log::topic-looked-at");
         // One that was deleted and created again is another, although its name is the same.
         self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic));
         let is_known = self.source.as_ref().is_some_and(|source| source.partition_count == partition_count);
