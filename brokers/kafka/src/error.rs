@@ -103,6 +103,8 @@ mod tests {
             (Code::TopicAuthorizationFailed, ErrorCode::DENIED),
             (Code::UnknownTopicOrPartition, ErrorCode::UNKNOWN_TOPIC),
             (Code::BrokerTransportFailure, ErrorCode::UNAVAILABLE),
+            // Also said when all nodes are fenced for a moment.
+            (Code::InvalidReplicationFactor, ErrorCode::UNAVAILABLE),
         ] {
             let error = error("no", KafkaError::MetadataFetch(code));
             let Outcome::Refused(refusal) = unsent(&error) else { panic!("{code:?} is a refusal") };

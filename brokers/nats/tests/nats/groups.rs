@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, Subscriber};
+use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, StartAt, Subscriber};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;
 use landfall_testkit::traffic::{keyed, orders, stock};
@@ -113,5 +113,21 @@ async fn no_more_is_handed_out_than_may_be_in_flight() {
     for _ in 5..40 {
         held.remove(0).ack().await.unwrap();
         held.push(next(&mut subscriber).await);
+    }
+}
+
+/// The server confirms a message before it tells its consumers.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_a_moment_ago_is_there_for_a_reader() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=moment.", server.url())).await;
+    let publisher = broker.publisher();
+    assert!(publisher.publish(&[keyed("a", 0)]).await[0].is_accepted());
+    let mut reader = broker.read(&orders(), StartAt::Beginning).await.unwrap();
+    assert_eq!(reader.read(10).await.unwrap().len(), 1);
+    for number in 1..500 {
+        assert!(reader.read(10).await.unwrap().is_empty());
+        assert!(publisher.publish(&[keyed("a", number)]).await[0].is_accepted());
+        assert_eq!(reader.read(10).await.unwrap().len(), 1, "message {number}");
     }
 }
