@@ -8,7 +8,7 @@ use rdkafka::admin::{NewTopic, TopicReplication};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::Kafka;
-use crate::error::error;
+use crate::error::{error, kind};
 use crate::topics::Topics;
 
 /// Copies of a topic where nobody said how many, and where there are as many nodes.
@@ -78,7 +78,12 @@ impl Topics {
         let answer = answer.map_err(failed)?;
         let is_ours = match answer.into_iter().next() {
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
-            Some(Err((_, code))) => return Err(failed(KafkaError::AdminOp(code))),
+            Some(Err((_, code))) => {
+                // About the settings that were asked for, and no message's fault: there is no such topic.
+                let kind = Some(kind(code)).filter(|kind| *kind != ErrorKind::Invalid).unwrap_or(ErrorKind::NotFound);
+                let sentence = format!("topic {topic} cannot be made");
+                return Err(Error::new(kind, sentence).with_source(KafkaError::AdminOp(code)));
+            }
             _ => {
                 tracing::info!(%topic, partitions, copies, "topic made");
                 true

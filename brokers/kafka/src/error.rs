@@ -11,9 +11,11 @@ pub(crate) fn outcome(code: Code) -> Outcome {
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
             Outcome::refuse(ErrorCode::TOO_LARGE, reason())
         }
-        Code::InvalidRecord | Code::InvalidMessage | Code::InvalidTopic | Code::InvalidTimestamp => {
+        Code::InvalidRecord | Code::InvalidMessage | Code::InvalidTopic => {
             Outcome::refuse(ErrorCode::VALIDATION, reason())
         }
+        // The time is that of sending, and another one the next time.
+        Code::InvalidTimestamp => Outcome::retry_later(ErrorCode::VALIDATION, reason()),
         Code::TopicAuthorizationFailed
         | Code::ClusterAuthorizationFailed
         | Code::TransactionalIdAuthorizationFailed
@@ -45,7 +47,12 @@ pub(crate) fn unsent(error: &Error) -> Outcome {
 
 /// An error of a call that is about no message.
 pub(crate) fn error(what: impl Into<String>, error: KafkaError) -> Error {
-    let kind = error.rdkafka_error_code().map_or(ErrorKind::Internal, kind);
+    let code = match &error {
+        // The client does not tell the code of these by itself.
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
+    };
+    let kind = code.map_or(ErrorKind::Internal, kind);
     Error::new(kind, what).with_source(error)
 }
 
@@ -106,9 +113,11 @@ mod tests {
             // Also said when all nodes are fenced for a moment.
             (Code::InvalidReplicationFactor, ErrorCode::UNAVAILABLE),
         ] {
-            let error = error("no", KafkaError::MetadataFetch(code));
-            let Outcome::Refused(refusal) = unsent(&error) else { panic!("{code:?} is a refusal") };
-            assert_eq!((refusal.code, refusal.retriable), (expected, true), "{code:?}");
+            for cause in [KafkaError::MetadataFetch(code), KafkaError::AdminOp(code)] {
+                let error = error("no", cause);
+                let Outcome::Refused(refusal) = unsent(&error) else { panic!("{code:?} is a refusal") };
+                assert_eq!((refusal.code, refusal.retriable), (expected.clone(), true), "{code:?}");
+            }
         }
     }
 }

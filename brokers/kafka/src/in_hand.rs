@@ -189,6 +189,10 @@ impl InHand {
         self.limit.saturating_sub(self.state().unfinished)
     }
 
+    pub(crate) fn has_too_many(&self) -> bool {
+        self.state().unfinished > self.limit
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.state().is_closing
     }

@@ -103,6 +103,10 @@ pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
             pause_all(&member);
             while in_hand.room() == 0 && !in_hand.is_closing() && failure.is_none() {
                 failure = polling.poll(&member, 1);
+                if in_hand.has_too_many() {
+                    // Of a partition that has come to us since, which is not paused yet.
+                    pause_all(&member);
+                }
                 store(&member);
             }
             resume_all(&member);

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use landfall_core::{ErrorCode, FencedPublisher, Holder, Key, Message, Outcome, Publisher, TopicName};
@@ -48,17 +48,19 @@ impl KafkaPublisher {
 
     pub(crate) async fn targets<'a>(&self, batch: &'a [Message]) -> Targets<'a> {
         let mut targets = Targets::new();
-        // A cluster that cannot be reached is asked once, and not once for each topic.
+        // A cluster that says nothing is asked once, and not once for each topic.
         let mut unreachable = None;
         for topic in batch.iter().map(|message| &message.topic) {
             if targets.contains_key(topic) {
                 continue;
             }
+            let asked = Instant::now();
             let target = match &unreachable {
                 Some(outcome) => Err(Outcome::clone(outcome)),
                 None => self.target(topic).await.map_err(|error| {
                     let outcome = unsent(&error);
-                    unreachable = error.is_temporary().then(|| outcome.clone());
+                    let is_silent = error.is_temporary() && asked.elapsed() >= self.options.connect_timeout;
+                    unreachable = is_silent.then(|| outcome.clone());
                     outcome
                 }),
             };

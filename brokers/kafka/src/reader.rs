@@ -136,14 +136,16 @@ impl Reading {
                     }
                 }
                 // It reconnects by itself; whoever reads is not kept waiting for longer than any other question takes.
-                Some(Err(error)) if began.elapsed() > self.timeout => return Err(error),
+                Some(Err(error)) if began.elapsed() > self.timeout => return so_far(stored, error),
                 Some(Err(error)) => tracing::debug!(%error, "a read waits for Kafka"),
                 None if is_at_the_end => {
                     is_at_the_end = false;
-                    self.look_for_the_end()?;
+                    if let Err(error) = self.look_for_the_end() {
+                        return so_far(stored, error);
+                    }
                 }
-                None if began.elapsed() > self.timeout && stored.is_empty() => {
-                    return Err(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
+                None if began.elapsed() > self.timeout => {
+                    return so_far(stored, KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
                 }
                 None => {}
             }
@@ -166,6 +168,11 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+/// What was read is handed on; the next read meets the same trouble.
+fn so_far(stored: Vec<StoredMessage>, error: KafkaError) -> KafkaResult<Vec<StoredMessage>> {
+    if stored.is_empty() { Err(error) } else { Ok(stored) }
 }
 
 impl Place {

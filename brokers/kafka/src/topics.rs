@@ -18,6 +18,9 @@ use crate::error::error;
 /// After this somebody may have changed a topic's settings.
 const FRESH_FOR: Duration = Duration::from_secs(300);
 
+/// After this somebody may tell what nobody told before.
+const UNTOLD_FOR: Duration = Duration::from_secs(10);
+
 /// How long what the client heard may take to be told.
 const HEARSAY: Duration = Duration::from_millis(200);
 
@@ -33,7 +36,7 @@ pub(crate) struct Topics {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     message_bytes: usize,
-    asked: Instant,
+    until: Instant,
 }
 
 impl Topics {
@@ -59,7 +62,7 @@ impl Topics {
 
     /// The largest message that `topic` takes, after it was made if need be.
     pub(crate) async fn ready(&self, topic: &TopicName) -> Result<usize> {
-        if let Some(known) = self.known().get(topic).filter(|known| known.asked.elapsed() < FRESH_FOR) {
+        if let Some(known) = self.known().get(topic).filter(|known| Instant::now() < known.until) {
             return Ok(known.message_bytes);
         }
         if self.partitions(topic).await?.is_none() {
@@ -69,14 +72,13 @@ impl Topics {
             }
             self.create(topic, self.options.partitions).await?;
         }
-        // An account that may publish need not be allowed to see settings; the cluster refuses what is too large then.
-        let told = match self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await {
-            Err(error) if error.is_temporary() => return Err(error),
-            told => told.ok(),
-        };
+        // An account that may publish need not be allowed to see settings, and who is asked may be late; the cluster refuses
+        // what is too large then.
+        let told = self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await.ok();
         let told = told.as_ref().and_then(|settings| settings.get("max.message.bytes")?.value.as_ref()?.parse().ok());
         let message_bytes = told.map_or(self.options.message_bytes, |told: usize| told.min(self.options.message_bytes));
-        self.known().insert(topic.clone(), Known { message_bytes, asked: Instant::now() });
+        let until = Instant::now() + if told.is_some() { FRESH_FOR } else { UNTOLD_FOR };
+        self.known().insert(topic.clone(), Known { message_bytes, until });
         Ok(message_bytes)
     }
 

@@ -23,6 +23,21 @@ struct Page<T> {
     total: usize,
     #[serde(default = "Option::default", alias = "streams", alias = "consumers")]
     entries: Option<Vec<T>>,
+    /// How many are in a page at most.
+    #[serde(default)]
+    limit: usize,
+    /// Those that a cluster has and that nobody answers for.
+    #[serde(default)]
+    missing: Option<Vec<String>>,
+}
+
+impl<T> Page<T> {
+    /// Those that are not in the list although they are there.
+    fn left_out(&self, before: usize) -> Option<String> {
+        let missing = self.missing.as_ref().filter(|missing| !missing.is_empty())?;
+        let found = self.entries.as_ref().map_or(0, Vec::len);
+        (before + found < self.total && found < self.limit).then(|| missing.join(", "))
+    }
 }
 
 impl Connection {
@@ -62,6 +77,9 @@ impl Connection {
         let mut entries = Vec::new();
         loop {
             let page: Page<T> = self.call(what, subject.clone(), &json!({"offset": entries.len()})).await?;
+            if let Some(missing) = page.left_out(entries.len()) {
+                return Err(Error::new(ErrorKind::Unavailable, format!("{what}: nobody answers for {missing}")));
+            }
             let more = page.entries.unwrap_or_default();
             let is_last = more.is_empty() || entries.len() + more.len() >= page.total;
             entries.extend(more);

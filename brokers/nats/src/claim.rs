@@ -50,18 +50,17 @@ pub(crate) async fn claims(connection: &Connection, topic: &Topic, group: &Group
         let left_behind: Vec<String> = line.into_values().collect();
         Some(async move {
             match connection.consumer(&topic.stream, &name).await {
-                Ok(info) => Some((shard, Claim::of(epoch, &info, left_behind))),
-                // It went in between; the next look shows what came after it.
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Ok(info) => (shard, Claim::of(epoch, &info, left_behind)),
+                // Or went in between, and the next look shows what came after it. It is not as if nobody ever had the shard.
                 Err(error) => {
                     tracing::debug!(consumer = name, %error, "a consumer does not answer");
                     let silent = Claim { epoch, owner: None, floor: 0, sent: 0, left_behind, is_silent: true };
-                    Some((shard, silent))
+                    (shard, silent)
                 }
             }
         })
     }));
-    Ok(claims.await.into_iter().flatten().collect())
+    Ok(claims.await.into_iter().collect())
 }
 
 impl Claim {

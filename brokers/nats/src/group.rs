@@ -37,6 +37,8 @@ pub(crate) struct Membership {
     floors: HashMap<u32, u64>,
     /// Since when the consumer of a shard does not answer.
     silent: HashMap<u32, Instant>,
+    /// When the stream was made that all of this is about.
+    created: Option<i128>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Membership {
             short: HashMap::new(),
             floors: HashMap::new(),
             silent: HashMap::new(),
+            created: None,
         }
     }
 
@@ -141,7 +144,8 @@ impl Membership {
 
     /// Looks at who has what, takes what should be ours, gives away what should not.
     async fn round(&mut self) -> Result<()> {
-        let topic = self.broker.topics.get(&self.topic).await?;
+        let topic = self.broker.topics.find_or_make(&self.topic).await?;
+        self.begin_anew_with_another(&topic);
         let found = match claims(&self.broker.connection, &topic, &self.group).await {
             Ok(found) => found,
             Err(error) => {
@@ -187,6 +191,19 @@ impl Membership {
         self.give_away(&topic, &unwanted).await;
         self.tell_given_away(&topic, unheard).await;
         self.take(&topic, &found, wanted).await
+    }
+
+    /// A stream that was deleted and made again counts from the beginning: what was finished of the one before says nothing.
+    fn begin_anew_with_another(&mut self, topic: &Topic) {
+        if self.created.replace(topic.created).is_some_and(|before| before != topic.created) {
+            tracing::warn!(topic = %self.topic, group = %self.group, "the topic was made anew; the group begins with it");
+            for owned in std::mem::take(&mut self.owned).into_values() {
+                owned.shard.close();
+            }
+            self.floors.clear();
+            self.short.clear();
+            self.silent.clear();
+        }
     }
 
     fn is_free(&self, owner: Option<&MemberName>, present: &[MemberName]) -> bool {

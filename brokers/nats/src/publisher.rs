@@ -86,6 +86,8 @@ impl Nats {
         let size = wire::size(&headers, &message.payload) + BATCH_HEADERS;
         let limit = self.largest().min(topic.message_bytes.unwrap_or(usize::MAX));
         if size > limit {
+            // Whoever raises the limit and tries again is not told of the old one.
+            self.topics.forget(&topic.name);
             let reason = format!("the message is {size} bytes with its headers, and the limit is {limit}");
             return Err(Outcome::refuse(ErrorCode::TOO_LARGE, reason));
         }

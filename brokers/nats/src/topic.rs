@@ -23,6 +23,8 @@ pub(crate) struct Topic {
     /// One for each shard.
     subjects: Vec<Subject>,
     pub(crate) partitions: u32,
+    /// When its stream was made, in nanoseconds: one of the same name that was made later is another one.
+    pub(crate) created: i128,
     /// Whether it takes atomic batches.
     pub(crate) is_atomic: bool,
     /// The largest message it takes, if it has a limit of its own.
@@ -46,10 +48,16 @@ impl Topic {
             subject,
             subjects: subjects.iter().map(|subject| Subject::from(subject.as_str())).collect(),
             partitions: u32::try_from(subjects.len()).ok()?,
+            created: info.created.unix_timestamp_nanos(),
             is_atomic: info.config.allow_atomic_publish,
             message_bytes: usize::try_from(info.config.max_message_size).ok().filter(|limit| *limit > 0),
             pace: Pace::default(),
         })
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        let settings = |topic: &Self| (topic.created, topic.partitions, topic.is_atomic, topic.message_bytes);
+        settings(self) == settings(other)
     }
 
     pub(crate) fn subject(&self, shard: u32) -> Subject {
@@ -92,6 +100,11 @@ impl Topics {
         if let Some(topic) = self.known().get(name) {
             return Ok(topic.clone());
         }
+        self.find_or_make(name).await
+    }
+
+    /// As the server has it now, made if it is missing as [`Topics::get`] does it.
+    pub(crate) async fn find_or_make(&self, name: &TopicName) -> Result<Arc<Topic>> {
         match self.find(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound && self.options.create => {
                 self.create(name, None).await?;
@@ -103,17 +116,25 @@ impl Topics {
 
     /// As the server has it now.
     pub(crate) async fn find(&self, name: &TopicName) -> Result<Arc<Topic>> {
-        self.forget(name);
-        let info = self.connection.stream(&self.names.stream(name)?).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no topic {name}")),
-            _ => error,
+        let info = self.connection.stream(&self.names.stream(name)?).await.map_err(|error| {
+            self.forget(name);
+            match error.kind() {
+                ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no topic {name}")),
+                _ => error,
+            }
         })?;
         let foreign = || {
             let sentence = format!("stream {} is there and is no topic: its subjects are others", info.config.name);
             Error::new(ErrorKind::Conflict, sentence)
         };
-        let topic = Arc::new(Topic::of(&self.names, name.clone(), &info).ok_or_else(foreign)?);
-        self.known().insert(name.clone(), topic.clone());
+        let topic = Topic::of(&self.names, name.clone(), &info).ok_or_else(foreign)?;
+        let mut known = self.known();
+        // One that did not change is kept, with what was learnt about its pace.
+        if let Some(before) = known.get(name).filter(|before| before.is_as(&topic)) {
+            return Ok(before.clone());
+        }
+        let topic = Arc::new(topic);
+        known.insert(name.clone(), topic.clone());
         Ok(topic)
     }
 

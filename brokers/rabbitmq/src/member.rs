@@ -49,14 +49,15 @@ pub(crate) struct Attached {
 impl Member {
     /// Makes what is missing and begins to consume. In every queue this is the active consumer, or waits to be.
     pub(crate) async fn attach(&self) -> Result<Attached> {
-        let attaching = tokio::time::timeout(self.options.timeout, self.consume());
+        // Connecting has limits of its own, one for each host.
+        let channel = self.link.channel().await?;
+        let attaching = tokio::time::timeout(self.options.timeout, self.consume(channel));
         let late = || Error::new(ErrorKind::Unavailable, format!("subscribing to {} took too long", self.topic));
         attaching.await.map_err(|_| late())?
     }
 
-    async fn consume(&self) -> Result<Attached> {
+    async fn consume(&self, channel: Channel) -> Result<Attached> {
         let failed = |error| error::error(format!("topic {} cannot be subscribed to", self.topic), error);
-        let channel = self.link.channel().await?;
         if self.options.create {
             layout::declare_group(&channel, &self.topic, &self.names).await?;
         }
@@ -107,7 +108,8 @@ impl Member {
                     Err(error) => error,
                 },
             };
-            if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid) {
+            // Certificates that are invalid are perhaps being renewed; everything else that can be was valid before.
+            if error.kind() == ErrorKind::Conflict {
                 // Nobody listens if the subscriber is gone, and then nobody misses it.
                 let _ = self.arrived.send(Arrived { generation: u64::MAX, delivery: Err(error) });
                 return None;

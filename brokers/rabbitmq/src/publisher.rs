@@ -103,9 +103,11 @@ impl RabbitPublisher {
             refuse(work, pending, &Outcome::retry_later(ErrorCode::STORAGE_FULL, text));
             return Ok(());
         }
-        let mut line = self.line().await?;
         let deadline = Instant::now() + self.options.timeout;
-        self.find_topics(&line, work, pending).await?;
+        // An alarm that is raised now keeps whatever is asked for waiting. Nothing was sent yet.
+        let late = |_| Error::new(ErrorKind::Unavailable, "RabbitMQ did not make a channel ready in time");
+        let mut line = tokio::time::timeout_at(deadline, self.line()).await.map_err(late)??;
+        tokio::time::timeout_at(deadline, self.find_topics(&line, work, pending)).await.map_err(late)??;
         while !pending.is_empty() {
             let one_each = self.one_each.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let now = rounds::next(work.batch, pending, &line.proven, &one_each);

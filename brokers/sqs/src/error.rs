@@ -129,7 +129,9 @@ enum Whose {
 fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
     let short = code.rsplit(['#', '.']).next().unwrap_or(code);
     let (fate, meaning) = match short {
-        "QueueDoesNotExist" | "NonExistentQueue" | "QueueDeletedRecently" => (Fate::Later, ErrorCode::UNKNOWN_TOPIC),
+        "QueueDoesNotExist" | "NonExistentQueue" => (Fate::Later, ErrorCode::UNKNOWN_TOPIC),
+        // For a minute nobody can make it again.
+        "QueueDeletedRecently" => (Fate::Later, ErrorCode::UNAVAILABLE),
         "AccessDenied"
         | "AccessDeniedException"
         | "AuthFailure"

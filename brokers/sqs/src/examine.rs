@@ -114,6 +114,8 @@ impl Sqs {
                     mend: format!("MessageRetentionPeriod={LONGEST_RETENTION_SECONDS}"),
                 }))
             }
+            // Nothing goes there; that there is a policy at all is said already.
+            Err(trouble) if trouble.is_missing() => Ok(None),
             Err(trouble) => hidden(target, "sqs:GetQueueAttributes", trouble).map(Some),
         }
     }

@@ -18,6 +18,9 @@ const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANS
 /// Fails at its first statement, and then commits nothing, if the transaction is no longer the one that was begun.
 const COMMIT: &str = "RELEASE SAVEPOINT landfall_transaction; COMMIT";
 
+/// Fails if the transaction is no longer the one that was begun, and changes nothing.
+pub(crate) const IS_STILL_OPEN: &str = "RELEASE SAVEPOINT landfall_transaction; SAVEPOINT landfall_transaction";
+
 /// Undoes everything since the beginning and goes on; locks stay as they are.
 pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT landfall_transaction";
 

@@ -12,9 +12,10 @@ use landfall_core::{
 };
 use sqlx::MySqlConnection;
 
+use crate::database::IS_STILL_OPEN;
 use crate::settle::micros;
 use crate::statements::Sql;
-use crate::{MySql, moment, row};
+use crate::{MySql, error, moment, row};
 
 impl Inbox for MySql {
     async fn admit(
@@ -99,6 +100,11 @@ impl Inbox for MySql {
 
     async fn complete_redriven(&self, connection: &mut MySqlConnection, item: &RedriveItem) -> Result<()> {
         let doing = "complete a redriven message";
+        // In a transaction that a handler's deadlock has ended this would be committed by itself, without the effect.
+        sqlx::raw_sql(IS_STILL_OPEN)
+            .execute(&mut *connection)
+            .await
+            .map_err(|error| error::translate_commit(&self.inner.place, error))?;
         let done = sqlx::query(self.statements().complete_redriven.text())
             .bind(item.id)
             .execute(&mut *connection)

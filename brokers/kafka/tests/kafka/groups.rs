@@ -49,6 +49,51 @@ async fn members_that_come_and_go_under_load_leave_nothing_out_and_keep_the_orde
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_its_hands_full_does_not_take_in_what_another_one_leaves() {
+    const COUNT: usize = 2_000;
+    let Some((_server, broker)) = broker("partitions=2&in_flight=10").await else { return };
+    let (mut full, mut leaving) = (join(&broker).await, join(&broker).await);
+    let messages: Vec<_> = (0..COUNT).map(|number| keyed(&format!("key-{}", number % 20), number as i64)).collect();
+    publish(&broker, &messages).await;
+    // Each has one of the partitions once something has come to both.
+    let mut held = Vec::new();
+    let mut of_one = async |held: &mut Vec<Delivery>| {
+        tokio::select! {
+            delivery = next(&mut full) => held.push(delivery),
+            delivery = next(&mut leaving) => drop(delivery),
+        }
+        held.len() == 10
+    };
+    while !of_one(&mut held).await {}
+    // Long enough for its partitions to be paused.
+    let more = tokio::time::timeout(Duration::from_millis(1_500), full.next()).await;
+    assert!(more.is_err(), "ten are the limit: {more:?}");
+    leaving.close().await.unwrap();
+    // Its partition comes here, and after a handful nothing more of it does.
+    while let Ok(delivery) = tokio::time::timeout(Duration::from_secs(5), full.next()).await {
+        held.push(delivery.unwrap().unwrap());
+        assert!(held.len() < 200, "there is no end to it");
+    }
+    let mut seen = std::collections::BTreeMap::<String, Vec<i64>>::new();
+    let mut count = 0;
+    while count < COUNT {
+        let delivery = match held.is_empty() {
+            true => next(&mut full).await,
+            false => held.remove(0),
+        };
+        let message = delivery.message.as_ref().unwrap();
+        let numbers = seen.entry(message.key.as_ref().unwrap().to_string()).or_default();
+        if !numbers.contains(&message.sequence.unwrap()) {
+            numbers.push(message.sequence.unwrap());
+            count += 1;
+        }
+        delivery.ack().await.unwrap();
+    }
+    assert!(seen.values().all(|numbers| numbers.is_sorted()), "{seen:?}");
+    full.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_member_with_its_hands_full_gets_no_more_and_goes_on_once_it_has_room() {
     let Some((_server, broker)) = broker("partitions=1&in_flight=10").await else { return };
     let messages: Vec<_> = (1..=100).map(|number| keyed("a", number)).collect();

@@ -85,12 +85,17 @@ fn storage(config: &Config) -> Option<Found> {
 
 fn discard(config: &Config) -> Option<Found> {
     let limits = [config.max_bytes, config.max_messages, config.max_messages_per_subject];
-    let is_limited = limits.iter().any(|limit| *limit > 0);
-    (is_limited && config.discard == DiscardPolicy::Old).then(|| Found {
+    let drops_any = limits.iter().any(|limit| *limit > 0) && config.discard == DiscardPolicy::Old;
+    // A limit for each subject drops the oldest under the other policy as well, unless that is said to count for subjects.
+    let drops_of_subject = config.max_messages_per_subject > 0 && !config.discard_new_per_subject;
+    (drops_any || drops_of_subject).then(|| Found {
         check: "nats.discard-old",
         rank: Rank::Loss,
         what: "It has a limit and drops the oldest messages when it is reached, read or not.".into(),
-        mend: "nats stream edit --discard=new",
+        mend: match drops_of_subject {
+            true => "nats stream edit --discard=new --discard-per-subject",
+            false => "nats stream edit --discard=new",
+        },
     })
 }
 

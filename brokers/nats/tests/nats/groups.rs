@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, StartAt, Subscriber};
+use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, StartAt, Subscriber, TopicAdministration};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;
 use landfall_testkit::traffic::{keyed, orders, stock};
@@ -129,5 +129,31 @@ async fn what_was_accepted_a_moment_ago_is_there_for_a_reader() {
         assert!(reader.read(10).await.unwrap().is_empty());
         assert!(publisher.publish(&[keyed("a", number)]).await[0].is_accepted());
         assert_eq!(reader.read(10).await.unwrap().len(), 1, "message {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_removed_and_made_again_is_read_from_its_beginning() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=anew.&session_timeout=2s&partitions=2", server.url())).await;
+    let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
+    let publisher = broker.publisher();
+    for number in 0..50 {
+        assert!(publisher.publish(&[keyed("a", number)]).await[0].is_accepted());
+        let delivery = tokio::time::timeout(SOON, subscriber.next()).await.unwrap().unwrap().unwrap();
+        delivery.ack().await.unwrap();
+    }
+    // By somebody else, so that this one does not know.
+    let other = connect(&format!("{}?prefix=anew.&partitions=4", server.url())).await;
+    assert!(other.delete_topic(&orders()).await.unwrap());
+    assert!(other.create_topic(&orders(), Some(4)).await.unwrap());
+    let again: Vec<_> = (0..8).map(|number| keyed(&format!("key-{number}"), 100)).collect();
+    let published = async || other.publisher().publish(&again).await.iter().all(Outcome::is_accepted);
+    eventually(SOON, "the new topic takes them", published).await;
+    let mut missing: BTreeSet<_> = again.iter().map(|message| message.id).collect();
+    while !missing.is_empty() {
+        let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("all of them come").unwrap().unwrap();
+        missing.remove(&delivery.message.as_ref().unwrap().id);
+        let _ = delivery.ack().await;
     }
 }

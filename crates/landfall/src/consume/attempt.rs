@@ -93,7 +93,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             if let Err(Stumble { at, failure }) = self.work.apply(call).await {
                 // Alone: who knows what of several it was that was done before.
                 if arrivals.len() == 1 && is_already_done(&failure) {
-                    return self.settled_before(transaction, vec!["duplicate"]).await;
+                    return self.was_there(transaction, arrivals).await;
                 }
                 return Trial::Failed(Stumble { at: at.map(|at| places[at]), failure });
             }
@@ -123,6 +123,32 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     async fn settled_before(&self, transaction: D::Transaction, words: Vec<&'static str>) -> Trial {
         match self.database.flush(transaction).await {
             Ok(()) => Trial::Settled(words),
+            Err(error) => Trial::Trouble(error),
+        }
+    }
+
+    /// Its effect was there: what the handler did is taken back. Its number counts all the same, where numbers are checked:
+    /// its successor waits for it.
+    async fn was_there(&self, transaction: D::Transaction, arrivals: &[Arrival<'_>]) -> Trial {
+        let mut words = vec!["duplicate"; arrivals.len()];
+        let counted = async {
+            self.database.flush(transaction).await?;
+            if self.gate.is_none() {
+                return Ok(());
+            }
+            let mut transaction = self.database.begin().await?;
+            let admissions = self.admit(&mut transaction, arrivals).await?;
+            let mut places: Vec<usize> =
+                (0..arrivals.len()).filter(|place| admissions[*place] == Admission::Fresh).collect();
+            // What the numbers say of it was said before.
+            let _ = self.pass(&mut transaction, arrivals, &mut places, &mut words).await?;
+            self.database.commit(transaction).await
+        };
+        match counted.await {
+            Ok(()) => {
+                self.tell_those_who_wait(arrivals.iter().map(|arrival| arrival.message));
+                Trial::Settled(vec!["duplicate"; arrivals.len()])
+            }
             Err(error) => Trial::Trouble(error),
         }
     }

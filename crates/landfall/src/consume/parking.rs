@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Admission, Arrival, ErrorCode, Failure, Hold, Inbox, Parking, Result};
+use landfall_core::{Admission, Arrival, ErrorCode, ErrorKind, Failure, Hold, Inbox, Parking, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempts, pause_unless_stopped};
@@ -97,7 +97,15 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     ) -> Result<()> {
         let Some(letters) = &self.letters else { return Ok(()) };
         let letter = letter(arrival, letters.topic().clone(), &self.group, attempts, failure);
-        letters.send(&self.database, connection, letter).await
+        match letters.send(&self.database, connection, letter).await {
+            // Larger than this database lets through, as what came from elsewhere may be. Nothing was written; and that it
+            // cannot be told must not keep it from the table.
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                tracing::error!(message_id = %arrival.message.id, %error, "a dead letter is in the table only");
+                Ok(())
+            }
+            sent => sent,
+        }
     }
 
     pub(super) fn wake_for_letters(&self) {

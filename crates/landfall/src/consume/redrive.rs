@@ -129,7 +129,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                 return self.failed_again(&item, failure, Some(transaction), resting).await;
             }
         }
-        self.database.complete_redriven(&mut transaction, &item).await?;
+        match self.database.complete_redriven(&mut transaction, &item).await {
+            // A handler that swallowed an error has left a transaction behind that is none any more.
+            Err(error) if is_refusal(&error) => {
+                return self.failed_again(&item, Failure::retry(error), Some(transaction), resting).await;
+            }
+            outcome => outcome?,
+        }
         fail::fail_point!("redrive.before-commit");
         match self.database.commit(transaction).await {
             Err(error) if is_refusal(&error) => {
@@ -149,10 +155,13 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
 
     /// Its effect was there: what the handler did is taken back, and the letter is done.
     async fn done_before(&self, item: &RedriveItem, transaction: D::Transaction, resting: &Resting) -> Result<bool> {
-        drop(transaction);
+        self.database.flush(transaction).await?;
         let mut transaction = self.database.begin().await?;
+        // Its number counts all the same: its successor waits for it.
+        self.passage_of(&mut transaction, &item.message).await?;
         self.database.complete_redriven(&mut transaction, item).await?;
         self.database.commit(transaction).await?;
+        self.tell_those_who_wait(std::iter::once(&item.message));
         resting.forget(item.id);
         metrics::counter!("landfall_redrive_total", "outcome" => "duplicate").increment(1);
         Ok(true)

@@ -1,8 +1,13 @@
 //! What one outcome means for one row: pure, so that every case can be tested.
 
-use landfall_core::{Decision, ErrorCode, Outcome};
+use landfall_core::{Backoff, Decision, ErrorCode, Outcome};
 
 use super::Options;
+
+/// What says something about the broker and nothing about the message: it is tried until somebody has mended that, and to
+/// park it would only make work.
+const NOBODYS_FAULT: [ErrorCode; 4] =
+    [ErrorCode::UNAVAILABLE, ErrorCode::DENIED, ErrorCode::STORAGE_FULL, ErrorCode::RATE_LIMITED];
 
 /// `attempts` are the failed tries before this one. `None` leaves the row alone: it was not tried.
 pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random: f64) -> Option<Decision> {
@@ -12,7 +17,9 @@ pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random
         Outcome::Refused(refusal) => (refusal.code.clone(), refusal.reason.clone(), refusal.retriable),
         Outcome::Unknown(reason) => (ErrorCode::UNKNOWN, reason.clone(), true),
     };
-    let delay = if retriable { options.backoff.delay_after(attempts + 1, random) } else { None };
+    let max_attempts = if NOBODYS_FAULT.contains(&code) { u32::MAX } else { options.backoff.max_attempts };
+    let backoff = Backoff { max_attempts, ..options.backoff };
+    let delay = if retriable { backoff.delay_after(attempts + 1, random) } else { None };
     Some(match delay {
         Some(after) => Decision::Retry { after, error: format!("{code}: {error}") },
         None => Decision::Park { code, error, holds_key: options.failed_holds_key },
@@ -39,7 +46,7 @@ pub(super) fn outage(outcomes: &[Outcome]) -> Option<&str> {
 mod tests {
     use std::time::Duration;
 
-    use landfall_core::{Backoff, Position};
+    use landfall_core::Position;
 
     use super::*;
 
@@ -66,6 +73,14 @@ mod tests {
         assert_eq!(decided(refused(), 2), Some(park));
         assert!(matches!(decided(Outcome::Unknown("timeout".into()), 0), Some(Decision::Retry { .. })));
         assert!(matches!(decided(Outcome::Unknown("timeout".into()), 2), Some(Decision::Park { .. })));
+    }
+
+    #[test]
+    fn what_is_no_messages_fault_is_tried_until_it_is_mended() {
+        for code in NOBODYS_FAULT {
+            let refused = Outcome::retry_later(code, "for now");
+            assert!(matches!(decided(refused, 100_000), Some(Decision::Retry { after, .. }) if after <= BACKOFF.cap));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The consumer on every database: batches, order, strategies.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod aftermath;
 mod batches;
 mod early_after_trouble;
 mod equivalence;
