@@ -17,6 +17,12 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// happened. Any other error means that it did not.
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send;
 
+    /// As [`Database::commit`], for a transaction that may have changed nothing: when this returns, what it has seen survives
+    /// a crash of the server as well, as with [`Database::flush`].
+    fn commit_seen(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send {
+        self.commit(transaction)
+    }
+
     /// Rolls back, and returns when everything that the transaction has seen survives a crash of the server; an error says
     /// that nobody knows. Whoever acts outside of the database on what it has read there, without a commit that changes
     /// something, ends its transaction with this.

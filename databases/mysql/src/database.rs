@@ -73,12 +73,13 @@ impl Database for MySql {
     /// that swallowed the deadlock's error would have its effect without its inbox row. Either way the savepoint is
     /// gone, and the commit fails.
     async fn commit(&self, mut transaction: Transaction) -> Result<()> {
-        sqlx::raw_sql(COMMIT)
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| error::translate_commit(&self.inner.place, error))?;
-        // The driver believes in a transaction still, and rolls nothing back when the connection goes to the pool.
-        Ok(())
+        self.commit_on(&mut transaction).await
+    }
+
+    /// A commit that changes nothing waits for nobody's log.
+    async fn commit_seen(&self, mut transaction: Transaction) -> Result<()> {
+        self.commit_on(&mut transaction).await?;
+        self.flush_on(&mut transaction).await
     }
 
     async fn flush(&self, mut transaction: Transaction) -> Result<()> {
@@ -89,6 +90,13 @@ impl Database for MySql {
 }
 
 impl MySql {
+    /// The driver believes in a transaction still, and rolls nothing back when the connection goes to the pool.
+    async fn commit_on(&self, transaction: &mut Transaction) -> Result<()> {
+        let committed = sqlx::raw_sql(COMMIT).execute(&mut **transaction).await;
+        committed.map_err(|error| error::translate_commit(&self.inner.place, error))?;
+        Ok(())
+    }
+
     /// Returns when everything that `connection` has seen is on the disk. It is in no transaction.
     ///
     /// InnoDB lets go of a transaction's locks and shows its rows before its log is written: what was read a moment ago is

@@ -83,7 +83,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
         match admission {
             Admission::Fresh => pending.admitted.push((group.clone(), message.clone(), origin)),
             // There is no call to wait for.
-            Admission::Held => self.database.commit(transaction).await?,
+            Admission::Held => self.database.commit_seen(transaction).await?,
             Admission::Duplicate => self.database.flush(transaction).await?,
         }
         Ok(admission)

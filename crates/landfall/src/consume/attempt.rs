@@ -102,7 +102,15 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         if admissions.iter().all(|admission| *admission == Admission::Duplicate) {
             return self.settled_before(transaction, words).await;
         }
-        match self.database.commit(transaction).await {
+        let has_row = |(arrival, admission): (&Arrival<'_>, &Admission)| {
+            *admission == Admission::Fresh && arrival.message.mode.is_deduplicated()
+        };
+        let committed = match self.idempotence == Idempotence::Inbox && arrivals.iter().zip(&admissions).any(has_row) {
+            true => self.database.commit(transaction).await,
+            // Without a row in the inbox it may be that nothing was changed, because of what others did.
+            false => self.database.commit_seen(transaction).await,
+        };
+        match committed {
             Ok(()) => {}
             Err(error) if is_refusal(&error) => {
                 return Trial::Failed(Stumble { at: None, failure: Failure::retry(error) });

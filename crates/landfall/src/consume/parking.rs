@@ -56,7 +56,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let admission = self.admit(&mut transaction, &[arrival]).await?.first().copied();
         match admission.unwrap_or(Admission::Fresh) {
             Admission::Duplicate => self.database.flush(transaction).await.map(|()| "duplicate"),
-            Admission::Held => self.database.commit(transaction).await.map(|()| "held"),
+            Admission::Held => self.database.commit_seen(transaction).await.map(|()| "held"),
             Admission::Fresh => {
                 let parking = Parking { attempts, failure, hold: self.hold(failure), again };
                 self.write_letter(&mut transaction, arrival, parking).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use landfall::consume::{Context, plain};
+use landfall::consume::{Context, Idempotence, Options, plain};
 use landfall::{Admission, Database, ErrorCode, Failure, Inbox, Message};
 use landfall_mysql::MySql;
 use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, private_mariadb_with};
@@ -89,4 +89,35 @@ async fn a_copy_that_was_to_be_parked_is_let_go_when_its_original_is_on_the_disk
     let_go_in_time(&server, &ground, handled).await;
     consumer.stop().await;
     assert_eq!(ground.database.number("SELECT COUNT(*) FROM landfall_dead_letter").await, 0, "nothing is parked");
+}
+
+/// It looks whether its effect is there, and then there is nothing to do.
+async fn finds_it_done(context: Context<'_, MySql>) -> Result<(), Failure> {
+    let look = sqlx::query_scalar("SELECT COUNT(*) FROM effects WHERE id = ?").bind(context.message.id.to_string());
+    let found: i64 = look.fetch_one(&mut *context.connection).await.map_err(Failure::retry)?;
+    if found == 1 { Ok(()) } else { Err(Failure::retry("it is not there")) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_handler_found_done_is_acknowledged_when_it_is_on_the_disk() {
+    let Some((server, ground)) = stage().await else { return };
+    let original = message("a", 1, "good");
+    server.hold_log().unwrap();
+    let handled = {
+        let (database, original) = (ground.database.clone(), original.clone());
+        tokio::spawn(async move {
+            let mut transaction = database.begin().await?;
+            MySql::record(&mut transaction, &original).await.unwrap();
+            database.commit(transaction).await
+        })
+    };
+    let seen = "SELECT COUNT(*) FROM effects";
+    eventually(PATIENCE, "others see the effect", async || ground.database.number(seen).await == 1).await;
+
+    ground.publish(&[original]).await;
+    let options = Options { idempotence: Idempotence::Handler, ..options() };
+    let consumer = ground.consumer(options, plain(finds_it_done));
+    let_go_in_time(&server, &ground, handled).await;
+    consumer.stop().await;
+    assert_eq!(ground.database.effects().await.len(), 1);
 }
