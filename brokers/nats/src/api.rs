@@ -144,3 +144,20 @@ fn found(deleted: Result<bool>) -> Result<bool> {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_leaves_somebody_out_is_no_list() {
+        let page = |text: &str| serde_json::from_str::<Page<String>>(text).unwrap();
+        let silent = page(r#"{"total": 3, "limit": 256, "streams": ["b", "c"], "missing": ["a"]}"#);
+        assert_eq!(silent.left_out(0).as_deref(), Some("a"));
+        // Those whose servers are all away are named, and are in the list all the same.
+        let away = page(r#"{"total": 3, "limit": 256, "streams": ["a", "b", "c"], "missing": ["a"]}"#);
+        assert_eq!(away.left_out(0), None);
+        let first_of_two = page(r#"{"total": 3, "limit": 2, "streams": ["a", "b"]}"#);
+        assert_eq!(first_of_two.left_out(0), None);
+    }
+}

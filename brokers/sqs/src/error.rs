@@ -242,6 +242,7 @@ mod tests {
         for (code, message, fate, meaning) in [
             ("AWS.SimpleQueueService.NonExistentQueue", "", Fate::Later, ErrorCode::UNKNOWN_TOPIC),
             ("com.amazonaws.sqs#QueueDoesNotExist", "", Fate::Later, ErrorCode::UNKNOWN_TOPIC),
+            ("AWS.SimpleQueueService.QueueDeletedRecently", "", Fate::Later, ErrorCode::UNAVAILABLE),
             ("AccessDenied", "", Fate::Later, ErrorCode::DENIED),
             ("InvalidClientTokenId", "", Fate::Later, ErrorCode::DENIED),
             ("KMS.KmsDisabled", "", Fate::Later, ErrorCode::DENIED),

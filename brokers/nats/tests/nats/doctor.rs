@@ -66,6 +66,8 @@ async fn each_setting_that_can_lose_or_double_is_found() {
         (json!({}), None),
         (json!({"storage": "memory"}), Some("nats.memory-storage")),
         (json!({"discard": "old", "max_bytes": 1_000_000}), Some("nats.discard-old")),
+        (json!({"discard": "new", "max_msgs_per_subject": 1_000}), Some("nats.discard-old")),
+        (json!({"discard": "new", "discard_new_per_subject": true, "max_msgs_per_subject": 1_000}), None),
         (json!({"max_age": 3_600_000_000_000_u64}), Some("nats.max-age")),
         (json!({"retention": "workqueue"}), Some("nats.retention")),
         (json!({"retention": "interest"}), Some("nats.retention")),
