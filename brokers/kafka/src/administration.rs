@@ -80,7 +80,10 @@ impl Topics {
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
             Some(Err((_, code))) => {
                 // About the settings that were asked for, and no message's fault: there is no such topic.
-                let kind = Some(kind(code)).filter(|kind| *kind != ErrorKind::Invalid).unwrap_or(ErrorKind::NotFound);
+                let kind = match kind(code) {
+                    ErrorKind::Invalid => ErrorKind::NotFound,
+                    kind => kind,
+                };
                 let sentence = format!("topic {topic} cannot be made");
                 return Err(Error::new(kind, sentence).with_source(KafkaError::AdminOp(code)));
             }

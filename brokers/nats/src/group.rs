@@ -144,7 +144,11 @@ impl Membership {
 
     /// Looks at who has what, takes what should be ours, gives away what should not.
     async fn round(&mut self) -> Result<()> {
-        let topic = self.broker.topics.find_or_make(&self.topic).await?;
+        let topic = match self.broker.topics.find_or_make(&self.topic).await {
+            // A stream that elects its leader says nothing; who has what is known without it.
+            Err(error) if error.is_temporary() => self.broker.topics.get(&self.topic).await?,
+            topic => topic?,
+        };
         self.begin_anew_with_another(&topic);
         let found = match claims(&self.broker.connection, &topic, &self.group).await {
             Ok(found) => found,

@@ -116,12 +116,12 @@ impl Topics {
 
     /// As the server has it now.
     pub(crate) async fn find(&self, name: &TopicName) -> Result<Arc<Topic>> {
-        let info = self.connection.stream(&self.names.stream(name)?).await.map_err(|error| {
-            self.forget(name);
-            match error.kind() {
-                ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no topic {name}")),
-                _ => error,
+        let info = self.connection.stream(&self.names.stream(name)?).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                self.forget(name);
+                Error::new(ErrorKind::NotFound, format!("there is no topic {name}"))
             }
+            _ => error,
         })?;
         let foreign = || {
             let sentence = format!("stream {} is there and is no topic: its subjects are others", info.config.name);

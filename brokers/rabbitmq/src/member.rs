@@ -50,14 +50,15 @@ impl Member {
     /// Makes what is missing and begins to consume. In every queue this is the active consumer, or waits to be.
     pub(crate) async fn attach(&self) -> Result<Attached> {
         // Connecting has limits of its own, one for each host.
-        let channel = self.link.channel().await?;
-        let attaching = tokio::time::timeout(self.options.timeout, self.consume(channel));
+        self.link.connection().await?;
+        let attaching = tokio::time::timeout(self.options.timeout, self.consume());
         let late = || Error::new(ErrorKind::Unavailable, format!("subscribing to {} took too long", self.topic));
         attaching.await.map_err(|_| late())?
     }
 
-    async fn consume(&self, channel: Channel) -> Result<Attached> {
+    async fn consume(&self) -> Result<Attached> {
         let failed = |error| error::error(format!("topic {} cannot be subscribed to", self.topic), error);
+        let channel = self.link.channel().await?;
         if self.options.create {
             layout::declare_group(&channel, &self.topic, &self.names).await?;
         }
