@@ -47,13 +47,16 @@ pub(crate) fn unsent(error: &Error) -> Outcome {
 
 /// An error of a call that is about no message.
 pub(crate) fn error(what: impl Into<String>, error: KafkaError) -> Error {
-    let code = match &error {
+    Error::new(kind_of(&error), what).with_source(error)
+}
+
+pub(crate) fn kind_of(error: &KafkaError) -> ErrorKind {
+    let code = match error {
         // The client does not tell the code of these by itself.
         KafkaError::AdminOp(code) => Some(*code),
         error => error.rdkafka_error_code(),
     };
-    let kind = code.map_or(ErrorKind::Internal, kind);
-    Error::new(kind, what).with_source(error)
+    code.map_or(ErrorKind::Internal, kind)
 }
 
 pub(crate) fn kind(code: Code) -> ErrorKind {

@@ -80,6 +80,12 @@ impl InHand {
         self.room.notify_one();
     }
 
+    /// All of them.
+    pub(crate) fn revoke_all(&self) {
+        let ours: Vec<i32> = self.state().partitions.keys().copied().collect();
+        self.revoke(ours.into_iter());
+    }
+
     /// The next records, in order. Those of partitions that went away meanwhile are left to whoever has them now.
     pub(crate) fn arrive(&self, records: Vec<Record>) {
         let mut state = self.state();

@@ -19,6 +19,7 @@ mod examine;
 mod fenced;
 mod handed;
 mod in_hand;
+mod lifeline;
 mod line;
 mod offsets;
 mod polling;

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{Error, TopicName};
+use landfall_core::{Error, GroupName, Result, TopicName};
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::client::{Rumours, log};
+use crate::config::Options;
 use crate::error::error;
 use crate::in_hand::InHand;
+use crate::lifeline::Lifeline;
 use crate::record::Copies;
 
 /// How long one poll waits, and so how long it takes to notice that the member is to leave.
@@ -92,10 +95,57 @@ fn store(member: &Member) {
     }
 }
 
+/// What a member of a group is made of, and can be made of once more.
+#[derive(Debug, Clone)]
+pub(crate) struct Joining {
+    pub(crate) options: Options,
+    pub(crate) topic: TopicName,
+    /// As the cluster calls it.
+    pub(crate) name: String,
+    pub(crate) group: GroupName,
+    pub(crate) in_hand: Arc<InHand>,
+}
+
+impl Joining {
+    pub(crate) fn join(&self) -> Result<Member> {
+        self.join_with(&self.options.member(&format!("{}{}", self.options.prefix, self.group)))
+    }
+
+    pub(crate) fn join_with(&self, config: &ClientConfig) -> Result<Member> {
+        let Self { topic, name, group, in_hand, .. } = self;
+        let failed = |cause| error(format!("group {group} on topic {topic} cannot be joined"), cause);
+        let membership =
+            Membership { in_hand: in_hand.clone(), topic: name.clone(), rumours: Arc::new(Rumours::default()) };
+        let member = Member::from_config_and_context(config, membership).map_err(failed)?;
+        member.subscribe(&[name]).map_err(failed)?;
+        Ok(member)
+    }
+
+    /// A member in the place of one whose client has lost the cluster for good, if one can be made.
+    fn replace(&self, lost: Member) -> Member {
+        let (topic, group) = (&self.topic, &self.group);
+        match self.join() {
+            Ok(member) => {
+                tracing::warn!(%topic, %group, "Kafka answers others and not this member, which begins anew");
+                // What it had is somebody else's by now, or comes again.
+                self.in_hand.revoke_all();
+                drop(lost);
+                member
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Kafka answers others and not this member, which cannot begin anew yet");
+                lost
+            }
+        }
+    }
+}
+
 /// Polls until the member is to leave, or until something will not heal.
-pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
-    let in_hand = member.context().in_hand.clone();
-    let (mut stored, mut polling) = (Instant::now(), Polling { topic, said: None, copies: Copies::default() });
+pub(crate) fn run(mut member: Member, joining: &Joining) {
+    let Joining { options, topic, in_hand, .. } = joining;
+    let store_every = options.commit_interval / 2;
+    let (mut stored, mut lifeline) = (Instant::now(), Lifeline::new(options));
+    let mut polling = Polling { topic, said: None, has_come: false, copies: Copies::default() };
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
         let mut room = in_hand.room();
@@ -116,6 +166,12 @@ pub(crate) fn run(member: Member, topic: &TopicName, store_every: Duration) {
             failure = polling.poll(&member, room.min(AT_A_TIME));
         }
         hold_back(&member);
+        if std::mem::take(&mut polling.has_come) {
+            lifeline.holds();
+        } else if lifeline.is_cut(&member) {
+            member = joining.replace(member);
+            lifeline.holds();
+        }
         if stored.elapsed() >= store_every {
             store(&member);
             stored = Instant::now();
@@ -177,6 +233,8 @@ struct Polling<'a> {
     topic: &'a TopicName,
     /// When lasting trouble was last spoken of.
     said: Option<Instant>,
+    /// Whether a record came since somebody looked.
+    has_come: bool,
     copies: Copies,
 }
 
@@ -210,7 +268,7 @@ impl Polling<'_> {
             }
         }
         if !arrived.is_empty() {
-            self.said = None;
+            (self.said, self.has_come) = (None, true);
             member.context().in_hand.arrive(arrived);
         }
         failure

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, TopicName, TopicReader};
+use rdkafka::ClientConfig;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
@@ -25,6 +26,7 @@ const MARKS: Duration = Duration::from_millis(500);
 pub(crate) struct KafkaReader(Arc<Mutex<Reading>>);
 
 struct Reading {
+    config: ClientConfig,
     consumer: BaseConsumer<Listening>,
     topic: TopicName,
     name: String,
@@ -58,8 +60,8 @@ impl KafkaReader {
         config.set("auto.offset.reset", "earliest");
         let failed = |cause| error("the reader cannot be made", cause);
         let consumer = BaseConsumer::from_config_and_context(&config, Listening::default()).map_err(failed)?;
-        let mut reading =
-            Reading { consumer, topic, name, places: BTreeMap::new(), timeout, copies: Copies::default() };
+        let (places, copies) = (BTreeMap::new(), Copies::default());
+        let mut reading = Reading { config, consumer, topic, name, places, timeout, copies };
         blocking(move || {
             reading.begin(partitions as i32, from).map_err(|cause| error("the topic cannot be read", cause))?;
             Ok(Self(Arc::new(Mutex::new(reading))))
@@ -72,7 +74,16 @@ impl KafkaReader {
 impl TopicReader for KafkaReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
         let reading = self.0.clone();
-        let read = blocking(move || reading.lock().unwrap_or_else(PoisonError::into_inner).read(limit));
+        let read = blocking(move || {
+            let mut reading = reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let read = reading.read(limit);
+            if read.is_err()
+                && let Err(error) = reading.renew()
+            {
+                tracing::warn!(%error, "a reader of Kafka cannot be made anew");
+            }
+            read
+        });
         read.await?.map_err(|cause| error("the topic cannot be read", cause))
     }
 }
@@ -83,7 +94,6 @@ impl Reading {
             StartAt::Time(time) => Some(self.offsets_at(partitions, time.as_millis())?),
             _ => None,
         };
-        let mut list = TopicPartitionList::new();
         for partition in 0..partitions {
             let (low, high) = self.consumer.fetch_watermarks(&self.name, partition, self.timeout)?;
             let from = match (from, &times) {
@@ -94,9 +104,25 @@ impl Reading {
             };
             let next = from.clamp(low, high);
             self.places.insert(partition, Place { from, next, end: high, ended: false });
-            list.add_partition_offset(&self.name, partition, Offset::Offset(next))?;
+        }
+        self.assign()
+    }
+
+    fn assign(&self) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::new();
+        for (partition, place) in &self.places {
+            list.add_partition_offset(&self.name, *partition, Offset::Offset(place.next))?;
         }
         self.consumer.assign(&list)
+    }
+
+    /// Goes on with another client: this one may have forgotten where the cluster is (`lifeline.rs`).
+    fn renew(&mut self) -> KafkaResult<()> {
+        self.consumer = BaseConsumer::from_config_and_context(&self.config, Listening::default())?;
+        for place in self.places.values_mut() {
+            place.ended = false;
+        }
+        self.assign()
     }
 
     /// For each partition that has one, the first offset that was taken at `millis` or later.

@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
-use rdkafka::config::FromClientConfigAndContext;
-use rdkafka::consumer::Consumer;
 use tokio::sync::oneshot;
 
-use crate::client::Rumours;
 use crate::config::Options;
-use crate::error::error;
 use crate::in_hand::{InHand, Item, Next};
-use crate::polling::{self, Member, Membership};
+use crate::polling::{self, Joining};
 use crate::topics::Topics;
 
 #[derive(Debug)]
@@ -29,18 +25,18 @@ impl KafkaSubscriber {
     /// Joins `group` on `topic`, which is there unless nobody may make it; the group shares out its partitions while
     /// the first `next` waits.
     pub(crate) fn join(options: &Options, topics: &Topics, topic: &TopicName, group: &GroupName) -> Result<Self> {
-        let name = topics.name(topic)?;
         let in_hand = Arc::new(InHand::new(options.in_flight));
-        let membership =
-            Membership { in_hand: in_hand.clone(), topic: name.clone(), rumours: Arc::new(Rumours::default()) };
-        let failed = |cause| error(format!("group {group} on topic {topic} cannot be joined"), cause);
-        let group_id = format!("{}{group}", options.prefix);
-        let member = Member::from_config_and_context(&options.member(&group_id), membership).map_err(failed)?;
-        member.subscribe(&[&name]).map_err(failed)?;
+        let joining = Joining {
+            options: options.clone(),
+            topic: topic.clone(),
+            name: topics.name(topic)?,
+            group: group.clone(),
+            in_hand: in_hand.clone(),
+        };
+        let member = joining.join()?;
         let (leaving, left) = oneshot::channel();
-        let (polled, store_every) = (topic.clone(), options.commit_interval / 2);
         let thread = std::thread::Builder::new().name("landfall-kafka".into()).spawn(move || {
-            polling::run(member, &polled, store_every);
+            polling::run(member, &joining);
             drop(leaving);
         });
         thread.map_err(|cause| {

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result, TopicName};
+use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
 use crate::client::{Listening, Rumours, blocking};
 use crate::config::Options;
-use crate::error::error;
+use crate::error::{error, kind_of};
 
 /// After this somebody may have changed a topic's settings.
 const FRESH_FOR: Duration = Duration::from_secs(300);
@@ -27,8 +28,8 @@ const HEARSAY: Duration = Duration::from_millis(200);
 /// The client that only asks, and makes topics.
 pub(crate) struct Topics {
     pub(crate) options: Arc<Options>,
-    pub(crate) asking: Arc<BaseConsumer<Listening>>,
-    admin: Arc<AdminClient<Listening>>,
+    asking: Arc<Renewable<BaseConsumer<Listening>>>,
+    admin: Arc<Renewable<AdminClient<Listening>>>,
     rumours: Arc<Rumours>,
     known: Mutex<HashMap<TopicName, Known>>,
 }
@@ -39,14 +40,49 @@ struct Known {
     until: Instant,
 }
 
+/// A client that is replaced after it could not reach the cluster: what it knows of the nodes may be what keeps it away. It
+/// goes on asking the one that it once took for the controller, or has forgotten all of them (`lifeline.rs`).
+struct Renewable<C> {
+    config: ClientConfig,
+    rumours: Arc<Rumours>,
+    client: Mutex<Arc<C>>,
+}
+
+impl<C: FromClientConfigAndContext<Listening>> Renewable<C> {
+    fn new(config: ClientConfig, rumours: &Arc<Rumours>) -> Result<Arc<Self>> {
+        let client = C::from_config_and_context(&config, Listening(rumours.clone()));
+        let client = Mutex::new(Arc::new(client.map_err(|cause| error("the client of Kafka cannot be made", cause))?));
+        Ok(Arc::new(Self { config, rumours: rumours.clone(), client }))
+    }
+
+    fn client(&self) -> Arc<C> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets go of `client`, for another one if it could not reach the cluster. Blocks: to take one down waits for threads.
+    fn give_back(&self, client: Arc<C>, cause: Option<&KafkaError>) {
+        if cause.is_none_or(|cause| kind_of(cause) != ErrorKind::Unavailable) {
+            return;
+        }
+        match C::from_config_and_context(&self.config, Listening(self.rumours.clone())) {
+            Ok(other) => {
+                let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+                // Unless somebody else was quicker.
+                if Arc::ptr_eq(&current, &client) {
+                    *current = Arc::new(other);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the client of Kafka cannot be made anew"),
+        }
+    }
+}
+
 impl Topics {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
         let rumours = Arc::new(Rumours::default());
-        let failed = |cause| error("the client of Kafka cannot be made", cause);
-        let listening = || Listening(rumours.clone());
-        let asking = BaseConsumer::from_config_and_context(&options.reader(), listening()).map_err(failed)?;
-        let admin = AdminClient::from_config_and_context(&options.client(), listening()).map_err(failed)?;
-        Ok(Self { options, asking: Arc::new(asking), admin: Arc::new(admin), rumours, known: Mutex::default() })
+        let asking = Renewable::new(options.reader(), &rumours)?;
+        let admin = Renewable::new(options.client(), &rumours)?;
+        Ok(Self { options, asking, admin, rumours, known: Mutex::default() })
     }
 
     /// As it is called on the cluster.
@@ -115,16 +151,18 @@ impl Topics {
         &self,
         question: impl FnOnce(&BaseConsumer<Listening>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
     ) -> Result<T> {
-        let asking = self.asking.clone();
+        let renewable = self.asking.clone();
         self.rumours.forget();
         let rumours = self.rumours.clone();
         let answer = blocking(move || {
+            let asking = renewable.client();
             let answer = question(&asking);
             // What it heard meanwhile waits in its queue.
             let asked = Instant::now();
             while answer.is_err() && rumours.denied().is_none() && asked.elapsed() < HEARSAY {
                 let _heard = asking.poll(HEARSAY / 10);
             }
+            renewable.give_back(asking, answer.as_ref().err());
             answer
         });
         let turned_away = |why: String| Error::new(ErrorKind::Conflict, format!("the cluster turns us away: {why}"));
@@ -148,24 +186,43 @@ impl Topics {
         }
     }
 
-    /// Has something done by the controller of the cluster. The client goes on asking the node that it once took for it; so
-    /// when that one does not answer it is told who is there now, for the next time.
+    /// Has something done by the controller of the cluster.
     pub(crate) async fn administer<T>(
         &self,
         work: impl AsyncFnOnce(&AdminClient<Listening>, &AdminOptions) -> KafkaResult<T>,
     ) -> KafkaResult<T> {
         let timeout = self.options.connect_timeout;
         let options = AdminOptions::new().request_timeout(Some(timeout)).operation_timeout(Some(timeout));
-        let answer = work(&self.admin, &options).await;
-        if answer.is_err() {
-            let admin = self.admin.clone();
-            let heard = blocking(move || admin.inner().fetch_metadata(None, timeout).map(|_| ())).await;
-            tracing::debug!(?heard, "the nodes of the cluster were asked for anew");
+        let (renewable, admin) = (self.admin.clone(), self.admin.client());
+        let answer = work(&admin, &options).await;
+        let cause = answer.as_ref().err().cloned();
+        if let Err(error) = blocking(move || renewable.give_back(admin, cause.as_ref())).await {
+            tracing::warn!(%error, "a client was not given back in order");
         }
         answer
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<TopicName, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_could_not_reach_the_cluster_is_not_asked_again() {
+        // Nobody listens there.
+        let options = Options::from_url("kafka://127.0.0.1:1?connect_timeout=200ms").unwrap();
+        let topics = Topics::new(Arc::new(options)).unwrap();
+        let (asking, admin) = (topics.asking.client(), topics.admin.client());
+        let kept = || topics.ask(|_| Err::<(), _>(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopic)));
+        assert_eq!(kept().await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(Arc::ptr_eq(&asking, &topics.asking.client()), "it was answered");
+        topics.metadata(None).await.unwrap_err();
+        assert!(!Arc::ptr_eq(&asking, &topics.asking.client()));
+        topics.settings(ResourceSpecifier::Broker(1)).await.unwrap_err();
+        assert!(!Arc::ptr_eq(&admin, &topics.admin.client()));
     }
 }

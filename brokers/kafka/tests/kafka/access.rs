@@ -76,9 +76,9 @@ async fn a_credential_that_is_revoked_and_given_back_loses_nothing() {
     let traffic = traffic(&url).await;
     traffic.flows(300).await;
     let others = accounts().into_iter().filter(|(name, _)| name != KafkaServer::ADMIN).collect();
-    server.restart_with_accounts(others).await.unwrap();
+    server.restart_with(|options| options.accounts = others).await.unwrap();
     traffic.suffers(ErrorCode::DENIED).await;
-    server.restart_with_accounts(accounts()).await.unwrap();
+    server.restart_with(|options| options.accounts = accounts()).await.unwrap();
     traffic.flows(300).await;
     traffic.finish().await;
 }

@@ -77,9 +77,9 @@ impl KafkaServer {
         daemon::free_port()
     }
 
-    /// As [`KafkaServer::restart`], with other accounts: how a credential is revoked and given back.
-    pub async fn restart_with_accounts(&self, accounts: Vec<(String, String)>) -> Result<()> {
-        self.options.write().await.accounts = accounts;
+    /// As [`KafkaServer::restart`], with other options: how a credential is revoked and given back.
+    pub async fn restart_with(&self, change: impl FnOnce(&mut KafkaOptions)) -> Result<()> {
+        change(&mut *self.options.write().await);
         self.restart().await
     }
 }
