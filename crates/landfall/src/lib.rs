@@ -15,6 +15,7 @@
 //! stand behind features: `sqlite`, `postgres`, `mysql`; `log`, `kafka`, `nats`, `rabbitmq`, `redis-streams`, `sqs`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
+mod companion;
 pub mod consume;
 pub mod housekeeping;
 pub mod import;

@@ -50,6 +50,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::companion::Companion;
 use attempt::{Attempts, pause_unless_stopped};
 use batch::{Apart, Done};
 use early::Waiting;
@@ -191,8 +192,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
         }
         let stop = stop.child_token();
         let member = Member { broker, attempts: Arc::new(attempts), options };
-        let redrive = tokio::spawn(redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone()));
-        let returning = tokio::spawn({
+        let drained = redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone());
+        let redrive = Companion::spawn("redrives dead letters", &stop, drained);
+        let returning = Companion::spawn("brings back what failed", &stop, {
             let (stop, member) =
                 (stop.clone(), (member.attempts.clone(), member.broker.clone(), member.options.clone()));
             async move {
@@ -214,9 +216,9 @@ impl<D: Inbox, W: Work<D>> Consumer<D, W> {
             }
         };
         stop.cancel();
-        // A panic in it has been logged by the runtime; the broker's answer is the one that counts.
-        let _ = redrive.await;
-        result.and(returning.await.unwrap_or(Ok(())))
+        // The broker's answer is the one that counts.
+        let (redriven, returned) = (redrive.end().await, returning.end().await.flatten());
+        result.and(redriven).and(returned)
     }
 }
 

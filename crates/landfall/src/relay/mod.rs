@@ -28,11 +28,14 @@ use std::time::Duration;
 use landfall_core::{Backoff, CompetingQueue, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
 use tokio_util::sync::CancellationToken;
 
+use crate::companion::Companion;
 use competing::{Competition, Doorkeeper};
 use keeper::Keeper;
 use pass::Pass;
 use seat::{Row, Seat};
 use sender::{Progress, Sender, Turn};
+
+const KEEPS: &str = "keeps the leases of this relay";
 
 /// Moves messages from one outbox to one broker. Run as many as you like, in as many processes as you like.
 pub struct Relay {
@@ -112,6 +115,7 @@ impl Relay {
     }
 
     async fn run_in_order(&self, stop: &CancellationToken) -> Result<()> {
+        let stop = &stop.child_token();
         let fenced = self.publisher.fenced(&self.options.holder);
         let keeper = Keeper::new(self.seat(Row::Ordered), self.queue.shards(), fenced.clone());
         let publisher: &dyn Publisher = match &fenced {
@@ -125,15 +129,15 @@ impl Relay {
             held: keeper.subscribe(),
             working: keeper.working(),
         };
-        let keep = tokio::spawn(keeper.run(stop.clone()));
+        let keep = Companion::spawn(KEEPS, stop, keeper.run(stop.clone()));
         let result = self.work(stop, &pass).await;
         stop.cancel();
-        // The keeper gives the leases back as its last act; a panic in it has been logged by the runtime.
-        let _ = keep.await;
-        result
+        // The keeper gives the leases back as its last act.
+        result.and(keep.end().await)
     }
 
     async fn run_without_order(&self, queue: &dyn CompetingQueue, stop: &CancellationToken) -> Result<()> {
+        let stop = &stop.child_token();
         let doorkeeper = Doorkeeper::new(self.seat(Row::Unordered));
         let competition = Competition {
             queue,
@@ -141,11 +145,10 @@ impl Relay {
             seated: doorkeeper.subscribe(),
             working: doorkeeper.working(),
         };
-        let keep = tokio::spawn(doorkeeper.run(stop.clone()));
+        let keep = Companion::spawn(KEEPS, stop, doorkeeper.run(stop.clone()));
         let result = self.work(stop, &competition).await;
         stop.cancel();
-        let _ = keep.await;
-        result
+        result.and(keep.end().await)
     }
 
     fn seat(&self, row: Row) -> Seat {

@@ -15,7 +15,7 @@ use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::eventually;
 use tokio::task::JoinHandle;
 
-use crate::stage::{PATIENCE, QUICK, Stage, message};
+use crate::stage::{PATIENCE, QUICK, Stage, Watched, message};
 
 const LEASE: &str = "housekeeping";
 
@@ -158,7 +158,8 @@ async fn one_at_a_time_keeps_house() {
     let asked = Arc::new(tokio::sync::Notify::new());
     let keeper = {
         let database = Arc::new(stage.database.clone());
-        let leases = Arc::new(Watched { leases: database.clone(), asked: asked.clone() });
+        let asked = asked.clone();
+        let leases = Arc::new(Watched { leases: stage.database.clone(), asked: move || asked.notify_one() });
         let policy = Policy { interval: Duration::from_millis(1), ..everything_goes() };
         tokio::spawn(Housekeeper::new(database, leases, policy).run(stage.stop.clone()))
     };
@@ -170,40 +171,4 @@ async fn one_at_a_time_keeps_house() {
     eventually(PATIENCE, "now it is ours", async || count(&stage, "inbox").await == 0).await;
     stage.stop.cancel();
     keeper.await.unwrap().unwrap();
-}
-
-/// Leases that tell when one was asked for.
-struct Watched {
-    leases: Arc<Sqlite>,
-    asked: Arc<tokio::sync::Notify>,
-}
-
-#[async_trait::async_trait]
-impl Leases for Watched {
-    async fn acquire(
-        &self,
-        name: &LeaseName,
-        holder: &Holder,
-        ttl: Duration,
-    ) -> landfall::Result<Option<landfall::Lease>> {
-        let answer = self.leases.acquire(name, holder, ttl).await;
-        self.asked.notify_one();
-        answer
-    }
-
-    async fn renew(&self, leases: &[landfall::Lease], ttl: Duration) -> landfall::Result<Vec<landfall::Lease>> {
-        self.leases.renew(leases, ttl).await
-    }
-
-    async fn release(&self, leases: &[landfall::Lease]) -> landfall::Result<()> {
-        self.leases.release(leases).await
-    }
-
-    async fn held(&self, prefix: &str) -> landfall::Result<Vec<LeaseName>> {
-        self.leases.held(prefix).await
-    }
-
-    async fn lapsed(&self, prefix: &str) -> landfall::Result<Vec<Holder>> {
-        self.leases.lapsed(prefix).await
-    }
 }

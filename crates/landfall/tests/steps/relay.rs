@@ -1,7 +1,11 @@
 //! The relay against a real outbox: order, backoff, parking, outages and the three modes.
 
-use crate::stage::{PATIENCE, Stage, message, topic};
-use landfall::{DeadLetterFilter, DeadLetters, Message, Mode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::stage::{PATIENCE, Stage, Watched, message, topic};
+use landfall::relay::{self, Relay};
+use landfall::{Broker, DeadLetterFilter, DeadLetters, ErrorKind, Message, Mode};
 use landfall_testkit::{Fault, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,4 +108,32 @@ async fn two_relays_share_the_work_and_publish_nothing_twice_while_both_live() {
     stage.stop.cancel();
     first.await.unwrap().unwrap();
     second.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_given_up_half_way_leaves_its_shards_to_others() {
+    let stage = Stage::new().await;
+    let given_up = stage.relay();
+    stage.append(&[message("a", 1)]).await;
+    eventually(PATIENCE, "it works", async || stage.stats().await.published == 1).await;
+    // Nobody tells it to stop: it is dropped where it stands.
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    let keys: Vec<_> = (0..40).map(|key| message(&format!("key-{key}"), 1)).collect();
+    stage.append(&keys).await;
+    stage.relay();
+    eventually(PATIENCE, "every shard is somebody's", async || stage.stats().await.published == 41).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_nobody_keeps_the_leases_of_ends_with_an_error() {
+    let stage = Stage::new().await;
+    let asked = AtomicU32::new(0);
+    let breaks_down = move || assert!(asked.fetch_add(1, Ordering::Relaxed) < 20, "a fault in the program");
+    let leases = Arc::new(Watched { leases: stage.database.clone(), asked: breaks_down });
+    let queue = Arc::new(stage.database.clone());
+    let relay = Relay::new(queue, leases, stage.broker.publisher(), relay::Options::default());
+    let ended = tokio::time::timeout(PATIENCE, relay.run(stage.stop.clone())).await.expect("it does not stand still");
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Internal);
+    assert!(!stage.stop.is_cancelled(), "that is for whoever started it to decide");
 }

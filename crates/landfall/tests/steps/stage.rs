@@ -6,7 +6,8 @@ use std::time::Duration;
 use landfall::consume::{self, Consumer, Handler};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Backoff, Broker, DeadLetters, GroupName, Key, Message, OutboxQueue, OutboxStats, OutboxView, Schema, TopicName,
+    Backoff, Broker, DeadLetters, GroupName, Holder, Key, Lease, LeaseName, Leases, Message, OutboxQueue, OutboxStats,
+    OutboxView, Schema, TopicName,
 };
 use landfall_sqlite::Sqlite;
 use landfall_testkit::{MemoryBroker, eventually};
@@ -37,6 +38,37 @@ pub(crate) fn message(key: &str, sequence: i64) -> Message {
 /// Quick to give up, so that a test sees every stage of a failure.
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_millis(5), cap: Duration::from_millis(20), max_attempts: 3 };
+
+/// Leases that tell when one was asked for.
+pub(crate) struct Watched<F> {
+    pub(crate) leases: Sqlite,
+    pub(crate) asked: F,
+}
+
+#[async_trait::async_trait]
+impl<F: Fn() + Send + Sync> Leases for Watched<F> {
+    async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> landfall::Result<Option<Lease>> {
+        let answer = self.leases.acquire(name, holder, ttl).await;
+        (self.asked)();
+        answer
+    }
+
+    async fn renew(&self, leases: &[Lease], ttl: Duration) -> landfall::Result<Vec<Lease>> {
+        self.leases.renew(leases, ttl).await
+    }
+
+    async fn release(&self, leases: &[Lease]) -> landfall::Result<()> {
+        self.leases.release(leases).await
+    }
+
+    async fn held(&self, prefix: &str) -> landfall::Result<Vec<LeaseName>> {
+        self.leases.held(prefix).await
+    }
+
+    async fn lapsed(&self, prefix: &str) -> landfall::Result<Vec<Holder>> {
+        self.leases.lapsed(prefix).await
+    }
+}
 
 impl Stage {
     pub(crate) async fn new() -> Self {
