@@ -80,6 +80,12 @@ impl InHand {
         self.room.notify_one();
     }
 
+    /// The partitions of ours from which nothing came yet.
+    pub(crate) fn untouched(&self) -> Vec<i32> {
+        let state = self.state();
+        state.partitions.iter().filter(|(_, offsets)| offsets.is_untouched()).map(|(partition, _)| *partition).collect()
+    }
+
     /// All of them.
     pub(crate) fn revoke_all(&self) {
         let ours: Vec<i32> = self.state().partitions.keys().copied().collect();

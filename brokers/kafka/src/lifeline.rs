@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
 
 use crate::client::Listening;
 use crate::config::Options;
@@ -22,6 +24,8 @@ const IN_DOUBT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(1);
 /// A client that finds its nodes again does so within a second or two. It is given more than that.
 const CHANCES: u32 = 5;
+/// Time enough to connect to any cluster; a client that did not is given up for another.
+const CONNECTED: Duration = Duration::from_secs(30);
 
 /// From a member to its cluster.
 pub(crate) struct Lifeline<'a> {
@@ -29,8 +33,13 @@ pub(crate) struct Lifeline<'a> {
     next: Instant,
     /// How often in a row the cluster answered somebody else and not the member.
     cut: u32,
-    /// Knows nothing but the addresses in the options.
-    other: Option<BaseConsumer<Listening>>,
+    other: Option<Other>,
+}
+
+/// A client that knows nothing but the addresses in the options.
+struct Other {
+    client: BaseConsumer<Listening>,
+    made: Instant,
 }
 
 impl<'a> Lifeline<'a> {
@@ -49,7 +58,8 @@ impl<'a> Lifeline<'a> {
             return false;
         }
         let topic = &member.context().topic;
-        if member.fetch_metadata(Some(topic), ANSWER).is_ok() {
+        // Whoever knows a node that is there waits for its answer, however long that takes.
+        if !knows_nobody(&member.fetch_metadata(Some(topic), ANSWER)) {
             self.holds();
             return false;
         }
@@ -61,22 +71,27 @@ impl<'a> Lifeline<'a> {
     /// Whether the cluster answers a client that was made for it, and is ready to be asked more.
     fn answers_others(&mut self, topic: &str) -> bool {
         if self.other.is_none() {
-            self.other = BaseConsumer::from_config_and_context(&self.options.reader(), Listening::default()).ok();
+            let client = BaseConsumer::from_config_and_context(&self.options.reader(), Listening::default());
+            self.other = client.ok().map(|client| Other { client, made: Instant::now() });
         }
-        let answer = self.other.as_ref().and_then(|other| other.fetch_metadata(Some(topic), ANSWER).ok());
-        let has_nodes = answer.is_some_and(|answer| !answer.brokers().is_empty());
-        if !has_nodes {
-            // This one may have forgotten everybody just now, too.
+        let Some(other) = &self.other else { return false };
+        let answer = other.client.fetch_metadata(Some(topic), ANSWER);
+        let has_nodes = answer.as_ref().is_ok_and(|answer| !answer.brokers().is_empty());
+        // It may have forgotten everybody just now, too.
+        if !has_nodes && (answer.is_ok() || other.made.elapsed() > CONNECTED) {
             self.other = None;
         }
         has_nodes
     }
 }
 
+/// Whether a client is connected to no node at all.
+fn knows_nobody(answer: &KafkaResult<Metadata>) -> bool {
+    matches!(answer, Err(KafkaError::MetadataFetch(RDKafkaErrorCode::BrokerTransportFailure)))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use landfall_core::{Broker, Message, TopicAdministration};
     use landfall_testkit::servers::{KafkaOptions, KafkaServer};
     use landfall_testkit::traffic::{orders, stock};
@@ -84,47 +99,51 @@ mod tests {
 
     use super::*;
     use crate::Kafka;
-    use crate::in_hand::{InHand, Next};
-    use crate::polling::{self, Joining};
+    use crate::in_hand::Next;
+    use crate::polling::Joining;
+    use crate::record::Copies;
 
     const SOON: Duration = Duration::from_secs(60);
 
     /// A node that is heard of more rarely than its controller wants to hear of it, which names it to nobody in between.
-    fn now_and_then() -> KafkaOptions {
+    fn now_and_then(options: &mut KafkaOptions) {
         let settings = [("broker.session.timeout.ms", "1000"), ("broker.heartbeat.interval.ms", "2000")];
-        KafkaOptions { settings: settings.map(|(name, value)| (name, value.into())).into(), ..KafkaOptions::default() }
+        options.settings = settings.map(|(name, value)| (name, value.into())).into();
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_member_whose_client_has_forgotten_the_cluster_begins_anew() {
-        let Some(server) = KafkaServer::start(&current_test(), now_and_then()).await else { return };
-        let options = Options::from_url(&format!("{}?session_timeout=6s", server.url().await)).unwrap();
-        let kafka = Kafka::connect(options.clone()).await.unwrap();
-        let made = async || kafka.create_topic(&orders(), Some(1)).await.is_ok();
-        eventually(SOON, "the node is there for long enough to make a topic", made).await;
-        let (name, in_hand) = (orders().to_string(), Arc::new(InHand::new(10)));
-        let joining = Joining { options, topic: orders(), name, group: stock(), in_hand: in_hand.clone() };
+        let Some(server) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
+        // Whoever comes under the same name is let in at once, however long the one before is waited for.
+        let joining = Joining::of_stock(&format!("{}?session_timeout=5m&instance=one", server.url().await));
+        let kafka = Kafka::connect(joining.options.clone()).await.unwrap();
+        kafka.create_topic(&orders(), Some(1)).await.unwrap();
+        let published = async || kafka.publisher().publish(&[Message::new(orders(), "paid")]).await[0].is_accepted();
+        eventually(SOON, "there is a message", published).await;
         // What it comes to by itself now and then it always comes to if it may not begin anew.
         let mut config = joining.options.member(stock().as_str());
         let member = joining.join_with(config.set("metadata.recovery.strategy", "none")).unwrap();
+        let takes = async || match member.poll(ANSWER) {
+            Some(Ok(record)) => {
+                joining.in_hand.arrive(vec![Copies::default().copy(&record)]);
+                true
+            }
+            _ => false,
+        };
+        eventually(SOON, "the member has something in hand", takes).await;
+        let Next::Item(item) = joining.in_hand.next() else { panic!("it has") };
+
+        server.restart_with(now_and_then).await.unwrap();
         let answer = || member.fetch_metadata(Some(&joining.name), ANSWER);
         // Whoever asks first hears of it; it may have been the client itself.
-        let knows_nobody = || answer().map_or(true, |answer| answer.brokers().is_empty());
-        let forgets = async || (0..3).all(|_| knows_nobody()) && answer().is_err();
+        let names_nobody = || answer().map_or(true, |answer| answer.brokers().is_empty());
+        let forgets = async || (0..3).all(|_| names_nobody()) && knows_nobody(&answer());
         eventually(SOON, "the cluster names no node", forgets).await;
         server.restart_with(|options| options.settings.clear()).await.unwrap();
-        let published = async || {
-            let outcomes = kafka.publisher().publish(&[Message::new(orders(), "paid")]).await;
-            outcomes[0].is_accepted()
-        };
         eventually(SOON, "the cluster is there", published).await;
-        assert!(answer().is_err(), "the member cannot tell that it is");
-
-        let polled = joining.clone();
-        let polling = std::thread::spawn(move || polling::run(member, &polled));
-        let comes = async || matches!(in_hand.next(), Next::Item(_));
-        eventually(SOON, "the member gets what is there", comes).await;
-        in_hand.close();
-        polling.join().unwrap();
+        assert!(knows_nobody(&answer()), "the member cannot tell that it is");
+        // It will never be able to say so.
+        joining.in_hand.finish(&item);
+        joining.comes(member).await;
     }
 }

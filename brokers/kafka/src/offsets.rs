@@ -32,6 +32,11 @@ impl Offsets {
         self.next = Some(offset + 1);
     }
 
+    /// Whether nothing was delivered yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.next.is_none()
+    }
+
     /// `false` if it was finished before.
     pub(crate) fn finish(&mut self, offset: i64) -> bool {
         let Some(place) = self.place(offset) else { return false };

@@ -1,6 +1,7 @@
 //! The thread behind a member: it polls, so that the group hears of the member however long a handler takes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use landfall_core::{Error, GroupName, Result, TopicName};
@@ -25,6 +26,8 @@ const POLL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Records that are taken before they are handed on.
 const AT_A_TIME: usize = 200;
+/// So long after a coordinator said that it is none the next one is known.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Trouble that lasts is said again after this long.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -35,6 +38,8 @@ pub(crate) struct Membership {
     /// As the cluster calls it.
     pub(crate) topic: String,
     pub(crate) rumours: Arc<Rumours>,
+    /// Whether another member has taken its place: what it has in hand is no longer its own.
+    is_replaced: AtomicBool,
 }
 
 pub(crate) type Member = BaseConsumer<Membership>;
@@ -51,6 +56,9 @@ impl ClientContext for Membership {
 
 impl ConsumerContext for Membership {
     fn pre_rebalance(&self, member: &Member, rebalance: &Rebalance<'_>) {
+        if self.is_replaced.load(Ordering::Relaxed) {
+            return;
+        }
         let partitions = |list: &TopicPartitionList| -> Vec<i32> {
             list.elements_for_topic(&self.topic).iter().map(|element| element.partition()).collect()
         };
@@ -114,22 +122,28 @@ impl Joining {
     pub(crate) fn join_with(&self, config: &ClientConfig) -> Result<Member> {
         let Self { topic, name, group, in_hand, .. } = self;
         let failed = |cause| error(format!("group {group} on topic {topic} cannot be joined"), cause);
-        let membership =
-            Membership { in_hand: in_hand.clone(), topic: name.clone(), rumours: Arc::new(Rumours::default()) };
+        let membership = Membership {
+            in_hand: in_hand.clone(),
+            topic: name.clone(),
+            rumours: Arc::new(Rumours::default()),
+            is_replaced: AtomicBool::new(false),
+        };
         let member = Member::from_config_and_context(config, membership).map_err(failed)?;
         member.subscribe(&[name]).map_err(failed)?;
         Ok(member)
     }
 
-    /// A member in the place of one whose client has lost the cluster for good, if one can be made.
+    /// A member in the place of one whose client is of no more use, if one can be made.
     fn replace(&self, lost: Member) -> Member {
         let (topic, group) = (&self.topic, &self.group);
         match self.join() {
             Ok(member) => {
                 tracing::warn!(%topic, %group, "Kafka answers others and not this member, which begins anew");
                 // What it had is somebody else's by now, or comes again.
+                lost.context().is_replaced.store(true, Ordering::Relaxed);
                 self.in_hand.revoke_all();
-                drop(lost);
+                // It may wait for ever for a cluster that it cannot find, to tell it how far it came.
+                std::thread::spawn(move || drop(lost));
                 member
             }
             Err(error) => {
@@ -145,7 +159,7 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
     let Joining { options, topic, in_hand, .. } = joining;
     let store_every = options.commit_interval / 2;
     let (mut stored, mut lifeline) = (Instant::now(), Lifeline::new(options));
-    let mut polling = Polling { topic, said: None, has_come: false, copies: Copies::default() };
+    let mut polling = Polling { topic, said: None, misled: None, has_come: false, copies: Copies::default() };
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
         let mut room = in_hand.room();
@@ -166,9 +180,13 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
             failure = polling.poll(&member, room.min(AT_A_TIME));
         }
         hold_back(&member);
+        if polling.misled.take_if(|since| since.elapsed() > ASK_AGAIN).is_some() {
+            ask_again(&member);
+        }
         if std::mem::take(&mut polling.has_come) {
             lifeline.holds();
-        } else if lifeline.is_cut(&member) {
+        }
+        if lifeline.is_cut(&member) {
             member = joining.replace(member);
             lifeline.holds();
         }
@@ -178,9 +196,9 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
         }
     }
     store(&member);
-    // Saves what is stored, and leaves the group.
-    drop(member);
+    // Whoever waits hears of it now: to save what is stored and to leave the group may take long.
     in_hand.left(failure);
+    drop(member);
 }
 
 fn pause_all(member: &Member) {
@@ -220,6 +238,27 @@ fn hold_back(member: &Member) {
     }
 }
 
+/// Has the client ask once more where to begin in partitions from which nothing came. It asks once, and if it is told that
+/// somebody else coordinates the group by now it never asks that one:
+/// <https://github.com/confluentinc/librdkafka/issues/5586>.
+fn ask_again(member: &Member) {
+    let untouched = named(member, member.context().in_hand.untouched().into_iter());
+    if untouched.count() == 0 {
+        return;
+    }
+    let asked = member.incremental_unassign(&untouched).and_then(|()| member.incremental_assign(&untouched));
+    match asked {
+        Ok(()) => tracing::info!(partitions = untouched.count(), "asked once more where to begin"),
+        Err(error) => tracing::warn!(%error, "where to begin cannot be asked for"),
+    }
+}
+
+fn is_misled(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator};
+    let code = error.rdkafka_error_code();
+    matches!(code, Some(CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator))
+}
+
 fn named(member: &Member, partitions: impl Iterator<Item = i32>) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for partition in partitions {
@@ -233,6 +272,8 @@ struct Polling<'a> {
     topic: &'a TopicName,
     /// When lasting trouble was last spoken of.
     said: Option<Instant>,
+    /// When a coordinator said that it is none.
+    misled: Option<Instant>,
     /// Whether a record came since somebody looked.
     has_come: bool,
     copies: Copies,
@@ -260,6 +301,9 @@ impl Polling<'_> {
                         tracing::warn!(%error, topic = %self.topic, "nothing comes from Kafka for now");
                         self.said = Some(Instant::now());
                     }
+                    if is_misled(&error) {
+                        self.misled.get_or_insert_with(Instant::now);
+                    }
                     break;
                 }
                 // Nothing more now, or partitions changed hands; what came before that from one that went is left out
@@ -272,5 +316,52 @@ impl Polling<'_> {
             member.context().in_hand.arrive(arrived);
         }
         failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_core::{Broker, Message};
+    use landfall_testkit::eventually;
+    use landfall_testkit::traffic::{orders, stock};
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+    use crate::Kafka;
+    use crate::in_hand::Next;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    impl Joining {
+        /// The group [`stock`] on the topic [`orders`].
+        pub(crate) fn of_stock(url: &str) -> Self {
+            let (options, in_hand) = (Options::from_url(url).unwrap(), Arc::new(InHand::new(10)));
+            Self { options, topic: orders(), name: orders().to_string(), group: stock(), in_hand }
+        }
+
+        /// Polls for `member` until something comes.
+        pub(crate) async fn comes(&self, member: Member) {
+            let polled = self.clone();
+            let polling = std::thread::spawn(move || run(member, &polled));
+            let comes = async || matches!(self.in_hand.next(), Next::Item(_));
+            eventually(SOON, "the member gets what is there", comes).await;
+            self.in_hand.close();
+            polling.join().unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_member_that_asked_the_wrong_coordinator_where_to_begin_asks_again() {
+        // The real one says it for a moment only.
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(orders().as_str(), 1, 1).unwrap();
+        let joining = Joining::of_stock(&format!("kafka://{}?connect_timeout=1s", cluster.bootstrap_servers()));
+        let kafka = Kafka::connect(joining.options.clone()).await.unwrap();
+        let published = async || kafka.publisher().publish(&[Message::new(orders(), "paid")]).await[0].is_accepted();
+        eventually(SOON, "there is a message", published).await;
+        let moved = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_COORDINATOR];
+        cluster.request_errors(RDKafkaApiKey::OffsetFetch, &moved);
+        joining.comes(joining.join().unwrap()).await;
     }
 }

@@ -61,13 +61,14 @@ impl<C: FromClientConfigAndContext<Listening>> Renewable<C> {
 
     /// Lets go of `client`, for another one if it could not reach the cluster. Blocks: to take one down waits for threads.
     fn give_back(&self, client: Arc<C>, cause: Option<&KafkaError>) {
-        if cause.is_none_or(|cause| kind_of(cause) != ErrorKind::Unavailable) {
+        let is_current = || Arc::ptr_eq(&client, &self.client());
+        // Unless it was answered, or somebody else was quicker.
+        if cause.is_none_or(|cause| kind_of(cause) != ErrorKind::Unavailable) || !is_current() {
             return;
         }
         match C::from_config_and_context(&self.config, Listening(self.rumours.clone())) {
             Ok(other) => {
                 let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-                // Unless somebody else was quicker.
                 if Arc::ptr_eq(&current, &client) {
                     *current = Arc::new(other);
                 }
