@@ -3,6 +3,9 @@
 use landfall_core::{Error, ErrorKind};
 use lapin::types::ShortString;
 
+/// A server that runs out of disk or memory stops reading from those who publish, and says so.
+pub(crate) const ALARM: &str = "RabbitMQ has raised an alarm and takes nothing until it has room again";
+
 /// Why the server closed a channel or a connection, as far as it makes a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {

@@ -23,6 +23,7 @@ mod member;
 mod names;
 mod outstanding;
 mod publisher;
+mod reach;
 mod rounds;
 mod subscriber;
 mod tls;

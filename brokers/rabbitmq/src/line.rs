@@ -133,7 +133,7 @@ impl Line {
                 () = tokio::time::sleep_until(deadline.min(Instant::now() + TICK)) => {}
             }
             if self.connection.status().blocked() {
-                return Some("RabbitMQ has raised an alarm and takes nothing until it has room again");
+                return Some(error::ALARM);
             }
             if Instant::now() >= deadline {
                 return Some("RabbitMQ did not confirm in time");

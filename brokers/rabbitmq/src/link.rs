@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use landfall_core::{Error, ErrorKind, Result};
-use lapin::tcp::{AMQPUriTcpExt, RustlsConnector};
+use lapin::tcp::RustlsConnector;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
-use lapin::{Channel, Connection, ConnectionProperties};
+use lapin::{Channel, Connection};
 use tokio::sync::Mutex;
 
 use crate::config::Options;
+use crate::reach::reach;
 use crate::{error, tls};
 
 pub(crate) struct Link {
@@ -41,9 +42,26 @@ impl Link {
     /// A channel of one's own. Most errors close a channel, and then one opens another.
     pub(crate) async fn channel(&self) -> Result<Channel> {
         let connection = self.connection().await?;
+        if connection.status().blocked() {
+            return Err(Error::new(ErrorKind::Unavailable, error::ALARM));
+        }
         let opening = tokio::time::timeout(self.options.connect_timeout, connection.create_channel());
-        let opened = opening.await.map_err(|_| Error::new(ErrorKind::Unavailable, "RabbitMQ opens no channel"))?;
+        let Ok(opened) = opening.await else {
+            self.give_up(&connection).await;
+            return Err(Error::new(ErrorKind::Unavailable, "RabbitMQ opens no channel"));
+        };
         opened.map_err(|error| error::error("RabbitMQ opens no channel", error))
+    }
+
+    /// Has the next one who asks connect anew: `connection` counts as up and did not answer in time. Whoever uses it
+    /// already goes on. While there is an alarm it stays, because another would not know of that.
+    pub(crate) async fn give_up(&self, connection: &Arc<Connection>) {
+        let mut current = self.current.lock().await;
+        let is_current = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection));
+        if is_current && !connection.status().blocked() {
+            tracing::warn!(connection = self.name, "RabbitMQ does not answer on this connection");
+            *current = None;
+        }
     }
 
     async fn connect(&self) -> Result<Connection> {
@@ -54,7 +72,7 @@ impl Link {
         let shows_no_certificate = self.options.tls && self.options.certificate.is_none();
         let mut last = None;
         for (host, port) in &self.options.hosts {
-            let connecting = open(self.uri(host, *port), tls.clone(), self.name);
+            let connecting = reach(self.uri(host, *port), tls.clone(), self.name);
             let failed = |error: lapin::Error| {
                 let hung_up = || if shows_no_certificate { tls::hung_up(&error) } else { None };
                 match tls::complaint(&error).or_else(hung_up) {
@@ -92,18 +110,6 @@ impl Link {
             },
         }
     }
-}
-
-async fn open(uri: AMQPUri, tls: Option<RustlsConnector>, name: &'static str) -> lapin::Result<Connection> {
-    let properties = ConnectionProperties::default().with_connection_name(name.into());
-    let reach = async move |uri: AMQPUri, runtime| {
-        let stream = uri.connect_async(&runtime).await?;
-        match &tls {
-            Some(tls) => Ok(stream.into_rustls(tls, &uri.authority.host).await?),
-            None => Ok(stream),
-        }
-    };
-    Connection::connector(uri, lapin::runtime::default_runtime()?, reach, properties).await
 }
 
 /// Without the client's own view of the connection, which knows the password.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, SelectAll, select_all};
+use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{FutureExt, StreamExt};
 use landfall_core::{Backoff, Delivery, Error, ErrorKind, Position, Result, TopicName};
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
@@ -46,14 +46,27 @@ pub(crate) struct Attached {
     deliveries: SelectAll<BoxStream<'static, (u32, Option<lapin::Result<lapin::message::Delivery>>)>>,
 }
 
+impl Drop for Attached {
+    /// Ends the channel before its consumers, wherever it is let go. The client would cancel them one by one on a
+    /// channel that is still open, and another member would get what comes after the messages that are in hand here,
+    /// before these.
+    fn drop(&mut self) {
+        // Polled once, it is on its way. Nobody waits for the answer, and a channel that is gone has nothing to end.
+        let _ = self.channel.close(200, "".into()).now_or_never();
+    }
+}
+
 impl Member {
     /// Makes what is missing and begins to consume. In every queue this is the active consumer, or waits to be.
     pub(crate) async fn attach(&self) -> Result<Attached> {
         // Connecting has limits of its own, one for each host.
-        self.link.connection().await?;
+        let connection = self.link.connection().await?;
         let attaching = tokio::time::timeout(self.options.timeout, self.consume());
-        let late = || Error::new(ErrorKind::Unavailable, format!("subscribing to {} took too long", self.topic));
-        attaching.await.map_err(|_| late())?
+        let Ok(attached) = attaching.await else {
+            self.link.give_up(&connection).await;
+            return Err(Error::new(ErrorKind::Unavailable, format!("subscribing to {} took too long", self.topic)));
+        };
+        attached
     }
 
     async fn consume(&self) -> Result<Attached> {
@@ -66,14 +79,15 @@ impl Member {
         let each = self.options.in_flight.div_ceil(self.options.partitions);
         let each = u16::try_from(each).unwrap_or(u16::MAX);
         channel.basic_qos(each, BasicQosOptions::default()).await.map_err(failed)?;
-        let mut deliveries = Vec::with_capacity(self.names.queues.len());
+        let mut attached = Attached { channel, deliveries: SelectAll::new() };
         for (number, queue) in (0_u32..).zip(&self.names.queues) {
             let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-            let consumer = channel.basic_consume(queue.clone(), "".into(), options, arguments).await.map_err(failed)?;
+            let consuming = attached.channel.basic_consume(queue.clone(), "".into(), options, arguments);
+            let consumer = consuming.await.map_err(failed)?;
             let ended = futures_util::stream::once(async move { (number, None) });
-            deliveries.push(consumer.map(move |delivery| (number, Some(delivery))).chain(ended).boxed());
+            attached.deliveries.push(consumer.map(move |delivery| (number, Some(delivery))).chain(ended).boxed());
         }
-        Ok(Attached { channel, deliveries: select_all(deliveries) })
+        Ok(attached)
     }
 
     /// Works until it is stopped, over any number of outages.

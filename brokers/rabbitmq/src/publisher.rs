@@ -98,16 +98,18 @@ impl RabbitPublisher {
 
     async fn send(&self, work: &mut Work<'_>, pending: &mut Vec<usize>) -> Result<()> {
         // Asked first: a server without room does not even open a channel.
-        if self.link.connection().await?.status().blocked() {
-            let text = "RabbitMQ has raised an alarm and takes nothing until it has room again";
-            refuse(work, pending, &Outcome::retry_later(ErrorCode::STORAGE_FULL, text));
+        let connection = self.link.connection().await?;
+        if connection.status().blocked() {
+            refuse(work, pending, &Outcome::retry_later(ErrorCode::STORAGE_FULL, error::ALARM));
             return Ok(());
         }
         let deadline = Instant::now() + self.options.timeout;
         // An alarm that is raised now keeps whatever is asked for waiting. Nothing was sent yet.
-        let late = |_| Error::new(ErrorKind::Unavailable, "RabbitMQ did not make a channel ready in time");
-        let mut line = tokio::time::timeout_at(deadline, self.line()).await.map_err(late)??;
-        tokio::time::timeout_at(deadline, self.find_topics(&line, work, pending)).await.map_err(late)??;
+        let Ok(ready) = tokio::time::timeout_at(deadline, self.ready(work, pending)).await else {
+            self.link.give_up(&connection).await;
+            return Err(Error::new(ErrorKind::Unavailable, "RabbitMQ did not make a channel ready in time"));
+        };
+        let mut line = ready?;
         while !pending.is_empty() {
             let one_each = self.one_each.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let now = rounds::next(work.batch, pending, &line.proven, &one_each);
@@ -129,6 +131,13 @@ impl RabbitPublisher {
         }
         self.put_back(line);
         Ok(())
+    }
+
+    /// A channel for what is `pending`, once its topics were found on it.
+    async fn ready(&self, work: &mut Work<'_>, pending: &mut Vec<usize>) -> Result<Line> {
+        let line = self.line().await?;
+        self.find_topics(&line, work, pending).await?;
+        Ok(line)
     }
 
     async fn line(&self) -> Result<Line> {

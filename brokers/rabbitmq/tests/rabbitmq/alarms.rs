@@ -1,6 +1,6 @@
 //! A server that runs out of room: an alarm concerns everybody who publishes.
 
-use landfall_core::{Demands, ErrorCode, Examine, Outcome, Rank, Span};
+use landfall_core::{Demands, ErrorCode, ErrorKind, Examine, Outcome, Rank, Span, TopicAdministration};
 use landfall_testkit::eventually;
 
 use crate::support::*;
@@ -16,7 +16,7 @@ fn limits(disk: &str, memory: &str) -> String {
 async fn a_server_without_room_is_said_to_be_full_and_takes_everything_when_it_has_room_again() {
     let Some(server) = alone().await else { return };
     let broker = connect(&server.url(), &prefix(), &management(&server)).await;
-    let other = connect(&server.url(), &prefix(), "").await;
+    let other = connect(&server.url(), &prefix(), "connect_timeout=300").await;
     let _subscriber = subscribe(&other).await;
     let traffic = traffic(&broker).await;
     traffic.flows(200).await;
@@ -26,6 +26,7 @@ async fn a_server_without_room_is_said_to_be_full_and_takes_everything_when_it_h
         matches!(outcome, Outcome::Refused(refusal) if refusal.code == ErrorCode::STORAGE_FULL && refusal.retriable)
     };
     eventually(SOON, "the server says that it is full", full).await;
+    let made = tokio::time::timeout(SOON, other.create_topic(&orders(), None)).await;
     let found = async || {
         let findings = broker.examine(&Demands { window: Span::days(7) }).await.unwrap();
         let is_found = |check| findings.iter().any(|finding| finding.check == check && finding.rank == Rank::Latency);
@@ -35,4 +36,7 @@ async fn a_server_without_room_is_said_to_be_full_and_takes_everything_when_it_h
     server.control(&["eval", &limits("1000000", "0.9")]).await.unwrap();
     traffic.flows(200).await;
     traffic.finish().await;
+    let error = made.expect("nobody waits for the end of an alarm").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("raised an alarm"), "{error}");
 }

@@ -1,11 +1,11 @@
 //! Three servers, of which one is killed under load.
 
 use landfall_core::{Demands, Examine, Finding, Rank, Span};
-use landfall_rabbitmq::{Options, RabbitMq};
+use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::servers::RabbitMqServer;
 use landfall_testkit::{current_test, eventually};
 
-use crate::support::{SOON, management, prefix, subscribe, traffic};
+use crate::support::{SOON, connect_to, make_group, management, prefix, traffic};
 
 /// A URL with all of them, tried in this order.
 fn url(nodes: [&RabbitMqServer; 3]) -> String {
@@ -16,7 +16,7 @@ fn url(nodes: [&RabbitMqServer; 3]) -> String {
 /// With more patience than for one server: three agree on every queue and binding.
 async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
     let url = format!("{url}?prefix={prefix}&partitions=2&timeout=30&heartbeat=4&{parameters}");
-    RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
+    connect_to(&url).await
 }
 
 async fn findings(broker: &RabbitMq) -> Vec<Finding> {
@@ -37,7 +37,7 @@ async fn a_server_of_three_that_is_killed_under_load_loses_nothing_keeps_the_ord
     // A queue is led by the server over which it was made. One pair of relay and consumer talks to that server, and
     // loses connection and leaders at once; the other talks to another server, and loses the leaders alone.
     let beside = prefix();
-    subscribe(&connect(&killed.url(), &beside, "").await).await.close().await.unwrap();
+    make_group(&connect(&killed.url(), &beside, "").await).await;
     let beside = connect(&url([one, two, killed]), &beside, "").await;
     let there = connect(&url([killed, one, two]), &prefix(), &management(one)).await;
     let loads = [traffic(&there).await, traffic(&beside).await];

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::Broker;
-use landfall_rabbitmq::{Options, RabbitMq};
+use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::conformance::broker::BrokerFixture;
 use landfall_testkit::servers::{InUse, RabbitMqServer};
 
-use crate::support::{SHARED, SOON, management, prefix, shared};
+use crate::support::{SHARED, SOON, connect_to, management, prefix, shared};
 
 /// Enough for keys to be spread.
 const PARTITIONS: u32 = 2;
@@ -22,7 +22,7 @@ struct Fixture {
 impl Fixture {
     async fn connect(server: InUse<RabbitMqServer>, prefix: String) -> Self {
         let url = format!("{}?prefix={prefix}&partitions={PARTITIONS}&{}", server.url(), management(&server));
-        let broker = RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap();
+        let broker = connect_to(&url).await;
         Self { server, prefix, broker }
     }
 

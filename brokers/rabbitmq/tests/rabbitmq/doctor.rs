@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Examine, Finding, GroupName, Rank, Span, TopicName};
+use landfall_core::{Demands, Examine, Finding, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::eventually;
 use landfall_testkit::servers::RabbitMqServer;
@@ -14,7 +14,7 @@ const DEMANDS: Demands = Demands { window: Span::Time(Duration::from_secs(7 * 24
 /// A topic with a group, on what is one server on purpose.
 async fn sound(server: &RabbitMqServer, prefix: &str) -> RabbitMq {
     let broker = connect(&server.url(), prefix, &format!("replicas=1&{}", management(server))).await;
-    subscribe(&broker).await.close().await.unwrap();
+    make_group(&broker).await;
     broker
 }
 
@@ -129,6 +129,5 @@ async fn what_cannot_be_seen_is_said() {
     let account = management(&server).replace("guest%3Aguest", "viewer%3Ax");
     let viewer = connect(&server.url(), &prefix, &account.replace("guest:guest", "viewer:x")).await;
     is_found(&viewer, "rabbitmq.not-visible", Rank::Loss, "nodes").await;
-    let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
-    viewer.subscribe(&topic, &group).await.unwrap().close().await.unwrap();
+    make_group(&viewer).await;
 }

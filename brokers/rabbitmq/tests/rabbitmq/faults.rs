@@ -14,7 +14,7 @@ async fn a_server_that_is_killed_and_restarted_under_load_loses_nothing_and_keep
     let Some(server) = alone().await else { return };
     let prefix = prefix();
     let broker = connect(&server.url(), &prefix, "").await;
-    subscribe(&broker).await.close().await.unwrap();
+    make_group(&broker).await;
     queues_are_written_down(&server, &prefix).await;
     let traffic = traffic(&broker).await;
     traffic.flows(1_000).await;
@@ -104,18 +104,4 @@ async fn a_group_that_comes_while_batches_are_on_their_way_gets_everything_in_or
         traffic.flows(200).await;
         traffic.finish().await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_says_nothing_keeps_nobody_from_the_next_one() {
-    let Some(server) = shared().await else { return };
-    // Taken, and never answered.
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let hosts = format!("amqp://guest:guest@{},127.0.0.1:{}", silent.local_addr().unwrap(), server.port());
-    let broker = connect_with(&hosts, &prefix(), "timeout=8&connect_timeout=9").await;
-    let mut subscriber = subscribe(&broker).await;
-    let message = keyed("a", 1);
-    let published = async || publish_one(&broker, &message).await.is_accepted();
-    eventually(SOON, "it is published over the other", published).await;
-    assert_eq!(next(&mut subscriber).await.id, message.id);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use landfall_core::{Kind, Outcome};
-use landfall_rabbitmq::{Options, RabbitMq};
+use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::servers::services_folder;
 use landfall_testkit::{current_test, not_run};
 use serde_json::Value;
@@ -29,7 +29,7 @@ async fn python(script: &str, arguments: &[String]) -> Option<String> {
 /// One queue, so that the script knows where to look.
 async fn broker(port: u16, prefix: &str) -> RabbitMq {
     let url = format!("amqp://127.0.0.1:{port}?prefix={prefix}&partitions=1&source=shop");
-    RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
+    connect_to(&url).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +37,7 @@ async fn pika_reads_what_we_publish() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let broker = broker(server.port(), &prefix).await;
-    subscribe(&broker).await.close().await.unwrap();
+    make_group(&broker).await;
     let mut message = keyed("客户 42", 7).with_kind(Kind::new("OrderPlaced").unwrap());
     message.headers.insert("tenant", "Zürich").unwrap();
     let outcome = publish_one(&broker, &message).await;

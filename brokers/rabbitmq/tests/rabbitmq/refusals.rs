@@ -157,9 +157,9 @@ async fn an_account_whose_rights_are_taken_away_is_denied_until_it_has_them_agai
 async fn a_group_keeps_the_partitions_that_it_was_made_with() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
-    subscribe(&connect(&server.url(), &prefix, "").await).await.close().await.unwrap();
+    make_group(&connect(&server.url(), &prefix, "").await).await;
     let url = format!("{}?prefix={prefix}&partitions=3", server.url());
-    let other = RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap();
+    let other = connect_to(&url).await;
     let error = other.subscribe(&orders(), &stock()).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }
@@ -171,7 +171,7 @@ async fn a_topic_is_made_once_and_removed_with_its_groups() {
     assert!(broker.create_topic(&orders(), None).await.unwrap());
     assert!(!broker.create_topic(&orders(), Some(2)).await.unwrap());
     assert_eq!(broker.create_topic(&orders(), Some(9)).await.unwrap_err().kind(), ErrorKind::Conflict);
-    subscribe(&broker).await.close().await.unwrap();
+    make_group(&broker).await;
     assert!(publish_one(&broker, &keyed("a", 1)).await.is_accepted());
     assert_eq!(broker.topics().await.unwrap().len(), 1);
     assert!(broker.delete_topic(&orders()).await.unwrap());

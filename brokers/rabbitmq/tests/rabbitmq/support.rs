@@ -52,8 +52,22 @@ pub(crate) async fn connect(url: &str, prefix: &str, parameters: &str) -> Rabbit
 }
 
 pub(crate) async fn connect_with(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
-    let url = format!("{url}?prefix={prefix}&partitions=2&{parameters}");
-    RabbitMq::connect(Options::from_url(&url).unwrap()).await.unwrap()
+    connect_to(&format!("{url}?prefix={prefix}&partitions=2&{parameters}")).await
+}
+
+/// Patient: a server that has just come back may be slow to answer.
+pub(crate) async fn connect_to(url: &str) -> RabbitMq {
+    let options = Options::from_url(url).unwrap();
+    let connecting = async {
+        loop {
+            match RabbitMq::connect(options.clone()).await {
+                Ok(broker) => return broker,
+                Err(error) => assert!(error.is_temporary(), "it cannot connect: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, connecting).await.expect("it connects soon")
 }
 
 pub(crate) fn management(server: &RabbitMqServer) -> String {
@@ -61,7 +75,23 @@ pub(crate) fn management(server: &RabbitMqServer) -> String {
 }
 
 pub(crate) async fn subscribe(broker: &RabbitMq) -> Box<dyn Subscriber> {
-    broker.subscribe(&orders(), &stock()).await.unwrap()
+    let mut subscriber = None;
+    eventually(SOON, "it joins the group", async || {
+        match broker.subscribe(&orders(), &stock()).await {
+            Ok(joined) => subscriber = Some(joined),
+            Err(error) => assert!(error.is_temporary(), "it cannot join the group: {error}"),
+        }
+        subscriber.is_some()
+    })
+    .await;
+    subscriber.unwrap()
+}
+
+/// The group is there afterwards, and nobody is in it. A server that is slow to say goodbye is not waited for.
+pub(crate) async fn make_group(broker: &RabbitMq) {
+    if let Err(error) = subscribe(broker).await.close().await {
+        assert!(error.is_temporary(), "the group cannot be left: {error}");
+    }
 }
 
 pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Message {

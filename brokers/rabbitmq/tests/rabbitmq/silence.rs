@@ -1,0 +1,142 @@
+//! Servers that are there and say nothing, and hosts where there is none.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use landfall_core::{Broker, ErrorKind, TopicAdministration};
+use landfall_rabbitmq::{Options, RabbitMq};
+use landfall_testkit::eventually;
+use landfall_testkit::proxy::Proxy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+
+use crate::support::*;
+
+/// Longer than any test.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Takes connections and never answers.
+async fn silent() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+/// A way to the server over which nothing comes any more once a client has said `word`.
+async fn deaf_from(word: String, server: u16) -> SocketAddr {
+    let listener = silent().await;
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            tokio::spawn(forward(client, server, word.clone()));
+        }
+    });
+    address
+}
+
+async fn forward(client: TcpStream, server: TcpStream, word: String) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+        if buffer[..length].windows(word.len()).any(|window| window == word.as_bytes()) {
+            std::future::pending::<()>().await;
+        }
+        if to_server.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_says_nothing_keeps_nobody_from_the_next_one() {
+    let Some(server) = shared().await else { return };
+    let silent = silent().await;
+    let hosts = format!("amqp://guest:guest@{},127.0.0.1:{}", silent.local_addr().unwrap(), server.port());
+    // The first host takes longer than subscribing may, every time.
+    let broker = connect_with(&hosts, &prefix(), "timeout=8&connect_timeout=9").await;
+    let mut subscriber = subscribe(&broker).await;
+    let message = keyed("a", 1);
+    let published = async || publish_one(&broker, &message).await.is_accepted();
+    eventually(SOON, "it is published over the other", published).await;
+    assert_eq!(next(&mut subscriber).await.id, message.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_up_and_answers_nothing_is_replaced() {
+    let Some(server) = shared().await else { return };
+    // Whichever ends first.
+    for limits in ["timeout=20&connect_timeout=4", "timeout=4&connect_timeout=20"] {
+        let proxy = Proxy::start(SocketAddr::from(([127, 0, 0, 1], server.port()))).await.unwrap();
+        let prefix = prefix();
+        make_group(&connect(&server.url(), &prefix, "").await).await;
+        // Nobody misses a heartbeat.
+        let broker = connect_with(&proxy.url(&server.url()), &prefix, &format!("heartbeat=600&{limits}")).await;
+        make_group(&broker).await;
+        proxy.delay(FOREVER);
+        let outcome = publish_one(&broker, &keyed("a", 1)).await;
+        assert!(refusal(&outcome).retriable, "{outcome:?}");
+        let error = broker.subscribe(&orders(), &stock()).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        // Those that are open stay as they are.
+        proxy.heal();
+        let message = keyed("b", 1);
+        let published = async || publish_one(&broker, &message).await.is_accepted();
+        eventually(SOON, "it is published over another", published).await;
+        let mut subscriber = subscribe(&broker).await;
+        assert_eq!(next(&mut subscriber).await.id, message.id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn making_and_removing_a_topic_ends_where_nobody_answers() {
+    let Some(server) = shared().await else { return };
+    let broker = async || {
+        let prefix = prefix();
+        let address = deaf_from(format!("{prefix}orders"), server.port()).await;
+        let parameters = format!("timeout=2&connect_timeout=60&heartbeat=600&{}", management(&server));
+        connect_with(&format!("amqp://guest:guest@{address}"), &prefix, &parameters).await
+    };
+    let late = |error: landfall_core::Error| {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("did not answer in time"), "{error}");
+    };
+    let (making, removing) = (broker().await, broker().await);
+    let made = tokio::time::timeout(SOON, making.create_topic(&orders(), None)).await;
+    late(made.expect("making ends").unwrap_err());
+    let removed = tokio::time::timeout(SOON, removing.delete_topic(&orders())).await;
+    late(removed.expect("removing ends").unwrap_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_attempts_that_are_refused_nothing_is_left() {
+    let nobody = silent().await.local_addr().unwrap();
+    let before = Handle::current().metrics().num_alive_tasks();
+    for _ in 0..50 {
+        let hosts = vec![(nobody.ip().to_string(), nobody.port())];
+        let error = RabbitMq::connect(Options { hosts, ..Options::default() }).await.err().unwrap();
+        assert!(error.to_string().contains("cannot connect"), "{error}");
+    }
+    let all_ended = async || Handle::current().metrics().num_alive_tasks() <= before;
+    eventually(SOON, "every task ends", all_ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_attempts_that_nobody_answers_nothing_is_left() {
+    let silent = silent().await;
+    let address = silent.local_addr().unwrap();
+    let before = Handle::current().metrics().num_alive_tasks();
+    for _ in 0..5 {
+        let hosts = vec![(address.ip().to_string(), address.port())];
+        let connect_timeout = Duration::from_millis(200);
+        let error = RabbitMq::connect(Options { hosts, connect_timeout, ..Options::default() }).await.err().unwrap();
+        assert!(error.to_string().contains("did not answer in time"), "{error}");
+        let (mut taken, _) = silent.accept().await.unwrap();
+        let mut said = Vec::new();
+        let hung_up = tokio::time::timeout(SOON, taken.read_to_end(&mut said)).await;
+        hung_up.expect("the socket is closed").unwrap();
+    }
+    let all_ended = async || Handle::current().metrics().num_alive_tasks() <= before;
+    eventually(SOON, "every task ends", all_ended).await;
+}
