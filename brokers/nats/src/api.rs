@@ -1,12 +1,14 @@
 //! The server's own API: what it knows about streams and consumers.
 
 use async_nats::jetstream::consumer::{self, pull};
+use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream;
 use landfall_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::connection::Connection;
 use crate::error::{Denied, of_api, of_request};
@@ -14,6 +16,11 @@ use crate::error::{Denied, of_api, of_request};
 #[derive(Deserialize)]
 struct Done {
     success: bool,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    message: stream::RawMessage,
 }
 
 /// A part of a list.
@@ -60,6 +67,14 @@ impl Connection {
 
     pub(crate) async fn streams(&self) -> Result<Vec<stream::Info>> {
         self.list("the streams cannot be listed", "STREAM.LIST".into()).await
+    }
+
+    /// The first message on `subject` from `sequence` on, as it is stored: the client does not read its headers on the way.
+    pub(crate) async fn message(&self, stream: &str, subject: &str, sequence: u64) -> Result<stream::RawMessage> {
+        let what = format!("message {sequence} of {stream} cannot be looked at");
+        let request = json!({"seq": sequence, "next_by_subj": subject});
+        let found: Found = self.call(&what, format!("STREAM.MSG.GET.{stream}"), &request).await?;
+        Ok(found.message)
     }
 
     pub(crate) async fn consumers(&self, stream: &str) -> Result<Vec<consumer::Info>> {
@@ -123,9 +138,10 @@ impl Connection {
     {
         let watch = self.denials.watch();
         let full = format!("$JS.API.{subject}");
-        let asked = self.context.request::<_, _, Response<T>>(subject, request);
+        // The client's own time begins when it has taken the request, and without a connection it takes only so much.
+        let asked = timeout(self.patience(), self.context.request::<_, _, Response<T>>(subject, request));
         let answer = tokio::select! {
-            answer = asked => answer,
+            answer = asked => answer.unwrap_or_else(|_| Err(RequestError::new(RequestErrorKind::TimedOut))),
             () = watch.denied(&full) => {
                 return Err(Error::new(ErrorKind::Unavailable, what).with_source(Denied(full)));
             }

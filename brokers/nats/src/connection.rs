@@ -15,6 +15,9 @@ use crate::config::Options;
 /// Publishes on their way at once, over all batches of a process.
 const UNDER_WAY: usize = 100_000;
 
+/// How often somebody who waits for a connection looks whether it is there.
+const LOOKED_AT: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
@@ -136,7 +139,7 @@ impl Connection {
             .name("landfall")
             .connection_timeout(options.timeout)
             .request_timeout(Some(options.timeout))
-            // A server that is gone without a word is noticed within two of them.
+            // A server that is gone without a word is noticed at the third of them.
             .ping_interval(Duration::from_secs(10))
             .reconnect_delay_callback(|attempt| match attempt {
                 0 | 1 => Duration::ZERO,
@@ -190,6 +193,13 @@ impl Connection {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
+    }
+
+    /// Waits for a connection. Without one the client keeps what it is told for later, and takes only so much.
+    pub(crate) async fn connected(&self) {
+        while !self.is_connected() {
+            tokio::time::sleep(LOOKED_AT).await;
+        }
     }
 
     /// How long an answer is waited for.

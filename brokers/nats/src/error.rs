@@ -108,7 +108,7 @@ pub(crate) fn of_topic(error: &Error) -> Outcome {
 /// What the server's own API refused.
 pub(crate) fn of_api(what: &str, said: jetstream::Error) -> Error {
     let kind = match said.error_code() {
-        Code::STREAM_NOT_FOUND | Code::CONSUMER_NOT_FOUND => ErrorKind::NotFound,
+        Code::STREAM_NOT_FOUND | Code::CONSUMER_NOT_FOUND | Code::NO_MESSAGE_FOUND => ErrorKind::NotFound,
         Code::CONSUMER_ALREADY_EXISTS | Code::STREAM_NAME_EXIST => ErrorKind::Conflict,
         // More replicas than there are servers to hold them, or several without a cluster.
         Code::STREAM_REPLICAS_NOT_SUPPORTED => ErrorKind::Unsupported,

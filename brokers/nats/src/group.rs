@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use landfall_core::{GroupName, Result, TopicName};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::broker::Nats;
 use crate::claim::{Claim, Claiming, claims};
@@ -18,6 +18,9 @@ use crate::plan::{MemberName, plan};
 use crate::shard::{Queue, Shard};
 use crate::topic::Topic;
 use crate::worker;
+
+/// A shard that was lost so often at the same place does not get on.
+const STUCK: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Membership {
@@ -33,6 +36,8 @@ pub(crate) struct Membership {
     look: Arc<Notify>,
     /// How much had come when a shard was found short of what the server sent.
     short: HashMap<u32, u64>,
+    /// How often a shard was lost, and how far it was finished each time.
+    losses: HashMap<u32, Losses>,
     /// How far the shards were finished, by all that this member has seen.
     floors: HashMap<u32, u64>,
     /// Since when the consumer of a shard does not answer.
@@ -41,11 +46,32 @@ pub(crate) struct Membership {
     created: Option<i128>,
 }
 
+/// One after the other, without anything being finished in between.
+#[derive(Debug, Default)]
+struct Losses {
+    floor: u64,
+    count: usize,
+}
+
+impl Losses {
+    fn add(&mut self, floor: u64) {
+        let count = if self.floor == floor { self.count + 1 } else { 1 };
+        *self = Self { floor, count };
+    }
+}
+
 #[derive(Debug)]
 struct Owned {
     shard: Arc<Shard>,
     /// Reading and acknowledging; they end with it.
-    _work: JoinSet<()>,
+    work: JoinSet<()>,
+}
+
+impl Owned {
+    /// None of its work ends by itself.
+    fn has_died(&mut self) -> bool {
+        self.work.try_join_next().is_some()
+    }
 }
 
 /// A shard that this member leaves to nobody, where it stands.
@@ -71,6 +97,7 @@ impl Membership {
             owned: BTreeMap::new(),
             look: Arc::default(),
             short: HashMap::new(),
+            losses: HashMap::new(),
             floors: HashMap::new(),
             silent: HashMap::new(),
             created: None,
@@ -95,9 +122,11 @@ impl Membership {
         let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
         let subject = self.broker.names.members(&stream, &self.group);
         let mut heard = loop {
-            match self.broker.connection.client.subscribe(subject.clone()).await {
-                Ok(heard) => break heard,
-                Err(error) => tracing::warn!(%error, group = %self.group, "the group cannot be listened to"),
+            let listening = self.broker.connection.client.subscribe(subject.clone());
+            match timeout(self.broker.connection.patience(), listening).await {
+                Ok(Ok(heard)) => break heard,
+                Ok(Err(error)) => tracing::warn!(%error, group = %self.group, "the group cannot be listened to"),
+                Err(_) => tracing::warn!(group = %self.group, "there is no connection to listen to the group"),
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         };
@@ -134,10 +163,13 @@ impl Membership {
     async fn say(&self, word: Word) {
         let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
         let subject = self.broker.names.members(&stream, &self.group);
+        let connection = &self.broker.connection;
         // Without a connection nobody would hear it, and the client would keep it for later.
-        if self.broker.connection.is_connected()
-            && let Err(error) = self.broker.connection.client.publish(subject, word.to_text().into()).await
-        {
+        if !connection.is_connected() {
+            return;
+        }
+        let said = connection.client.publish(subject, word.to_text().into());
+        if let Ok(Err(error)) = timeout(connection.patience(), said).await {
             tracing::warn!(%error, "the other members of the group cannot be told anything");
         }
     }
@@ -206,6 +238,7 @@ impl Membership {
             }
             self.floors.clear();
             self.short.clear();
+            self.losses.clear();
             self.silent.clear();
         }
     }
@@ -233,11 +266,12 @@ impl Membership {
         }
     }
 
-    /// Others have made the next consumer of a shard; or this one was sent more than came.
+    /// Others have made the next consumer of a shard; or this one was sent more than came; or nobody works on it any more.
     fn drop_what_was_taken(&mut self, found: &BTreeMap<u32, Claim>) {
         let mut short = HashMap::new();
-        let (before, floors) = (&self.short, &mut self.floors);
+        let (before, floors, losses) = (&self.short, &mut self.floors, &mut self.losses);
         self.owned.retain(|number, owned| {
+            let has_died = owned.has_died();
             let shard = &owned.shard;
             let keep = match found.get(number).filter(|claim| claim.epoch == shard.epoch) {
                 None => {
@@ -245,6 +279,10 @@ impl Membership {
                     false
                 }
                 Some(_) if !shard.is_ours() => false,
+                Some(_) if has_died => {
+                    tracing::error!(shard = number, "the work on a shard ended by itself; it is taken anew");
+                    false
+                }
                 Some(claim) if claim.is_silent => true,
                 Some(claim) => match shard.received_and_waiting().filter(|received| *received < claim.sent) {
                     // Twice in a row: it is not merely on its way.
@@ -260,7 +298,9 @@ impl Membership {
                 },
             };
             if !keep {
-                floors.insert(*number, shard.close());
+                let floor = shard.close();
+                floors.insert(*number, floor);
+                losses.entry(*number).or_default().add(floor);
             }
             keep
         });
@@ -281,9 +321,10 @@ impl Membership {
                 Ok(Some((epoch, consumer))) => {
                     tracing::debug!(shard = number, epoch, floor, group = %self.group, "a shard was taken");
                     let shard = Shard::new(number, epoch, floor, self.queue.clone());
-                    let work =
-                        worker::start(&self.broker, consumer, shard.clone(), self.room.clone(), self.look.clone());
-                    self.owned.insert(number, Owned { shard, _work: work });
+                    let search = self.search(number, floor);
+                    let (room, look) = (self.room.clone(), self.look.clone());
+                    let work = worker::start(&self.broker, consumer, shard.clone(), room, look, search);
+                    self.owned.insert(number, Owned { shard, work });
                 }
                 // Somebody else was faster; the next look shows who.
                 Ok(None) => self.look.notify_one(),
@@ -291,6 +332,14 @@ impl Membership {
             }
         }
         result
+    }
+
+    /// Among how many messages one is looked for that cannot be read: none, unless the shard does not get on. Each time it
+    /// still does not, one is looked for further on, as far as is ever read ahead.
+    fn search(&self, shard: u32, floor: u64) -> usize {
+        let (prefetch, in_flight) = (self.broker.options.prefetch, self.broker.options.in_flight);
+        let losses = self.losses.get(&shard).filter(|losses| losses.floor == floor && losses.count >= STUCK);
+        losses.map_or(0, |losses| (prefetch * losses.count).min(in_flight + 2 * prefetch))
     }
 
     /// Leaves each shard to nobody, where it stands.
@@ -333,7 +382,7 @@ impl Membership {
         self.say(Word::Leaving(self.me.clone())).await;
         // It goes out before the process may end.
         if self.broker.connection.is_connected() {
-            let _ = tokio::time::timeout(Duration::from_secs(1), self.broker.connection.client.flush()).await;
+            let _ = timeout(Duration::from_secs(1), self.broker.connection.client.flush()).await;
         }
     }
 
@@ -344,5 +393,39 @@ impl Membership {
             group: &self.group,
             ack_wait: self.broker.options.ack_wait,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_testkit::servers::{NatsOptions, NatsServer};
+    use landfall_testkit::{current_test, eventually};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::config::Options;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_shard_that_nobody_works_on_any_more_is_taken_anew() {
+        let Some(server) = NatsServer::start(&current_test(), NatsOptions::default()).await else { return };
+        let options = Options { timeout: SOON, partitions: 2, ..Options::from_url(&server.url()).unwrap() };
+        let broker = Nats::connect(options).await.unwrap();
+        let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
+        let mut membership = Membership::new(broker, topic, group, mpsc::unbounded_channel().0);
+        membership.round().await.unwrap();
+        let epochs = |of: &Membership| of.owned.values().map(|owned| owned.shard.epoch).collect::<Vec<_>>();
+        assert_eq!(epochs(&membership), [1, 1]);
+        let first = membership.owned.get_mut(&0).unwrap();
+        first.work.abort_all();
+        let closed = first.shard.clone();
+        eventually(SOON, "the shard is taken anew", async || {
+            membership.round().await.unwrap();
+            epochs(&membership) == [2, 1]
+        })
+        .await;
+        assert!(!closed.is_ours(), "what was delivered of it is no longer to be finished");
+        assert!(!membership.owned.get_mut(&0).unwrap().has_died());
     }
 }

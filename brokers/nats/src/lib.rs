@@ -34,6 +34,7 @@ mod send;
 mod shard;
 mod subscriber;
 mod topic;
+mod unreadable;
 mod wire;
 mod worker;
 

@@ -10,6 +10,7 @@ use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, 
 
 use crate::connection::Connection;
 use crate::topic::Topic;
+use crate::unreadable::{self, Unreadable};
 use crate::wire;
 
 /// The server forgets a reader that asked for nothing for so long; it is then made again where it stood.
@@ -29,6 +30,8 @@ pub(crate) struct Reader {
     received: u64,
     /// Up to here nothing came although it was waited for: it was removed.
     removed: u64,
+    /// The consumer stands elsewhere by now: the next one is made before anything is read.
+    is_elsewhere: bool,
 }
 
 impl Reader {
@@ -44,7 +47,13 @@ impl Reader {
         };
         let consumer = create(&connection, &topic, policy).await?;
         let next = consumer.cached_info().delivered.stream_sequence + 1;
-        Ok(Self { connection, topic, consumer, next, received: 0, removed: 0 })
+        Ok(Self { connection, topic, consumer, next, received: 0, removed: 0, is_elsewhere: false })
+    }
+
+    /// What was read from there on is read again; or what stands before it is not read any more.
+    fn stand_at(&mut self, next: u64) {
+        self.next = next;
+        self.is_elsewhere = true;
     }
 
     /// Begins again where it stands.
@@ -52,11 +61,15 @@ impl Reader {
         let policy = DeliverPolicy::ByStartSequence { start_sequence: self.next };
         self.consumer = create(&self.connection, &self.topic, policy).await?;
         self.received = 0;
+        self.is_elsewhere = false;
         Ok(())
     }
 
     /// What the server sends before it says that there is no more, or an error if it says nothing.
     async fn fetch(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
+        if self.is_elsewhere {
+            self.resume().await?;
+        }
         let stored = self.fetch_within(limit, Duration::ZERO).await?;
         if !stored.is_empty() {
             return Ok(stored);
@@ -71,6 +84,20 @@ impl Reader {
             self.removed = end;
         }
         Ok(stored)
+    }
+
+    /// One message that the client cannot read may be what keeps it from reading on: what stands before it, and then it.
+    async fn fetch_up_to_the_unreadable(&mut self, limit: usize) -> Result<Option<Vec<StoredMessage>>> {
+        let found = unreadable::find(&self.connection, &self.consumer, self.next.saturating_sub(1), limit).await?;
+        let Some(Unreadable { before, subject, sequence, why, .. }) = found else { return Ok(None) };
+        let mut stored = if before == 0 { Vec::new() } else { self.fetch(before).await? };
+        if stored.len() != before {
+            return Ok(None);
+        }
+        let position = Position { partition: self.topic.shard(&subject), offset: sequence };
+        stored.push(StoredMessage { position, message: Err(Error::invalid(why)) });
+        self.stand_at(sequence + 1);
+        Ok(Some(stored))
     }
 
     async fn fetch_within(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
@@ -128,14 +155,20 @@ pub(crate) fn millis(info: &async_nats::jetstream::message::Info<'_>) -> i64 {
 impl TopicReader for Reader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
         let before = self.next;
-        match self.fetch(limit).await {
-            Ok(stored) => Ok(stored),
-            // The consumer is gone, or the connection was: once more, from where the caller stands.
-            Err(_) => {
-                self.next = before;
-                self.resume().await?;
-                self.fetch(limit).await
-            }
+        if let Ok(stored) = self.fetch(limit).await {
+            return Ok(stored);
         }
+        // The consumer is gone, or the connection was: once more, from where the caller stands.
+        self.stand_at(before);
+        let error = match self.fetch(limit).await {
+            Ok(stored) => return Ok(stored),
+            Err(error) => error,
+        };
+        self.stand_at(before);
+        if let Ok(Some(stored)) = self.fetch_up_to_the_unreadable(limit).await {
+            return Ok(stored);
+        }
+        self.stand_at(before);
+        Err(error)
     }
 }

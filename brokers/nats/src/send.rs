@@ -11,6 +11,7 @@ use std::time::Instant;
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 use landfall_core::{Key, Message, Position};
+use tokio::time::timeout;
 
 use crate::atomic::as_batch;
 use crate::chains::in_chains;
@@ -83,8 +84,10 @@ async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, Trouble>
     let watch = to.connection.denials.watch();
     let (subject, partition) = (to.topic.subject(ready.shard), ready.shard);
     let publish = PublishMessage::build().headers(ready.headers).payload(ready.message.payload.clone());
-    let sent = to.connection.context.send_publish(subject.clone(), publish).await;
-    let acknowledged = sent.map_err(|error| before_sending(&error))?;
+    // While there is no connection the client takes only so much.
+    let late = |_| Trouble::Not(to.connection.not_sent());
+    let sent = timeout(to.connection.patience(), to.connection.context.send_publish(subject.clone(), publish)).await;
+    let acknowledged = sent.map_err(late)?.map_err(|error| before_sending(&error))?;
     let acknowledgement = tokio::select! {
         acknowledgement = acknowledged.into_future() => acknowledgement,
         () = watch.denied(&subject) => return Err(denied(&subject)),

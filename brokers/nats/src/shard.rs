@@ -37,18 +37,26 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    reply: Subject,
+    reply: Option<Subject>,
     /// `None` when it is finished.
     unfinished: Option<Unfinished>,
 }
 
 #[derive(Debug)]
 struct Unfinished {
-    message: Arc<async_nats::Message>,
+    content: Arc<Content>,
     stored: Timestamp,
     /// Whether somebody has it in hand.
     is_out: bool,
     _permit: OwnedSemaphorePermit,
+}
+
+/// What there is of a message.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Message(async_nats::Message),
+    /// It cannot be read, and this is why.
+    Unreadable(String),
 }
 
 /// A message as it came, with where its acknowledgement goes.
@@ -58,8 +66,9 @@ pub(crate) struct Received {
     /// Counted by the consumer.
     pub(crate) number: u64,
     pub(crate) stored: Timestamp,
-    pub(crate) reply: Subject,
-    pub(crate) message: async_nats::Message,
+    /// `None` if the consumer did not send it itself.
+    pub(crate) reply: Option<Subject>,
+    pub(crate) content: Content,
 }
 
 impl Shard {
@@ -82,7 +91,7 @@ impl Shard {
 
     /// Takes what the server sent; `false` if something before it is missing. What is known already is passed over.
     pub(crate) fn receive(self: &Arc<Self>, received: Received, permit: OwnedSemaphorePermit) -> bool {
-        let Received { sequence, number, stored, reply, message } = received;
+        let Received { sequence, number, stored, reply, content } = received;
         let mut state = self.state();
         if number != state.received + 1 {
             return false;
@@ -91,7 +100,7 @@ impl Shard {
         if !state.is_ours || sequence <= state.floor || state.entries.contains_key(&sequence) {
             return true;
         }
-        let unfinished = Unfinished { message: Arc::new(message), stored, is_out: false, _permit: permit };
+        let unfinished = Unfinished { content: Arc::new(content), stored, is_out: false, _permit: permit };
         state.entries.insert(sequence, Entry { reply, unfinished: Some(unfinished) });
         drop(state);
         self.offer(sequence);
@@ -104,14 +113,14 @@ impl Shard {
     }
 
     /// The message for a delivery; `None` if it is no longer to be delivered here.
-    pub(crate) fn take_out(&self, sequence: u64) -> Option<(Arc<async_nats::Message>, Timestamp, Position)> {
+    pub(crate) fn take_out(&self, sequence: u64) -> Option<(Arc<Content>, Timestamp, Position)> {
         let mut state = self.state();
         if !state.is_ours {
             return None;
         }
         let unfinished = state.entries.get_mut(&sequence)?.unfinished.as_mut().filter(|one| !one.is_out)?;
         unfinished.is_out = true;
-        Some((unfinished.message.clone(), unfinished.stored, Position { partition: self.number, offset: sequence }))
+        Some((unfinished.content.clone(), unfinished.stored, Position { partition: self.number, offset: sequence }))
     }
 
     /// Finished. `Conflict` if the shard is somebody else's by now: it may be delivered there as well.
@@ -128,7 +137,7 @@ impl Shard {
         while let Some(first) = state.entries.first_entry().filter(|first| first.get().unfinished.is_none()) {
             let (sequence, entry) = first.remove_entry();
             state.floor = sequence;
-            state.to_acknowledge = Some(entry.reply);
+            state.to_acknowledge = entry.reply.or(state.to_acknowledge.take());
             is_further = true;
         }
         drop(state);
@@ -162,11 +171,17 @@ impl Shard {
     /// Where to ask for more time for each message that is not finished.
     pub(crate) fn unfinished(&self) -> Vec<Subject> {
         let state = self.state();
-        state.entries.values().filter(|entry| entry.unfinished.is_some()).map(|entry| entry.reply.clone()).collect()
+        let unfinished = state.entries.values().filter(|entry| entry.unfinished.is_some());
+        unfinished.filter_map(|entry| entry.reply.clone()).collect()
     }
 
     pub(crate) fn is_ours(&self) -> bool {
         self.state().is_ours
+    }
+
+    /// Everything up to here is finished.
+    pub(crate) fn floor(&self) -> u64 {
+        self.state().floor
     }
 
     pub(crate) fn set_waiting(&self, is_waiting: bool) {

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::broker::Nats;
 use crate::group::Membership;
 use crate::names;
-use crate::shard::Shard;
+use crate::shard::{Content, Shard};
 use crate::wire;
 
 #[derive(Debug)]
@@ -41,9 +41,12 @@ impl Subscriber for Member {
         loop {
             let Some((shard, sequence)) = self.ready.recv().await else { return Ok(None) };
             // Given to somebody else while it waited here.
-            let Some((raw, stored, position)) = shard.take_out(sequence) else { continue };
+            let Some((content, stored, position)) = shard.take_out(sequence) else { continue };
             let receipt = Receipt { shard: Some(shard), sequence };
-            let message = wire::message(&self.topic, stored, raw.headers.as_ref(), raw.payload.clone());
+            let message = match &*content {
+                Content::Message(raw) => wire::message(&self.topic, stored, raw.headers.as_ref(), raw.payload.clone()),
+                Content::Unreadable(why) => Err(Error::invalid(why.as_str())),
+            };
             return Ok(Some(Delivery::new(message, position, Box::new(receipt))));
         }
     }

@@ -1,14 +1,15 @@
-//! NATS's own Python client understands our messages, and we understand its.
+//! NATS's own Python client understands our messages, and we understand its; and what nobody understands stops nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use landfall_core::{Broker, Headers, Kind, Outcome, TopicAdministration};
+use landfall_core::{Broker, Headers, Kind, Outcome, StartAt, TopicAdministration};
 use landfall_testkit::servers::services_folder;
 use landfall_testkit::traffic::{keyed, orders, stock};
-use landfall_testkit::{current_test, not_run};
+use landfall_testkit::{current_test, eventually, not_run};
 use serde_json::Value;
 
-use crate::support::{SOON, connect, shared};
+use crate::support::{SOON, connect, publish_raw, shared};
 
 /// What a script beside this file prints; `None` where there is no such client.
 async fn python(script: &str, arguments: &[&str]) -> Option<String> {
@@ -33,7 +34,8 @@ async fn nats_py_reads_what_we_wrote() {
     headers.insert("tenant", "北京 100%").unwrap();
     let messages =
         [keyed("order-7", 1).with_kind(Kind::new("OrderPlaced").unwrap()).with_headers(headers), keyed("order-7", 2)];
-    assert!(broker.publisher().publish(&messages).await.iter().all(Outcome::is_accepted));
+    let outcomes = broker.publisher().publish(&messages).await;
+    assert!(outcomes.iter().all(Outcome::is_accepted), "{outcomes:?}");
 
     let Some(printed) = python("read.py", &[&server.url(), "shop=orders", "2"]).await else { return };
     let read: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -82,4 +84,81 @@ async fn we_read_what_nats_py_wrote_and_say_what_is_no_event() {
     let encoded = read[1].as_ref().unwrap();
     assert_eq!((encoded.kind.as_str(), encoded.headers.get("tenant")), ("Order placed", Some("100% 北")));
     assert_eq!(read[2].as_ref().unwrap_err().to_string(), "the event has no ce_id");
+}
+
+/// The client gives up its whole connection over headers that it cannot read.
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_nobody_can_read_are_said_to_be_so_and_what_is_behind_them_comes() {
+    let Some(server) = shared().await else { return };
+    for (number, headers) in
+        ["NATS/1.0\r\nbad key: x\r\n\r\n", "NATS/1.0\r\nno colon\r\n\r\n", "NATS/1.0\r\nschl\u{fc}ssel: x\r\n\r\n"]
+            .into_iter()
+            .enumerate()
+    {
+        let url = format!("{}?prefix=broken-{number}.&partitions=1&session_timeout=2s", server.url());
+        let broker = connect(&url).await;
+        let publish = async |number| {
+            let accepted = async || broker.publisher().publish(&[keyed("a", number)]).await[0].is_accepted();
+            eventually(SOON, "it is accepted", accepted).await;
+        };
+        for number in [1, 2, 3] {
+            publish(number).await;
+        }
+        publish_raw(&server, &format!("broken-{number}.orders.0"), headers, "hello").await;
+        publish(5).await;
+
+        let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
+        let mut read = BTreeMap::new();
+        let mut held = Vec::new();
+        let late = tokio::time::Instant::now() + SOON;
+        while !read.contains_key(&5) {
+            let next = tokio::time::timeout_at(late, subscriber.next()).await;
+            let (message, position, acknowledge) = next.expect("all of them come").unwrap().unwrap().into_parts();
+            // Nothing is passed over.
+            assert!((1..position.offset).all(|before| read.contains_key(&before)), "{position:?} {read:?}");
+            // Whoever is slow is not kept from getting on.
+            held.push(acknowledge);
+            if message.is_err() {
+                for one in held.drain(..) {
+                    // Those that came before the connection was cut come again.
+                    let _ = one.ack().await;
+                }
+            }
+            read.insert(position.offset, message.map(|message| message.sequence).map_err(|error| error.to_string()));
+        }
+        let unreadable = read.remove(&4).unwrap().unwrap_err();
+        assert!(unreadable.starts_with("the headers of the message cannot be read"), "{unreadable}");
+        let expected = [1, 2, 3, 5].map(|number| (number as u64, Ok(Some(number))));
+        assert_eq!(read, BTreeMap::from(expected));
+        publish(6).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_comes_past_headers_that_nobody_can_read() {
+    let Some(server) = shared().await else { return };
+    let broker = connect(&format!("{}?prefix=inspected.&partitions=1&timeout=2s", server.url())).await;
+    let publish = async |number| {
+        let accepted = async || broker.publisher().publish(&[keyed("a", number)]).await[0].is_accepted();
+        eventually(SOON, "it is accepted", accepted).await;
+    };
+    publish(1).await;
+    publish_raw(&server, "inspected.orders.0", "NATS/1.0\r\nbad key: x\r\n\r\n", "hello").await;
+    publish(3).await;
+    let mut reader = None;
+    eventually(SOON, "the topic is there", async || {
+        reader = broker.read(&orders(), StartAt::Beginning).await.ok();
+        reader.is_some()
+    })
+    .await;
+    let (mut reader, mut read) = (reader.unwrap(), Vec::new());
+    eventually(SOON, "all of them are read", async || {
+        read.extend(reader.read(10).await.unwrap_or_default());
+        read.len() == 3
+    })
+    .await;
+    let offsets: Vec<_> = read.iter().map(|stored| stored.position.offset).collect();
+    assert_eq!(offsets, [1, 2, 3]);
+    let readable: Vec<_> = read.iter().map(|stored| stored.message.is_ok()).collect();
+    assert_eq!(readable, [true, false, true]);
 }

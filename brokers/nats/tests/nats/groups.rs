@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, StartAt, Subscriber, TopicAdministration};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;
 use landfall_testkit::traffic::{keyed, orders, stock};
 
-use crate::support::{SOON, connect, shared};
+use crate::support::{SOON, connect, publish_raw, shared};
 
 async fn join(broker: &impl Broker) -> Box<dyn Subscriber> {
     broker.subscribe(&orders(), &stock()).await.unwrap()
@@ -19,7 +20,8 @@ async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
 }
 
 async fn publish(broker: &impl Broker, messages: &[Message]) {
-    assert!(broker.publisher().publish(messages).await.iter().all(Outcome::is_accepted));
+    let outcomes = broker.publisher().publish(messages).await;
+    assert!(outcomes.iter().all(Outcome::is_accepted), "{outcomes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +60,7 @@ async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
 async fn a_member_that_is_not_heard_loses_its_shards_and_can_finish_nothing_more() {
     let Some(server) = shared().await else { return };
     let proxy = Proxy::start(server.address().parse::<std::net::SocketAddr>().unwrap()).await.unwrap();
-    let parameters = "prefix=silent.&partitions=1&session_timeout=1s";
+    let parameters = "prefix=silent.&partitions=1&session_timeout=1s&timeout=5s";
     let direct = connect(&format!("{}?{parameters}", server.url())).await;
     let behind_the_proxy = connect(&format!("{}?{parameters}", proxy.url(&server.url()))).await;
     let messages: Vec<_> = (1..=200).map(|number| keyed("a", number)).collect();
@@ -155,5 +157,24 @@ async fn a_topic_that_was_removed_and_made_again_is_read_from_its_beginning() {
         let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("all of them come").unwrap().unwrap();
         missing.remove(&delivery.message.as_ref().unwrap().id);
         let _ = delivery.ack().await;
+    }
+}
+
+/// Whatever makes somebody say so: nobody else would take the shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_consumer_is_said_to_be_gone_and_is_not_is_read_on() {
+    let Some(server) = shared().await else { return };
+    let observer = async_nats::connect(server.url()).await.unwrap();
+    let mut pulls = observer.subscribe("$JS.API.CONSUMER.MSG.NEXT.gone=orders.>").await.unwrap();
+    observer.flush().await.unwrap();
+    let broker = connect(&format!("{}?prefix=gone.&partitions=1&session_timeout=2s", server.url())).await;
+    let mut subscriber = join(&broker).await;
+    for number in 1..=3 {
+        let pull = tokio::time::timeout(SOON, pulls.next()).await.expect("the shard is read").unwrap();
+        publish(&broker, &[keyed("a", number)]).await;
+        let delivery = next(&mut subscriber).await;
+        assert_eq!(delivery.position.offset, number as u64);
+        delivery.ack().await.unwrap();
+        publish_raw(&server, &pull.reply.unwrap(), "NATS/1.0 409 Consumer Deleted\r\n\r\n", "").await;
     }
 }

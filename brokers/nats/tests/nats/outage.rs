@@ -1,9 +1,10 @@
 //! The server is killed, paused or cut off under load: nothing is lost, doubled or out of order, and it drains by itself.
 
-use landfall_core::{Broker, ErrorCode, Outcome};
+use futures_util::future::join_all;
+use landfall_core::{Broker, ErrorCode, Outcome, TopicAdministration};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::{Moment, Proxy, ProxyCounts, Trigger};
-use landfall_testkit::traffic::{Plan, Traffic, keyed};
+use landfall_testkit::traffic::{Plan, Traffic, keyed, orders};
 
 use crate::support::{SOON, connect, own, shared, traffic};
 
@@ -78,4 +79,22 @@ async fn whoever_cannot_reach_the_server_says_that_nothing_was_sent() {
             if refusal.code == ErrorCode::UNAVAILABLE && refusal.retriable)
     })
     .await;
+}
+
+/// While there is no connection the client keeps what it is told for later, and takes only so much.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_a_server_that_is_away_is_answered_in_time_however_many_ask() {
+    let Some(server) = own().await else { return };
+    let broker = connect(&format!("{}?{PARAMETERS}", server.url())).await;
+    server.kill_9().await.unwrap();
+    let lost = async || broker.publisher().publish(&[keyed("a", 1)]).await.iter().all(|one| !one.is_accepted());
+    eventually(SOON, "the loss of the connection is noticed", lost).await;
+    let asked = join_all((0..3_000).map(|_| broker.topics()));
+    let answers = tokio::time::timeout(SOON, asked).await.expect("nobody waits for the server to come back");
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(landfall_core::Error::is_temporary)));
+    let made = tokio::time::timeout(SOON, broker.create_topic(&orders(), None)).await;
+    assert!(made.expect("nobody waits for the server to come back").is_err_and(|error| error.is_temporary()));
+
+    server.restart().await.unwrap();
+    eventually(SOON, "the server is asked again", async || broker.create_topic(&orders(), None).await.is_ok()).await;
 }

@@ -1,0 +1,79 @@
+//! Messages that the client cannot read.
+//!
+//! It gives up its whole connection over headers that break its rules, and would take a status among them for a word of
+//! the server's own. Sent to it once more, such a message would cut off everything else on that connection again, for
+//! ever. So it is looked for where a shard does not get on, in the form in which it is stored, and handed out as what it is.
+
+use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::RawMessage;
+use landfall_core::{ErrorKind, Result, Timestamp};
+
+use crate::connection::Connection;
+
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    /// How many that can be read stand before it.
+    pub(crate) before: usize,
+    pub(crate) subject: String,
+    pub(crate) sequence: u64,
+    pub(crate) stored: Timestamp,
+    pub(crate) why: String,
+}
+
+/// The first one behind `floor` among the next `within` messages that `consumer` would be sent.
+pub(crate) async fn find(
+    connection: &Connection,
+    consumer: &Consumer<pull::Config>,
+    floor: u64,
+    within: usize,
+) -> Result<Option<Unreadable>> {
+    let info = consumer.cached_info();
+    let filter = Some(info.config.filter_subject.as_str()).filter(|filter| !filter.is_empty()).unwrap_or(">");
+    let mut next = floor + 1;
+    for before in 0..within {
+        let message = match connection.message(&info.stream_name, filter, next).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            message => message?,
+        };
+        let sequence = message.sequence;
+        if let Some(why) = why_unreadable(&message) {
+            let stored = i64::try_from(message.time.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX);
+            let stored = Timestamp::from_millis(stored);
+            let why = format!("the headers of the message cannot be read: {why}");
+            return Ok(Some(Unreadable { before, subject: message.subject, sequence, stored, why }));
+        }
+        next = sequence + 1;
+    }
+    Ok(None)
+}
+
+fn why_unreadable(message: &RawMessage) -> Option<String> {
+    let headers = message.headers.clone()?;
+    if let Err(error) = StreamMessage::try_from(message.clone()) {
+        return Some(error.to_string());
+    }
+    // The client decodes a payload as it decodes headers.
+    let headers = RawMessage { payload: headers, headers: None, ..message.clone() };
+    let headers = StreamMessage::try_from(headers).ok()?.payload;
+    let first = headers.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    (first.trim_ascii() != b"NATS/1.0").then(|| "they begin with a status, as only the server's own do".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_the_clients_rules_is_unreadable() {
+        let why = |headers: &str| {
+            let text = format!(r#"{{"subject":"orders.0","seq":4,"time":"2026-11-15T08:00:00Z","hdrs":"{headers}"}}"#);
+            why_unreadable(&serde_json::from_str(&text).unwrap())
+        };
+        // `a: b`, `bad key: x`, and a 409.
+        assert_eq!(why("TkFUUy8xLjANCmE6IGINCg0K"), None);
+        assert!(why("TkFUUy8xLjANCmJhZCBrZXk6IHgNCg0K").is_some());
+        let status = why("TkFUUy8xLjAgNDA5IENvbnN1bWVyIERlbGV0ZWQNCg0K");
+        assert_eq!(status.as_deref(), Some("they begin with a status, as only the server's own do"));
+    }
+}
