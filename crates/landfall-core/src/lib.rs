@@ -44,6 +44,7 @@ mod snowflake;
 mod span;
 mod system_header;
 mod timestamp;
+mod trust;
 mod unbroken;
 pub mod wire;
 
@@ -90,4 +91,5 @@ pub use snowflake::Snowflake;
 pub use span::Span;
 pub use system_header::SystemHeader;
 pub use timestamp::Timestamp;
+pub use trust::Trust;
 pub use unbroken::Unbroken;

@@ -112,6 +112,19 @@ async fn a_unix_socket_is_reached_and_a_server_that_is_not_there_is_a_closed_con
     assert_eq!(ask(&mut connect(&proxy).await, b"a").await.unwrap(), b"a");
 }
 
+#[tokio::test]
+async fn a_silent_connection_takes_everything_and_neither_side_is_told() {
+    let proxy = Proxy::start(echo().await).await.unwrap();
+    let mut silent = connect(&proxy).await;
+    assert_eq!(ask(&mut silent, b"a").await.unwrap(), b"a");
+    assert_eq!((proxy.silence_all(), proxy.silence_all()), (1, 0));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), ask(&mut silent, b"b")).await.is_err(),
+        "an answer, or the end"
+    );
+    assert_eq!(ask(&mut connect(&proxy).await, b"c").await.unwrap(), b"c");
+}
+
 fn address(server: &PostgresServer) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, server.port()).into()
 }

@@ -19,6 +19,7 @@ mod companion;
 pub mod consume;
 pub mod housekeeping;
 pub mod import;
+mod patience;
 pub mod produce;
 pub mod relay;
 pub mod retry;

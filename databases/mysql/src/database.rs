@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use landfall_core::{Database, Result, Unbroken};
 use sqlx::MySqlConnection;
 
+use crate::MySql;
 use crate::retry::once_more;
-use crate::{MySql, error};
 
 /// The isolation level is named because the ports rely on it: after waiting for a lock they look again, and must see
 /// what was committed meanwhile; and because the gaps that the default locks would make writers wait for relays.
@@ -26,6 +27,15 @@ pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT landfall_transaction";
 
 /// One row would do for one server. Nodes of a cluster that change the same one at the same time get in each other's way.
 const FLUSH_SLOTS: i8 = 64;
+
+/// How long a server may take to begin or to end a transaction. One that is silent for longer may be gone without anybody
+/// having heard it hang up, and is treated as if it had.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+async fn answered<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within a minute");
+    tokio::time::timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
+}
 
 /// A transaction; dereferences to the connection, and rolls back when it is dropped.
 pub struct Transaction(sqlx::Transaction<'static, sqlx::MySql>);
@@ -65,7 +75,7 @@ impl Database for MySql {
                 runtime.spawn(rest);
             }
         });
-        begun.await.map(Transaction).map_err(self.could_not("begin a transaction"))
+        answered(begun).await.map(Transaction).map_err(self.could_not("begin a transaction"))
     }
 
     /// A deadlock rolls the whole transaction back, and a `CREATE TABLE` commits it half-way; what the connection does
@@ -84,7 +94,7 @@ impl Database for MySql {
 
     async fn flush(&self, mut transaction: Transaction) -> Result<()> {
         let doing = "roll a transaction back";
-        sqlx::raw_sql("ROLLBACK").execute(&mut *transaction).await.map_err(self.could_not(doing))?;
+        answered(sqlx::raw_sql("ROLLBACK").execute(&mut *transaction)).await.map_err(self.could_not(doing))?;
         self.flush_on(&mut transaction).await
     }
 }
@@ -92,8 +102,8 @@ impl Database for MySql {
 impl MySql {
     /// The driver believes in a transaction still, and rolls nothing back when the connection goes to the pool.
     async fn commit_on(&self, transaction: &mut Transaction) -> Result<()> {
-        let committed = sqlx::raw_sql(COMMIT).execute(&mut **transaction).await;
-        committed.map_err(|error| error::translate_commit(&self.inner.place, error))?;
+        let committed = answered(sqlx::raw_sql(COMMIT).execute(&mut **transaction)).await;
+        committed.map_err(self.could_not_commit())?;
         Ok(())
     }
 
@@ -106,7 +116,7 @@ impl MySql {
         let mut tries = 0;
         loop {
             let change = sqlx::query(self.statements().flush.text()).bind(rand::random_range(0..FLUSH_SLOTS));
-            match change.execute(&mut *connection).await.map_err(self.could_not("wait for the log")) {
+            match answered(change.execute(&mut *connection)).await.map_err(self.could_not("wait for the log")) {
                 Ok(_) => return Ok(()),
                 Err(error) => once_more(error, &mut tries).await?,
             }

@@ -55,8 +55,15 @@ const INTERRUPTED: u16 = 1317;
 const KILLED_IN_MARIADB: u16 = 1927;
 const KILLED_IN_MYSQL: u16 = 3169;
 
+/// Whether a server was asked to change something that only reads.
+pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(1290 | 1792 | 1836))
+}
+
 fn is_about_the_connection(number: u16) -> bool {
-    matches!(number, SHUTDOWN | INTERRUPTED | KILLED_IN_MARIADB | KILLED_IN_MYSQL | 1152 | 1158..=1161 | 1184 | 4031)
+    // Those from 2000 and from 9000 on are what a proxy says that lost the server behind it.
+    let is_lost = matches!(number, 1152 | 1158..=1161 | 1184 | 4031 | 2000..=2999 | 9000..=9999);
+    is_lost || matches!(number, SHUTDOWN | INTERRUPTED | KILLED_IN_MARIADB | KILLED_IN_MYSQL)
 }
 
 fn number(error: &sqlx::Error) -> Option<u16> {
@@ -83,9 +90,11 @@ fn kind_of_number(number: u16) -> ErrorKind {
         _ if is_about_the_connection(number) => ErrorKind::Unavailable,
         LOCK_WAIT_TIMEOUT | DEADLOCK => ErrorKind::Unavailable,
         // Too many connections, too little memory or disk, a lock table that is full, a server that only reads (after
-        // a failover), a row that changed under the statement, a statement that took too long.
-        1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1021 | 1114 | 1206 | 1290 | 1836 | 1020 | 1969 | 3024 | 1180
-        | 1815 | 1637 => ErrorKind::Unavailable,
+        // a failover), is taken out of its cluster or takes nobody for now, a row that changed under the statement, a
+        // statement that took too long.
+        1047 | 3032 | 3100 | 3101 | 3168 => ErrorKind::Unavailable,
+        1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1021 | 1114 | 1206 | 1290 | 1792 | 1836 | 1020 | 1969 | 3024
+        | 1180 | 1815 | 1637 => ErrorKind::Unavailable,
         NO_SUCH_DATABASE => ErrorKind::NotFound,
         // A table, column, view or default that is missing, or is there already.
         NO_SUCH_TABLE | TABLE_EXISTS | 1051 | 1054 | 1060 | 1061 | 1356 | 3822 | 1826 => ErrorKind::Schema,
@@ -107,6 +116,9 @@ mod tests {
             (DEADLOCK, ErrorKind::Unavailable),
             (LOCK_WAIT_TIMEOUT, ErrorKind::Unavailable),
             (1040, ErrorKind::Unavailable),
+            (1047, ErrorKind::Unavailable),
+            (3032, ErrorKind::Unavailable),
+            (9001, ErrorKind::Unavailable),
             (SHUTDOWN, ErrorKind::Unavailable),
             (KILLED_IN_MARIADB, ErrorKind::Unavailable),
             (1045, ErrorKind::Invalid),

@@ -15,7 +15,7 @@ use sqlx::MySqlConnection;
 use crate::database::IS_STILL_OPEN;
 use crate::settle::micros;
 use crate::statements::Sql;
-use crate::{MySql, error, moment, row};
+use crate::{MySql, moment, row};
 
 impl Inbox for MySql {
     async fn admit(
@@ -101,10 +101,7 @@ impl Inbox for MySql {
     async fn complete_redriven(&self, connection: &mut MySqlConnection, item: &RedriveItem) -> Result<()> {
         let doing = "complete a redriven message";
         // In a transaction that a handler's deadlock has ended this would be committed by itself, without the effect.
-        sqlx::raw_sql(IS_STILL_OPEN)
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| error::translate_commit(&self.inner.place, error))?;
+        sqlx::raw_sql(IS_STILL_OPEN).execute(&mut *connection).await.map_err(self.could_not_commit())?;
         let done = sqlx::query(self.statements().complete_redriven.text())
             .bind(item.id)
             .execute(&mut *connection)

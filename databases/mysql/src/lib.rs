@@ -44,7 +44,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
+use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix, Trust};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Connection, MySqlConnection, MySqlPool};
 use tokio::sync::OnceCell;
@@ -90,6 +90,8 @@ struct Inner {
     pool: MySqlPool,
     prefix: TablePrefix,
     limits: Limits,
+    /// In the connections of a pool that this has made.
+    trust: Arc<Trust>,
     keeps_sent: bool,
     /// The server and the database as errors name them, without user and password.
     place: String,
@@ -123,26 +125,36 @@ impl MySql {
                 return Err(Error::new(ErrorKind::Unavailable, sentence));
             }
         }
+        let trust = Arc::new(Trust::default());
+        let trusted = trust.clone();
         let pool = MySqlPoolOptions::new()
             .max_connections(options.max_connections.max(2))
             .acquire_timeout(ACQUIRE_WITHIN)
             .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
+            .before_acquire(move |connection, meta| {
+                let is_trusted = trusted.covers(meta.age);
                 Box::pin(async move {
+                    if !is_trusted {
+                        return Ok(false);
+                    }
                     if meta.idle_for > TEST_AFTER_IDLE {
-                        connection.ping().await?;
+                        return in_step(connection).await;
                     }
                     Ok(true)
                 })
             })
             .after_release(|connection, _| Box::pin(in_step(connection)))
             .connect_lazy_with(target);
-        Ok(Self::from_pool(pool, options))
+        Ok(Self::on(pool, options, trust))
     }
 
     /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
     /// a pool should check what comes back to it: see [`in_step()`].
     pub fn from_pool(pool: MySqlPool, options: Options) -> Self {
+        Self::on(pool, options, Arc::default())
+    }
+
+    fn on(pool: MySqlPool, options: Options, trust: Arc<Trust>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let inner = Inner {
             place: place(&pool.connect_options()),
@@ -153,6 +165,7 @@ impl MySql {
             pool,
             prefix,
             limits,
+            trust,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -171,7 +184,24 @@ impl MySql {
 
     /// For `map_err`: what was being done, as the end of "MySQL at … could not …".
     fn could_not(&self, what: &'static str) -> impl FnOnce(sqlx::Error) -> Error + '_ {
-        move |error| error::translate(&self.inner.place, what, error)
+        move |error| {
+            self.hear(&error);
+            error::translate(&self.inner.place, what, error)
+        }
+    }
+
+    /// For `map_err`, of a commit.
+    fn could_not_commit(&self) -> impl FnOnce(sqlx::Error) -> Error + '_ {
+        move |error| {
+            self.hear(&error);
+            error::translate_commit(&self.inner.place, error)
+        }
+    }
+
+    fn hear(&self, error: &sqlx::Error) {
+        if error::is_read_only(error) {
+            self.inner.trust.lose();
+        }
     }
 }
 

@@ -1,9 +1,20 @@
 //! Transactions that the caller's own statements share.
 
+use std::time::Duration;
+
 use landfall_core::{Database, Result, Unbroken};
 use sqlx::{PgConnection, Transaction};
 
-use crate::{Postgres, error};
+use crate::Postgres;
+
+/// How long a server may take to begin or to end a transaction. One that is silent for longer may be gone without anybody
+/// having heard it hang up, and is treated as if it had.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+async fn answered<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within a minute");
+    tokio::time::timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
+}
 
 impl Database for Postgres {
     type Connection = PgConnection;
@@ -24,11 +35,8 @@ impl Database for Postgres {
     /// before it fails in such a transaction, in the same round trip. `AND CHAIN` leaves an empty transaction behind
     /// for the driver, which still believes in one and rolls it back when the connection goes to the pool.
     async fn commit(&self, mut transaction: Self::Transaction) -> Result<()> {
-        sqlx::raw_sql("SELECT 1; COMMIT AND CHAIN")
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| error::translate_commit(&self.inner.place, error))?;
-        Ok(())
+        let committed = answered(sqlx::raw_sql("SELECT 1; COMMIT AND CHAIN").execute(&mut *transaction)).await;
+        committed.map(drop).map_err(self.could_not_commit())
     }
 
     /// Nobody sees a commit before its record is on the disk, unless `synchronous_commit` is off, of which the doctor warns.
@@ -42,13 +50,20 @@ impl Postgres {
     /// before that (a request whose client left) the pool would get a connection back with a transaction open in it that
     /// nobody ends, and whatever ran on it next would never be committed. So the rest goes on in a task, and a
     /// transaction that nobody takes from it is rolled back.
-    pub(crate) async fn begin_with(&self, begin: &'static str) -> Result<Transaction<'static, sqlx::Postgres>> {
+    pub(crate) async fn begin_unbroken(
+        &self,
+        begin: &'static str,
+    ) -> sqlx::Result<Transaction<'static, sqlx::Postgres>> {
         let pool = self.pool().clone();
         let begun = Unbroken::new(async move { pool.begin_with(begin).await }, |rest| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(rest);
             }
         });
-        begun.await.map_err(self.could_not("begin a transaction"))
+        answered(begun).await
+    }
+
+    pub(crate) async fn begin_with(&self, begin: &'static str) -> Result<Transaction<'static, sqlx::Postgres>> {
+        self.begin_unbroken(begin).await.map_err(self.could_not("begin a transaction"))
     }
 }

@@ -19,6 +19,11 @@ pub(crate) fn translate_commit(place: &str, error: sqlx::Error) -> Error {
     }
 }
 
+/// Whether a standby was asked to change something, or a server that only reads.
+pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|answer| answer.code()).is_some_and(|code| code == "25006" || code == "0A000")
+}
+
 fn kind(error: &sqlx::Error) -> ErrorKind {
     match error {
         sqlx::Error::Database(answer) => answer.code().map_or(ErrorKind::Internal, |code| kind_of_state(&code)),
@@ -43,8 +48,9 @@ fn kind_of_state(state: &str) -> ErrorKind {
         "3D000" => ErrorKind::NotFound,
         // A table, column, function or schema that is missing, or is there already.
         "42P01" | "42703" | "42883" | "3F000" | "42P07" | "42723" | "42P06" => ErrorKind::Schema,
-        // A standby after a failover, and a lock that was not given in time.
-        "25006" | "55P03" | "57014" => ErrorKind::Unavailable,
+        // A standby after a failover, which refuses writes, and tables without a log altogether; a lock that was not given
+        // in time; a transaction that the server ended because it took too long.
+        "25006" | "0A000" | "55P03" | "57014" | "25P03" | "25P04" => ErrorKind::Unavailable,
         _ => match &state[..state.len().min(2)] {
             // The connection, a deadlock or a serialization failure, too few resources, the operator's shutdown.
             "08" | "40" | "53" | "57" | "58" => ErrorKind::Unavailable,
@@ -80,6 +86,9 @@ mod tests {
             ("42P01", ErrorKind::Schema),
             ("40P01", ErrorKind::Unavailable),
             ("57P03", ErrorKind::Unavailable),
+            ("25006", ErrorKind::Unavailable),
+            ("0A000", ErrorKind::Unavailable),
+            ("25P03", ErrorKind::Unavailable),
             ("53300", ErrorKind::Unavailable),
             ("XX000", ErrorKind::Internal),
             ("", ErrorKind::Internal),

@@ -24,6 +24,7 @@ mod error;
 mod examine;
 mod housekeeping;
 mod import;
+mod in_step;
 mod inbox;
 mod inbox_view;
 mod lease;
@@ -51,11 +52,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
+use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix, Trust};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
 use crate::cursor::Cursor;
+pub use crate::in_step::in_step;
 use crate::rotation::Rotation;
 use crate::signals::Signals;
 use crate::statements::Statements;
@@ -113,6 +115,8 @@ struct Inner {
     pool: PgPool,
     prefix: TablePrefix,
     limits: Limits,
+    /// In the connections of a pool that this has made.
+    trust: Arc<Trust>,
     /// The server and the database as errors name them, without user and password.
     place: String,
     statements: Statements,
@@ -160,24 +164,36 @@ impl Postgres {
                 return Err(Error::new(ErrorKind::Unavailable, sentence));
             }
         }
+        let trust = Arc::new(Trust::default());
+        let trusted = trust.clone();
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections.max(1))
             .acquire_timeout(ACQUIRE_WITHIN)
             .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
+            .before_acquire(move |connection, meta| {
+                let is_trusted = trusted.covers(meta.age);
                 Box::pin(async move {
+                    if !is_trusted {
+                        return Ok(false);
+                    }
                     if meta.idle_for > TEST_AFTER_IDLE {
-                        connection.ping().await?;
+                        return in_step(connection).await;
                     }
                     Ok(true)
                 })
             })
+            .after_release(|connection, _| Box::pin(in_step(connection)))
             .connect_lazy_with(target);
-        Ok(Self::from_pool(pool, options))
+        Ok(Self::on(pool, options, trust))
     }
 
-    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used).
+    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
+    /// a pool should check what comes back to it: see [`in_step()`].
     pub fn from_pool(pool: PgPool, options: Options) -> Self {
+        Self::on(pool, options, Arc::default())
+    }
+
+    fn on(pool: PgPool, options: Options, trust: Arc<Trust>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent, pooler } = options;
         let target = pool.connect_options();
         let place = place(&target);
@@ -190,6 +206,7 @@ impl Postgres {
                 pool,
                 prefix,
                 limits,
+                trust,
                 place,
                 statements,
                 signals,
@@ -222,7 +239,24 @@ impl Postgres {
 
     /// For `map_err`: what was being done, as the end of "PostgreSQL at … could not …".
     fn could_not(&self, what: &'static str) -> impl FnOnce(sqlx::Error) -> Error + '_ {
-        move |error| error::translate(&self.inner.place, what, error)
+        move |error| {
+            self.hear(&error);
+            error::translate(&self.inner.place, what, error)
+        }
+    }
+
+    /// For `map_err`, of a commit.
+    fn could_not_commit(&self) -> impl FnOnce(sqlx::Error) -> Error + '_ {
+        move |error| {
+            self.hear(&error);
+            error::translate_commit(&self.inner.place, error)
+        }
+    }
+
+    fn hear(&self, error: &sqlx::Error) {
+        if error::is_read_only(error) {
+            self.inner.trust.lose();
+        }
     }
 }
 

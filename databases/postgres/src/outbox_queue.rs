@@ -5,10 +5,13 @@
 //! says how far it has come. Order within a key comes from one relay per shard, which settling enforces by locking and
 //! comparing the leases in the same transaction.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{Database, Lease, Message, OutboxEntry, OutboxQueue, OutboxWriter, Result, RowId, Settlement};
+
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::Postgres;
 use crate::cursor::{Cursor, Held};
@@ -34,23 +37,21 @@ impl OutboxQueue for Postgres {
         if held.is_empty() || limit == 0 {
             return Ok(Vec::new());
         }
-        let mut cursor = self.inner.cursor.lock().await;
+        let mut cursor = InUse::of(&self.inner.cursor).await;
         self.follow(&mut cursor, held).await?;
-        let batch = self.read(&mut cursor, limit).await;
-        drop_if_failed(&mut cursor, &batch);
-        batch
+        let batch = self.read(&mut cursor, limit).await?;
+        cursor.keep();
+        Ok(batch)
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
-        let mut cursor = self.inner.cursor.lock().await;
-        let settled = self.settle_all(&mut cursor, leases, settlements).await;
-        drop_if_failed(&mut cursor, &settled);
-        if let Ok(rows) = &settled
-            && !rows.is_empty()
-        {
-            self.rotate_soon(rows.len());
+        let mut cursor = InUse::of(&self.inner.cursor).await;
+        let settled = self.settle_all(&mut cursor, leases, settlements).await?;
+        cursor.keep();
+        if !settled.is_empty() {
+            self.rotate_soon(settled.len());
         }
-        settled
+        Ok(settled)
     }
 
     async fn wait(&self, at_most: Duration) {
@@ -58,9 +59,42 @@ impl OutboxQueue for Postgres {
     }
 }
 
-/// After a failure nobody knows what has happened; the table does.
-fn drop_if_failed<T>(cursor: &mut Cursor, result: &Result<T>) {
-    if result.is_err() {
-        cursor.forget();
+/// The cursor while it is worked on. After a failure, or when whoever waits for it has gone, nobody knows what has happened;
+/// the table does.
+struct InUse<'a> {
+    cursor: MutexGuard<'a, Cursor>,
+    is_known: bool,
+}
+
+impl<'a> InUse<'a> {
+    async fn of(cursor: &'a Mutex<Cursor>) -> Self {
+        Self { cursor: cursor.lock().await, is_known: false }
+    }
+
+    /// It was done.
+    fn keep(mut self) {
+        self.is_known = true;
+    }
+}
+
+impl Deref for InUse<'_> {
+    type Target = Cursor;
+
+    fn deref(&self) -> &Cursor {
+        &self.cursor
+    }
+}
+
+impl DerefMut for InUse<'_> {
+    fn deref_mut(&mut self) -> &mut Cursor {
+        &mut self.cursor
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        if !self.is_known {
+            self.cursor.forget();
+        }
     }
 }

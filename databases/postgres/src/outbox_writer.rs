@@ -3,8 +3,8 @@
 use landfall_core::{Database, Message, OutboxWriter, Result};
 use sqlx::PgConnection;
 
+use crate::Postgres;
 use crate::moment::Moment;
-use crate::{Postgres, error};
 
 /// Rows of one statement. The protocol takes a gigabyte at a time, which a few hundred of the largest messages fill.
 const ROWS_PER_STATEMENT: usize = 500;
@@ -29,7 +29,7 @@ impl OutboxWriter for Postgres {
         }
         self.enqueue(&mut transaction, messages).await?;
         // The statement before it was answered, so the transaction has not failed, and this cannot be a rollback.
-        transaction.commit().await.map_err(|error| error::translate_commit(&self.inner.place, error))
+        transaction.commit().await.map_err(self.could_not_commit())
     }
 
     fn wake(&self) {

@@ -69,7 +69,7 @@ impl Postgres {
         T: Send + Unpin,
         (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
     {
-        let mut connection = self.pool().begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let mut connection = self.begin_unbroken("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         let answer = query.fetch_one(&mut *connection).await?;
         connection.commit().await?;
         Ok(answer)

@@ -80,7 +80,7 @@ struct State {
     delay: Duration,
     refusing: bool,
     counts: ProxyCounts,
-    /// Dropping a sender cuts its connection.
+    /// Dropping a sender cuts its connection, and sending makes it silent.
     open: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
@@ -141,6 +141,14 @@ impl Proxy {
         let Some(number) = state.open.keys().nth(which % state.open.len().max(1)).copied() else { return false };
         state.counts.cut += 1;
         state.open.remove(&number).is_some()
+    }
+
+    /// Makes every connection that is open silent, as a firewall does that forgot it or a host that lost its power: what is
+    /// sent is taken and goes nowhere, and neither side is told, until the client hangs up by itself. New connections work.
+    /// Answers with how many there were.
+    pub fn silence_all(&self) -> usize {
+        let open = std::mem::take(&mut self.shared.state().open);
+        open.into_values().filter_map(|connection| connection.send(()).ok()).count()
     }
 
     /// Holds back everything that clients send for so long, until [`Proxy::heal`].

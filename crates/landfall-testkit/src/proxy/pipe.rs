@@ -1,5 +1,6 @@
 //! One connection, from a client to the server and back.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -57,12 +58,20 @@ async fn forward(
     shared: &Shared,
 ) {
     let (from_server, to_server) = tokio::io::split(server);
-    let is_silent = AtomicBool::new(false);
-    // An error is a closed connection, and both are the end.
-    tokio::select! {
-        _ = cut => {}
-        _ = requests(from_client, to_server, &is_silent, shared) => {}
-        _ = answers(from_server, to_client, &is_silent, shared) => {}
+    let (is_silent, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut requests = pin!(requests(from_client, to_server, &is_silent, &is_lost, shared));
+    let mut answers = pin!(answers(from_server, to_client, &is_silent, &is_lost, shared));
+    let mut cut = pin!(cut);
+    loop {
+        // An error is a closed connection, and both are the end.
+        tokio::select! {
+            told = &mut cut, if !is_lost.load(Ordering::SeqCst) => match told {
+                Ok(()) => is_lost.store(true, Ordering::SeqCst),
+                Err(_) => return,
+            },
+            _ = &mut requests => return,
+            _ = &mut answers => return,
+        }
     }
 }
 
@@ -70,6 +79,7 @@ async fn requests(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     is_silent: &AtomicBool,
+    is_lost: &AtomicBool,
     shared: &Shared,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
@@ -79,6 +89,9 @@ async fn requests(
         let piece = &buffer[..length];
         if piece.is_empty() {
             return Ok(());
+        }
+        if is_lost.load(Ordering::SeqCst) {
+            continue;
         }
         let delay = shared.state().delay;
         if !delay.is_zero() {
@@ -99,11 +112,20 @@ async fn answers(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     is_silent: &AtomicBool,
+    is_lost: &AtomicBool,
     shared: &Shared,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let length = from.read(&mut buffer).await?;
+        let read = from.read(&mut buffer).await;
+        if is_lost.load(Ordering::SeqCst) {
+            match read {
+                Ok(1..) => continue,
+                // The client does not hear of that either.
+                _ => std::future::pending().await,
+            }
+        }
+        let length = read?;
         if is_silent.load(Ordering::SeqCst) {
             shared.state().counts.cut_before_the_answer += 1;
             return Ok(());

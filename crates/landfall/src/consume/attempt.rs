@@ -20,6 +20,7 @@ use super::retry_lane::RetryLane;
 use super::retry_topic::RetryTopic;
 use super::tally::endless;
 use super::work::{Call, Stumble, Work};
+use crate::patience::Patience;
 
 /// Everything a try needs, shared by all lanes and the redrive.
 pub(super) struct Attempts<D: Database, W> {
@@ -172,7 +173,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     ) -> Result<Result<(), Stumble>> {
         let Some(gate) = self.gate.as_deref().filter(|_| !places.is_empty()) else { return Ok(Ok(())) };
         let messages: Vec<&Message> = places.iter().map(|place| arrivals[*place].message).collect();
-        let passages = gate.pass(&self.database, connection, &self.group, &messages).await?;
+        let passages = Patience::USUAL.with(gate.pass(&self.database, connection, &self.group, &messages)).await?;
         let mut applied = Vec::with_capacity(places.len());
         for (place, passage) in places.iter().copied().zip(passages) {
             let message = arrivals[place].message;
@@ -202,14 +203,15 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
             let arrivals = messages.iter().zip(arrivals);
             let arrivals: Vec<_> =
                 arrivals.map(|(message, Arrival { origin, .. })| Arrival { message, origin: *origin }).collect();
-            return self.database.admit_batch(connection, &self.group, &arrivals).await;
+            return Patience::USUAL.with(self.database.admit_batch(connection, &self.group, &arrivals)).await;
         }
         match arrivals {
             // A statement less, and the usual case where messages come one by one.
             [Arrival { message, origin }] => {
-                Ok(vec![self.database.admit(connection, &self.group, message, *origin).await?])
+                let admission = self.database.admit(connection, &self.group, message, *origin);
+                Ok(vec![Patience::USUAL.with(admission).await?])
             }
-            several => self.database.admit_batch(connection, &self.group, several).await,
+            several => Patience::USUAL.with(self.database.admit_batch(connection, &self.group, several)).await,
         }
     }
 

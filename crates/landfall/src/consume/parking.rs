@@ -9,6 +9,7 @@ use super::attempt::{Attempts, pause_unless_stopped};
 use super::letter_topic::letter;
 use super::options::Order;
 use super::work::Work;
+use crate::patience::Patience;
 
 impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     /// Makes it a dead letter, or with a time in `again` one that is tried again after it. For as long as that takes: a
@@ -80,7 +81,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         parking: Parking<'_>,
     ) -> Result<()> {
         let Arrival { message, origin } = arrival;
-        self.database.park(connection, &self.group, message, origin, parking).await?;
+        Patience::USUAL.with(self.database.park(connection, &self.group, message, origin, parking)).await?;
         if parking.again.is_none() {
             self.send_letter(connection, arrival, parking.attempts, parking.failure).await?;
         }
@@ -97,7 +98,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     ) -> Result<()> {
         let Some(letters) = &self.letters else { return Ok(()) };
         let letter = letter(arrival, letters.topic().clone(), &self.group, attempts, failure);
-        match letters.send(&self.database, connection, letter).await {
+        match Patience::USUAL.with(letters.send(&self.database, connection, letter)).await {
             // Larger than this database lets through, as what came from elsewhere may be. Nothing was written; and that it
             // cannot be told must not keep it from the table.
             Err(error) if error.kind() == ErrorKind::Invalid => {

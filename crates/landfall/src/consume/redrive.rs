@@ -19,6 +19,7 @@ use super::once::is_already_done;
 use super::options::Options;
 use super::tally::{LONGEST_RETRY_AFTER, Tally};
 use super::work::{Call, Stumble, Work};
+use crate::patience::Patience;
 
 /// Works until `stop`, with few workers, so that a redrive is never a second storm.
 pub(super) async fn drain<D: Inbox, W: Work<D>>(
@@ -100,9 +101,9 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     /// Whether there was one to handle.
     async fn redrive_next(&self, resting: &Resting) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
-        let Some(item) = self.database.next_redriven(&mut transaction, &self.group, &resting.now()).await? else {
-            return Ok(false);
-        };
+        let resting_now = resting.now();
+        let next = self.database.next_redriven(&mut transaction, &self.group, &resting_now);
+        let Some(item) = Patience::USUAL.with(next).await? else { return Ok(false) };
         if resting.rests(item.id) {
             // It failed in another worker's hands while this one asked, who is putting it aside.
             return Ok(true);
@@ -129,7 +130,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
                 return self.failed_again(&item, failure, Some(transaction), resting).await;
             }
         }
-        match self.database.complete_redriven(&mut transaction, &item).await {
+        match Patience::USUAL.with(self.database.complete_redriven(&mut transaction, &item)).await {
             // A handler that swallowed an error has left a transaction behind that is none any more.
             Err(error) if is_refusal(&error) => {
                 return self.failed_again(&item, Failure::retry(error), Some(transaction), resting).await;
@@ -159,7 +160,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         let mut transaction = self.database.begin().await?;
         // Its number counts all the same: its successor waits for it.
         self.passage_of(&mut transaction, &item.message).await?;
-        self.database.complete_redriven(&mut transaction, item).await?;
+        Patience::USUAL.with(self.database.complete_redriven(&mut transaction, item)).await?;
         self.database.commit(transaction).await?;
         self.tell_those_who_wait(std::iter::once(&item.message));
         resting.forget(item.id);
@@ -170,7 +171,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     /// What the numbers say of a letter, where they are checked.
     async fn passage_of(&self, connection: &mut D::Connection, message: &Message) -> Result<Passage> {
         let Some(gate) = self.gate.as_deref() else { return Ok(Passage::Apply) };
-        let passages = gate.pass(&self.database, connection, &self.group, &[message]).await?;
+        let passages = Patience::USUAL.with(gate.pass(&self.database, connection, &self.group, &[message])).await?;
         Ok(passages.first().copied().unwrap_or(Passage::Apply))
     }
 
@@ -207,7 +208,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
     async fn put_aside_again(&self, item: &RedriveItem, setback: Setback<'_>) -> Result<()> {
         let Setback { attempts, failure, again, .. } = setback;
         let mut transaction = self.database.begin().await?;
-        if !self.database.park_redriven(&mut transaction, item, setback).await? {
+        if !Patience::USUAL.with(self.database.park_redriven(&mut transaction, item, setback)).await? {
             // Another worker was handed it before it rested here, and has put it aside.
             return Ok(());
         }

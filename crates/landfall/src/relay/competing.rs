@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::Working;
 use super::seat::{Row, Seat};
 use super::sender::{Progress, Sender, Sent, Turn, fire_and_forget, report};
+use crate::patience::Patience;
 
 pub(super) struct Competition<'a> {
     pub(super) queue: &'a dyn CompetingQueue,
+    pub(super) patience: Patience,
     pub(super) sender: Sender<'a>,
     pub(super) seated: watch::Receiver<Option<Lease>>,
     pub(super) working: Working,
@@ -32,7 +34,7 @@ impl Turn for Competition<'_> {
 
 impl Competition<'_> {
     async fn run(&self) -> Result<Progress> {
-        let mut claim = self.queue.claim(self.sender.options.batch).await?;
+        let mut claim = self.patience.with(self.queue.claim(self.sender.options.batch)).await?;
         let entries = claim.take_entries();
         if entries.is_empty() {
             return Ok(Progress::Idle);
@@ -43,7 +45,7 @@ impl Competition<'_> {
         let once = fire_and_forget(&batch);
         if !once.is_empty() {
             // They are gone for good before they are sent; the others are free again and come with the next claim.
-            claim.settle(&once).await?;
+            self.patience.with(claim.settle(&once)).await?;
             batch.retain(|(_, message)| message.mode == Mode::AtMostOnce);
             self.sender.send(batch).await;
             return Ok(Progress::Moved);
@@ -53,7 +55,7 @@ impl Competition<'_> {
             Sent::Decided(decided) => settlements.extend(decided),
         }
         report(&settlements);
-        claim.settle(&settlements).await?;
+        self.patience.with(claim.settle(&settlements)).await?;
         fail::fail_point!("relay.after-settle");
         Ok(Progress::Moved)
     }
@@ -81,7 +83,7 @@ impl Doorkeeper {
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            if let Err(error) = self.keep().await {
+            if let Err(error) = self.seat.patience().with(self.keep()).await {
                 tracing::warn!(%error, "the relay's lease cannot be renewed; it ends by itself");
             }
             tokio::select! { () = tokio::time::sleep(self.seat.interval()) => {}, () = stop.cancelled() => {} }
@@ -103,7 +105,7 @@ impl Doorkeeper {
     async fn get_up(&mut self) {
         let _after_the_pass = self.working.lock().await;
         self.seated.send_replace(None);
-        if let Err(error) = self.seat.leave(Vec::new()).await {
+        if let Err(error) = self.seat.patience().with(self.seat.leave(Vec::new())).await {
             tracing::warn!(%error, "the relay's lease could not be given back; it ends by itself");
         }
     }

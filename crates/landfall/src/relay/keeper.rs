@@ -45,7 +45,7 @@ impl Keeper {
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            if let Err(error) = self.keep().await {
+            if let Err(error) = self.seat.patience().with(self.keep()).await {
                 tracing::warn!(%error, "leases cannot be renewed; what is held ends by itself");
             }
             tokio::select! { () = tokio::time::sleep(self.seat.interval()) => {}, () = stop.cancelled() => {} }
@@ -132,7 +132,7 @@ impl Keeper {
     async fn give_back(&mut self) {
         let _after_the_last_pass = self.working.lock().await;
         let held = self.held.send_replace(Vec::new());
-        if let Err(error) = self.seat.leave(held).await {
+        if let Err(error) = self.seat.patience().with(self.seat.leave(held)).await {
             tracing::warn!(%error, "leases could not be given back; they end by themselves");
         }
     }

@@ -29,6 +29,7 @@ use landfall_core::{Backoff, CompetingQueue, Holder, Leases, Limits, OutboxQueue
 use tokio_util::sync::CancellationToken;
 
 use crate::companion::Companion;
+use crate::patience::Patience;
 use competing::{Competition, Doorkeeper};
 use keeper::Keeper;
 use pass::Pass;
@@ -124,6 +125,7 @@ impl Relay {
         };
         let pass = Pass {
             queue: &*self.queue,
+            patience: Patience::of(self.options.lease_ttl),
             sender: self.sender(publisher),
             fenced: fenced.as_deref(),
             held: keeper.subscribe(),
@@ -141,6 +143,7 @@ impl Relay {
         let doorkeeper = Doorkeeper::new(self.seat(Row::Unordered));
         let competition = Competition {
             queue,
+            patience: Patience::of(self.options.lease_ttl),
             sender: self.sender(&*self.publisher),
             seated: doorkeeper.subscribe(),
             working: doorkeeper.working(),

@@ -4,9 +4,11 @@ use landfall_core::{FencedPublisher, Lease, Mode, OutboxQueue, Result, Settlemen
 
 use super::keeper::{Held, Working};
 use super::sender::{Progress, Publishable, Sender, Sent, Turn, fire_and_forget, report};
+use crate::patience::Patience;
 
 pub(super) struct Pass<'a> {
     pub(super) queue: &'a dyn OutboxQueue,
+    pub(super) patience: Patience,
     pub(super) sender: Sender<'a>,
     pub(super) fenced: Option<&'a dyn FencedPublisher>,
     pub(super) held: Held,
@@ -33,7 +35,7 @@ impl Pass<'_> {
         if leases.is_empty() {
             return Ok(Progress::Idle);
         }
-        let entries = self.queue.next(leases, self.sender.options.batch).await?;
+        let entries = self.patience.with(self.queue.next(leases, self.sender.options.batch)).await?;
         if entries.is_empty() {
             return Ok(Progress::Idle);
         }
@@ -61,7 +63,7 @@ impl Pass<'_> {
     async fn settle_fire_and_forget(&self, leases: &[Lease], mut batch: Vec<Publishable>) -> Result<Vec<Publishable>> {
         let once = fire_and_forget(&batch);
         if !once.is_empty() {
-            let removed = self.queue.settle(leases, &once).await?;
+            let removed = self.patience.with(self.queue.settle(leases, &once)).await?;
             batch.retain(|(entry, message)| message.mode != Mode::AtMostOnce || removed.contains(&entry.row));
         }
         Ok(batch)
@@ -69,7 +71,7 @@ impl Pass<'_> {
 
     async fn settle(&self, leases: &[Lease], settlements: Vec<Settlement>) -> Result<()> {
         report(&settlements);
-        let changed = self.queue.settle(leases, &settlements).await?;
+        let changed = self.patience.with(self.queue.settle(leases, &settlements)).await?;
         if changed.len() < settlements.len() {
             let left = settlements.len() - changed.len();
             tracing::warn!(left, "another relay has taken over; these rows were left to it");

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use landfall_core::{Holder, Lease, LeaseName, Leases, Result};
 
+use crate::patience::Patience;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Row {
     Ordered,
@@ -40,6 +42,11 @@ impl Seat {
     /// Often enough to renew twice before a lease ends, and to take over a dead relay's shards within a second.
     pub(super) fn interval(&self) -> Duration {
         (self.ttl / 3).min(Duration::from_secs(1))
+    }
+
+    /// With the database.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::of(self.ttl)
     }
 
     /// Takes a seat, or stays on the one it has.

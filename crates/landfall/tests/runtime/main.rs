@@ -13,6 +13,7 @@ mod order;
 mod place;
 mod redis_front;
 mod retry_lane;
+mod silent;
 mod strategies;
 mod unruly;
 mod unruly_strategies;
