@@ -159,7 +159,8 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
     let Joining { options, topic, in_hand, .. } = joining;
     let store_every = options.commit_interval / 2;
     let (mut stored, mut lifeline) = (Instant::now(), Lifeline::new(options));
-    let mut polling = Polling { topic, said: None, misled: None, has_come: false, copies: Copies::default() };
+    let mut polling =
+        Polling { topic, said: None, misled: None, is_quiet: false, has_come: false, copies: Copies::default() };
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
         let mut room = in_hand.room();
@@ -180,7 +181,8 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
             failure = polling.poll(&member, room.min(AT_A_TIME));
         }
         hold_back(&member);
-        if polling.misled.take_if(|since| since.elapsed() > ASK_AGAIN).is_some() {
+        // Not while partitions are on their way, which would be taken for an answer to that.
+        if polling.is_quiet && polling.misled.take_if(|since| since.elapsed() > ASK_AGAIN).is_some() {
             ask_again(&member);
         }
         if std::mem::take(&mut polling.has_come) {
@@ -274,6 +276,8 @@ struct Polling<'a> {
     said: Option<Instant>,
     /// When a coordinator said that it is none.
     misled: Option<Instant>,
+    /// Whether there was nothing left to be told.
+    is_quiet: bool,
     /// Whether a record came since somebody looked.
     has_come: bool,
     copies: Copies,
@@ -283,6 +287,7 @@ impl Polling<'_> {
     /// Takes what is there, at most `limit`, and waits for the first; an error if there will never be another.
     fn poll(&mut self, member: &Member, limit: usize) -> Option<Error> {
         let (mut arrived, mut failure, mut wait) = (Vec::new(), None, POLL);
+        self.is_quiet = false;
         while arrived.len() < limit {
             match member.poll(wait) {
                 Some(Ok(record)) => {
@@ -308,7 +313,10 @@ impl Polling<'_> {
                 }
                 // Nothing more now, or partitions changed hands; what came before that from one that went is left out
                 // by whoever takes it.
-                None => break,
+                None => {
+                    self.is_quiet = true;
+                    break;
+                }
             }
         }
         if !arrived.is_empty() {

@@ -81,6 +81,10 @@ impl Reader {
         }
         let stored = self.fetch_within(limit, HEARD_WITHIN).await?;
         if stored.is_empty() {
+            // Nothing also comes if it is what cuts the connection.
+            if unreadable::find(&self.connection, &self.consumer, self.next.saturating_sub(1), 1).await?.is_some() {
+                return Err(Error::new(ErrorKind::Unavailable, "something was lost on the way"));
+            }
             self.removed = end;
         }
         Ok(stored)

@@ -117,27 +117,46 @@ impl Reading {
     }
 
     /// Reads what stands before `found` and not a message more, hands out `found` behind it, and waits until all of that
-    /// is finished: then the shard is taken anew behind it.
+    /// is finished: then the shard is taken anew behind it. If not everything came, it is taken anew behind what did.
     async fn read_up_to(&self, found: Unreadable) {
         let Unreadable { before, sequence, stored, why, .. } = found;
-        tracing::warn!(shard = self.shard.number, sequence, why, "a message cannot be read; it is handed out as such");
-        for received in self.fetch(before).await {
-            self.take(received).await;
+        let (mut taken, mut last) = (0, self.shard.floor());
+        'reading: while taken < before {
+            let piece = self.fetch(self.prefetch.min(before - taken)).await;
+            if piece.is_empty() {
+                break;
+            }
+            for received in piece {
+                // Sent once more, because finishing it took long: what was to come in its place was not sent.
+                if received.sequence <= last {
+                    break 'reading;
+                }
+                (taken, last) = (taken + 1, received.sequence);
+                self.take(received).await;
+            }
         }
-        let (number, content) = (before as u64 + 1, Content::Unreadable(why));
-        self.take(Received { sequence, number, stored, reply: None, content }).await;
-        while self.shard.floor() < sequence {
+        if taken == before {
+            tracing::warn!(
+                shard = self.shard.number,
+                sequence,
+                why,
+                "a message cannot be read; it is handed out as such"
+            );
+            let (number, content) = (before as u64 + 1, Content::Unreadable(why));
+            self.take(Received { sequence, number, stored, reply: None, content }).await;
+            last = sequence;
+        }
+        loop {
             tokio::time::sleep(PAUSE).await;
+            if self.shard.floor() >= last {
+                return self.lose().await;
+            }
         }
-        self.lose().await;
     }
 
     /// So many messages, or those that came before something went wrong.
     async fn fetch(&self, count: usize) -> Vec<Received> {
         let mut all = Vec::with_capacity(count);
-        if count == 0 {
-            return all;
-        }
         let fetching = async {
             let Ok(mut messages) = self.consumer.fetch().max_messages(count).expires(PULL).messages().await else {
                 return;
@@ -146,7 +165,7 @@ impl Reading {
                 all.extend(received(message));
             }
         };
-        // What is missing is noticed with what comes behind it.
+        // What is missing comes when the shard is taken anew.
         let _ = timeout(PULL, fetching).await;
         all
     }

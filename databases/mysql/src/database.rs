@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Database, Result, Unbroken};
+use landfall_core::{Database, Result, Trust, Unbroken};
 use sqlx::MySqlConnection;
+use tokio::time::timeout;
 
 use crate::MySql;
 use crate::retry::once_more;
@@ -28,13 +31,23 @@ pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT landfall_transaction";
 /// One row would do for one server. Nodes of a cluster that change the same one at the same time get in each other's way.
 const FLUSH_SLOTS: i8 = 64;
 
+/// Brings to its end what a caller has left, on a pool whose connections are looked at before they are used. If nobody answers
+/// that either, nothing that is open now is used again: a transaction may begin in it yet.
+async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<Trust>>) {
+    match trust {
+        Some(trust) if timeout(ANSWER_WITHIN, rest.as_mut()).await.is_err() => trust.lose_all(),
+        Some(_) => {}
+        None => drop(rest.await),
+    }
+}
+
 /// How long a server may take to begin or to end a transaction. One that is silent for longer may be gone without anybody
 /// having heard it hang up, and is treated as if it had.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 async fn answered<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within a minute");
-    tokio::time::timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
+    timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
 }
 
 /// A transaction; dereferences to the connection, and rolls back when it is dropped.
@@ -72,7 +85,7 @@ impl Database for MySql {
         let pool = self.pool().clone();
         let begun = Unbroken::new(async move { pool.begin_with(BEGIN).await }, |rest| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(rest);
+                runtime.spawn(finish(rest, self.inner.trust.clone()));
             }
         });
         answered(begun).await.map(Transaction).map_err(self.could_not("begin a transaction"))

@@ -91,7 +91,7 @@ struct Inner {
     prefix: TablePrefix,
     limits: Limits,
     /// In the connections of a pool that this has made.
-    trust: Arc<Trust>,
+    trust: Option<Arc<Trust>>,
     keeps_sent: bool,
     /// The server and the database as errors name them, without user and password.
     place: String,
@@ -145,16 +145,16 @@ impl MySql {
             })
             .after_release(|connection, _| Box::pin(in_step(connection)))
             .connect_lazy_with(target);
-        Ok(Self::on(pool, options, trust))
+        Ok(Self::on(pool, options, Some(trust)))
     }
 
     /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
     /// a pool should check what comes back to it: see [`in_step()`].
     pub fn from_pool(pool: MySqlPool, options: Options) -> Self {
-        Self::on(pool, options, Arc::default())
+        Self::on(pool, options, None)
     }
 
-    fn on(pool: MySqlPool, options: Options, trust: Arc<Trust>) -> Self {
+    fn on(pool: MySqlPool, options: Options, trust: Option<Arc<Trust>>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let inner = Inner {
             place: place(&pool.connect_options()),
@@ -199,8 +199,10 @@ impl MySql {
     }
 
     fn hear(&self, error: &sqlx::Error) {
-        if error::is_read_only(error) {
-            self.inner.trust.lose();
+        if let Some(trust) = &self.inner.trust
+            && error::is_read_only(error)
+        {
+            trust.lose();
         }
     }
 }

@@ -1,19 +1,32 @@
 //! Transactions that the caller's own statements share.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Database, Result, Unbroken};
+use landfall_core::{Database, Result, Trust, Unbroken};
 use sqlx::{PgConnection, Transaction};
+use tokio::time::timeout;
 
 use crate::Postgres;
 
+/// Brings to its end what a caller has left, on a pool whose connections are looked at before they are used. If nobody answers
+/// that either, nothing that is open now is used again: a transaction may begin in it yet.
+async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<Trust>>) {
+    match trust {
+        Some(trust) if timeout(ANSWER_WITHIN, rest.as_mut()).await.is_err() => trust.lose_all(),
+        Some(_) => {}
+        None => drop(rest.await),
+    }
+}
+
 /// How long a server may take to begin or to end a transaction. One that is silent for longer may be gone without anybody
 /// having heard it hang up, and is treated as if it had.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-async fn answered<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+pub(crate) async fn answered<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within a minute");
-    tokio::time::timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
+    timeout(ANSWER_WITHIN, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(late())))
 }
 
 impl Database for Postgres {
@@ -24,7 +37,7 @@ impl Database for Postgres {
     /// see what was committed meanwhile, whatever the server's default is.
     async fn begin(&self) -> Result<Self::Transaction> {
         // Naming the level sets a variable for the transaction, which is work to set and to reset.
-        match self.reads_committed().await.map_err(self.could_not("begin a transaction"))? {
+        match answered(self.reads_committed()).await.map_err(self.could_not("begin a transaction"))? {
             true => self.begin_with("BEGIN").await,
             false => self.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await,
         }
@@ -57,7 +70,7 @@ impl Postgres {
         let pool = self.pool().clone();
         let begun = Unbroken::new(async move { pool.begin_with(begin).await }, |rest| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(rest);
+                runtime.spawn(finish(rest, self.inner.trust.clone()));
             }
         });
         answered(begun).await

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, Executor, PgConnection};
 
 /// For the rest of what was asked before as well, such as a statement that still waits for a lock.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -27,5 +27,18 @@ pub async fn in_step(connection: &mut PgConnection) -> sqlx::Result<bool> {
             // from there before it closes anything.
             Ok(false)
         }
+    }
+}
+
+/// Has the server look now and then whether we are still there while it works for us. A statement that waits for a lock would
+/// otherwise go on waiting after its connection was closed here, one of a server's hundred places each.
+pub(crate) async fn look_for_its_client(connection: &mut PgConnection, is_behind_pooler: bool) -> sqlx::Result<()> {
+    if is_behind_pooler {
+        return Ok(());
+    }
+    match connection.execute("SET client_connection_check_interval = '10s'").await {
+        // Before PostgreSQL 14 it does not, nor where the system cannot tell.
+        Ok(_) | Err(sqlx::Error::Database(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -58,6 +58,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 
 use crate::cursor::Cursor;
 pub use crate::in_step::in_step;
+use crate::in_step::look_for_its_client;
 use crate::rotation::Rotation;
 use crate::signals::Signals;
 use crate::statements::Statements;
@@ -116,7 +117,7 @@ struct Inner {
     prefix: TablePrefix,
     limits: Limits,
     /// In the connections of a pool that this has made.
-    trust: Arc<Trust>,
+    trust: Option<Arc<Trust>>,
     /// The server and the database as errors name them, without user and password.
     place: String,
     statements: Statements,
@@ -164,6 +165,7 @@ impl Postgres {
                 return Err(Error::new(ErrorKind::Unavailable, sentence));
             }
         }
+        let is_behind_pooler = options.pooler;
         let trust = Arc::new(Trust::default());
         let trusted = trust.clone();
         let pool = PgPoolOptions::new()
@@ -183,17 +185,18 @@ impl Postgres {
                 })
             })
             .after_release(|connection, _| Box::pin(in_step(connection)))
+            .after_connect(move |connection, _| Box::pin(look_for_its_client(connection, is_behind_pooler)))
             .connect_lazy_with(target);
-        Ok(Self::on(pool, options, trust))
+        Ok(Self::on(pool, options, Some(trust)))
     }
 
     /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
     /// a pool should check what comes back to it: see [`in_step()`].
     pub fn from_pool(pool: PgPool, options: Options) -> Self {
-        Self::on(pool, options, Arc::default())
+        Self::on(pool, options, None)
     }
 
-    fn on(pool: PgPool, options: Options, trust: Arc<Trust>) -> Self {
+    fn on(pool: PgPool, options: Options, trust: Option<Arc<Trust>>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent, pooler } = options;
         let target = pool.connect_options();
         let place = place(&target);
@@ -254,8 +257,10 @@ impl Postgres {
     }
 
     fn hear(&self, error: &sqlx::Error) {
-        if error::is_read_only(error) {
-            self.inner.trust.lose();
+        if let Some(trust) = &self.inner.trust
+            && error::is_read_only(error)
+        {
+            trust.lose();
         }
     }
 }

@@ -7,9 +7,11 @@ use landfall_core::{Result, RowId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::Postgres;
 use crate::cursor::Group;
+use crate::database::ANSWER_WITHIN;
 use crate::outbox_read::{SPREAD, span};
 
 /// After a batch of more bytes than this the next is not kept in memory beside it.
@@ -60,7 +62,10 @@ impl Postgres {
         let is_full = rows.len() > limit;
         let Some(stretch) = group.stretch_beyond(last, limit).filter(|_| is_full) else { return };
         let (database, reading) = (self.clone(), stretch.clone());
-        let reading = tokio::spawn(async move { database.walk(&reading).await });
+        // Whoever waits for it may have gone. What did not come in time is read again, as what failed is.
+        let walk =
+            async move { timeout(ANSWER_WITHIN, database.walk(&reading)).await.unwrap_or_else(|_| Ok(Vec::new())) };
+        let reading = tokio::spawn(walk);
         ahead.reading = Some((stretch, reading));
     }
 }

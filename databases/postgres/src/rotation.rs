@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use landfall_core::Result;
 
 use crate::background::Background;
+use crate::database::answered;
 use crate::{Postgres, WeakPostgres};
 
 /// A quarter of a part.
@@ -70,8 +71,8 @@ impl Postgres {
         (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
     {
         let mut connection = self.begin_unbroken("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-        let answer = query.fetch_one(&mut *connection).await?;
-        connection.commit().await?;
+        let answer = answered(query.fetch_one(&mut *connection)).await?;
+        answered(connection.commit()).await?;
         Ok(answer)
     }
 }

@@ -8,7 +8,7 @@ use landfall_rabbitmq::{Options, RabbitMq};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::support::*;
@@ -111,7 +111,10 @@ async fn making_and_removing_a_topic_ends_where_nobody_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_attempts_that_are_refused_nothing_is_left() {
-    let nobody = silent().await.local_addr().unwrap();
+    // Nobody listens there, and nobody else gets the port.
+    let port = TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = port.local_addr().unwrap();
     let before = Handle::current().metrics().num_alive_tasks();
     for _ in 0..50 {
         let hosts = vec![(nobody.ip().to_string(), nobody.port())];
@@ -129,10 +132,10 @@ async fn of_attempts_that_nobody_answers_nothing_is_left() {
     let before = Handle::current().metrics().num_alive_tasks();
     for _ in 0..5 {
         let hosts = vec![(address.ip().to_string(), address.port())];
-        let connect_timeout = Duration::from_millis(200);
+        let connect_timeout = Duration::from_secs(2);
         let error = RabbitMq::connect(Options { hosts, connect_timeout, ..Options::default() }).await.err().unwrap();
         assert!(error.to_string().contains("did not answer in time"), "{error}");
-        let (mut taken, _) = silent.accept().await.unwrap();
+        let (mut taken, _) = tokio::time::timeout(SOON, silent.accept()).await.expect("somebody came").unwrap();
         let mut said = Vec::new();
         let hung_up = tokio::time::timeout(SOON, taken.read_to_end(&mut said)).await;
         hung_up.expect("the socket is closed").unwrap();

@@ -109,10 +109,15 @@ impl Relay {
     /// A database or a broker that cannot be reached is waited for, with backoff; it is not an error. `Err` only for
     /// what no waiting mends, such as a schema this build does not understand.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        match &self.competing {
+        let ended = match &self.competing {
             None => self.run_in_order(&stop).await,
             Some(queue) => self.run_without_order(&**queue, &stop).await,
+        };
+        if let Err(error) = &ended {
+            // Whoever started it may look at something else.
+            tracing::error!(%error, "the relay has ended; nothing is published any more");
         }
+        ended
     }
 
     async fn run_in_order(&self, stop: &CancellationToken) -> Result<()> {

@@ -59,6 +59,9 @@ async fn a_place_in_the_pool_comes_back_though_its_caller_left_in_the_middle() {
     assert!(left.is_err(), "nobody waits for an hour");
     let next = async || sqlx::query("SELECT 1").execute(database.pool()).await.is_ok();
     eventually(SOON, "the only place is free", next).await;
+    let left = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'SELECT pg_sleep(3600)'";
+    let ends = async || sqlx::query(left).fetch_optional(database.pool()).await.is_ok_and(|left| left.is_none());
+    eventually(SOON, "the server has noticed that nobody waits", ends).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
