@@ -47,6 +47,23 @@ impl<T> Page<T> {
     }
 }
 
+/// A consumer that was made. What it is asked goes through the client that is there then.
+#[derive(Debug)]
+pub(crate) struct PullConsumer {
+    config: pull::Config,
+    info: consumer::Info,
+}
+
+impl PullConsumer {
+    pub(crate) fn info(&self) -> &consumer::Info {
+        &self.info
+    }
+
+    pub(crate) fn over(&self, connection: &Connection) -> consumer::Consumer<pull::Config> {
+        consumer::Consumer::new(self.config.clone(), self.info.clone(), connection.context())
+    }
+}
+
 impl Connection {
     pub(crate) async fn stream(&self, name: &str) -> Result<stream::Info> {
         self.call(&format!("stream {name} cannot be looked at"), format!("STREAM.INFO.{name}"), &json!({})).await
@@ -110,18 +127,14 @@ impl Connection {
     }
 
     /// Makes a consumer, which must not be there: kind `Conflict` if it is, unless with exactly these settings.
-    pub(crate) async fn create_consumer(
-        &self,
-        stream: &str,
-        config: pull::Config,
-    ) -> Result<consumer::Consumer<pull::Config>> {
+    pub(crate) async fn create_consumer(&self, stream: &str, config: pull::Config) -> Result<PullConsumer> {
         let name = config.name.clone().or_else(|| config.durable_name.clone()).unwrap_or_default();
         let filter = if config.filter_subject.is_empty() { "" } else { "." };
         let subject = format!("CONSUMER.CREATE.{stream}.{name}{filter}{}", config.filter_subject);
         let settings = consumer::IntoConsumerConfig::into_consumer_config(config.clone());
         let request = json!({"stream_name": stream, "config": settings, "action": "create"});
         let info = self.call(&format!("consumer {name} of {stream} cannot be created"), subject, &request).await?;
-        Ok(consumer::Consumer::new(config, info, self.context.clone()))
+        Ok(PullConsumer { config, info })
     }
 
     pub(crate) async fn delete_consumer(&self, stream: &str, name: &str) -> Result<bool> {
@@ -139,7 +152,11 @@ impl Connection {
         let watch = self.denials.watch();
         let full = format!("$JS.API.{subject}");
         // The client's own time begins when it has taken the request, and without a connection it takes only so much.
-        let asked = timeout(self.patience(), self.context.request::<_, _, Response<T>>(subject, request));
+        let asked = timeout(self.patience(), async {
+            // One that has ended would answer at once, before there is another.
+            self.connected().await;
+            self.context().request::<_, _, Response<T>>(subject, request).await
+        });
         let answer = tokio::select! {
             answer = asked => answer.unwrap_or_else(|_| Err(RequestError::new(RequestErrorKind::TimedOut))),
             () = watch.denied(&full) => {

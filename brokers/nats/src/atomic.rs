@@ -63,17 +63,18 @@ async fn atomically(to: Destination<'_>, batch: &mut [Ready<'_>]) -> Result<u64,
         headers
     };
     let mut watch = connection.denials.watch();
+    let client = connection.client();
     let send = async {
         for (ready, number) in before.iter_mut().zip(1..) {
             let (subject, headers) = (topic.subject(ready.shard), numbered(ready, number));
-            let sent = connection.client.publish_with_headers(subject, headers, ready.message.payload.clone()).await;
+            let sent = client.publish_with_headers(subject, headers, ready.message.payload.clone()).await;
             // Without its end the batch is nothing.
             sent.map_err(|error| Trouble::Not(Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string())))?;
         }
         let mut headers = numbered(last, count);
         headers.insert(NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL);
         let publish = PublishMessage::build().headers(headers).payload(last.message.payload.clone());
-        let sent = connection.context.send_publish(topic.subject(last.shard), publish).await;
+        let sent = connection.context().send_publish(topic.subject(last.shard), publish).await;
         sent.map_err(|error| before_sending(&error))
     };
     // While there is no connection the client takes only so much.

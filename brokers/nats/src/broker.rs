@@ -29,8 +29,8 @@ pub struct Nats {
 impl Nats {
     /// Connects; from then on the connection is made again by itself, whatever happens to it.
     pub async fn connect(options: Options) -> Result<Self> {
-        let connection = Connection::open(&options).await?;
         let (names, options) = (Names::new(&options.prefix)?, Arc::new(options));
+        let connection = Connection::open(&options).await?;
         let topics = Topics::new(connection.clone(), names.clone(), options.clone());
         Ok(Self { connection, names, options, topics })
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 
-use async_nats::Subscriber;
+use async_nats::{Client, Subscriber};
 use futures_util::StreamExt;
 use landfall_core::{ErrorCode, Key, Outcome, Position};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -24,9 +24,10 @@ pub(crate) async fn in_chains(to: Destination<'_>, messages: Vec<Ready<'_>>) -> 
         return Vec::new();
     }
     let watch = to.connection.denials.watch();
-    let inbox = to.connection.client.new_inbox();
-    let listening = timeout(to.connection.patience(), to.connection.client.subscribe(format!("{inbox}.*"))).await;
-    let mut chains = Chains::new(to, messages);
+    let client = to.connection.client();
+    let inbox = client.new_inbox();
+    let listening = timeout(to.connection.patience(), client.subscribe(format!("{inbox}.*"))).await;
+    let mut chains = Chains::new(to, client, messages);
     match listening {
         Ok(Ok(answers)) => chains.run(&inbox, answers, watch).await,
         _ => chains.give_up(),
@@ -45,6 +46,7 @@ struct Link<'a> {
 
 struct Chains<'a, 't> {
     to: Destination<'t>,
+    client: Client,
     links: Vec<Link<'a>>,
     /// What may go now, by number.
     turns: VecDeque<usize>,
@@ -52,7 +54,7 @@ struct Chains<'a, 't> {
 }
 
 impl<'a, 't> Chains<'a, 't> {
-    fn new(to: Destination<'t>, messages: Vec<Ready<'a>>) -> Self {
+    fn new(to: Destination<'t>, client: Client, messages: Vec<Ready<'a>>) -> Self {
         let mut links: Vec<Link<'a>> = Vec::with_capacity(messages.len());
         let mut last_of: HashMap<&'a Key, usize> = HashMap::with_capacity(messages.len());
         let mut turns = VecDeque::with_capacity(messages.len());
@@ -63,7 +65,7 @@ impl<'a, 't> Chains<'a, 't> {
             }
             links.push(Link { ready, next: None, is_under_way: false, fate: None });
         }
-        Self { to, links, turns, under_way: 0 }
+        Self { to, client, links, turns, under_way: 0 }
     }
 
     async fn run(&mut self, inbox: &str, mut answers: Subscriber, mut watch: crate::connection::Watch) {
@@ -108,12 +110,12 @@ impl<'a, 't> Chains<'a, 't> {
     }
 
     async fn send(&mut self, inbox: &str, number: usize) {
-        let Self { to: Destination { connection, topic, .. }, links, under_way, .. } = self;
+        let Self { to: Destination { topic, .. }, client, links, under_way, .. } = self;
         let link = &mut links[number];
         let (subject, reply) = (topic.subject(link.ready.shard), format!("{inbox}.{number}"));
         let payload = link.ready.message.payload.clone();
         let headers = std::mem::take(&mut link.ready.headers);
-        match connection.client.publish_with_reply_and_headers(subject, reply, headers, payload).await {
+        match client.publish_with_reply_and_headers(subject, reply, headers, payload).await {
             Ok(()) => {
                 link.is_under_way = true;
                 *under_way += 1;

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{self, AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, pull};
 use futures_util::future::join_all;
 use landfall_core::{ErrorKind, GroupName, Result};
 
+use crate::api::PullConsumer;
 use crate::connection::Connection;
 use crate::names;
 use crate::plan::MemberName;
@@ -98,7 +99,7 @@ impl Claiming<'_> {
         before: Option<(u64, Vec<String>)>,
         floor: u64,
         owner: Option<&str>,
-    ) -> Result<Option<(u64, Consumer<pull::Config>)>> {
+    ) -> Result<Option<(u64, PullConsumer)>> {
         let (last, mut left_behind) = before.unwrap_or_default();
         let epoch = last + 1;
         if last > 0 {

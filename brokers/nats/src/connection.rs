@@ -1,14 +1,18 @@
 //! The connection: how it is made, and what the server says about it in between.
+//!
+//! The client makes it again whatever happens to it, unless it comes to its own end: it panics over a header value with a
+//! lone `\r` in it, which any publisher can send, and would stay dead for as long as the process lives. So its end is
+//! watched, and another one takes its place.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::{Context, ContextBuilder};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome, Result};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::config::Options;
 
@@ -18,12 +22,24 @@ const UNDER_WAY: usize = 100_000;
 /// How often somebody who waits for a connection looks whether it is there.
 const LOOKED_AT: Duration = Duration::from_millis(50);
 
+/// Before another client is made in the place of one that ended, if the last one was not made.
+const PAUSE: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
-    pub(crate) client: Client,
-    pub(crate) context: Context,
+    live: Arc<RwLock<Live>>,
     pub(crate) denials: Denials,
+    patience: Duration,
     is_loopback: bool,
+}
+
+/// The client that is there now.
+#[derive(Debug)]
+struct Live {
+    client: Client,
+    context: Context,
+    /// Closed when the client has come to its end.
+    end: watch::Receiver<()>,
 }
 
 /// What the server does not let this account do. It says so out of line, and never in place of an answer.
@@ -131,10 +147,61 @@ fn denied_subject(said: &str) -> Option<&str> {
 }
 
 impl Connection {
-    pub(crate) async fn open(options: &Options) -> Result<Self> {
+    pub(crate) async fn open(options: &Arc<Options>) -> Result<Self> {
         options.check()?;
         let denials = Denials::new();
+        let live = Live::connect(options, &denials).await?;
+        let live = Arc::new(RwLock::new(live));
+        tokio::spawn(replace_what_ends(Arc::downgrade(&live), options.clone(), denials.clone()));
+        let is_loopback = options.servers.iter().all(|server| is_this_machine(server));
+        Ok(Self { live, denials, patience: options.timeout, is_loopback })
+    }
+
+    /// The client that is there now; whoever keeps it for longer than a call may keep one that has ended.
+    pub(crate) fn client(&self) -> Client {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).client.clone()
+    }
+
+    /// Likewise.
+    pub(crate) fn context(&self) -> Context {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).context.clone()
+    }
+
+    /// Whether the server is on this machine, by the address that it was found at.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.is_loopback
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).is_connected()
+    }
+
+    /// Waits for a connection. Without one the client keeps what it is told for later, and takes only so much.
+    pub(crate) async fn connected(&self) {
+        while !self.is_connected() {
+            tokio::time::sleep(LOOKED_AT).await;
+        }
+    }
+
+    /// How long an answer is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Why nothing can be sent now.
+    pub(crate) fn not_sent(&self) -> Outcome {
+        match self.denials.0.is_turned_away.load(Ordering::SeqCst) {
+            true => Outcome::retry_later(ErrorCode::DENIED, "the NATS server turns these credentials away"),
+            false => Outcome::retry_later(ErrorCode::UNAVAILABLE, "there is no connection to NATS"),
+        }
+    }
+}
+
+impl Live {
+    async fn connect(options: &Options, denials: &Denials) -> Result<Self> {
         let hearing = denials.clone();
+        // The client drops who listens to its events when it ends, and not before.
+        let (listens, end) = watch::channel(());
         let mut how = ConnectOptions::new()
             .name("landfall")
             .connection_timeout(options.timeout)
@@ -146,6 +213,7 @@ impl Connection {
                 more => Duration::from_millis(50 * (1 << more.min(6)) as u64).min(Duration::from_secs(2)),
             })
             .event_callback(move |event| {
+                let _listens = &listens;
                 let hearing = hearing.clone();
                 async move { hearing.hear(&event) }
             });
@@ -182,36 +250,33 @@ impl Connection {
             .max_ack_inflight(UNDER_WAY)
             .backpressure_on_inflight(true)
             .build(client.clone());
-        let is_loopback = options.servers.iter().all(|server| is_this_machine(server));
-        Ok(Self { client, context, denials, is_loopback })
+        Ok(Self { client, context, end })
     }
 
-    /// Whether the server is on this machine, by the address that it was found at.
-    pub(crate) fn is_loopback(&self) -> bool {
-        self.is_loopback
+    fn is_connected(&self) -> bool {
+        // The state that a client was in when it ended stays for ever.
+        self.end.has_changed().is_ok() && self.client.connection_state() == State::Connected
     }
+}
 
-    pub(crate) fn is_connected(&self) -> bool {
-        self.client.connection_state() == State::Connected
-    }
-
-    /// Waits for a connection. Without one the client keeps what it is told for later, and takes only so much.
-    pub(crate) async fn connected(&self) {
-        while !self.is_connected() {
-            tokio::time::sleep(LOOKED_AT).await;
-        }
-    }
-
-    /// How long an answer is waited for.
-    pub(crate) fn patience(&self) -> Duration {
-        self.client.timeout().unwrap_or_default()
-    }
-
-    /// Why nothing can be sent now.
-    pub(crate) fn not_sent(&self) -> Outcome {
-        match self.denials.0.is_turned_away.load(Ordering::SeqCst) {
-            true => Outcome::retry_later(ErrorCode::DENIED, "the NATS server turns these credentials away"),
-            false => Outcome::retry_later(ErrorCode::UNAVAILABLE, "there is no connection to NATS"),
+/// Puts another client into the place of one that ended, for as long as somebody has the connection.
+async fn replace_what_ends(connection: Weak<RwLock<Live>>, options: Arc<Options>, denials: Denials) {
+    loop {
+        let end = connection.upgrade().map(|live| live.read().unwrap_or_else(PoisonError::into_inner).end.clone());
+        let Some(mut end) = end else { return };
+        while end.changed().await.is_ok() {}
+        // A client also ends when nobody has it any more.
+        while let Some(live) = connection.upgrade() {
+            tracing::error!("the NATS client ended by itself; another one is made");
+            match Live::connect(&options, &denials).await {
+                Ok(another) => {
+                    *live.write().unwrap_or_else(PoisonError::into_inner) = another;
+                    break;
+                }
+                Err(error) => tracing::warn!(%error, "no other NATS client can be made; again soon"),
+            }
+            drop(live);
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -121,15 +121,7 @@ impl Membership {
     async fn work(&mut self) {
         let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
         let subject = self.broker.names.members(&stream, &self.group);
-        let mut heard = loop {
-            let listening = self.broker.connection.client.subscribe(subject.clone());
-            match timeout(self.broker.connection.patience(), listening).await {
-                Ok(Ok(heard)) => break heard,
-                Ok(Err(error)) => tracing::warn!(%error, group = %self.group, "the group cannot be listened to"),
-                Err(_) => tracing::warn!(group = %self.group, "there is no connection to listen to the group"),
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        };
+        let mut heard = self.listen(&subject).await;
         self.say(Word::Hello(self.me.clone())).await;
         let every = self.broker.options.session_timeout / 4;
         let mut next = Instant::now();
@@ -145,7 +137,11 @@ impl Membership {
                     () = self.look.notified() => {
                         break tokio::time::sleep(Duration::from_millis(20)).await;
                     }
-                    Some(message) = heard.next() => {
+                    message = heard.next() => {
+                        let Some(message) = message else {
+                            // The client has come to its end.
+                            break heard = self.listen(&subject).await;
+                        };
                         let Some(word) = Word::parse(&message.payload) else { continue };
                         let is_news = self.members.hear(&word);
                         if matches!(&word, Word::Hello(name) if *name != self.me) {
@@ -160,6 +156,22 @@ impl Membership {
         }
     }
 
+    async fn listen(&self, subject: &str) -> async_nats::Subscriber {
+        let connection = &self.broker.connection;
+        loop {
+            let listening = timeout(connection.patience(), async {
+                connection.connected().await;
+                connection.client().subscribe(subject.to_owned()).await
+            });
+            match listening.await {
+                Ok(Ok(heard)) => return heard,
+                Ok(Err(error)) => tracing::warn!(%error, group = %self.group, "the group cannot be listened to"),
+                Err(_) => tracing::warn!(group = %self.group, "there is no connection to listen to the group"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     async fn say(&self, word: Word) {
         let Ok(stream) = self.broker.names.stream(&self.topic) else { return };
         let subject = self.broker.names.members(&stream, &self.group);
@@ -168,7 +180,8 @@ impl Membership {
         if !connection.is_connected() {
             return;
         }
-        let said = connection.client.publish(subject, word.to_text().into());
+        let client = connection.client();
+        let said = client.publish(subject, word.to_text().into());
         if let Ok(Err(error)) = timeout(connection.patience(), said).await {
             tracing::warn!(%error, "the other members of the group cannot be told anything");
         }
@@ -382,7 +395,7 @@ impl Membership {
         self.say(Word::Leaving(self.me.clone())).await;
         // It goes out before the process may end.
         if self.broker.connection.is_connected() {
-            let _ = timeout(Duration::from_secs(1), self.broker.connection.client.flush()).await;
+            let _ = timeout(Duration::from_secs(1), self.broker.connection.client().flush()).await;
         }
     }
 

@@ -96,7 +96,7 @@ impl Nats {
 
     /// What the server takes at most, headers included.
     pub(crate) fn largest(&self) -> usize {
-        self.connection.client.max_payload()
+        self.connection.client().max_payload()
     }
 
     async fn settle(&self, topic: &Topic, sent: Vec<Sent>, outcomes: &mut [Option<Outcome>]) {

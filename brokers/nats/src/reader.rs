@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, Timestamp, TopicReader};
 
+use crate::api::PullConsumer;
 use crate::connection::Connection;
 use crate::topic::Topic;
 use crate::unreadable::{self, Unreadable};
@@ -23,7 +24,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Reader {
     connection: Connection,
     topic: Arc<Topic>,
-    consumer: Consumer<pull::Config>,
+    consumer: PullConsumer,
     /// The next sequence in the stream.
     next: u64,
     /// What the consumer has sent so far, counted by itself.
@@ -46,7 +47,7 @@ impl Reader {
             }
         };
         let consumer = create(&connection, &topic, policy).await?;
-        let next = consumer.cached_info().delivered.stream_sequence + 1;
+        let next = consumer.info().delivered.stream_sequence + 1;
         Ok(Self { connection, topic, consumer, next, received: 0, removed: 0, is_elsewhere: false })
     }
 
@@ -105,14 +106,15 @@ impl Reader {
     }
 
     async fn fetch_within(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
-        let patience = self.connection.client.timeout().unwrap_or(FORGOTTEN_AFTER) + wait;
+        let patience = self.connection.patience() + wait;
         let late = |_| Error::new(ErrorKind::Unavailable, "the server does not say what is in the topic");
         tokio::time::timeout(patience, self.fetch_now(limit, wait)).await.map_err(late)?
     }
 
     async fn fetch_now(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
         let failed = |error| Error::new(ErrorKind::Unavailable, "the topic cannot be read").with_source(error);
-        let fetch = self.consumer.fetch().max_messages(limit);
+        let consumer = self.consumer.over(&self.connection);
+        let fetch = consumer.fetch().max_messages(limit);
         let fetch = if wait.is_zero() { fetch } else { fetch.expires(wait) };
         let mut messages = fetch.messages().await.map_err(|e| failed(e.into()))?;
         let mut stored = Vec::new();
@@ -134,11 +136,7 @@ impl Reader {
     }
 }
 
-async fn create(
-    connection: &Connection,
-    topic: &Topic,
-    deliver_policy: DeliverPolicy,
-) -> Result<Consumer<pull::Config>> {
+async fn create(connection: &Connection, topic: &Topic, deliver_policy: DeliverPolicy) -> Result<PullConsumer> {
     let config = pull::Config {
         name: Some(format!("landfall-reader-{}", uuid::Uuid::now_v7().simple())),
         deliver_policy,

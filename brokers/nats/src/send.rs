@@ -86,7 +86,7 @@ async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, Trouble>
     let publish = PublishMessage::build().headers(ready.headers).payload(ready.message.payload.clone());
     // While there is no connection the client takes only so much.
     let late = |_| Trouble::Not(to.connection.not_sent());
-    let sent = timeout(to.connection.patience(), to.connection.context.send_publish(subject.clone(), publish)).await;
+    let sent = timeout(to.connection.patience(), to.connection.context().send_publish(subject.clone(), publish)).await;
     let acknowledged = sent.map_err(late)?.map_err(|error| before_sending(&error))?;
     let acknowledgement = tokio::select! {
         acknowledgement = acknowledged.into_future() => acknowledgement,

@@ -192,7 +192,7 @@ impl Topics {
             num_replicas: self.options.replicas.unwrap_or(3),
             duplicate_window,
             allow_direct: true,
-            allow_atomic_publish: self.options.atomic && self.connection.client.is_server_compatible(2, 12, 0),
+            allow_atomic_publish: self.options.atomic && self.connection.client().is_server_compatible(2, 12, 0),
             ..stream::Config::default()
         })
     }

@@ -1,14 +1,14 @@
 //! Messages that the client cannot read.
 //!
-//! It gives up its whole connection over headers that break its rules, and would take a status among them for a word of
-//! the server's own. Sent to it once more, such a message would cut off everything else on that connection again, for
+//! It gives up its whole connection over headers that break its rules, panics over a lone `\r` in a value, and would take a
+//! status among them for a word of the server's own. Sent to it once more, such a message would cut off everything else on that connection again, for
 //! ever. So it is looked for where a shard does not get on, in the form in which it is stored, and handed out as what it is.
 
-use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::RawMessage;
 use landfall_core::{ErrorKind, Result, Timestamp};
 
+use crate::api::PullConsumer;
 use crate::connection::Connection;
 
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub(crate) struct Unreadable {
 /// The first one behind `floor` among the next `within` messages that `consumer` would be sent.
 pub(crate) async fn find(
     connection: &Connection,
-    consumer: &Consumer<pull::Config>,
+    consumer: &PullConsumer,
     floor: u64,
     within: usize,
 ) -> Result<Option<Unreadable>> {
-    let info = consumer.cached_info();
+    let info = consumer.info();
     let filter = Some(info.config.filter_subject.as_str()).filter(|filter| !filter.is_empty()).unwrap_or(">");
     let mut next = floor + 1;
     for before in 0..within {
@@ -56,7 +56,12 @@ fn why_unreadable(message: &RawMessage) -> Option<String> {
     // The client decodes a payload as it decodes headers.
     let headers = RawMessage { payload: headers, headers: None, ..message.clone() };
     let headers = StreamMessage::try_from(headers).ok()?.payload;
-    let first = headers.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut lines = headers.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    // What is read here is trimmed more often than on the way to a subscriber.
+    if lines.any(|line| line.strip_suffix(b"\r").unwrap_or(line).contains(&b'\r')) {
+        return Some("there is a carriage return in a value".into());
+    }
     (first.trim_ascii() != b"NATS/1.0").then(|| "they begin with a status, as only the server's own do".into())
 }
 
@@ -70,9 +75,11 @@ mod tests {
             let text = format!(r#"{{"subject":"orders.0","seq":4,"time":"2026-11-15T08:00:00Z","hdrs":"{headers}"}}"#);
             why_unreadable(&serde_json::from_str(&text).unwrap())
         };
-        // `a: b`, `bad key: x`, and a 409.
+        // `a: b`, `bad key: x`, `a: b\rc`, `a: b\r` with another line that goes on with it, and a 409.
         assert_eq!(why("TkFUUy8xLjANCmE6IGINCg0K"), None);
         assert!(why("TkFUUy8xLjANCmJhZCBrZXk6IHgNCg0K").is_some());
+        assert!(why("TkFUUy8xLjANCmE6IGINYw0KDQo=").is_some());
+        assert!(why("TkFUUy8xLjANCmE6IGINDQogYw0KDQo=").is_some());
         let status = why("TkFUUy8xLjAgNDA5IENvbnN1bWVyIERlbGV0ZWQNCg0K");
         assert_eq!(status.as_deref(), Some("they begin with a status, as only the server's own do"));
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::MessagesErrorKind;
-use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -14,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::answer::NO_ANSWER;
+use crate::api::PullConsumer;
 use crate::broker::Nats;
 use crate::connection::Connection;
 use crate::reader::millis;
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// first that cannot be read.
 pub(crate) fn start(
     broker: &Nats,
-    consumer: Consumer<pull::Config>,
+    consumer: PullConsumer,
     shard: Arc<Shard>,
     room: Arc<Semaphore>,
     look: Arc<Notify>,
@@ -49,7 +49,7 @@ pub(crate) fn start(
 /// Reads until the shard is lost: `look` is then told, and the membership finds out what became of it.
 struct Reading {
     connection: Connection,
-    consumer: Consumer<pull::Config>,
+    consumer: PullConsumer,
     prefetch: usize,
     shard: Arc<Shard>,
     room: Arc<Semaphore>,
@@ -73,9 +73,9 @@ impl Reading {
     /// Until the server or the connection ends it.
     async fn pull(&self) {
         let shard = &self.shard;
-        let pulling =
-            self.consumer.stream().max_messages_per_batch(self.prefetch).expires(PULL).heartbeat(SIGN_OF_LIFE);
         self.connection.connected().await;
+        let consumer = self.consumer.over(&self.connection);
+        let pulling = consumer.stream().max_messages_per_batch(self.prefetch).expires(PULL).heartbeat(SIGN_OF_LIFE);
         let mut messages = match timeout(self.connection.patience(), pulling.messages()).await {
             Ok(Ok(messages)) => messages,
             Ok(Err(error)) => {
@@ -158,7 +158,9 @@ impl Reading {
     async fn fetch(&self, count: usize) -> Vec<Received> {
         let mut all = Vec::with_capacity(count);
         let fetching = async {
-            let Ok(mut messages) = self.consumer.fetch().max_messages(count).expires(PULL).messages().await else {
+            self.connection.connected().await;
+            let consumer = self.consumer.over(&self.connection);
+            let Ok(mut messages) = consumer.fetch().max_messages(count).expires(PULL).messages().await else {
                 return;
             };
             while let Some(Ok(message)) = messages.next().await {
@@ -196,7 +198,8 @@ async fn acknowledge(connection: Connection, shard: Arc<Shard>) {
         shard.finished.notified().await;
         connection.connected().await;
         let Some(reply) = shard.take_acknowledgement() else { continue };
-        let told = connection.client.request(reply.clone(), Bytes::from(AckKind::Ack));
+        let client = connection.client();
+        let told = client.request(reply.clone(), Bytes::from(AckKind::Ack));
         let error = match timeout(connection.patience(), told).await {
             Ok(Ok(_)) => continue,
             Ok(Err(error)) => error.to_string(),
@@ -216,7 +219,8 @@ async fn ask_for_time(connection: Connection, shard: Arc<Shard>, every: Duration
             if !connection.is_connected() {
                 break;
             }
-            let asked = connection.client.publish(reply, Bytes::from(AckKind::Progress));
+            let client = connection.client();
+            let asked = client.publish(reply, Bytes::from(AckKind::Progress));
             if !matches!(timeout(connection.patience(), asked).await, Ok(Ok(()))) {
                 break;
             }

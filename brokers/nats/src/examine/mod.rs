@@ -23,7 +23,7 @@ impl Examine for Nats {
                 return Ok(found);
             }
         };
-        let takes_batches = self.connection.client.is_server_compatible(2, 12, 0) && self.options.atomic;
+        let takes_batches = self.connection.client().is_server_compatible(2, 12, 0) && self.options.atomic;
         for (topic, info) in &topics {
             found.extend(stream::examine(topic, info, demands, self.options.timeout, takes_batches));
             match self.connection.consumers(&topic.stream).await {
