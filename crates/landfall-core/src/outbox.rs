@@ -172,6 +172,12 @@ pub trait Housekeeping: Send + Sync {
     /// Removes sent messages that have been kept for longer than `age`.
     async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64>;
 
+    /// What [`remove_sent`](Self::remove_sent) would remove, for whoever wants to have it elsewhere first.
+    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>>;
+
+    /// Removes these sent messages and answers with how many of them were there. What was not sent stays.
+    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64>;
+
     /// Forgets ids that were handled longer ago than `age`, but none that is still a dead letter of its group. From then on
     /// a copy of such a message would take effect again.
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64>;

@@ -3,17 +3,34 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Housekeeping, Result};
+use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
+use sqlx::mysql::MySqlArguments;
+use sqlx::query::Query;
 
-use crate::MySql;
 use crate::retry::retried;
-use crate::settle::micros;
+use crate::settle::{listed, micros};
 use crate::statements::Sql;
+use crate::{MySql, row};
 
 #[async_trait]
 impl Housekeeping for MySql {
     async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
         retried(|| self.remove_old(&self.statements().remove_sent, age, at_most)).await
+    }
+
+    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
+        let rows = sqlx::query(self.statements().old_sent.text())
+            .bind(micros(age))
+            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("read sent messages"))?;
+        rows.iter().map(row::outbox_detail).collect()
+    }
+
+    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
+        let statement = &self.statements().remove_these_sent;
+        retried(|| self.removed_by(sqlx::query(statement.text()).bind(listed(rows)))).await
     }
 
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
@@ -31,15 +48,15 @@ impl Housekeeping for MySql {
 
 impl MySql {
     async fn remove_old(&self, statement: &Sql, age: Duration, at_most: u64) -> Result<u64> {
+        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+        self.removed_by(sqlx::query(statement.text()).bind(micros(age)).bind(at_most)).await
+    }
+
+    /// In a transaction of its own; answers with how many rows it was about.
+    async fn removed_by(&self, query: Query<'_, sqlx::MySql, MySqlArguments>) -> Result<u64> {
         let mut transaction = self.begin().await?;
-        let removed = sqlx::query(statement.text())
-            .bind(micros(age))
-            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.could_not("remove what is old"))?
-            .rows_affected();
+        let done = query.execute(&mut *transaction).await.map_err(self.could_not("remove what is old"))?;
         self.commit(transaction).await?;
-        Ok(removed)
+        Ok(done.rows_affected())
     }
 }

@@ -29,8 +29,12 @@ fn rows(template: &str) -> String {
     template.replace("{more}", "")
 }
 
+fn whole(template: &str) -> String {
+    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload")
+}
+
 fn details(template: &str) -> String {
-    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload") + " AND o.message_id = ?"
+    whole(template) + " AND o.message_id = ?"
 }
 
 const LETTER: &str = "
@@ -283,6 +287,10 @@ statements! {
             SELECT id FROM {p}outbox_sent FORCE INDEX ({b}outbox_sent_at)
             WHERE sent_at < {now} - INTERVAL ? MICROSECOND ORDER BY sent_at LIMIT ?) old
         STRAIGHT_JOIN {p}outbox_sent sent FORCE INDEX (PRIMARY) ON sent.id = old.id";
+    old_sent: Sql = &(whole(SENT_ROWS) + " AND o.sent_at < {now} - INTERVAL ? MICROSECOND ORDER BY o.sent_at LIMIT ?");
+    remove_these_sent: Sql = "
+        DELETE sent FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) given
+        STRAIGHT_JOIN {p}outbox_sent sent FORCE INDEX (PRIMARY) ON sent.id = given.id";
     forget_handled: Sql = "
         DELETE inbox FROM (
             SELECT handled.consumer_group, handled.message_id

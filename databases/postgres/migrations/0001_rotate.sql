@@ -192,3 +192,35 @@ BEGIN
     RETURN removed + part;
 END
 $$;
+
+-- Removes sent messages by their rows, wherever they are, and days that have nothing left in them. What was not sent is
+-- left alone.
+CREATE FUNCTION {p}outbox_remove_these_sent(ids bigint[]) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    sent     bigint[] := ARRAY(SELECT status.id FROM {p}outbox_status status
+                               WHERE status.state = 'sent' AND status.id = ANY (ids));
+    day      record;
+    is_empty boolean;
+BEGIN
+    DELETE FROM {p}outbox_sent WHERE id = ANY (sent);
+    DELETE FROM {p}outbox WHERE id = ANY (sent);
+    FOR day IN
+        SELECT child.oid::regclass AS name FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+        WHERE inhparent = '{p}outbox_sent'::regclass
+          AND to_date(right(child.relname, 8), 'YYYYMMDD') < (now() AT TIME ZONE 'UTC')::date - 1
+    LOOP
+        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %s)', day.name) INTO is_empty;
+        CONTINUE WHEN NOT is_empty;
+        BEGIN
+            EXECUTE format('DROP TABLE %s', day.name);
+        EXCEPTION
+            -- Somebody reads it; there will be another time.
+            WHEN lock_not_available THEN NULL;
+        END;
+    END LOOP;
+    RETURN coalesce(array_length(sent, 1), 0);
+END
+$$;

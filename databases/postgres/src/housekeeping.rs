@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Housekeeping, Result};
+use landfall_core::{Housekeeping, OutboxDetail, Result, RowId};
 
-use crate::Postgres;
 use crate::statements::Sql;
+use crate::{Postgres, row};
 
 #[async_trait]
 impl Housekeeping for Postgres {
@@ -17,6 +17,33 @@ impl Housekeeping for Postgres {
             .query_scalar(&self.statements().remove_sent)
             .bind(seconds(age))
             .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_one(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        Ok(removed as u64)
+    }
+
+    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
+        let doing = "read sent messages";
+        let mut session = self.session().await?;
+        let rows = self
+            .query(&self.statements().old_sent)
+            .bind(seconds(age))
+            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        rows.iter().map(row::outbox_detail).collect()
+    }
+
+    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
+        let doing = "remove sent messages";
+        let mut session = self.session().await?;
+        let removed: i64 = self
+            .query_scalar(&self.statements().remove_these_sent)
+            .bind(rows)
             .fetch_one(session.connection())
             .await
             .map_err(self.could_not(doing))?;

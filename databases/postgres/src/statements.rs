@@ -125,6 +125,16 @@ statements! {
             SELECT $4, 'park', id, message_id, error FROM letter ORDER BY outbox_id
         )
         SELECT outbox_id FROM letter ORDER BY outbox_id",
+    // Those that were not copied yet are as old as their creation, as for removing them.
+    old_sent: "
+        SELECT id, message_id, topic, key, state, attempts, next_attempt_at, last_error, created_at, sent_at,
+               octet_length(payload)::bigint, sequence, kind, mode, headers::text, payload
+        FROM {p}outbox_status status
+        WHERE state = 'sent' AND clock_timestamp() - make_interval(secs => $1) >
+              CASE WHEN EXISTS (SELECT 1 FROM {p}outbox_sent sent WHERE sent.id = status.id)
+                   THEN sent_at ELSE created_at END
+        LIMIT $2",
+    remove_these_sent: "SELECT {p}outbox_remove_these_sent($1)",
     remove_sent: "SELECT {p}outbox_remove_sent(make_interval(secs => $1), $2)",
     forget_handled: "
         DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(

@@ -3,16 +3,34 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Housekeeping, Result};
+use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
 use sqlx::SqlStr;
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
 
-use crate::Sqlite;
+use crate::dead_letter::id_list;
 use crate::outbox_queue::millis;
+use crate::{Sqlite, row};
 
 #[async_trait]
 impl Housekeeping for Sqlite {
     async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
         self.remove(&self.statements().remove_sent, age, at_most, "remove sent messages").await
+    }
+
+    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
+        let rows = sqlx::query(self.statements().old_sent.clone())
+            .bind(millis(age))
+            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("read sent messages"))?;
+        rows.iter().map(row::outbox_detail).collect()
+    }
+
+    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
+        let query = sqlx::query(self.statements().remove_these_sent.clone()).bind(id_list(rows));
+        self.removed_by(query, "remove sent messages").await
     }
 
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
@@ -30,13 +48,14 @@ impl Housekeeping for Sqlite {
 
 impl Sqlite {
     async fn remove(&self, statement: &SqlStr, age: Duration, at_most: u64, what: &'static str) -> Result<u64> {
+        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+        self.removed_by(sqlx::query(statement.clone()).bind(millis(age)).bind(at_most), what).await
+    }
+
+    /// In a transaction of its own; answers with how many rows it was about.
+    async fn removed_by(&self, query: Query<'_, sqlx::Sqlite, SqliteArguments>, what: &'static str) -> Result<u64> {
         let mut transaction = self.begin().await?;
-        let done = sqlx::query(statement.clone())
-            .bind(millis(age))
-            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.cannot(what))?;
+        let done = query.execute(&mut *transaction).await.map_err(self.cannot(what))?;
         self.commit(transaction).await?;
         Ok(done.rows_affected())
     }

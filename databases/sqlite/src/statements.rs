@@ -149,6 +149,9 @@ statements! {
     // Housekeeping. ?1 is an age and ?2 at most how many.
     remove_sent = "DELETE FROM {p}outbox_sent WHERE id IN (
         SELECT id FROM {p}outbox_sent WHERE sent_at <= {now} - ?1 ORDER BY sent_at LIMIT ?2)";
+    old_sent = &format!("SELECT * FROM ({}) WHERE sent_at <= {{now}} - ?1 ORDER BY sent_at LIMIT ?2",
+        OUTBOX_SENT.replace("{more}", OUTBOX_MORE));
+    remove_these_sent = "DELETE FROM {p}outbox_sent WHERE id IN (SELECT value FROM json_each(?1))";
     // As long as a letter is there, done or not, its id is: a redrive gives a message a second life.
     forget_handled = "DELETE FROM {p}inbox WHERE (consumer_group, message_id) IN (
         SELECT i.consumer_group, i.message_id FROM {p}inbox i

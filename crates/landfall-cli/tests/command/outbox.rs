@@ -178,6 +178,32 @@ on_each! {
         assert_eq!(list(place, &["--state", "waiting"]).await.len(), 2, "its key still waits");
     }
 
+    async fn sent_messages_are_archived_before_they_are_purged(place: &Place) {
+        one_of_each(place).await;
+        let sent = list(place, &["--state", "sent"]).await;
+        let purge = ["outbox", "purge", "--sent-before", "0", "--json", "--archive"];
+        let nowhere = place.run(&[&purge[..], &["no/such/folder/sent.jsonl"]].concat()).await;
+        assert_eq!(nowhere.code, 1);
+        assert!(nowhere.stderr.contains("nothing more is removed"), "{}", nowhere.stderr);
+        assert_eq!(list(place, &["--state", "sent"]).await.len(), 1, "what is not archived stays");
+
+        // As a crash leaves it.
+        let file = place.path().join("sent.jsonl");
+        std::fs::write(&file, "{\"row\":").unwrap();
+        let archive = [&purge[..], &[file.to_str().unwrap()]].concat();
+        assert_eq!(place.run(&archive).await.objects(), [json!({"removed": 1, "archived": 1})]);
+        assert_eq!(place.run(&archive).await.objects(), [json!({"removed": 0, "archived": 0})]);
+        assert!(list(place, &["--state", "sent"]).await.is_empty());
+        assert_eq!(list(place, &[]).await.len(), 4, "nothing else is touched");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (2, "{\"row\":"));
+        let archived: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
+        assert_eq!(archived["message_id"], sent[0]["message_id"]);
+        assert_eq!(archived["state"], "sent");
+        assert!(archived.get("payload").is_some_and(|payload| !payload.is_null()), "{archived}");
+    }
+
     async fn sent_messages_are_purged_by_their_age(place: &Place) {
         one_of_each(place).await;
         assert_eq!(place.run(&["outbox", "purge", "--sent-before", "7d"]).await.stdout, "0 removed\n");

@@ -47,6 +47,44 @@ pub async fn sent_messages_go_after_their_time<F: DatabaseFixture>(stage: Stage<
     assert_eq!(stage.due_ids(&leases).await, [pending.id], "what was not sent is still there");
 }
 
+pub async fn sent_messages_can_be_had_elsewhere_before_they_go<F: DatabaseFixture>(stage: Stage<F>) {
+    let keeping = stage.fixture.open_keeping_sent(LONG).await;
+    let messages = series("a", 3);
+    stage.enqueue(&messages).await;
+    let pending = keyless();
+    stage.enqueue(std::slice::from_ref(&pending)).await;
+    let leases = stage.lease_all("one").await;
+    let due = keeping.next(&leases, 10).await.unwrap();
+    let sent = due.iter().filter(|entry| entry.message_id != pending.id);
+    let settlements: Vec<_> = sent.map(|entry| settlement(entry, Decision::Published)).collect();
+    assert_eq!(keeping.settle(&leases, &settlements).await.unwrap().len(), 3);
+
+    assert!(keeping.old_sent(LONG, 10).await.unwrap().is_empty(), "their time has not come");
+    let mut old = Vec::new();
+    eventually(SOON, "their time has come", async || {
+        old = keeping.old_sent(Duration::ZERO, 10).await.unwrap();
+        old.len() == 3
+    })
+    .await;
+    old.sort_by_key(|detail| detail.row.row);
+    for (detail, message) in old.iter().zip(&messages) {
+        assert_eq!((detail.row.message_id, &detail.payload), (message.id, &message.payload));
+        assert_eq!((detail.row.state, detail.row.key.as_ref()), (OutboxState::Sent, message.key.as_ref()));
+    }
+    assert_eq!(keeping.old_sent(Duration::ZERO, 2).await.unwrap().len(), 2);
+
+    // Among them the row of one that was not sent, and one that nobody has.
+    let others = due.iter().filter(|entry| entry.message_id == pending.id).map(|entry| entry.row).chain([i64::MAX]);
+    let rows: Vec<_> = old[..2].iter().map(|detail| detail.row.row).chain(others).collect();
+    assert_eq!(keeping.remove_these_sent(&rows).await.unwrap(), 2);
+    assert_eq!(keeping.remove_these_sent(&rows).await.unwrap(), 0, "they are gone");
+    assert_eq!(keeping.remove_these_sent(&[]).await.unwrap(), 0);
+    let kept = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
+    let kept: Vec<_> = keeping.list(&kept, 10).await.unwrap().iter().map(|row| row.message_id).collect();
+    assert_eq!(kept, [messages[2].id]);
+    assert_eq!(stage.due_ids(&leases).await, [pending.id], "what was not sent is still there");
+}
+
 pub async fn a_handled_id_is_forgotten_after_its_time<F: DatabaseFixture>(stage: Stage<F>) {
     let (stock, messages) = (group("stock"), series("a", 5));
     for message in &messages {

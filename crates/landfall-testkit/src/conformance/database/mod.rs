@@ -216,6 +216,7 @@ macro_rules! database_conformance {
                 the_age_that_few_parked_letters_have_is_told;
             housekeeping:
                 sent_messages_go_after_their_time,
+                sent_messages_can_be_had_elsewhere_before_they_go,
                 a_handled_id_is_forgotten_after_its_time,
                 the_id_of_a_dead_letter_is_not_forgotten,
                 done_letters_go_after_their_time_and_open_ones_stay,
