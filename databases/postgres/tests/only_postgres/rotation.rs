@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_core::{Database, Decision, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter};
+use landfall_core::{
+    Database, Decision, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter,
+};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;
 use landfall_testkit::servers::fresh_postgres_database;
@@ -335,4 +337,33 @@ async fn sent_messages_can_be_kept() {
     let shown = database.show(messages[3].id).await.unwrap().remove(0);
     assert_eq!((shown.row.state, &shown.payload), (OutboxState::Sent, &messages[3].payload));
     assert!(shown.row.sent_at.is_some());
+}
+
+#[tokio::test]
+async fn a_day_goes_when_the_last_of_what_was_sent_on_it_is_taken_elsewhere() {
+    let Some(database) = migrated().await else { return };
+    sqlx::raw_sql(
+        "SELECT landfall_outbox_sent_day();
+         CREATE TABLE landfall_outbox_sent_20200101 PARTITION OF landfall_outbox_sent
+             FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00');
+         CREATE TABLE landfall_outbox_sent_20200102 PARTITION OF landfall_outbox_sent
+             FOR VALUES FROM ('2020-01-02 00:00:00+00') TO ('2020-01-03 00:00:00+00');
+         INSERT INTO landfall_outbox_sent (id, message_id, topic, kind, mode, headers, payload, created_at, sent_at)
+         SELECT n, gen_random_uuid(), 'orders', 'paid', 'effectively-once', '{}', '', '2020-01-02', '2020-01-02'
+         FROM generate_series(1, 2) n",
+    )
+    .execute(database.pool())
+    .await
+    .unwrap();
+    let days = async || -> i64 {
+        let count = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'landfall_outbox_sent'::regclass";
+        sqlx::query_scalar(count).fetch_one(database.pool()).await.unwrap()
+    };
+    assert_eq!(days().await, 3);
+    assert_eq!(database.remove_these_sent(&[1]).await.unwrap(), 1);
+    assert_eq!(days().await, 2, "one of them had nothing in it");
+    let old = database.old_sent(LONG, 10).await.unwrap();
+    assert_eq!(old.iter().map(|detail| detail.row.row).collect::<Vec<_>>(), [2]);
+    assert_eq!(database.remove_these_sent(&[2]).await.unwrap(), 1);
+    assert_eq!(days().await, 1, "today stays");
 }
