@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use landfall_core::{
-    Admission, DeadLetterStatus, Decision, ErrorCode, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
+    Admission, DeadLetterStatus, Decision, ErrorCode, Housekeeping, Lease, Message, OutboxEntry, OutboxFilter,
+    OutboxQueue, OutboxState, OutboxView,
 };
 
 use super::stage::{LONG, SOON, settlement};
@@ -23,16 +24,30 @@ async fn steps(at_most: u64, mut step: impl AsyncFnMut(u64) -> u64) -> Vec<u64> 
     }
 }
 
-pub async fn sent_messages_go_after_their_time<F: DatabaseFixture>(stage: Stage<F>) {
-    let keeping = stage.fixture.open_keeping_sent(LONG).await;
-    stage.enqueue(&series("a", 5)).await;
-    let pending = keyless();
-    stage.enqueue(std::slice::from_ref(&pending)).await;
+/// A database that keeps what was sent.
+struct Kept<D> {
+    database: D,
+    leases: Vec<Lease>,
+    /// The one message that was not.
+    pending: OutboxEntry,
+}
+
+/// All of `messages` were sent, and one behind them was not.
+async fn kept<F: DatabaseFixture>(stage: &Stage<F>, messages: &[Message]) -> Kept<F::Database> {
+    let database = stage.fixture.open_keeping_sent(LONG).await;
+    stage.enqueue(messages).await;
+    stage.enqueue(&[keyless()]).await;
     let leases = stage.lease_all("one").await;
-    let due = keeping.next(&leases, 10).await.unwrap();
-    let sent = due.iter().filter(|entry| entry.message_id != pending.id);
-    let settlements: Vec<_> = sent.map(|entry| settlement(entry, Decision::Published)).collect();
-    assert_eq!(keeping.settle(&leases, &settlements).await.unwrap().len(), 5);
+    let mut due = database.next(&leases, messages.len() + 1).await.unwrap();
+    let place = due.iter().position(|entry| messages.iter().all(|message| message.id != entry.message_id)).unwrap();
+    let pending = due.remove(place);
+    let settlements: Vec<_> = due.iter().map(|entry| settlement(entry, Decision::Published)).collect();
+    assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), messages.len());
+    Kept { database, leases, pending }
+}
+
+pub async fn sent_messages_go_after_their_time<F: DatabaseFixture>(stage: Stage<F>) {
+    let Kept { database: keeping, leases, pending } = kept(&stage, &series("a", 5)).await;
 
     let kept = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
     assert_eq!(keeping.remove_sent(LONG, 100).await.unwrap(), 0, "their time has not come");
@@ -44,20 +59,12 @@ pub async fn sent_messages_go_after_their_time<F: DatabaseFixture>(stage: Stage<
     .await;
     let stats = keeping.stats().await.unwrap();
     assert_eq!((stats.pending, stats.published), (1, 5), "what was sent is still counted");
-    assert_eq!(stage.due_ids(&leases).await, [pending.id], "what was not sent is still there");
+    assert_eq!(stage.due_ids(&leases).await, [pending.message_id], "what was not sent is still there");
 }
 
 pub async fn sent_messages_can_be_had_elsewhere_before_they_go<F: DatabaseFixture>(stage: Stage<F>) {
-    let keeping = stage.fixture.open_keeping_sent(LONG).await;
     let messages = series("a", 3);
-    stage.enqueue(&messages).await;
-    let pending = keyless();
-    stage.enqueue(std::slice::from_ref(&pending)).await;
-    let leases = stage.lease_all("one").await;
-    let due = keeping.next(&leases, 10).await.unwrap();
-    let sent = due.iter().filter(|entry| entry.message_id != pending.id);
-    let settlements: Vec<_> = sent.map(|entry| settlement(entry, Decision::Published)).collect();
-    assert_eq!(keeping.settle(&leases, &settlements).await.unwrap().len(), 3);
+    let Kept { database: keeping, leases, pending } = kept(&stage, &messages).await;
 
     assert!(keeping.old_sent(LONG, 10).await.unwrap().is_empty(), "their time has not come");
     let mut old = Vec::new();
@@ -74,15 +81,14 @@ pub async fn sent_messages_can_be_had_elsewhere_before_they_go<F: DatabaseFixtur
     assert_eq!(keeping.old_sent(Duration::ZERO, 2).await.unwrap().len(), 2);
 
     // Among them the row of one that was not sent, and one that nobody has.
-    let others = due.iter().filter(|entry| entry.message_id == pending.id).map(|entry| entry.row).chain([i64::MAX]);
-    let rows: Vec<_> = old[..2].iter().map(|detail| detail.row.row).chain(others).collect();
+    let rows: Vec<_> = old[..2].iter().map(|detail| detail.row.row).chain([pending.row, i64::MAX]).collect();
     assert_eq!(keeping.remove_these_sent(&rows).await.unwrap(), 2);
     assert_eq!(keeping.remove_these_sent(&rows).await.unwrap(), 0, "they are gone");
     assert_eq!(keeping.remove_these_sent(&[]).await.unwrap(), 0);
     let kept = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
     let kept: Vec<_> = keeping.list(&kept, 10).await.unwrap().iter().map(|row| row.message_id).collect();
     assert_eq!(kept, [messages[2].id]);
-    assert_eq!(stage.due_ids(&leases).await, [pending.id], "what was not sent is still there");
+    assert_eq!(stage.due_ids(&leases).await, [pending.message_id], "what was not sent is still there");
 }
 
 pub async fn a_handled_id_is_forgotten_after_its_time<F: DatabaseFixture>(stage: Stage<F>) {
