@@ -11,9 +11,9 @@
 mod administration;
 mod broker;
 mod config;
+mod doctor;
 mod entry;
 mod error;
-mod examine;
 mod group;
 mod link;
 mod names;

@@ -56,7 +56,7 @@ pub(crate) fn group(key: &Key) -> String {
     let key = key.as_str();
     match key.len() <= LONGEST_GROUP && key.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => key.to_owned(),
-        false => format!("key-{}", MessageId::of_business("key", key)),
+        false => format!("key-{}", MessageId::from_business("key", key)),
     }
 }
 

@@ -36,7 +36,7 @@ impl ClockSkew {
     }
 
     /// What it means for a database at `place`, unless it can be tolerated.
-    pub fn of_database(self, check: &'static str, place: &str) -> Option<Finding> {
+    pub fn database_finding(self, check: &'static str, place: &str) -> Option<Finding> {
         let what = format!(
             "the server's clock is {self}: leases and retries go by the server's, the times in messages by their sender's, \
              so that ages and delays are told wrong by so much"

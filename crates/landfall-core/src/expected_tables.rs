@@ -45,7 +45,7 @@ impl std::fmt::Display for ExpectedIndex {
 }
 
 impl ExpectedTables {
-    pub fn of(ddl: &str) -> Self {
+    pub fn from_ddl(ddl: &str) -> Self {
         let (text, mut expected) = (without_comments_and_bodies(ddl), Self::default());
         for statement in text.split(';') {
             let words = statement.split(|c: char| c.is_whitespace() || "(),".contains(c));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn indexes_are_read_in_each_dialect() {
-        let found = ExpectedTables::of(
+        let found = ExpectedTables::from_ddl(
             "-- CREATE INDEX of_a_comment ON nothing (a);
              CREATE TABLE s.inbox (consumer_group text, key text, PRIMARY KEY (consumer_group, key)) WITH (x = 1);
              CREATE UNIQUE INDEX one ON s.inbox (key) WHERE key <> '';
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_a_later_step_takes_away_is_not_expected() {
-        let found = ExpectedTables::of(
+        let found = ExpectedTables::from_ddl(
             "CREATE UNLOGGED TABLE alive (one boolean PRIMARY KEY); CREATE TABLE old (a INT PRIMARY KEY);
              CREATE TABLE t (a INT, KEY first (a), KEY second (a));
              CREATE INDEX third ON t (a); CREATE INDEX fourth ON old (a);

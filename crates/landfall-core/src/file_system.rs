@@ -19,7 +19,7 @@ pub enum FileSystemKind {
 
 impl FileSystemKind {
     /// By the number that Linux gives each kind (`f_type` of statfs).
-    pub fn of_linux(number: u64) -> Self {
+    pub fn from_linux_magic(number: u64) -> Self {
         match number & 0xffff_ffff {
             0x0102_1994 => Self::Memory("tmpfs"),
             0x8584_58f6 => Self::Memory("ramfs"),
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn kinds_are_told_apart_by_their_number_whatever_its_sign() {
-        assert_eq!(FileSystemKind::of_linux(0xef53), FileSystemKind::Local);
-        assert_eq!(FileSystemKind::of_linux(0x0102_1994), FileSystemKind::Memory("tmpfs"));
-        assert_eq!(FileSystemKind::of_linux(0x6969), FileSystemKind::Remote("nfs"));
-        assert_eq!(FileSystemKind::of_linux(0xff53_4d42_u32 as i32 as u64), FileSystemKind::Remote("smb"));
+        assert_eq!(FileSystemKind::from_linux_magic(0xef53), FileSystemKind::Local);
+        assert_eq!(FileSystemKind::from_linux_magic(0x0102_1994), FileSystemKind::Memory("tmpfs"));
+        assert_eq!(FileSystemKind::from_linux_magic(0x6969), FileSystemKind::Remote("nfs"));
+        assert_eq!(FileSystemKind::from_linux_magic(0xff53_4d42_u32 as i32 as u64), FileSystemKind::Remote("smb"));
     }
 }

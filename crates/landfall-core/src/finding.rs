@@ -74,8 +74,8 @@ pub struct Demands {
 
 /// A server, or a part of it, that can be examined while it works.
 #[async_trait]
-pub trait Examine: Send + Sync {
+pub trait Diagnose: Send + Sync {
     /// Looks, changes nothing, and answers with everything found: nothing for a safe setup. What this account may not
     /// see is a finding too, never silence.
-    async fn examine(&self, demands: &Demands) -> Result<Vec<Finding>>;
+    async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>>;
 }

@@ -21,7 +21,7 @@ impl MessageId {
     }
 
     /// The id of something without one that stands at `position` of `topic`: always the same for the same place.
-    pub fn of_place(topic: &TopicName, position: Position) -> Self {
+    pub fn from_position(topic: &TopicName, position: Position) -> Self {
         // FNV-1a spreads the topic over the upper half; the place fills the lower one exactly.
         let spread = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let topic = topic.as_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, spread);
@@ -30,7 +30,7 @@ impl MessageId {
     }
 
     /// The id that stands for a business id, such as an order's number: always the same for the same two texts.
-    pub fn of_business(business_type: &str, business_id: &str) -> Self {
+    pub fn from_business(business_type: &str, business_id: &str) -> Self {
         // The length keeps two texts from being taken for two others that read the same one after the other.
         let name = format!("{}/{business_type}/{business_id}", business_type.len());
         Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_place_has_one_id_and_two_places_have_two() {
         let topic = |name| TopicName::new(name).unwrap();
-        let id = |name, partition, offset| MessageId::of_place(&topic(name), Position { partition, offset });
+        let id = |name, partition, offset| MessageId::from_position(&topic(name), Position { partition, offset });
         assert_eq!(id("a", 1, 7), id("a", 1, 7));
         let others = [id("b", 1, 7), id("a", 2, 7), id("a", 1, 8)];
         assert!(others.iter().all(|other| *other != id("a", 1, 7)));

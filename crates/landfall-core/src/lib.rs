@@ -18,8 +18,10 @@ mod broker;
 mod broker_url;
 mod budget;
 mod clock_skew;
+mod connection_epoch;
 mod database;
 mod dead_letter;
+mod detach_on_drop;
 mod error;
 mod expected_tables;
 mod failure;
@@ -44,8 +46,6 @@ mod snowflake;
 mod span;
 mod system_header;
 mod timestamp;
-mod trust;
-mod unbroken;
 pub mod wire;
 
 pub use admission::{Arrival, BatchAdmission};
@@ -58,15 +58,17 @@ pub use broker::{
 pub use broker_url::BrokerUrl;
 pub use budget::{Budget, BudgetOptions};
 pub use clock_skew::ClockSkew;
+pub use connection_epoch::ConnectionEpoch;
 pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
+pub use detach_on_drop::DetachOnDrop;
 pub use error::{Error, ErrorKind, Result};
 pub use expected_tables::{ExpectedIndex, ExpectedTable, ExpectedTables};
 pub use failure::{ErrorCode, Failure, Verdict};
 pub use file_system::{FileSystem, FileSystemKind};
-pub use finding::{Demands, Examine, Finding, Rank};
+pub use finding::{Demands, Diagnose, Finding, Rank};
 pub use id::MessageId;
 pub use import::{
     ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
@@ -91,5 +93,3 @@ pub use snowflake::Snowflake;
 pub use span::Span;
 pub use system_header::SystemHeader;
 pub use timestamp::Timestamp;
-pub use trust::Trust;
-pub use unbroken::Unbroken;

@@ -50,7 +50,7 @@ impl Shard {
         LeaseName(format!("{}{}", Self::LEASES, self.0))
     }
 
-    pub fn of_lease(name: &LeaseName) -> Option<Shard> {
+    pub fn from_lease(name: &LeaseName) -> Option<Shard> {
         name.0.strip_prefix(Self::LEASES)?.parse().ok().map(Shard)
     }
 }

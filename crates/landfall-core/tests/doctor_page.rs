@@ -10,7 +10,7 @@ fn every_check_stands_on_the_doctors_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut in_code = BTreeSet::new();
     for folder in ["databases/postgres", "databases/mysql", "databases/sqlite", "crates/landfall-log"] {
-        for entry in std::fs::read_dir(root.join(folder).join("src/examine")).unwrap() {
+        for entry in std::fs::read_dir(root.join(folder).join("src/doctor")).unwrap() {
             in_code.extend(names(&std::fs::read_to_string(entry.unwrap().path()).unwrap(), '"'));
         }
     }

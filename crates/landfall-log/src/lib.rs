@@ -39,8 +39,8 @@
 mod broker;
 mod damage;
 pub mod disk;
+mod doctor;
 mod durable;
-mod examine;
 mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

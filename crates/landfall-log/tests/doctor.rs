@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Examine, Finding, Rank, Span, StartAt, TopicName};
+use landfall_core::{Broker, Demands, Diagnose, Finding, Rank, Span, StartAt, TopicName};
 use landfall_log::{Acknowledge, Log, Options, TopicSettings};
 use landfall_testkit::{SMALL_DISK, eventually, run_on_a_small_disk};
 use support::*;
@@ -20,7 +20,7 @@ fn folder() -> tempfile::TempDir {
 
 /// What is seen beside the process that has the log open.
 async fn beside(folder: &Path) -> Vec<Finding> {
-    Log::open_read_only(folder).unwrap().examine(&DEMANDS).await.unwrap()
+    Log::open_read_only(folder).unwrap().diagnose(&DEMANDS).await.unwrap()
 }
 
 fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
@@ -42,9 +42,9 @@ async fn a_log_as_it_is_by_default_yields_nothing() {
     assert_eq!(beside(folder.path()).await, []);
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     next(&mut subscriber).await.ack().await.unwrap();
-    assert_eq!(log.examine(&DEMANDS).await.unwrap(), []);
+    assert_eq!(log.diagnose(&DEMANDS).await.unwrap(), []);
     assert_eq!(beside(folder.path()).await, []);
-    assert_eq!(Options::default().examine(&DEMANDS), []);
+    assert_eq!(Options::default().diagnose(&DEMANDS), []);
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_topic_that_drops_what_nobody_has_read_is_a_loss() {
     assert_eq!(found[0].about, "topic orders");
     assert_eq!(found[0].mend, "landfall topic configure orders --may-drop-unread=false");
     assert!(found[0].what.contains("after 100d"), "{}", found[0].what);
-    assert_eq!(log.examine(&DEMANDS).await.unwrap(), found, "the open log sees the same");
+    assert_eq!(log.diagnose(&DEMANDS).await.unwrap(), found, "the open log sees the same");
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn what_is_acknowledged_before_it_is_synced_is_a_loss() {
     for (acknowledge, lost_with) in [(Acknowledge::Written, "a power cut"), (Acknowledge::None, "the process")] {
         let options = Options { acknowledge, ..one_partition() };
         let log = Log::open(folder.path(), options).unwrap();
-        let found = log.examine(&DEMANDS).await.unwrap();
+        let found = log.diagnose(&DEMANDS).await.unwrap();
         assert_eq!(checks(&found), [("log.acknowledge", Rank::Loss)]);
         assert!(found[0].what.contains(lost_with), "{}", found[0].what);
-        assert_eq!(options.examine(&DEMANDS), found);
+        assert_eq!(options.diagnose(&DEMANDS), found);
         log.close().await.unwrap();
     }
 }
@@ -156,7 +156,7 @@ fn settings_of_topics_to_come_are_judged_before_there_is_one() {
         may_drop_unread: true,
         ..TopicSettings::default()
     };
-    let found = Options { topic: settings, ..Options::default() }.examine(&DEMANDS);
+    let found = Options { topic: settings, ..Options::default() }.diagnose(&DEMANDS);
     assert_eq!(checks(&found), [("log.may-drop-unread", Rank::Loss), ("log.dedup-window", Rank::Duplicates)]);
     assert_eq!(found[0].mend, "may_drop_unread = false under [broker]");
     assert_eq!(found[1].mend, "retention = \"45d\" under [broker]");
@@ -174,5 +174,5 @@ async fn child_looks_at_a_log_on_a_small_disk() {
     let log = with(Path::new(&folder), TopicSettings::default()).await;
     let expected = [("log.file-system", Rank::Loss), ("log.disk-full", Rank::Latency)];
     assert_eq!(checks(&beside(Path::new(&folder)).await), expected);
-    assert_eq!(checks(&log.examine(&DEMANDS).await.unwrap()), expected);
+    assert_eq!(checks(&log.diagnose(&DEMANDS).await.unwrap()), expected);
 }

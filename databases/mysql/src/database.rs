@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Database, Result, Trust, Unbroken};
+use landfall_core::{ConnectionEpoch, Database, DetachOnDrop, Result};
 use sqlx::MySqlConnection;
 use tokio::time::timeout;
 
@@ -33,7 +33,7 @@ const FLUSH_SLOTS: i8 = 64;
 
 /// Brings to its end what a caller has left, on a pool whose connections are looked at before they are used. If nobody answers
 /// that either, nothing that is open now is used again: a transaction may begin in it yet.
-async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<Trust>>) {
+async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<ConnectionEpoch>>) {
     match trust {
         Some(trust) if timeout(ANSWER_WITHIN, rest.as_mut()).await.is_err() => trust.lose_all(),
         Some(_) => {}
@@ -83,7 +83,7 @@ impl Database for MySql {
         // ran on it next would never be committed. So the rest goes on in a task, and a transaction that nobody takes
         // from it is rolled back.
         let pool = self.pool().clone();
-        let begun = Unbroken::new(async move { pool.begin_with(BEGIN).await }, |rest| {
+        let begun = DetachOnDrop::new(async move { pool.begin_with(BEGIN).await }, |rest| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(finish(rest, self.inner.trust.clone()));
             }

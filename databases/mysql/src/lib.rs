@@ -16,8 +16,8 @@
 mod constraint;
 mod database;
 mod dead_letter;
+mod doctor;
 mod error;
-mod examine;
 mod housekeeping;
 mod import;
 mod in_step;
@@ -44,7 +44,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix, Trust};
+use landfall_core::{ConnectionEpoch, DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Connection, MySqlConnection, MySqlPool};
 use tokio::sync::OnceCell;
@@ -91,7 +91,7 @@ struct Inner {
     prefix: TablePrefix,
     limits: Limits,
     /// In the connections of a pool that this has made.
-    trust: Option<Arc<Trust>>,
+    trust: Option<Arc<ConnectionEpoch>>,
     keeps_sent: bool,
     /// The server and the database as errors name them, without user and password.
     place: String,
@@ -125,7 +125,7 @@ impl MySql {
                 return Err(Error::new(ErrorKind::Unavailable, sentence));
             }
         }
-        let trust = Arc::new(Trust::default());
+        let trust = Arc::new(ConnectionEpoch::default());
         let trusted = trust.clone();
         let pool = MySqlPoolOptions::new()
             .max_connections(options.max_connections.max(2))
@@ -154,7 +154,7 @@ impl MySql {
         Self::on(pool, options, None)
     }
 
-    fn on(pool: MySqlPool, options: Options, trust: Option<Arc<Trust>>) -> Self {
+    fn on(pool: MySqlPool, options: Options, trust: Option<Arc<ConnectionEpoch>>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let inner = Inner {
             place: place(&pool.connect_options()),

@@ -59,7 +59,7 @@ impl OutboxQueue for MySql {
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
         let concerned: HashSet<Shard> = settlements.iter().map(|settlement| settlement.shard).collect();
         let is_concerned =
-            |lease: &&Lease| Shard::of_lease(&lease.name).is_some_and(|shard| concerned.contains(&shard));
+            |lease: &&Lease| Shard::from_lease(&lease.name).is_some_and(|shard| concerned.contains(&shard));
         let leases: Vec<&Lease> = leases.iter().filter(is_concerned).collect();
         if leases.is_empty() {
             return Ok(Vec::new());
@@ -141,7 +141,7 @@ impl MySql {
 }
 
 fn shard(lease: &Lease) -> Option<u16> {
-    Shard::of_lease(&lease.name).map(|shard| shard.0).filter(|shard| *shard < SHARDS)
+    Shard::from_lease(&lease.name).map(|shard| shard.0).filter(|shard| *shard < SHARDS)
 }
 
 /// As many as there are shards, the last of `given` repeated: every number of leases is served by the same statement.

@@ -47,7 +47,7 @@ impl Held {
         let mut held: Vec<_> = leases
             .iter()
             .filter_map(|lease| {
-                let shard = Shard::of_lease(&lease.name).and_then(|shard| i16::try_from(shard.0).ok())?;
+                let shard = Shard::from_lease(&lease.name).and_then(|shard| i16::try_from(shard.0).ok())?;
                 Some(Held { shard, epoch: lease.epoch, holder: lease.holder.0.clone() })
             })
             .collect();

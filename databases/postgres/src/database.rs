@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Database, Result, Trust, Unbroken};
+use landfall_core::{ConnectionEpoch, Database, DetachOnDrop, Result};
 use sqlx::{PgConnection, Transaction};
 use tokio::time::timeout;
 
@@ -12,7 +12,7 @@ use crate::Postgres;
 
 /// Brings to its end what a caller has left, on a pool whose connections are looked at before they are used. If nobody answers
 /// that either, nothing that is open now is used again: a transaction may begin in it yet.
-async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<Trust>>) {
+async fn finish(mut rest: Pin<Box<impl Future>>, trust: Option<Arc<ConnectionEpoch>>) {
     match trust {
         Some(trust) if timeout(ANSWER_WITHIN, rest.as_mut()).await.is_err() => trust.lose_all(),
         Some(_) => {}
@@ -68,7 +68,7 @@ impl Postgres {
         begin: &'static str,
     ) -> sqlx::Result<Transaction<'static, sqlx::Postgres>> {
         let pool = self.pool().clone();
-        let begun = Unbroken::new(async move { pool.begin_with(begin).await }, |rest| {
+        let begun = DetachOnDrop::new(async move { pool.begin_with(begin).await }, |rest| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(finish(rest, self.inner.trust.clone()));
             }

@@ -20,8 +20,8 @@ mod constraint;
 mod cursor;
 mod database;
 mod dead_letter;
+mod doctor;
 mod error;
-mod examine;
 mod housekeeping;
 mod import;
 mod in_step;
@@ -52,7 +52,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix, Trust};
+use landfall_core::{ConnectionEpoch, DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
@@ -117,7 +117,7 @@ struct Inner {
     prefix: TablePrefix,
     limits: Limits,
     /// In the connections of a pool that this has made.
-    trust: Option<Arc<Trust>>,
+    trust: Option<Arc<ConnectionEpoch>>,
     /// The server and the database as errors name them, without user and password.
     place: String,
     statements: Statements,
@@ -166,7 +166,7 @@ impl Postgres {
             }
         }
         let is_behind_pooler = options.pooler;
-        let trust = Arc::new(Trust::default());
+        let trust = Arc::new(ConnectionEpoch::default());
         let trusted = trust.clone();
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections.max(1))
@@ -196,7 +196,7 @@ impl Postgres {
         Self::on(pool, options, None)
     }
 
-    fn on(pool: PgPool, options: Options, trust: Option<Arc<Trust>>) -> Self {
+    fn on(pool: PgPool, options: Options, trust: Option<Arc<ConnectionEpoch>>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent, pooler } = options;
         let target = pool.connect_options();
         let place = place(&target);

@@ -18,8 +18,8 @@
 mod constraint;
 mod database;
 mod dead_letter;
+mod doctor;
 mod error;
-mod examine;
 mod housekeeping;
 mod import;
 mod inbox;

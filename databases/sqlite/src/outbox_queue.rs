@@ -77,7 +77,7 @@ impl OutboxQueue for Sqlite {
 }
 
 fn is_for_the_shard(lease: &Lease) -> bool {
-    Shard::of_lease(&lease.name) == Some(SHARD)
+    Shard::from_lease(&lease.name) == Some(SHARD)
 }
 
 impl Sqlite {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use landfall_core::{Demands, Examine, ExpectedTables, Finding, Rank, Schema, Span};
+use landfall_core::{Demands, Diagnose, ExpectedTables, Finding, Rank, Schema, Span};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{SMALL_DISK, run_on_a_small_disk};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqlitePoolOptions, SqliteSynchronous};
@@ -32,8 +32,8 @@ async fn on(folder: &Path, change: impl FnOnce(SqliteConnectOptions) -> SqliteCo
     Sqlite::from_pool(pool, Options::default()).unwrap()
 }
 
-async fn examine(database: &Sqlite) -> Vec<Finding> {
-    database.examine(&DEMANDS).await.unwrap()
+async fn diagnose(database: &Sqlite) -> Vec<Finding> {
+    database.diagnose(&DEMANDS).await.unwrap()
 }
 
 fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
@@ -45,12 +45,12 @@ async fn a_database_as_it_is_opened_yields_nothing_once_it_is_migrated() {
     let folder = folder();
     let file = folder.path().join("landfall.db");
     let database = Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap();
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("sqlite.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "landfall migrate");
     database.migrate().await.unwrap();
-    assert_eq!(examine(&database).await, []);
-    assert_eq!(examine(&on(folder.path(), |settings| settings).await).await, []);
+    assert_eq!(diagnose(&database).await, []);
+    assert_eq!(diagnose(&on(folder.path(), |settings| settings).await).await, []);
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn commits_that_are_not_on_disk_are_a_loss() {
     let folder = folder();
     migrated(folder.path()).await;
     for (level, name) in [(SqliteSynchronous::Normal, "NORMAL"), (SqliteSynchronous::Off, "OFF")] {
-        let found = examine(&on(folder.path(), |settings| settings.synchronous(level)).await).await;
+        let found = diagnose(&on(folder.path(), |settings| settings.synchronous(level)).await).await;
         assert_eq!(checks(&found), [("sqlite.synchronous", Rank::Loss)]);
         assert!(found[0].what.contains(name), "{}", found[0].what);
     }
@@ -70,7 +70,7 @@ async fn a_journal_that_is_no_write_ahead_log_costs_time_and_one_in_memory_the_f
         let folder = folder();
         let database = on(folder.path(), |settings| settings.create_if_missing(true).journal_mode(mode)).await;
         database.migrate().await.unwrap();
-        assert_eq!(checks(&examine(&database).await), [("sqlite.journal-mode", rank)]);
+        assert_eq!(checks(&diagnose(&database).await), [("sqlite.journal-mode", rank)]);
     }
 }
 
@@ -83,7 +83,7 @@ async fn a_connection_that_keeps_the_file_to_itself_is_told() {
     };
     let database = on(folder.path(), alone).await;
     database.migrate().await.unwrap();
-    assert_eq!(checks(&examine(&database).await), [("sqlite.locking-mode", Rank::Latency)]);
+    assert_eq!(checks(&diagnose(&database).await), [("sqlite.locking-mode", Rank::Latency)]);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn an_index_that_is_gone_is_named_with_what_it_costs() {
     .execute(database.pool())
     .await
     .unwrap();
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(
         checks(&found),
         [
@@ -119,7 +119,7 @@ async fn every_index_that_the_migrations_make_would_be_missed() {
             .fetch_all(database.pool())
             .await
             .unwrap();
-    let expected = ExpectedTables::of(&database.ddl());
+    let expected = ExpectedTables::from_ddl(&database.ddl());
     let mut expected: Vec<(String,)> = expected.indexes.into_iter().filter_map(|index| Some((index.name?,))).collect();
     expected.sort_unstable();
     assert_eq!(made, expected);
@@ -136,23 +136,23 @@ async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_f
     for _ in 0..9 {
         sqlx::raw_sql("INSERT INTO ballast VALUES (zeroblob(8000000))").execute(database.pool()).await.unwrap();
     }
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("sqlite.checkpoint", Rank::Latency)]);
     assert!(found[0].about.ends_with("landfall.db-wal"), "{}", found[0].about);
 
     reader.close().await.unwrap();
-    assert_eq!(checks(&examine(&database).await), [("sqlite.checkpoint", Rank::Latency)], "looking moves nothing");
+    assert_eq!(checks(&diagnose(&database).await), [("sqlite.checkpoint", Rank::Latency)], "looking moves nothing");
     sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(database.pool()).await.unwrap();
     let log = folder.path().join("landfall.db-wal");
     assert!(std::fs::metadata(log).unwrap().len() > 64 << 20, "the file is as large as before");
-    assert_eq!(examine(&database).await, []);
+    assert_eq!(diagnose(&database).await, []);
 }
 
 #[tokio::test]
 async fn a_database_in_memory_is_gone_with_its_process() {
     let database = Sqlite::open("sqlite::memory:", Options::default()).await.unwrap();
     database.migrate().await.unwrap();
-    assert_eq!(checks(&examine(&database).await), [("sqlite.in-memory", Rank::Loss)]);
+    assert_eq!(checks(&diagnose(&database).await), [("sqlite.in-memory", Rank::Loss)]);
 }
 
 #[test]
@@ -166,5 +166,5 @@ async fn child_looks_at_a_database_on_a_small_disk() {
     let folder = std::env::var_os(SMALL_DISK).unwrap();
     let database = migrated(Path::new(&folder)).await;
     let expected = [("sqlite.file-system", Rank::Loss), ("sqlite.disk-full", Rank::Latency)];
-    assert_eq!(checks(&examine(&database).await), expected);
+    assert_eq!(checks(&diagnose(&database).await), expected);
 }

@@ -128,7 +128,7 @@ impl Gateway {
         }
         if self.outage.contains(&self.begun.elapsed()) {
             record.failed += 1;
-            return Err(Failure::of_status(500, None).unwrap_or_else(|| Failure::retry("down")));
+            return Err(Failure::from_status(500, None).unwrap_or_else(|| Failure::retry("down")));
         }
         record.successes.push(Instant::now());
         Ok(())

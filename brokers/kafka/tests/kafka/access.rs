@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, ErrorCode, ErrorKind, Examine, Outcome, Span};
+use landfall_core::{Broker, Demands, Diagnose, ErrorCode, ErrorKind, Outcome, Span};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::traffic::{keyed, orders};
 use landfall_testkit::{current_test, eventually};
@@ -88,7 +88,7 @@ async fn what_an_account_may_not_see_is_a_finding() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     let broker = kafka(&with_tls(&server, &format!("outsider:{SECRET}"))).await;
-    let found = broker.examine(&Demands { window: Span::days(30) }).await.unwrap();
+    let found = broker.diagnose(&Demands { window: Span::days(30) }).await.unwrap();
     assert!(found.iter().any(|finding| finding.check == "kafka.hidden"), "{found:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Examine, Span, TopicInfo};
+use landfall_core::{Broker, Demands, Diagnose, Span, TopicInfo};
 use landfall_kafka::Kafka;
 use landfall_testkit::servers::{KafkaCluster, KafkaOptions};
 use landfall_testkit::{current_test, eventually};
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(90);
 async fn finds(doctor: &Kafka, expected: BTreeSet<(String, &'static str)>, what: &str) {
     let mut last = Ok(Vec::new());
     let found = async || {
-        last = doctor.examine(&Demands { window: Span::days(30) }).await;
+        last = doctor.diagnose(&Demands { window: Span::days(30) }).await;
         let found = last.iter().flatten().map(|finding| (finding.about.clone(), finding.check));
         last.is_ok() && found.collect::<BTreeSet<_>>() == expected
     };
@@ -34,7 +34,7 @@ async fn a_cluster_survives_the_death_of_a_node_under_load_and_the_doctor_sees_i
     let settings = settings.map(|(name, value)| (name, value.to_owned())).into();
     let options = KafkaOptions { settings, ..KafkaOptions::default() };
     let Some(cluster) = KafkaCluster::start(&current_test(), options).await else { return };
-    let all_there = async || kafka(&cluster.url()).await.examine(&Demands { window: Span::days(30) }).await.is_ok();
+    let all_there = async || kafka(&cluster.url()).await.diagnose(&Demands { window: Span::days(30) }).await.is_ok();
     eventually(SOON, "the cluster answers", all_there).await;
 
     let url = format!(

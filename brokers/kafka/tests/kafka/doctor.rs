@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{Broker, Demands, Examine, Finding, Span};
+use landfall_core::{Broker, Demands, Diagnose, Finding, Span};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::traffic::{keyed, orders, stock};
@@ -53,7 +53,7 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
     subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
     subscriber.close().await.unwrap();
 
-    let found = broker.examine(&WINDOW).await.unwrap();
+    let found = broker.diagnose(&WINDOW).await.unwrap();
     let url = ["kafka.acks", "kafka.idempotence", "kafka.replication-option"];
     assert_eq!(checks(&found, "the broker URL"), BTreeSet::from(url), "{found:#?}");
     assert_eq!(
@@ -80,10 +80,10 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
     assert_eq!(retention.what, "messages are removed after 1d, read or not, and may be needed for 30d");
     assert_eq!(retention.mend, "retention.ms=2592000000");
 
-    let careful = kafka(&base).await.examine(&Demands { window: Span::days(1) }).await.unwrap();
+    let careful = kafka(&base).await.diagnose(&Demands { window: Span::days(1) }).await.unwrap();
     assert!(checks(&careful, "the broker URL").is_empty(), "{careful:#?}");
     assert_eq!(checks(&careful, "node 1"), BTreeSet::from(["kafka.auto-create"]), "a week is longer than a day");
     // Somebody else's topics are somebody else's.
-    let elsewhere = kafka(&format!("{}?prefix=bank.", server.url().await)).await.examine(&WINDOW).await.unwrap();
+    let elsewhere = kafka(&format!("{}?prefix=bank.", server.url().await)).await.diagnose(&WINDOW).await.unwrap();
     assert!(checks(&elsewhere, "topic shop.careless").is_empty(), "{elsewhere:#?}");
 }

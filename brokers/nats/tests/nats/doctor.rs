@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Examine, Finding, Span, TopicAdministration};
+use landfall_core::{Broker, Demands, Diagnose, Finding, Span, TopicAdministration};
 use landfall_nats::Nats;
 use landfall_testkit::servers::{NatsOptions, NatsServer};
 use landfall_testkit::traffic::{orders, stock};
@@ -16,7 +16,7 @@ use crate::support::{SOON, connect, own, shared};
 const DEMANDS: Demands = Demands { window: Span::Time(Duration::from_secs(30 * 24 * 3600)) };
 
 async fn checks(broker: &Nats) -> BTreeSet<&'static str> {
-    let findings: Vec<Finding> = broker.examine(&DEMANDS).await.unwrap();
+    let findings: Vec<Finding> = broker.diagnose(&DEMANDS).await.unwrap();
     assert!(findings.iter().all(|finding| !finding.what.is_empty() && !finding.mend.is_empty()));
     findings.into_iter().map(|finding| finding.check).collect()
 }

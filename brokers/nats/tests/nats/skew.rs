@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use landfall_core::{Demands, Examine, Finding, Rank, Span};
+use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
 use landfall_testkit::{current_test, not_run};
 
 use crate::support::{connect, own};
@@ -46,7 +46,7 @@ fn found_with_a_clock_at(url: &str, offset: &str) -> Option<String> {
 async fn child_looks_at_the_clock() {
     let broker = connect(&std::env::var(URL).unwrap()).await;
     let demands = Demands { window: Span::Time(Duration::from_secs(3600)) };
-    let found: Vec<Finding> = broker.examine(&demands).await.unwrap();
+    let found: Vec<Finding> = broker.diagnose(&demands).await.unwrap();
     for finding in found.iter().filter(|finding| finding.check == "nats.clock-skew") {
         assert_eq!(finding.rank, Rank::Duplicates);
         println!("\n{SAID}{}", finding.what);

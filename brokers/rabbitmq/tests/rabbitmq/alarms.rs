@@ -1,6 +1,6 @@
 //! A server that runs out of room: an alarm concerns everybody who publishes.
 
-use landfall_core::{Demands, ErrorCode, ErrorKind, Examine, Outcome, Rank, Span, TopicAdministration};
+use landfall_core::{Demands, Diagnose, ErrorCode, ErrorKind, Outcome, Rank, Span, TopicAdministration};
 use landfall_testkit::eventually;
 
 use crate::support::*;
@@ -28,7 +28,7 @@ async fn a_server_without_room_is_said_to_be_full_and_takes_everything_when_it_h
     eventually(SOON, "the server says that it is full", full).await;
     let made = tokio::time::timeout(SOON, other.create_topic(&orders(), None)).await;
     let found = async || {
-        let findings = broker.examine(&Demands { window: Span::days(7) }).await.unwrap();
+        let findings = broker.diagnose(&Demands { window: Span::days(7) }).await.unwrap();
         let is_found = |check| findings.iter().any(|finding| finding.check == check && finding.rank == Rank::Latency);
         is_found("rabbitmq.disk-alarm") && is_found("rabbitmq.memory-alarm")
     };

@@ -1,6 +1,6 @@
 //! Three servers, of which one is killed under load.
 
-use landfall_core::{Demands, Examine, Finding, Rank, Span};
+use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::servers::RabbitMqServer;
 use landfall_testkit::{current_test, eventually};
@@ -20,7 +20,7 @@ async fn connect(url: &str, prefix: &str, parameters: &str) -> RabbitMq {
 }
 
 async fn findings(broker: &RabbitMq) -> Vec<Finding> {
-    broker.examine(&Demands { window: Span::days(7) }).await.unwrap()
+    broker.diagnose(&Demands { window: Span::days(7) }).await.unwrap()
 }
 
 /// Whether the server `node` is found to be down, and nothing else is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::{Demands, Examine, Finding, Rank, Span};
+use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::eventually;
 use landfall_testkit::servers::RabbitMqServer;
@@ -18,14 +18,14 @@ async fn sound(server: &RabbitMqServer, prefix: &str) -> RabbitMq {
     broker
 }
 
-async fn examine(broker: &RabbitMq) -> Vec<Finding> {
-    broker.examine(&DEMANDS).await.unwrap()
+async fn diagnose(broker: &RabbitMq) -> Vec<Finding> {
+    broker.diagnose(&DEMANDS).await.unwrap()
 }
 
 /// Waits for `check` about `about`, which must say how it is mended. Policies take a moment to show.
 async fn is_found(broker: &RabbitMq, check: &str, rank: Rank, about: &str) {
     let found = async || {
-        let findings = examine(broker).await;
+        let findings = diagnose(broker).await;
         let is_it =
             |finding: &&Finding| (finding.check, finding.rank) == (check, rank) && finding.about.ends_with(about);
         let found = findings.iter().find(is_it);
@@ -47,7 +47,7 @@ async fn a_safe_setup_is_said_to_be_healthy() {
     let Some(server) = shared().await else { return };
     let broker = sound(&server, &prefix()).await;
     // The members of a new queue are told a moment later.
-    eventually(Duration::from_secs(60), "nothing is found", async || examine(&broker).await.is_empty()).await;
+    eventually(Duration::from_secs(60), "nothing is found", async || diagnose(&broker).await.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn limits_that_drop_messages_are_found() {
     policy(&server, &prefix, "queues", r#"{"max-length":1000,"overflow":"reject-publish","message-ttl":604800000}"#)
         .await;
     is_found(&broker, "rabbitmq.length-limit", Rank::Order, "orders:stock:1").await;
-    let gone = async || examine(&broker).await.iter().all(|finding| finding.check == "rabbitmq.length-limit");
+    let gone = async || diagnose(&broker).await.iter().all(|finding| finding.check == "rabbitmq.length-limit");
     eventually(Duration::from_secs(60), "the other findings are gone", gone).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use landfall_core::{Broker, Demands, Examine, Message, Rank, Span};
+use landfall_core::{Broker, Demands, Diagnose, Message, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::eventually;
 
@@ -48,7 +48,7 @@ async fn queues_that_are_full_and_free_again_within_a_batch_keep_the_order_if_a_
     relay.await.unwrap();
     // It costs time, and no longer the order.
     let found = async || {
-        let findings = broker.examine(&Demands { window: Span::days(7) }).await.unwrap();
+        let findings = broker.diagnose(&Demands { window: Span::days(7) }).await.unwrap();
         findings.iter().any(|found| (found.check, found.rank) == ("rabbitmq.length-limit", Rank::Latency))
     };
     eventually(SOON, "the doctor says so", found).await;

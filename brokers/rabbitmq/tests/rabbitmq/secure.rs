@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use landfall_core::{Broker, Demands, Error, ErrorKind, Examine, Span};
+use landfall_core::{Broker, Demands, Diagnose, Error, ErrorKind, Span};
 use landfall_rabbitmq::{Options, RabbitMq};
 use landfall_testkit::servers::{Certificates, RabbitMqServer};
 use landfall_testkit::{current_test, eventually};
@@ -44,7 +44,7 @@ async fn a_server_is_believed_if_the_named_authority_vouches_for_it_and_no_other
     let Some((certificates, server)) = start(false).await else { return };
     let (authority, other) = (certificates.authority(), certificates.other_authority());
     let broker = round_trip(&url(&server, "guest:guest@", Some(&authority), "")).await;
-    let sound = async || broker.examine(&DEMANDS).await.unwrap().is_empty();
+    let sound = async || broker.diagnose(&DEMANDS).await.unwrap().is_empty();
     eventually(SOON, "the doctor looks over https and finds nothing", sound).await;
     assert_eq!(broker.topics().await.unwrap()[0].topic, orders());
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use landfall_core::{Broker, Demands, ErrorCode, Examine, Finding, Outcome, Rank, Span, TopicAdministration};
+use landfall_core::{Broker, Demands, Diagnose, ErrorCode, Finding, Outcome, Rank, Span, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use landfall_testkit::traffic::{keyed, orders, stock};
@@ -34,10 +34,10 @@ impl Pair {
     /// With `bad` there is exactly the finding `check`, and with `good` there is none.
     async fn provoke(&self, check: &str, rank: Rank, bad: &str, good: &str) {
         self.set(bad).await;
-        let findings = examine(&self.redis).await;
+        let findings = diagnose(&self.redis).await;
         assert_eq!(names(&findings), [(check, rank)], "{bad}: {findings:?}");
         self.set(good).await;
-        assert_eq!(examine(&self.redis).await, [], "{good}");
+        assert_eq!(diagnose(&self.redis).await, [], "{good}");
     }
 }
 
@@ -50,8 +50,8 @@ async fn replica_of(master: &RedisServer) -> Option<RedisServer> {
     Some(replica)
 }
 
-async fn examine(redis: &Redis) -> Vec<Finding> {
-    redis.examine(&Demands { window: Span::days(45) }).await.unwrap()
+async fn diagnose(redis: &Redis) -> Vec<Finding> {
+    redis.diagnose(&Demands { window: Span::days(45) }).await.unwrap()
 }
 
 fn names(findings: &[Finding]) -> Vec<(&str, Rank)> {
@@ -59,7 +59,7 @@ fn names(findings: &[Finding]) -> Vec<(&str, Rank)> {
 }
 
 async fn find(redis: &Redis, check: &str) -> Option<Finding> {
-    examine(redis).await.into_iter().find(|finding| finding.check == check)
+    diagnose(redis).await.into_iter().find(|finding| finding.check == check)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn a_safe_setup_is_healthy_and_every_unsafe_setting_is_found() {
     let Some(pair) = Pair::start().await else { return };
     let subscriber = pair.redis.subscribe(&orders(), &stock()).await.unwrap();
     assert!(pair.redis.publisher().publish(&[keyed("a", 1)]).await[0].is_accepted());
-    assert_eq!(examine(&pair.redis).await, []);
+    assert_eq!(diagnose(&pair.redis).await, []);
 
     pair.provoke("redis.appendfsync", Rank::Loss, "appendfsync everysec", "appendfsync always").await;
     pair.provoke("redis.appendfsync", Rank::Loss, "appendfsync no", "appendfsync always").await;
@@ -88,7 +88,7 @@ async fn a_safe_setup_is_healthy_and_every_unsafe_setting_is_found() {
     pair.provoke("redis.password", Rank::Loss, "bind \"127.0.0.1 -192.0.2.1\"", "bind 127.0.0.1").await;
 
     pair.set("appendonly no").await;
-    assert_eq!(names(&examine(&pair.redis).await), [("redis.appendonly", Rank::Loss)]);
+    assert_eq!(names(&diagnose(&pair.redis).await), [("redis.appendonly", Rank::Loss)]);
     pair.set("appendonly yes").await;
     subscriber.close().await.unwrap();
 }
@@ -100,9 +100,9 @@ async fn replicas_that_are_missing_late_or_not_waited_for_are_found() {
         let parameters = format!("replicas={replicas}&dedup=10m&timeout=2s");
         connect(pair.master.port(), &parameters).await
     };
-    assert_eq!(names(&examine(&waits_for(0).await).await), [("redis.replicas-not-waited-for", Rank::Loss)]);
+    assert_eq!(names(&diagnose(&waits_for(0).await).await), [("redis.replicas-not-waited-for", Rank::Loss)]);
     let redis = waits_for(2).await;
-    assert_eq!(names(&examine(&redis).await), [("redis.replicas-missing", Rank::Latency)]);
+    assert_eq!(names(&diagnose(&redis).await), [("redis.replicas-missing", Rank::Latency)]);
     // It says so for a reason: one replica is not two.
     let outcome = redis.publisher().publish(&[keyed("a", 1)]).await.remove(0);
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
@@ -135,7 +135,7 @@ async fn replicas_that_are_missing_late_or_not_waited_for_are_found() {
 
     pair.replica.kill_9().await.unwrap();
     eventually(SOON, "there is no replica", async || {
-        names(&examine(&pair.redis).await) == [("redis.replica", Rank::Loss)]
+        names(&diagnose(&pair.redis).await) == [("redis.replica", Rank::Loss)]
     })
     .await;
 }
@@ -188,11 +188,11 @@ async fn what_nobody_reads_or_finishes_is_found() {
     let redis = &pair.redis;
     let publish = async |number: i64| assert!(redis.publisher().publish(&[keyed("a", number)]).await[0].is_accepted());
     publish(1).await;
-    assert_eq!(names(&examine(redis).await), [("redis.no-group", Rank::Latency)]);
+    assert_eq!(names(&diagnose(redis).await), [("redis.no-group", Rank::Latency)]);
 
     let mut subscriber = redis.subscribe(&orders(), &stock()).await.unwrap();
     let delivery = subscriber.next().await.unwrap().unwrap();
-    assert_eq!(examine(redis).await, []);
+    assert_eq!(diagnose(redis).await, []);
     // As if it had been given out an hour ago.
     let id = delivery.position.offset;
     let streams = pair.master.ask("KEYS *{orders/*}").await.unwrap();
@@ -200,14 +200,14 @@ async fn what_nobody_reads_or_finishes_is_found() {
     let stream = stream.expect("the stream is there").to_owned();
     let claim = format!("XCLAIM {stream} stock landfall 0 {}-{} IDLE 3600000", id >> 21, id & ((1 << 21) - 1));
     pair.master.ask(&claim).await.unwrap();
-    assert_eq!(names(&examine(redis).await), [("redis.unfinished", Rank::Latency)]);
+    assert_eq!(names(&diagnose(redis).await), [("redis.unfinished", Rank::Latency)]);
     delivery.ack().await.unwrap();
-    eventually(SOON, "it is finished", async || examine(redis).await.is_empty()).await;
+    eventually(SOON, "it is finished", async || diagnose(redis).await.is_empty()).await;
 
     subscriber.close().await.unwrap();
-    assert_eq!(examine(redis).await, [], "a group that has finished everything is no finding");
+    assert_eq!(diagnose(redis).await, [], "a group that has finished everything is no finding");
     publish(2).await;
-    assert_eq!(names(&examine(redis).await), [("redis.group-without-member", Rank::Latency)]);
+    assert_eq!(names(&diagnose(redis).await), [("redis.group-without-member", Rank::Latency)]);
     let mut subscriber = redis.subscribe(&orders(), &stock()).await.unwrap();
     subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
 
@@ -222,7 +222,7 @@ async fn ids_that_are_forgotten_too_soon_are_found() {
     let Some(pair) = Pair::start().await else { return };
     for dedup in ["dedup=0", "dedup=5s"] {
         let redis = connect(pair.master.port(), &format!("replicas=1&{dedup}")).await;
-        assert_eq!(names(&examine(&redis).await), [("redis.dedup", Rank::Duplicates)]);
+        assert_eq!(names(&diagnose(&redis).await), [("redis.dedup", Rank::Duplicates)]);
         assert_eq!(redis.capabilities().deduplicates, dedup != "dedup=0");
     }
 }
@@ -236,12 +236,12 @@ async fn what_the_account_may_not_see_is_a_finding() {
     (options.user, options.password) = (Some("shop".into()), Some("secret".into()));
     let redis = Redis::connect(options.clone()).await.unwrap();
     assert!(!redis.capabilities().durable, "what cannot be seen is not claimed");
-    let hidden: Vec<_> = examine(&redis).await.into_iter().map(|finding| (finding.check, finding.about)).collect();
+    let hidden: Vec<_> = diagnose(&redis).await.into_iter().map(|finding| (finding.check, finding.about)).collect();
     let expected = ["ACL GETUSER", "CONFIG GET", "INFO"].map(|about| ("redis.hidden", about.to_owned()));
     assert_eq!(hidden, expected);
 
     redis.publisher().publish(&[keyed("a", 1)]).await;
-    let about: Vec<_> = examine(&redis).await.into_iter().map(|finding| finding.about).collect();
+    let about: Vec<_> = diagnose(&redis).await.into_iter().map(|finding| finding.about).collect();
     assert!(about.iter().any(|about| about.contains("{orders/")), "a stream that may not be looked at: {about:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use landfall_core::{Broker, Demands, ErrorKind, Examine, Span, StartAt, TopicAdministration};
+use landfall_core::{Broker, Demands, Diagnose, ErrorKind, Span, StartAt, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{Certificates, RedisOptions, RedisServer};
@@ -53,7 +53,7 @@ async fn the_rights_that_the_page_names_are_enough() {
     assert!(redis.capabilities().durable);
     assert_eq!(redis.topics().await.unwrap()[0].topic, orders());
     redis.read(&orders(), StartAt::End).await.unwrap().read(1).await.unwrap();
-    let findings = redis.examine(&Demands { window: Span::days(45) }).await.unwrap();
+    let findings = redis.diagnose(&Demands { window: Span::days(45) }).await.unwrap();
     assert!(findings.iter().all(|finding| finding.check != "redis.hidden"), "{findings:?}");
     assert!(redis.delete_topic(&orders()).await.unwrap());
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use landfall_core::{Broker, Demands, Examine, Finding, MessageId, Rank, Span};
+use landfall_core::{Broker, Demands, Diagnose, Finding, MessageId, Rank, Span};
 use landfall_sqs::{Options, Sqs};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{InUse, Moto, Restartable, python_sqs};
@@ -26,8 +26,8 @@ async fn make_queue(sqs: &Sqs) {
     sqs.subscribe(&orders(), &stock()).await.unwrap().close().await.unwrap();
 }
 
-async fn examine(sqs: &Sqs) -> Vec<Finding> {
-    sqs.examine(&Demands { window: Span::days(30) }).await.unwrap()
+async fn diagnose(sqs: &Sqs) -> Vec<Finding> {
+    sqs.diagnose(&Demands { window: Span::days(30) }).await.unwrap()
 }
 
 fn found(findings: &[Finding]) -> Vec<(&str, Rank)> {
@@ -53,10 +53,10 @@ async fn set(endpoint: &str, queue: &str, attributes: &str) {
 async fn what_the_adapter_makes_is_safe() {
     let Some(server) = server().await else { return };
     let sqs = connect(&server.endpoint(), &format!("{}-", MessageId::new()), "").await;
-    assert_eq!(examine(&sqs).await, []);
+    assert_eq!(diagnose(&sqs).await, []);
     make_queue(&sqs).await;
     assert_eq!(sqs.topics().await.unwrap().len(), 1);
-    assert_eq!(examine(&sqs).await, []);
+    assert_eq!(diagnose(&sqs).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,17 +76,17 @@ async fn every_dangerous_setting_of_a_queue_is_found_and_what_mends_it_is_said()
         (r#"{"MaximumMessageSize": "262144"}"#, "sqs.message-size", Rank::Latency, "MaximumMessageSize=1048576"),
         (&format!("{{\"RedrivePolicy\": \"{policy}\"}}"), "sqs.redrive-policy", Rank::Loss, "RedrivePolicy"),
     ] {
-        let before = examine(&sqs).await;
+        let before = diagnose(&sqs).await;
         assert!(before.iter().all(|finding| finding.check != check), "{check} was there before: {before:?}");
         set(&endpoint, &queue, attributes).await;
-        let findings = examine(&sqs).await;
+        let findings = diagnose(&sqs).await;
         let finding = findings.iter().find(|finding| finding.check == check);
         let finding = finding.unwrap_or_else(|| panic!("{check} is not in {findings:?}"));
         assert_eq!((finding.rank, finding.about.as_str()), (rank, queue.as_str()));
         assert!(finding.mend.contains(mend), "{finding:?}");
     }
     // And the queue that the last one made SQS move messages to.
-    let findings = examine(&sqs).await;
+    let findings = diagnose(&sqs).await;
     let dead = findings.iter().find(|finding| finding.check == "sqs.dead-letter-retention").unwrap();
     assert_eq!((dead.rank, dead.about.as_str()), (Rank::Loss, "dead.fifo"));
     assert_eq!(findings.len(), 7, "{findings:?}");
@@ -98,7 +98,7 @@ async fn dangerous_parameters_of_the_url_are_found() {
     let prefix = format!("{}-", MessageId::new());
     let sqs = connect(&server.endpoint(), &prefix, "&fifo=false&visibility=5s").await;
     assert_eq!(
-        found(&examine(&sqs).await),
+        found(&diagnose(&sqs).await),
         [("sqs.standard-queue", Rank::Order), ("sqs.visibility", Rank::Duplicates)]
     );
 }
@@ -111,7 +111,7 @@ async fn a_clock_that_is_a_year_off_is_found() {
     tokio::spawn(last_year(proxy, server.address()));
     let sqs = connect(&format!("http://{address}"), &format!("{}-", MessageId::new()), "").await;
     make_queue(&sqs).await;
-    assert_eq!(found(&examine(&sqs).await), [("sqs.clock", Rank::Latency)]);
+    assert_eq!(found(&diagnose(&sqs).await), [("sqs.clock", Rank::Latency)]);
 }
 
 /// Passes everything on; what comes back says that it is another year.
@@ -154,13 +154,13 @@ async fn what_the_account_may_not_see_is_found() {
     let url = format!("sqs://{key}:{secret}@us-east-1?endpoint={}", server.endpoint());
     let sqs = Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap();
     make_queue(&sqs).await;
-    assert_eq!(examine(&sqs).await, []);
+    assert_eq!(diagnose(&sqs).await, []);
     for (allowed, about, mend) in [
         (&["sqs:ListQueues"][..], "orders.fifo", "allow sqs:GetQueueAttributes for this account"),
         (&[], "the queues", "allow sqs:ListQueues for this account"),
     ] {
         accounts.allow(allowed).await;
-        let findings = examine(&sqs).await;
+        let findings = diagnose(&sqs).await;
         assert_eq!(found(&findings), [("sqs.hidden", Rank::Loss)]);
         assert_eq!((findings[0].about.as_str(), findings[0].mend.as_str()), (about, mend));
     }

@@ -38,7 +38,7 @@ pub(super) async fn judge(response: Response<Incoming>) -> Result<(), Failure> {
 fn failure(status: StatusCode, retry_after: Option<Duration>) -> Failure {
     let status = status.as_u16();
     // Anything below is a redirect, which is not followed. Whoever redirects today may answer tomorrow.
-    Failure::of_status(status, retry_after.filter(|_| matches!(status, 429 | 503))).unwrap_or_else(|| {
+    Failure::from_status(status, retry_after.filter(|_| matches!(status, 429 | 503))).unwrap_or_else(|| {
         let error = format_args!("the answer was HTTP {status}, and redirects are not followed");
         Failure::new(ErrorCode::new("REDIRECTED"), error, Verdict::Retry)
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall::log::{GroupDescription, Growth, TopicDescription, TopicSettings};
-use landfall::{Broker, Examine, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
+use landfall::{Broker, Diagnose, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 use serde::Serialize;
 
 use super::files::Files;
@@ -100,7 +100,7 @@ pub(super) struct Adapter {
     open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
     open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
     open_to_change: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
-    open_to_examine: fn(&Config) -> Opening<'_, Arc<dyn Examine>>,
+    open_to_diagnose: fn(&Config) -> Opening<'_, Arc<dyn Diagnose>>,
     files: fn(&Config) -> PortResult<Box<dyn Files>>,
 }
 
@@ -122,8 +122,8 @@ macro_rules! remote {
                 open_to_change: |config| {
                     Box::pin(async { Ok(remote::administration(connect(&config.broker.url).await?)) })
                 },
-                open_to_examine: |config| {
-                    Box::pin(async { Ok(Arc::new(connect(&config.broker.url).await?) as Arc<dyn Examine>) })
+                open_to_diagnose: |config| {
+                    Box::pin(async { Ok(Arc::new(connect(&config.broker.url).await?) as Arc<dyn Diagnose>) })
                 },
                 files: |_| Err(remote::has_no_files()),
             }
@@ -135,7 +135,7 @@ macro_rules! remote {
             open: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
             open_to_read: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
             open_to_change: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
-            open_to_examine: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
+            open_to_diagnose: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
             files: |_| Err(remote::not_built($feature)),
         }
     }};
@@ -150,7 +150,7 @@ fn adapters() -> Vec<Adapter> {
             open: log::open,
             open_to_read: log::open_to_read,
             open_to_change: log::open_to_change,
-            open_to_examine: log::open_to_examine,
+            open_to_diagnose: log::open_to_diagnose,
             files: log::files,
         },
         remote!(&["kafka"], "kafka", kafka::Kafka),
@@ -177,8 +177,8 @@ pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn Window>> {
 }
 
 /// Opens the configured broker for the doctor: beside whoever works with it.
-pub(crate) async fn open_to_examine(config: &Config) -> Result<Arc<dyn Examine>> {
-    Ok((adapter_for(&config.broker.url)?.open_to_examine)(config).await?)
+pub(crate) async fn open_to_diagnose(config: &Config) -> Result<Arc<dyn Diagnose>> {
+    Ok((adapter_for(&config.broker.url)?.open_to_diagnose)(config).await?)
 }
 
 /// Describes one topic, beside whoever works with the broker.

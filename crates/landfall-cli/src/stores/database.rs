@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, ErrorKind, Examine, Housekeeping, ImportSource, Inbox,
+    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, Diagnose, ErrorKind, Housekeeping, ImportSource, Inbox,
     Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Database {
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
-    pub(crate) examine: Arc<dyn Examine>,
+    pub(crate) doctor: Arc<dyn Diagnose>,
     competing: Arc<dyn CompetingQueue>,
     unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
     push: Box<Push>,
@@ -50,7 +50,7 @@ impl Database {
             + DeadLetters
             + Housekeeping
             + ImportSource
-            + Examine
+            + Diagnose
             + OutboxWriter
             + Inbox,
     {
@@ -66,7 +66,7 @@ impl Database {
             dead_letters: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
-            examine: adapter.clone(),
+            doctor: adapter.clone(),
             competing: adapter,
             unordered: Box::new(move |publisher, options| {
                 Relay::unordered(competing.clone(), competing.clone(), publisher, options)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use landfall::log::{GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
 use landfall::{
-    Broker, Demands, Error, ErrorKind, Examine, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
+    Broker, Demands, Diagnose, Error, ErrorKind, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
 };
 
 use super::Opening;
@@ -51,12 +51,12 @@ pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
     })
 }
 
-pub(super) fn open_to_examine(config: &Config) -> Opening<'_, Arc<dyn Examine>> {
+pub(super) fn open_to_diagnose(config: &Config) -> Opening<'_, Arc<dyn Diagnose>> {
     Box::pin(async {
         let folder = folder(&config.broker.url)?;
         // One that nobody has made yet has nothing wrong with it.
         let log = if folder.exists() { Some(blocking(move || Log::open_read_only(folder)).await?) } else { None };
-        Ok(Arc::new(Examined { log, options: options(&config.broker) }) as Arc<dyn Examine>)
+        Ok(Arc::new(Examined { log, options: options(&config.broker) }) as Arc<dyn Diagnose>)
     })
 }
 
@@ -67,11 +67,11 @@ struct Examined {
 }
 
 #[async_trait]
-impl Examine for Examined {
-    async fn examine(&self, demands: &Demands) -> Result<Vec<Finding>> {
-        let mut findings = self.options.examine(demands);
+impl Diagnose for Examined {
+    async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>> {
+        let mut findings = self.options.diagnose(demands);
         if let Some(log) = &self.log {
-            findings.extend(log.examine(demands).await?);
+            findings.extend(log.diagnose(demands).await?);
         }
         Ok(findings)
     }

@@ -1,7 +1,7 @@
 //! Finding damage, and repairing it on request.
 
 pub(crate) mod aside;
-pub(crate) mod examine;
+pub(crate) mod inspect;
 pub(crate) mod links;
 pub(crate) mod repair;
 pub(crate) mod salvage;

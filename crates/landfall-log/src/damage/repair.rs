@@ -15,7 +15,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use crate::damage::aside;
-use crate::damage::examine::{Examined, Findings, Place};
+use crate::damage::inspect::{Examined, Findings, Place};
 use crate::damage::links::State;
 use crate::damage::verify::{Folder, Problem, topics, verify_topic};
 use crate::damage::walk::{Piece, Walk};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use landfall_core::{ErrorKind, GroupName, Result, TopicName};
 use serde::Serialize;
 
-use crate::damage::examine::{Findings, Place, examine};
+use crate::damage::inspect::{Findings, Place, inspect};
 use crate::disk::{Access, Disk};
 use crate::durable;
 use crate::durable::failed;
@@ -208,7 +208,7 @@ pub(crate) fn verify_topic<'a>(
         };
         let place =
             Place { topic, partition, directory, start, furthest: finished.get(partition as usize).cloned().flatten() };
-        let findings = examine(folder.disk, &place, &mut verified.report, progress)?;
+        let findings = inspect(folder.disk, &place, &mut verified.report, progress)?;
         verified.partitions.push((place, findings));
     }
     Ok(verified)

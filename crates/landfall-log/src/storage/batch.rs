@@ -285,7 +285,7 @@ mod tests {
         (header(42, 40).seal(&mut bytes, salt, position), bytes)
     }
 
-    fn examine(bytes: &[u8], salt: u32, position: u64) -> Result<(), Defect> {
+    fn diagnose(bytes: &[u8], salt: u32, position: u64) -> Result<(), Defect> {
         BatchHeader::read(bytes, salt)?.verify(salt, bytes, position)
     }
 
@@ -318,7 +318,7 @@ mod tests {
             let (_, mut bytes) = sealed(&records, salt, position);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            let defect = examine(&bytes, salt, position).unwrap_err();
+            let defect = diagnose(&bytes, salt, position).unwrap_err();
             prop_assert!(!defect.is_unfinished(), "{}", defect);
         }
 
@@ -339,7 +339,7 @@ mod tests {
                 let to = ((sector.index(sectors) + 1) * SECTOR_BYTES).saturating_sub(position as usize);
                 found[from.min(bytes.len())..to.min(bytes.len())].fill(0);
             }
-            match examine(&found, salt, position) {
+            match diagnose(&found, salt, position) {
                 Ok(()) => prop_assert_eq!(found, bytes),
                 Err(defect) => prop_assert!(defect.is_unfinished(), "{}", defect),
             }
@@ -353,7 +353,7 @@ mod tests {
             if let Some(magic) = bytes.first_chunk_mut() {
                 *magic = MAGIC;
             }
-            prop_assert!(examine(&bytes, salt, 0).is_err());
+            prop_assert!(diagnose(&bytes, salt, 0).is_err());
         }
     }
 

@@ -106,7 +106,7 @@ impl SegmentReader {
         if self.position == end {
             return Ok(Found::End);
         }
-        let header = match self.examine(end)? {
+        let header = match self.diagnose(end)? {
             Ok(header) => header,
             Err(defect) => {
                 // What was read may be the half of what is just being written; the next try reads it anew.
@@ -130,7 +130,7 @@ impl SegmentReader {
     }
 
     /// Checks the batch at the position; if it is good, it stands in `ahead` as a whole afterwards.
-    fn examine(&mut self, end: u64) -> Result<std::result::Result<BatchHeader, Defect>> {
+    fn diagnose(&mut self, end: u64) -> Result<std::result::Result<BatchHeader, Defect>> {
         self.look_ahead(batch::HEADER_BYTES, end)?;
         let header = match BatchHeader::read(&self.ahead, self.header.salt) {
             Ok(header) => header,

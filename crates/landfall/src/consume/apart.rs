@@ -136,7 +136,7 @@ impl<D: Inbox, W: Work<D>> Attempts<D, W> {
         position: Position,
         stop: &CancellationToken,
     ) -> Option<End> {
-        let id = MessageId::of_place(&self.topic, position);
+        let id = MessageId::from_position(&self.topic, position);
         let message = Message::new(self.topic.clone(), "").with_id(id);
         let arrival = Arrival { message: &message, origin: Some(position) };
         self.park(arrival, 1, &Failure::park(ErrorCode::VALIDATION, error), None, stop).await.map(End::Settled)

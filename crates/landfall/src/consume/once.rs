@@ -52,7 +52,7 @@ impl<D: Inbox> Context<'_, D> {
     ///
     /// For several messages that mean the same thing, such as a payment that two services report.
     pub async fn first_time(&mut self, business_type: &str, business_id: &str) -> Result<(), Failure> {
-        let id = MessageId::of_business(business_type, business_id);
+        let id = MessageId::from_business(business_type, business_id);
         let guard = Message::new(self.message.topic.clone(), "").with_id(id);
         match self.database.admit(self.connection, self.group, &guard, None).await? {
             Admission::Duplicate => Err(already_done(format_args!("{business_type} {business_id} was handled"))),

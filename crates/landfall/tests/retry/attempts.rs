@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::scene::{Calls, SECOND, options};
 
 fn unavailable() -> Failure {
-    Failure::of_status(503, None).unwrap()
+    Failure::from_status(503, None).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,7 +30,7 @@ async fn the_last_failure_is_returned_when_all_tries_are_made() {
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_for_good_is_tried_once() {
     let (dependency, calls) = (Dependency::new("search", options()), Calls::default());
-    let wrong = || Err(Failure::of_status(422, None).unwrap());
+    let wrong = || Err(Failure::from_status(422, None).unwrap());
     let failure = dependency.retry(|_| calls.answer::<()>(wrong())).await.unwrap_err();
     assert_eq!((failure.verdict, calls.count()), (Verdict::Park, 1));
 }
@@ -38,7 +38,7 @@ async fn what_is_wrong_for_good_is_tried_once() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_waited_for() {
     let (dependency, calls, begun) = (Dependency::new("search", options()), Calls::default(), Instant::now());
-    let busy = || Err(Failure::of_status(429, Some(30 * SECOND)).unwrap());
+    let busy = || Err(Failure::from_status(429, Some(30 * SECOND)).unwrap());
     dependency.retry(|attempt| calls.answer(if attempt == 1 { busy() } else { Ok(()) })).await.unwrap();
     assert_eq!((begun.elapsed(), calls.count()), (30 * SECOND, 2));
 }
@@ -48,7 +48,7 @@ async fn a_retry_after_past_the_deadline_is_not_waited_for() {
     let policy = RetryPolicy { deadline: Some(20 * SECOND), ..options().policy };
     let (dependency, calls) = (Dependency::new("search", Options { policy, ..options() }), Calls::default());
     let begun = Instant::now();
-    let busy = || Err(Failure::of_status(429, Some(30 * SECOND)).unwrap());
+    let busy = || Err(Failure::from_status(429, Some(30 * SECOND)).unwrap());
     let failure = dependency.retry(|_| calls.answer::<()>(busy())).await.unwrap_err();
     assert_eq!((failure.retry_after, calls.count(), begun.elapsed()), (Some(30 * SECOND), 1, Duration::ZERO));
 }
@@ -71,7 +71,7 @@ async fn a_write_that_is_not_idempotent_is_not_repeated_after_a_timeout() {
     let failure = dependency.retry(|_| calls.hang()).await.unwrap_err();
     assert_eq!((failure.code, failure.verdict, calls.count()), (ErrorCode::TIMEOUT, Verdict::Park, 1));
     // Turned away is not done.
-    let busy = || Err(Failure::of_status(429, None).unwrap());
+    let busy = || Err(Failure::from_status(429, None).unwrap());
     dependency.retry(|attempt| calls.answer(if attempt == 1 { busy() } else { Ok(()) })).await.unwrap();
     assert_eq!(calls.count(), 3);
 }

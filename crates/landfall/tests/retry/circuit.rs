@@ -91,7 +91,7 @@ async fn a_probe_whose_caller_went_away_frees_its_place() {
 async fn answers_that_are_the_callers_fault_do_not_open_it() {
     let dependency = fragile();
     for _ in 0..20 {
-        dependency.call(|| async { Err::<(), _>(Failure::of_status(404, None).unwrap()) }).await.unwrap_err();
+        dependency.call(|| async { Err::<(), _>(Failure::from_status(404, None).unwrap()) }).await.unwrap_err();
     }
     assert_eq!(dependency.state().breaker, BreakerState::Closed);
 }

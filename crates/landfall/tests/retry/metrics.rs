@@ -30,6 +30,6 @@ async fn fail() {
     let budget = BudgetOptions { ratio: 0.0, floor: 2, window: 100 * SECOND };
     let breaker = BreakerOptions { minimum_calls: 3, failure_rate: 1.0, window: 100 * SECOND, ..Default::default() };
     let dependency = Dependency::new("search", Options { budget, breaker, ..options() });
-    let busy = || Failure::of_status(429, Some(SECOND)).unwrap();
+    let busy = || Failure::from_status(429, Some(SECOND)).unwrap();
     dependency.retry(|_| async { Err::<(), _>(busy()) }).await.unwrap_err();
 }

@@ -36,7 +36,7 @@ async fn call(begun: Instant, attempt: u32, record: &Mutex<Record>) -> Result<()
     tokio::time::sleep(Duration::from_millis(20)).await;
     if OUTAGE.contains(&(now / 1000)) {
         record.lock().unwrap().failures.push(now);
-        return Err(Failure::of_status(500, None).unwrap());
+        return Err(Failure::from_status(500, None).unwrap());
     }
     record.lock().unwrap().successes.push(now);
     Ok(())

@@ -5,14 +5,14 @@
 
 mod server;
 
-use landfall_core::{Demands, Examine, ExpectedTables, Finding, Rank, Schema, Span};
+use landfall_core::{Demands, Diagnose, ExpectedTables, Finding, Rank, Schema, Span};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::servers::{MariaDbServer, mariadb};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
-async fn examine(database: &MySql) -> Vec<Finding> {
-    database.examine(&Demands { window: Span::Forever }).await.unwrap()
+async fn diagnose(database: &MySql) -> Vec<Finding> {
+    database.diagnose(&Demands { window: Span::Forever }).await.unwrap()
 }
 
 fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
@@ -57,11 +57,11 @@ async fn an_hour_later(database: &MySql) -> MySql {
 async fn a_server_as_it_is_installed_yields_nothing_once_the_tables_are_there() {
     let Some(server) = mariadb().await else { return };
     let database = fresh(server).await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("mysql.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "landfall migrate");
     database.migrate().await.unwrap();
-    assert_eq!(examine(&database).await, []);
+    assert_eq!(diagnose(&database).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn what_somebody_did_to_the_tables_is_told_with_what_it_costs() {
          DROP TABLE landfall_sequence",
     )
     .await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     let mut said: Vec<_> = found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
     said.sort_unstable();
     assert_eq!(
@@ -90,7 +90,7 @@ async fn what_somebody_did_to_the_tables_is_told_with_what_it_costs() {
     );
     let engine = found.iter().find(|finding| finding.check == "mysql.engine").unwrap();
     run(&database, &engine.mend).await;
-    assert!(!told(&examine(&database).await, "mysql.engine"), "what was said to mend it does");
+    assert!(!told(&diagnose(&database).await, "mysql.engine"), "what was said to mend it does");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,7 @@ async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
         "INSERT INTO landfall_schema (version, applied_at) VALUES (1000, NOW()); DROP TABLE landfall_sequence",
     )
     .await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("mysql.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "use a newer landfall");
 }
@@ -109,14 +109,14 @@ async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_commits_nothing_by_itself_is_a_loss() {
     let Some(database) = migrated().await else { return };
-    let found = examine(&after(&database, "SET autocommit = 0").await).await;
+    let found = diagnose(&after(&database, "SET autocommit = 0").await).await;
     assert_eq!(checks(&found), [("mysql.autocommit", Rank::Loss)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_wrong_is_told_with_how_much() {
     let Some(database) = migrated().await else { return };
-    let found = examine(&an_hour_later(&database).await).await;
+    let found = diagnose(&an_hour_later(&database).await).await;
     // To such a clock the transactions of other tests look old as well.
     let skew = found.iter().find(|finding| finding.check == "mysql.clock-skew").unwrap();
     assert_eq!(skew.rank, Rank::Latency);
@@ -133,13 +133,13 @@ async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
     let target = (*database.pool().connect_options()).clone().username(&account);
     let pool = || MySqlPoolOptions::new().connect_with(target.clone());
     let clerk = MySql::from_pool(pool().await.unwrap(), Options::default());
-    let found = examine(&clerk).await;
+    let found = diagnose(&clerk).await;
     assert_eq!(checks(&found), [("mysql.sight", Rank::Latency); 2]);
     for finding in &found {
         run(&database, &finding.mend.replace("the account in the URL", &account)).await;
     }
     let clerk = MySql::from_pool(pool().await.unwrap(), Options::default());
-    assert_eq!(examine(&clerk).await, []);
+    assert_eq!(diagnose(&clerk).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +151,7 @@ async fn every_index_that_the_migrations_make_would_be_missed() {
     .fetch_all(database.pool())
     .await
     .unwrap();
-    let expected = ExpectedTables::of(&database.ddl());
+    let expected = ExpectedTables::from_ddl(&database.ddl());
     for (table, name) in &made {
         let name = (name != "PRIMARY").then_some(name);
         let is_expected = expected.indexes.iter().any(|index| index.table == *table && index.name.as_ref() == name);

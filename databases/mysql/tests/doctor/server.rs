@@ -6,7 +6,7 @@ use landfall_testkit::servers::{MariaDbOptions, MariaDbServer};
 use landfall_testkit::{current_test, eventually, not_run};
 use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::{after, an_hour_later, checks, examine, fresh, run, told};
+use crate::{after, an_hour_later, checks, diagnose, fresh, run, told};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -29,7 +29,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
     let database = fresh(&server).await;
     database.migrate().await.unwrap();
     assert_eq!(
-        checks(&examine(&database).await),
+        checks(&diagnose(&database).await),
         [
             ("mysql.flush-log", Rank::Loss),
             ("mysql.sync-binlog", Rank::Loss),
@@ -39,7 +39,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
     );
     run(&database, "SET GLOBAL innodb_flush_log_at_trx_commit = 1; SET GLOBAL sync_binlog = 1").await;
     assert_eq!(
-        checks(&examine(&database).await),
+        checks(&diagnose(&database).await),
         [("mysql.doublewrite", Rank::Loss), ("mysql.flush-method", Rank::Loss)],
         "what was said to mend them does"
     );
@@ -53,7 +53,7 @@ async fn binary_log_and_replicas(database: &MySql) {
     sqlx::raw_sql("SET GLOBAL binlog_format = 'STATEMENT'").execute(&mut format).await.unwrap();
     // A session has the format that the server had when it began.
     let statements = after(database, "DO 0").await;
-    let found = examine(&statements).await;
+    let found = diagnose(&statements).await;
     assert_eq!(only(&found, "mysql.binlog-format").rank, Rank::Latency);
     let message = Message::new(TopicName::new("orders").unwrap(), "{}");
     let refused = statements.append(std::slice::from_ref(&message)).await;
@@ -67,16 +67,16 @@ async fn binary_log_and_replicas(database: &MySql) {
     run(database, "INSERT INTO landfall_outbox (topic, payload) VALUES ('t', '')").await;
     let mut found = Vec::new();
     eventually(SOON, "the server has stopped waiting for replicas", async || {
-        found = examine(database).await;
+        found = diagnose(database).await;
         told(&found, "mysql.semi-sync")
     })
     .await;
     assert_eq!(only(&found, "mysql.semi-sync").rank, Rank::Loss);
     run(database, "SET GLOBAL rpl_semi_sync_master_enabled = OFF").await;
-    assert!(!told(&examine(database).await, "mysql.semi-sync"));
+    assert!(!told(&diagnose(database).await, "mysql.semi-sync"));
 
     run(database, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'").await;
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.replica").rank, Rank::Loss);
     let lag = only(&found, "mysql.replica-lag");
     assert_eq!((lag.rank, lag.about.as_str()), (Rank::Latency, "replica of 127.0.0.1"));
@@ -84,11 +84,11 @@ async fn binary_log_and_replicas(database: &MySql) {
 
     behind_itself(database).await;
     run(database, "SET GLOBAL read_only = ON").await;
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.read-only").rank, Rank::Latency);
     assert!(!told(&found, "mysql.replica"), "nothing is written here that could be gone");
     run(database, "SET GLOBAL read_only = OFF; RESET SLAVE ALL").await;
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     assert!(!["mysql.read-only", "mysql.replica", "mysql.replica-lag"].iter().any(|check| told(&found, check)));
 }
 
@@ -135,7 +135,7 @@ async fn transactions_that_stay_open(database: &MySql) {
     let long = only(&found, "mysql.long-transaction");
     assert_eq!(long.rank, Rank::Latency);
     assert!(long.what.contains("its 1 changed rows"), "{}", long.what);
-    let young = examine(database).await;
+    let young = diagnose(database).await;
     assert!(!told(&young, "mysql.long-transaction") && !told(&young, "mysql.prepared-transaction"), "{young:?}");
 
     writer.rollback().await.unwrap();
@@ -153,7 +153,7 @@ async fn until(database: &MySql, what: &str, is_so: impl Fn(&[Finding]) -> bool)
     let mut found = Vec::new();
     eventually(SOON, what, async || {
         tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-        found = examine(database).await;
+        found = diagnose(database).await;
         is_so(&found)
     })
     .await;
@@ -166,10 +166,10 @@ async fn connections(database: &MySql) {
     while let Ok(one) = MySqlConnection::connect_with(&database.pool().connect_options()).await {
         open.push(one);
     }
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.connections").rank, Rank::Latency);
     run(database, "SET GLOBAL max_connections = 200").await;
-    assert!(!told(&examine(database).await, "mysql.connections"));
+    assert!(!told(&diagnose(database).await, "mysql.connections"));
     drop(open);
 }
 

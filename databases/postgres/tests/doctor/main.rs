@@ -9,7 +9,7 @@ mod tables;
 
 use std::time::Duration;
 
-use landfall_core::{Demands, Examine, Finding, Rank, Schema, Span};
+use landfall_core::{Demands, Diagnose, Finding, Rank, Schema, Span};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::servers::{PostgresServer, postgres};
 use sqlx::AssertSqlSafe;
@@ -17,8 +17,8 @@ use sqlx::postgres::PgPoolOptions;
 
 const SOON: Duration = Duration::from_secs(60);
 
-async fn examine(database: &Postgres) -> Vec<Finding> {
-    database.examine(&Demands { window: Span::Forever }).await.unwrap()
+async fn diagnose(database: &Postgres) -> Vec<Finding> {
+    database.diagnose(&Demands { window: Span::Forever }).await.unwrap()
 }
 
 fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
@@ -66,18 +66,18 @@ async fn an_hour_later(database: &Postgres) -> Postgres {
 async fn a_server_as_initdb_makes_it_yields_nothing_once_the_tables_are_there() {
     let Some(server) = postgres().await else { return };
     let database = fresh(server).await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("postgres.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "landfall migrate");
     database.migrate().await.unwrap();
-    assert_eq!(examine(&database).await, []);
+    assert_eq!(diagnose(&database).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_does_not_wait_for_the_disk_is_a_loss_wherever_that_is_set() {
     let Some(database) = migrated().await else { return };
     let of_session = after(&database, "SET synchronous_commit = off").await;
-    let found = examine(&of_session).await;
+    let found = diagnose(&of_session).await;
     assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
     assert!(found[0].mend.contains("what opens connections"), "{}", found[0].mend);
 
@@ -86,17 +86,17 @@ async fn a_commit_that_does_not_wait_for_the_disk_is_a_loss_wherever_that_is_set
     let role = format!("writer_of_{name}");
     run(&database, &format!("CREATE ROLE {role}; ALTER ROLE {role} IN DATABASE {name} SET synchronous_commit = off"))
         .await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
     assert_eq!(found[0].about, format!("role {role} in database {name}"));
     run(&database, &found[0].mend).await;
-    assert_eq!(examine(&database).await, [], "what was said to mend it does");
+    assert_eq!(diagnose(&database).await, [], "what was said to mend it does");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_wrong_is_told_with_how_much() {
     let Some(database) = migrated().await else { return };
-    let found = examine(&an_hour_later(&database).await).await;
+    let found = diagnose(&an_hour_later(&database).await).await;
     // To such a clock the transactions of other tests look old as well.
     let skew = found.iter().find(|finding| finding.check == "postgres.clock-skew").unwrap();
     assert_eq!(skew.rank, Rank::Latency);
@@ -111,8 +111,8 @@ async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
     run(&database, &format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")).await;
     let target = (*database.pool().connect_options()).clone().username(&role);
     let clerk = Postgres::from_pool(PgPoolOptions::new().connect_with(target).await.unwrap(), Options::default());
-    let found = examine(&clerk).await;
+    let found = diagnose(&clerk).await;
     assert_eq!(checks(&found), [("postgres.sight", Rank::Latency)]);
     run(&database, &found[0].mend).await;
-    assert_eq!(examine(&clerk).await, []);
+    assert_eq!(diagnose(&clerk).await, []);
 }

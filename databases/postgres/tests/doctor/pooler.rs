@@ -6,7 +6,7 @@ use landfall_testkit::eventually;
 use landfall_testkit::servers::PgBouncer;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::{SOON, checks, examine};
+use crate::{SOON, checks, diagnose};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_costs_wake_ups_and_one_that_nobody_told_of_can_cost_messages() {
@@ -19,12 +19,12 @@ async fn a_pooler_costs_wake_ups_and_one_that_nobody_told_of_can_cost_messages()
     .await;
     let told = connected.unwrap();
     told.migrate().await.unwrap();
-    assert!(checks(&examine(&told).await).contains(&("postgres.pooler", Rank::Latency)));
+    assert!(checks(&diagnose(&told).await).contains(&("postgres.pooler", Rank::Latency)));
 
     let (url, _) = pooler.url().split_once('?').unwrap();
     let target = url.parse::<PgConnectOptions>().unwrap().statement_cache_capacity(0).extra_float_digits(None);
     let pool = PgPoolOptions::new().connect_with(target).await.unwrap();
-    let found = examine(&Postgres::from_pool(pool, Options::default())).await;
+    let found = diagnose(&Postgres::from_pool(pool, Options::default())).await;
     assert_eq!(checks(&found), [("postgres.pooler", Rank::Loss)]);
     assert!(found[0].mend.contains("?pooler=transaction"), "{}", found[0].mend);
 }

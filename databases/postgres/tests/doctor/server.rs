@@ -7,7 +7,7 @@ use landfall_testkit::{current_test, eventually, not_run};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
 
-use crate::{SOON, an_hour_later, checks, examine, fresh, run};
+use crate::{SOON, an_hour_later, checks, diagnose, fresh, run};
 
 /// Three segments more of the write-ahead log, with next to nothing in them.
 const THREE_SEGMENTS: [&str; 3] = ["SELECT pg_logical_emit_message(true, 'doctor', 'x'); SELECT pg_switch_wal()"; 3];
@@ -39,7 +39,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
 
     let mut found = Vec::new();
     eventually(SOON, "the connections are counted", async || {
-        found = checks(&examine(&database).await);
+        found = checks(&diagnose(&database).await);
         found.contains(&("postgres.connections", Rank::Latency))
     })
     .await;
@@ -71,18 +71,18 @@ async fn transactions_that_stay_open(database: &Postgres) {
     .await
     .unwrap();
 
-    let found = examine(&later).await;
+    let found = diagnose(&later).await;
     let long = only(&found, "postgres.long-transaction");
     assert_eq!(long.rank, Rank::Latency);
     assert!(long.what.contains("what it enqueued is not sent"), "{}", long.what);
     let left = only(&found, "postgres.prepared-transaction");
     assert_eq!((left.rank, left.about.as_str()), (Rank::Latency, "prepared transaction 'left behind'"));
-    let young = examine(database).await;
+    let young = diagnose(database).await;
     assert!(!told(&young, "postgres.long-transaction") && !told(&young, "postgres.prepared-transaction"), "{young:?}");
 
     writer.rollback().await.unwrap();
     sqlx::raw_sql("ROLLBACK PREPARED 'left behind'").execute(&mut prepared).await.unwrap();
-    let found = examine(&later).await;
+    let found = diagnose(&later).await;
     assert!(!told(&found, "postgres.long-transaction") && !told(&found, "postgres.prepared-transaction"), "{found:?}");
     prepared.close().await.unwrap();
     later.pool().close().await;
@@ -90,7 +90,7 @@ async fn transactions_that_stay_open(database: &Postgres) {
 
 async fn slots(database: &Postgres) {
     run(database, "SELECT pg_create_physical_replication_slot('idle', true)").await;
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     let idle = only(&found, "postgres.replication-slot");
     assert_eq!((idle.rank, idle.about.as_str()), (Rank::Latency, "replication slot idle"));
     assert!(idle.what.contains("keeps"), "{}", idle.what);
@@ -98,27 +98,27 @@ async fn slots(database: &Postgres) {
     for more in THREE_SEGMENTS {
         run(database, more).await;
     }
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     let late = only(&found, "postgres.replication-slot");
     assert_eq!(late.rank, Rank::Loss);
     assert!(late.what.contains("about to be lost"), "{}", late.what);
 
     run(database, "CHECKPOINT").await;
-    let found = examine(database).await;
+    let found = diagnose(database).await;
     let lost = only(&found, "postgres.replication-slot");
     assert_eq!(lost.rank, Rank::Loss);
     assert!(lost.what.contains("has missed changes"), "{}", lost.what);
     run(database, "SELECT pg_drop_replication_slot('idle')").await;
-    assert!(!told(&examine(database).await, "postgres.replication-slot"));
+    assert!(!told(&diagnose(database).await, "postgres.replication-slot"));
 }
 
 async fn standby(server: &PostgresServer, database: &Postgres) {
     let standby = server.standby().await.unwrap();
     let name: String = sqlx::query_scalar("SELECT current_database()::text").fetch_one(database.pool()).await.unwrap();
     let reader = Postgres::connect(&standby.url(&name), Options::default()).await.unwrap();
-    let found = examine(&reader).await;
+    let found = diagnose(&reader).await;
     assert_eq!(only(&found, "postgres.standby").rank, Rank::Latency);
-    let keeps_up = examine(database).await;
+    let keeps_up = diagnose(database).await;
     assert!(!told(&keeps_up, "postgres.standby-behind") && !told(&keeps_up, "postgres.standby-replay"), "{keeps_up:?}");
 
     run(&reader, "SELECT pg_wal_replay_pause()").await;
@@ -126,7 +126,7 @@ async fn standby(server: &PostgresServer, database: &Postgres) {
         run(database, more).await;
     }
     let comes = async |check: &'static str, rank: Rank| {
-        eventually(SOON, check, async || checks(&examine(database).await).contains(&(check, rank))).await;
+        eventually(SOON, check, async || checks(&diagnose(database).await).contains(&(check, rank))).await;
     };
     comes("postgres.standby-replay", Rank::Latency).await;
     standby.pause().await.unwrap();

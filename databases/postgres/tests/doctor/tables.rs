@@ -2,7 +2,7 @@
 
 use landfall_core::{ExpectedTables, Rank, Schema};
 
-use crate::{checks, examine, migrated, run};
+use crate::{checks, diagnose, migrated, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
@@ -14,7 +14,7 @@ async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
          UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'landfall_dead_letter_due'::regclass",
     )
     .await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     let mut told: Vec<_> = found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
     told.sort_unstable();
     assert_eq!(
@@ -27,26 +27,26 @@ async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
         ]
     );
     run(&database, "REINDEX INDEX landfall_dead_letter_due").await;
-    assert_eq!(examine(&database).await.len(), 3, "what was said to mend an invalid one does");
+    assert_eq!(diagnose(&database).await.len(), 3, "what was said to mend an invalid one does");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_is_empty_after_a_crash_is_a_loss_unless_it_is_meant_to_be() {
     let Some(database) = migrated().await else { return };
     run(&database, "ALTER TABLE landfall_outbox_2 SET UNLOGGED; ALTER TABLE landfall_audit SET UNLOGGED").await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("postgres.unlogged-table", Rank::Loss); 2]);
     for finding in &found {
         run(&database, &finding.mend).await;
     }
-    assert_eq!(examine(&database).await, []);
+    assert_eq!(diagnose(&database).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_is_gone_and_one_that_nobody_vacuums_are_told() {
     let Some(database) = migrated().await else { return };
     run(&database, "DROP TABLE landfall_sequence; ALTER TABLE landfall_inbox SET (autovacuum_enabled = off)").await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("postgres.schema", Rank::Loss), ("postgres.autovacuum", Rank::Latency)]);
     assert_eq!((found[0].about.as_str(), found[1].about.as_str()), ("landfall_sequence", "landfall_inbox"));
 }
@@ -55,7 +55,7 @@ async fn a_table_that_is_gone_and_one_that_nobody_vacuums_are_told() {
 async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
     let Some(database) = migrated().await else { return };
     run(&database, "INSERT INTO landfall_schema (version) VALUES (1000); DROP TABLE landfall_sequence").await;
-    let found = examine(&database).await;
+    let found = diagnose(&database).await;
     assert_eq!(checks(&found), [("postgres.schema", Rank::Latency)]);
     assert_eq!(found[0].mend, "use a newer landfall");
 }
@@ -72,7 +72,7 @@ async fn every_index_that_the_migrations_make_would_be_missed() {
     .fetch_all(database.pool())
     .await
     .unwrap();
-    let expected = ExpectedTables::of(&database.ddl());
+    let expected = ExpectedTables::from_ddl(&database.ddl());
     let is_expected = |(table, name): &(String, Option<String>)| {
         expected.indexes.iter().any(|index| index.table == *table && index.name == *name)
     };

@@ -4,7 +4,7 @@ use landfall::{Finding, Rank};
 
 use crate::config::{Config, Order, WhenExhausted};
 
-pub(super) fn examine(config: &Config) -> Vec<Finding> {
+pub(super) fn diagnose(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut found = |check, rank, about: &str, what: String, mend: &str| {
         findings.push(Finding { check, rank, about: about.to_owned(), what, mend: mend.to_owned() });
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_default_is_healthy() {
-        assert_eq!(examine(&Config::default()), []);
+        assert_eq!(diagnose(&Config::default()), []);
     }
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
         config.relay.order = Order::None;
         config.relay.when_exhausted = WhenExhausted::Skip;
         config.retention.inbox = Span::days(1);
-        let findings = examine(&config);
+        let findings = diagnose(&config);
         let found: Vec<_> = findings.iter().map(|finding| (finding.check, finding.rank)).collect();
         assert_eq!(
             found,

@@ -4,7 +4,7 @@ mod configuration;
 mod print;
 
 use clap::Args;
-use landfall::{Demands, Examine, Finding, Rank};
+use landfall::{Demands, Diagnose, Finding, Rank};
 use serde::Serialize;
 
 use super::sources::Sources;
@@ -55,11 +55,11 @@ impl Doctor {
 
 async fn diagnose(config: &Config) -> Result<Diagnosis> {
     let demands = Demands { window: config.retention_plan().needed() };
-    let mut findings = configuration::examine(config);
-    let database = async { Ok(database::open_existing(config).await?.examine) };
-    findings.extend(examine("database.unreachable", &config.database.url, database.await, &demands).await?);
-    let broker = broker::open_to_examine(config).await;
-    findings.extend(examine("broker.unreachable", &config.broker.url, broker, &demands).await?);
+    let mut findings = configuration::diagnose(config);
+    let database = async { Ok(database::open_existing(config).await?.doctor) };
+    findings.extend(diagnose("database.unreachable", &config.database.url, database.await, &demands).await?);
+    let broker = broker::open_to_diagnose(config).await;
+    findings.extend(diagnose("broker.unreachable", &config.broker.url, broker, &demands).await?);
     findings.sort_by(|a, b| (a.rank, a.check, &a.about).cmp(&(b.rank, b.check, &b.about)));
     let examined = vec![
         "the configuration".to_owned(),
@@ -70,14 +70,14 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
 }
 
 /// A server that cannot be asked is a finding: nobody can say that it is safe. A wrong URL is not about the server.
-async fn examine(
+async fn diagnose(
     unreachable: &'static str,
     url: &Address,
-    opened: Result<std::sync::Arc<dyn Examine>>,
+    opened: Result<std::sync::Arc<dyn Diagnose>>,
     demands: &Demands,
 ) -> Result<Vec<Finding>> {
     let sentence = match opened {
-        Ok(server) => match server.examine(demands).await {
+        Ok(server) => match server.diagnose(demands).await {
             Ok(findings) => return Ok(findings),
             Err(error) => error.to_string(),
         },

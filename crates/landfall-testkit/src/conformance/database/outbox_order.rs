@@ -75,7 +75,7 @@ pub async fn every_row_is_in_exactly_one_shard_and_a_key_in_one<F: DatabaseFixtu
     let mut shard_of_key = BTreeMap::new();
     for lease in &leases {
         for entry in stage.due(std::slice::from_ref(lease)).await {
-            assert_eq!(Shard::of_lease(&lease.name), Some(entry.shard), "a row of another shard");
+            assert_eq!(Shard::from_lease(&lease.name), Some(entry.shard), "a row of another shard");
             if let Some(key) = entry.message.unwrap().key {
                 let first = *shard_of_key.entry(key.to_string()).or_insert(entry.shard);
                 assert_eq!(first, entry.shard, "key {key} is in two shards");
