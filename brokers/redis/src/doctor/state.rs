@@ -1,4 +1,4 @@
-//! What the server tells about itself, asked for once.
+//! The server's settings and state, fetched once for all checks.
 
 use std::collections::HashMap;
 
@@ -22,36 +22,36 @@ const SETTINGS: [&str; 8] = [
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ServerState {
     settings: HashMap<String, String>,
     info: HashMap<String, String>,
     /// The server's own clock.
     pub(super) time: Option<Timestamp>,
-    /// What the default account may do; nothing if that is hidden.
+    /// Flags of the default account, unless this account may not read them.
     pub(super) default_user: Option<Vec<String>>,
-    /// What this account may not see, and what Redis said.
+    /// Commands that this account may not run, with Redis's errors.
     hidden: Vec<(&'static str, String)>,
 }
 
-impl Seen {
-    pub(super) async fn look(link: &Link) -> Result<Self> {
+impl ServerState {
+    pub(super) async fn fetch(link: &Link) -> Result<Self> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("CONFIG").arg("GET").arg(&SETTINGS);
         pipeline.cmd("INFO").arg("everything");
         pipeline.cmd("TIME");
         pipeline.cmd("ACL").arg("GETUSER").arg("default");
-        let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
-        let mut seen = Self::default();
+        let answers = link.ask(&pipeline).await.map_err(error::call_error)?;
+        let mut state = Self::default();
         for (command, answer) in ["CONFIG GET", "INFO", "TIME", "ACL GETUSER"].into_iter().zip(answers) {
             match (command, answer) {
-                (_, Value::ServerError(error)) => seen.hidden.push((command, error::text(&error))),
-                ("CONFIG GET", answer) => seen.settings = redis::from_redis_value(answer).unwrap_or_default(),
-                ("INFO", answer) => seen.info = info(&redis::from_redis_value::<String>(answer).unwrap_or_default()),
-                ("TIME", answer) => seen.time = time(&answer),
-                (_, answer) => seen.default_user = flags(answer),
+                (_, Value::ServerError(error)) => state.hidden.push((command, error::text(&error))),
+                ("CONFIG GET", answer) => state.settings = redis::from_redis_value(answer).unwrap_or_default(),
+                ("INFO", answer) => state.info = info(&redis::from_redis_value::<String>(answer).unwrap_or_default()),
+                ("TIME", answer) => state.time = time(&answer),
+                (_, answer) => state.default_user = flags(answer),
             }
         }
-        Ok(seen)
+        Ok(state)
     }
 
     pub(super) fn setting(&self, name: &str) -> Option<&str> {
@@ -66,7 +66,7 @@ impl Seen {
         self.info(name)?.parse().ok()
     }
 
-    /// The replicas, each as `INFO` writes them: `ip=…,port=…,state=online,offset=…,lag=0`.
+    /// Returns the replicas' fields from `INFO`: `ip=…,port=…,state=online,offset=…,lag=0`.
     pub(super) fn replicas(&self) -> Vec<HashMap<&str, &str>> {
         let count = self.number("connected_slaves").unwrap_or(0);
         let replica = |number: u64| {
@@ -75,16 +75,14 @@ impl Seen {
         (0..count).filter_map(replica).collect()
     }
 
-    /// What is not seen may be anything.
+    /// Reports the commands that this account may not run: the unread settings may be unsafe.
     pub(super) fn hidden(&self) -> Vec<Finding> {
         let hidden = |(command, answer): &(&'static str, String)| {
             finding(
                 "redis.hidden",
                 Rank::Loss,
                 *command,
-                format!(
-                    "this account may not ask for {command} ({answer}), so that some of what follows could not be looked at"
-                ),
+                format!("this account may not run {command} ({answer}), so some settings could not be checked"),
                 "ACL SETUSER <account> +config|get +info +time +acl|getuser",
             )
         };

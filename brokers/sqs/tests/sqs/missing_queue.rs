@@ -1,4 +1,4 @@
-//! Queues that are not there.
+//! Missing queues.
 
 use landfall_core::{Broker, ErrorCode, ErrorKind, Outcome, TopicAdministration};
 use landfall_testkit::traffic::{keyed, orders, stock};
@@ -6,7 +6,7 @@ use landfall_testkit::traffic::{keyed, orders, stock};
 use crate::support::{SOON, connect, connect_with, shared};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_may_not_be_made_is_an_unknown_topic_until_somebody_makes_it() {
+async fn missing_topic_is_unknown_until_created() {
     let Some(server) = shared().await else { return };
     let sqs = connect_with(&server.endpoint(), "create=false").await;
     let message = keyed("a", 1);
@@ -22,13 +22,13 @@ async fn a_queue_that_may_not_be_made_is_an_unknown_topic_until_somebody_makes_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_was_removed_under_a_publisher_and_a_subscriber_is_made_again() {
+async fn deleted_queue_is_created_again() {
     let Some(server) = shared().await else { return };
     let sqs = connect(&server.endpoint()).await;
     let mut subscriber = sqs.subscribe(&orders(), &stock()).await.unwrap();
     assert!(sqs.publisher().publish(&[keyed("a", 1)]).await[0].is_accepted());
     subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
-    // By somebody else, so that this one does not know.
+    // Another client deletes the queue, so the first one is not informed.
     let other = landfall_sqs::Sqs::clone(&sqs);
     assert!(other.delete_topic(&orders()).await.unwrap());
     let again = keyed("a", 2);
@@ -36,11 +36,11 @@ async fn a_queue_that_was_removed_under_a_publisher_and_a_subscriber_is_made_aga
         while !sqs.publisher().publish(std::slice::from_ref(&again)).await[0].is_accepted() {}
         subscriber.next().await.unwrap().unwrap().message.unwrap().id
     };
-    assert_eq!(tokio::time::timeout(SOON, published).await.expect("it goes on by itself"), again.id);
+    assert_eq!(tokio::time::timeout(SOON, published).await.expect("publisher and subscriber recover"), again.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_is_made_once_and_removed_once() {
+async fn topic_is_created_and_deleted_once() {
     let Some(server) = shared().await else { return };
     let sqs = connect(&server.endpoint()).await;
     assert!(sqs.create_topic(&orders(), None).await.unwrap());
