@@ -1,18 +1,19 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A caller that begins transactions which only read, and writes in them, must not have everybody connect anew all the time.
+/// Limits reconnects. A caller that writes in read-only transactions would otherwise force all connections to reopen
+/// continuously.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
-/// Which connections of a pool may be used again.
+/// The time before which pooled connections must not be reused.
 ///
-/// After a failover, a connection to the server that was the first before answers as ever, and takes no change: whoever gets it
-/// from the pool fails, and gives it back. Nothing that was opened before such a failure is used again.
+/// After a failover, a connection to the old primary still answers but rejects writes. A caller that gets it from the
+/// pool fails and returns it, and so does the next. Connections opened before such a failure are therefore not reused.
 #[derive(Debug, Default)]
 pub struct ConnectionEpoch(Mutex<Option<Instant>>);
 
 impl ConnectionEpoch {
-    /// A connection took no change.
+    /// A connection rejected a write: starts a new epoch, at most once per [`AT_MOST_EVERY`].
     pub fn lose(&self) {
         let mut lost = self.lost();
         if lost.is_none_or(|lost| lost.elapsed() > AT_MOST_EVERY) {
@@ -20,12 +21,12 @@ impl ConnectionEpoch {
         }
     }
 
-    /// Of one that is open now nobody knows what is left in it.
+    /// Starts a new epoch at once: the state of the connections that are open now is unknown.
     pub fn lose_all(&self) {
         *self.lost() = Some(Instant::now());
     }
 
-    /// Whether a connection of this age was opened after the last one that took no change.
+    /// Returns whether a connection of this age was opened in the current epoch.
     pub fn covers(&self, age: Duration) -> bool {
         self.lost().is_none_or(|lost| lost.elapsed() > age)
     }
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_opened_before_a_failure_is_not_used_again() {
+    fn connection_opened_before_a_failure_is_not_reused() {
         let (trust, hour) = (ConnectionEpoch::default(), Duration::from_secs(3600));
         assert!(trust.covers(Duration::ZERO) && trust.covers(hour));
         trust.lose();
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_since_is_used_though_it_fails_again_at_once() {
+    fn newer_connection_is_reused_despite_another_failure() {
         let trust = ConnectionEpoch(Mutex::new(Instant::now().checked_sub(Duration::from_secs(2))));
         let since = Duration::from_secs(1);
         trust.lose();

@@ -1,11 +1,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that nobody can cut off: whoever drops it before its end hands the rest of it to `finish`, which lets it come
-/// to its end somewhere else.
+/// Makes a future cancellation-safe: if it is dropped before its end, `finish` receives the rest and completes it
+/// elsewhere.
 ///
-/// For calls of drivers that do not stand it: a `BEGIN` whose caller is gone before the answer leaves a transaction open
-/// in a connection that goes back to the pool. Nothing is spawned as long as nobody is dropped.
+/// For driver calls that are not cancellation-safe. A `BEGIN` whose caller is dropped before the response leaves a
+/// transaction open in a connection that returns to the pool. Nothing is spawned unless the future is dropped.
 #[derive(Debug)]
 pub struct DetachOnDrop<F: Future, S: FnOnce(Pin<Box<F>>)> {
     future: Option<Pin<Box<F>>>,
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_its_end_is_handed_to_nobody() {
+    fn completed_future_is_not_detached() {
         let mut handed = 0;
         let mut future = DetachOnDrop::new(std::future::ready(7), |_| handed += 1);
         assert_eq!(poll(&mut future), Poll::Ready(7));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_what_is_dropped_goes_on() {
+    fn dropped_future_continues() {
         let mut steps = 0;
         let mut rest = None;
         {
