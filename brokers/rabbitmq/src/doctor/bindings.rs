@@ -41,5 +41,5 @@ fn duplicated(server: &Installation<'_>, group: &Exchange) -> Option<Finding> {
     let duplicated = (0..SLOTS).filter(|slot| bound(server, group, *slot) > 1).count();
     let what = format!("{duplicated} of {SLOTS} slots have several queues: their messages are delivered concurrently");
     let mend = "remove the bindings that Landfall did not create";
-    (duplicated > 0).then(|| finding("rabbitmq.slot-duplicated", Rank::Order, &group.name, what, mend))
+    (duplicated > 0).then(|| finding("rabbitmq.slot-twice", Rank::Order, &group.name, what, mend))
 }
