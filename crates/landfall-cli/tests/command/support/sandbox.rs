@@ -1,4 +1,4 @@
-//! A folder of a test's own, and the binary in it.
+//! A temporary folder in which a test runs the binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,17 +12,17 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::{Daemon, PATIENCE};
+use super::{Daemon, TIMEOUT};
 
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     folder: TempDir,
-    /// `None` for the default: SQLite below the folder.
+    /// `None` for the default, SQLite in the folder.
     database_url: Option<String>,
-    /// A server that this test may kill.
+    /// A private server that the test may kill.
     server: Option<PostgresServer>,
 }
 
-/// A command that has ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) code: i32,
@@ -30,27 +30,27 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-impl Place {
-    /// Everything at its default.
+impl Sandbox {
+    /// A sandbox with the default configuration.
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), database_url: None, server: None }
     }
 
-    /// With a database of its own on PostgreSQL; `None` where there is no server.
+    /// A sandbox with a fresh PostgreSQL database; `None` without a server.
     pub(crate) async fn on_postgres() -> Option<Self> {
         let url = servers::fresh_postgres_database().await?;
         Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
     }
 
-    /// With a database of its own on MariaDB; `None` where there is no server.
+    /// A sandbox with a fresh MariaDB database; `None` without a server.
     pub(crate) async fn on_mysql() -> Option<Self> {
         let url = servers::fresh_mysql_database().await?;
         Some(Self { folder: tempfile::tempdir().unwrap(), database_url: Some(url), server: None })
     }
 
-    /// With a PostgreSQL server of its own; `None` where there can be none.
+    /// A sandbox with a private PostgreSQL server; `None` if none can be started.
     pub(crate) async fn on_own_postgres() -> Option<Self> {
-        // Says why, where there is none.
+        // Reports why, if there is none.
         servers::postgres().await?;
         let server = PostgresServer::start().await.unwrap();
         let url = server.fresh_database().await.unwrap();
@@ -74,7 +74,7 @@ impl Place {
         std::fs::write(self.path().join("landfall.toml"), text).unwrap();
     }
 
-    /// The binary with `arguments`, ready to be started here; nothing of the test's environment steers it.
+    /// Returns the binary with `arguments`, without the `LANDFALL_…` variables of the test's environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
         command.args(arguments).current_dir(self.path()).kill_on_drop(true).stdin(Stdio::null());
@@ -97,11 +97,12 @@ impl Place {
         let mut command = self.command(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Whoever refuses the input early closes the pipe, which is fine.
+        // A command that refuses the input early closes the pipe.
         let _ = stdin.write_all(input).await;
         drop(stdin);
-        let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it must end").unwrap();
-        Finished::of(output)
+        let output =
+            tokio::time::timeout(TIMEOUT, child.wait_with_output()).await.expect("the command must exit").unwrap();
+        Finished::from_output(output)
     }
 
     pub(crate) async fn serve(&self) -> Daemon {
@@ -112,7 +113,7 @@ impl Place {
         Daemon::start(self.command(&["serve", "--listen", "127.0.0.1:0", "--roles", roles])).await
     }
 
-    /// Runs a statement as any program would that knows SQL and nothing of Landfall.
+    /// Runs a statement over a plain database connection.
     pub(crate) async fn sql(&self, statement: &str) {
         let query = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match &self.database_url {
@@ -124,7 +125,7 @@ impl Place {
         }
     }
 
-    /// The first column of the first row.
+    /// Returns the first column of the first row.
     pub(crate) async fn count(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());
         match &self.database_url {
@@ -142,35 +143,35 @@ impl Place {
 
     async fn sqlite(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.data().join("landfall.db"));
-        options.busy_timeout(PATIENCE).connect().await.unwrap()
+        options.busy_timeout(TIMEOUT).connect().await.unwrap()
     }
 
-    /// The database behind its ports, with sent messages kept, for what a test does in a relay's place.
+    /// Opens the database through its ports, keeping sent messages, for a test that acts as the relay.
     pub(crate) async fn outbox(&self) -> Outbox {
-        let keep_sent = Some(PATIENCE);
+        let keep_sent = Some(TIMEOUT);
         match &self.database_url {
             None => {
                 let options = sqlite::Options { keep_sent, ..Default::default() };
                 let file = self.data().join("landfall.db").display().to_string();
-                Outbox::of(sqlite::Sqlite::open(&file, options).await.unwrap())
+                Outbox::new(sqlite::Sqlite::open(&file, options).await.unwrap())
             }
             Some(url) if is_mysql(url) => {
                 let options = mysql::Options { keep_sent, ..Default::default() };
-                Outbox::of(mysql::MySql::connect(url, options).await.unwrap())
+                Outbox::new(mysql::MySql::connect(url, options).await.unwrap())
             }
             Some(url) => {
                 let options = postgres::Options { keep_sent, ..Default::default() };
-                Outbox::of(postgres::Postgres::connect(url, options).await.unwrap())
+                Outbox::new(postgres::Postgres::connect(url, options).await.unwrap())
             }
         }
     }
 
-    /// The column `key` in a statement: a reserved word of MySQL.
+    /// Returns the column `key` quoted for the database; it is a reserved word in MySQL.
     pub(crate) fn key(&self) -> &'static str {
         if self.database_url.as_deref().is_some_and(is_mysql) { "`key`" } else { "key" }
     }
 
-    /// Text as a literal of the type of `payload`.
+    /// Returns text as a literal of the column type of `payload`.
     pub(crate) fn bytes(&self, text: &str) -> String {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
         match &self.database_url {
@@ -192,18 +193,20 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn of(database: impl OutboxQueue + Leases + 'static) -> Self {
+    fn new(database: impl OutboxQueue + Leases + 'static) -> Self {
         let database = Arc::new(database);
         Self { queue: database.clone(), leases: database }
     }
 }
 
 pub(crate) async fn finish(mut command: Command) -> Finished {
-    Finished::of(tokio::time::timeout(PATIENCE, command.output()).await.expect("the command must end").unwrap())
+    Finished::from_output(
+        tokio::time::timeout(TIMEOUT, command.output()).await.expect("the command must exit").unwrap(),
+    )
 }
 
 impl Finished {
-    fn of(output: std::process::Output) -> Self {
+    fn from_output(output: std::process::Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),
@@ -211,19 +214,19 @@ impl Finished {
         }
     }
 
-    /// The objects of `--json`, after a success.
+    /// Asserts success and returns the objects of `--json`.
     pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Asserts that it ended with `code`, said one sentence and printed no data; answers with the sentence.
-    pub(crate) fn sentence(&self, code: i32) -> &str {
+    /// Asserts exit code `code`, an empty stdout and one line on stderr; returns that line without its prefix.
+    pub(crate) fn error_line(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
         let line = self.stderr.trim_end();
-        let sentence = line.strip_prefix("landfall: ").unwrap_or_else(|| panic!("{self:?}"));
-        assert!(!sentence.contains('\n'), "{self:?}");
-        sentence
+        let error = line.strip_prefix("landfall: ").unwrap_or_else(|| panic!("{self:?}"));
+        assert!(!error.contains('\n'), "{self:?}");
+        error
     }
 }
