@@ -1,8 +1,8 @@
-//! The services' own tables: what was ordered, and what came of it. Both are the truth that the checker judges by.
+//! The services' own tables: orders and their effects. The checker compares the two.
 //!
-//! `orders` is written by the producer in the transaction that enqueues the message. Its primary key makes a
-//! successor wait for a transaction that a dead process left in the air. `effects` is written by the handler and has
-//! no unique constraint at all, so that a doubled effect would show; `ordinal` is the order in which they happened.
+//! The producer writes `orders` in the transaction that enqueues the message. Its primary key makes a new writer wait
+//! for an open transaction of a killed one. The handler writes `effects`, which has no unique constraint, so that a
+//! duplicate effect is visible; `ordinal` is the order of the effects.
 
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -17,11 +17,11 @@ pub struct Order {
     pub message_id: MessageId,
 }
 
-/// A database that holds a service's own tables beside Landfall's.
-pub trait Books: Database {
-    fn create_books(&self) -> impl Future<Output = Result<()>> + Send;
+/// A database with a service's own tables next to Landfall's.
+pub trait BusinessTables: Database {
+    fn create_business_tables(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// The number of the next order of `key`.
+    /// The sequence of the next order of `key`.
     fn next_sequence(&self, connection: &mut Self::Connection, key: &str) -> impl Future<Output = Result<i64>> + Send;
 
     fn record_order(
@@ -36,22 +36,22 @@ pub trait Books: Database {
         message: &Message,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// The orders that are committed, per key in order.
+    /// The committed orders, per key in order.
     fn orders(&self) -> impl Future<Output = Result<Vec<Order>>> + Send;
 
-    /// The effects that are committed, in the order in which they happened.
+    /// The committed effects, in the order in which they happened.
     fn effects(&self) -> impl Future<Output = Result<Vec<Order>>> + Send;
 
-    /// How many there are of each.
+    /// The number of committed orders, and of committed effects.
     fn count_orders(&self) -> impl Future<Output = Result<i64>> + Send;
     fn count_effects(&self) -> impl Future<Output = Result<i64>> + Send;
 }
 
-/// The same statements in each dialect: how it numbers rows, quotes the word `key` and marks its parameters.
-macro_rules! books {
+/// The same statements in each dialect: row numbering, the quoted word `key`, and parameter markers.
+macro_rules! business_tables {
     ($adapter:ty, $ordinal:literal, $key:literal, [$one:literal, $two:literal, $three:literal, $four:literal]) => {
-        impl Books for $adapter {
-            async fn create_books(&self) -> Result<()> {
+        impl BusinessTables for $adapter {
+            async fn create_business_tables(&self) -> Result<()> {
                 for statement in [
                     concat!(
                         "CREATE TABLE orders (",
@@ -149,9 +149,9 @@ macro_rules! books {
     };
 }
 
-books!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT", "key", ["$1", "$2", "$3", "$4"]);
-books!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY", "key", ["$1", "$2", "$3", "$4"]);
-books!(MySql, "bigint NOT NULL AUTO_INCREMENT PRIMARY KEY", "`key`", ["?", "?", "?", "?"]);
+business_tables!(Sqlite, "INTEGER PRIMARY KEY AUTOINCREMENT", "key", ["$1", "$2", "$3", "$4"]);
+business_tables!(Postgres, "bigint GENERATED ALWAYS AS IDENTITY", "key", ["$1", "$2", "$3", "$4"]);
+business_tables!(MySql, "bigint NOT NULL AUTO_INCREMENT PRIMARY KEY", "`key`", ["?", "?", "?", "?"]);
 
 fn order((key, sequence, message_id): (String, i64, String)) -> Result<Order> {
     Ok(Order { key, sequence, message_id: message_id.parse()? })

@@ -1,4 +1,4 @@
-//! A broker that hands out prepared messages from memory, so that a consumer is measured and not its broker.
+//! A broker that delivers prepared messages from memory, so that only the consumer is measured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use landfall::{
 };
 use tokio::sync::mpsc;
 
-/// Gives `messages` to its one subscriber, each once, and reports every acknowledgement.
-pub(crate) struct Supply {
+/// Delivers `messages` to its one subscriber, each once, and reports every acknowledgement.
+pub(crate) struct PreloadedBroker {
     messages: std::sync::Mutex<Vec<Message>>,
     acknowledged: mpsc::UnboundedSender<()>,
 }
 
-impl Supply {
+impl PreloadedBroker {
     pub(crate) fn new(messages: Vec<Message>, acknowledged: mpsc::UnboundedSender<()>) -> Self {
         Self { messages: std::sync::Mutex::new(messages), acknowledged }
     }
 }
 
 #[async_trait]
-impl Broker for Supply {
+impl Broker for PreloadedBroker {
     fn capabilities(&self) -> BrokerCapabilities {
         BrokerCapabilities { durable: false, delayed_redelivery: false, deduplicates: false, ..BrokerCapabilities::ALL }
     }
 
     fn publisher(&self) -> Arc<dyn Publisher> {
-        Arc::new(Closed)
+        Arc::new(RefusingPublisher)
     }
 
     async fn subscribe(&self, _topic: &TopicName, _group: &GroupName) -> landfall::Result<Box<dyn Subscriber>> {
@@ -38,7 +38,7 @@ impl Broker for Supply {
             Err(_) => return Err(unsupported("be subscribed to after a panic")),
         };
         let deliveries = messages.into_iter().zip(0..);
-        Ok(Box::new(Supplied { deliveries, acknowledged: self.acknowledged.clone() }))
+        Ok(Box::new(PreloadedSubscriber { deliveries, acknowledged: self.acknowledged.clone() }))
     }
 
     async fn topics(&self) -> landfall::Result<Vec<TopicInfo>> {
@@ -50,24 +50,24 @@ impl Broker for Supply {
     }
 }
 
-struct Closed;
+struct RefusingPublisher;
 
 #[async_trait]
-impl Publisher for Closed {
+impl Publisher for RefusingPublisher {
     async fn publish(&self, batch: &[Message]) -> Vec<landfall::Outcome> {
-        let refused = || landfall::Outcome::refuse(landfall::ErrorCode::UNAVAILABLE, "the supply takes nothing");
+        let refused = || landfall::Outcome::refuse(landfall::ErrorCode::UNAVAILABLE, "this broker accepts no messages");
         batch.iter().map(|_| refused()).collect()
     }
 }
 
-struct Supplied {
+struct PreloadedSubscriber {
     deliveries: std::iter::Zip<std::vec::IntoIter<Message>, std::ops::RangeFrom<u64>>,
     acknowledged: mpsc::UnboundedSender<()>,
 }
 
 #[async_trait]
-impl Subscriber for Supplied {
-    /// Waits for ever once everything was handed out, as a quiet broker does.
+impl Subscriber for PreloadedSubscriber {
+    /// Waits forever after the last message, as a quiet broker does.
     async fn next(&mut self) -> landfall::Result<Option<Delivery>> {
         match self.deliveries.next() {
             Some((message, offset)) => {
@@ -89,7 +89,7 @@ struct Acknowledgement(mpsc::UnboundedSender<()>);
 #[async_trait]
 impl Acknowledge for Acknowledgement {
     async fn ack(self: Box<Self>) -> landfall::Result<()> {
-        // Nobody listens any more once the turn is over.
+        // The receiver is closed once the sample is complete.
         let _ = self.0.send(());
         Ok(())
     }
@@ -100,5 +100,5 @@ impl Acknowledge for Acknowledgement {
 }
 
 fn unsupported(what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("the benchmark's supply cannot {what}"))
+    Error::new(ErrorKind::Unsupported, format!("the benchmark's broker cannot {what}"))
 }

@@ -1,4 +1,4 @@
-//! What became of a soak: what the processes said and what stands in the tables, judged by the history checker.
+//! The result of a soak: the processes' events and the tables, compared by the history checker.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,38 +12,38 @@ use crate::history::Event;
 use crate::setup::GROUP;
 
 #[derive(Debug, Default)]
-pub struct Judgement {
-    /// Lost, phantom, doubled, reordered.
+pub struct SoakReport {
+    /// Lost, phantom, duplicate and reordered messages.
     pub report: Report,
-    /// What a writer was told and the database does not confirm: a commit that is gone, a rollback that is there, one
-    /// operation that is there twice.
+    /// Results of writers that contradict the database: a lost commit, a rollback that is stored, an operation that is
+    /// stored twice.
     pub contradicted: Vec<MessageId>,
-    /// Accounts whose effects are not exactly 1, 2, 3… up to what was committed, in any sequence if there is no order.
-    pub uneven: Vec<String>,
-    /// Messages that came after a later one of their account where nothing had to be in order.
+    /// Accounts whose effects are not exactly 1, 2, 3… up to the committed number; in any order if there is none.
+    pub bad_sequences: Vec<String>,
+    /// Messages that took effect after a later one of their account, where no order is promised.
     pub overtaken: usize,
     /// Epochs of a shard under which more than one process settled.
     pub shared_epochs: Vec<(u16, i64)>,
     pub rolled_back: usize,
-    /// Messages under a commit that broke off, and how many of them were there when somebody looked.
+    /// Messages of commits with an unknown outcome, and those that were found committed.
     pub unknown: usize,
     pub unknown_committed: usize,
-    /// Messages whose writer died before it could tell, and how many of them were committed.
+    /// Messages whose writer was killed before it could report the outcome, and those that were committed.
     pub unanswered: usize,
     pub unanswered_committed: usize,
 }
 
-impl Judgement {
+impl SoakReport {
     pub fn is_clean(&self) -> bool {
         self.report.is_clean()
             && self.contradicted.is_empty()
-            && self.uneven.is_empty()
+            && self.bad_sequences.is_empty()
             && self.shared_epochs.is_empty()
             && self.report.ok > 0
     }
 }
 
-/// What was said of one operation's message.
+/// The events of one operation's message.
 #[derive(Debug, Default)]
 struct Track {
     key: String,
@@ -52,10 +52,10 @@ struct Track {
     is_ok: bool,
 }
 
-/// `lives` is what each process said.
-pub fn judge(order: Order, lives: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> Judgement {
-    let mut judgement = Judgement { shared_epochs: shared_epochs(lives), ..Judgement::default() };
-    let tracks = judgement.follow(lives);
+/// Checks a soak. `histories` are the events of each process.
+pub fn check_history(order: Order, histories: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> SoakReport {
+    let mut soak_report = SoakReport { shared_epochs: shared_epochs(histories), ..SoakReport::default() };
+    let tracks = soak_report.track(histories);
     let mut committed: HashMap<MessageId, Vec<&Entry>> = HashMap::new();
     for entry in sent {
         committed.entry(entry.token).or_default().push(entry);
@@ -64,18 +64,18 @@ pub fn judge(order: Order, lives: &[Vec<Event>], sent: &[Entry], applied: &[Entr
         let times = committed.get(token).map_or(0, Vec::len);
         let is_answered = track.is_ok || track.failed >= track.invoked;
         if !is_answered {
-            judgement.unanswered += 1;
-            judgement.unanswered_committed += times.min(1);
+            soak_report.unanswered += 1;
+            soak_report.unanswered_committed += times.min(1);
         }
         if track.is_ok && times != 1 || is_answered && !track.is_ok && times != 0 || times > 1 {
-            judgement.contradicted.push(*token);
+            soak_report.contradicted.push(*token);
         }
     }
-    let unheard_of = committed.keys().filter(|token| !tracks.contains_key(token));
-    judgement.contradicted.extend(unheard_of);
+    let unreported = committed.keys().filter(|token| !tracks.contains_key(token));
+    soak_report.contradicted.extend(unreported);
 
-    // Who writes for one account in several processes has no common clock: everything happens at one time, and the
-    // numbers that were taken under the account's lock are the order.
+    // Writers of one account in several processes have no common clock. So all events have the same time, and the
+    // numbers that were assigned under the account's lock define the order.
     let mut history = History::new([GROUP]);
     for (id, track) in tracks {
         let entry = committed.get(&id).and_then(|entries| entries.first());
@@ -86,18 +86,18 @@ pub fn judge(order: Order, lives: &[Vec<Event>], sent: &[Entry], applied: &[Entr
     for effect in applied {
         history.effect(GROUP, effect.token, Key::new(&effect.account).ok());
     }
-    judgement.report = check(&history);
+    soak_report.report = check(&history);
     if order == Order::None {
-        judgement.overtaken = std::mem::take(&mut judgement.report.reordered).len();
+        soak_report.overtaken = std::mem::take(&mut soak_report.report.reordered).len();
     }
-    judgement.uneven = uneven(order, sent, applied);
-    judgement
+    soak_report.bad_sequences = bad_sequences(order, sent, applied);
+    soak_report
 }
 
-impl Judgement {
-    fn follow(&mut self, lives: &[Vec<Event>]) -> HashMap<MessageId, Track> {
+impl SoakReport {
+    fn track(&mut self, histories: &[Vec<Event>]) -> HashMap<MessageId, Track> {
         let mut tracks: HashMap<MessageId, Track> = HashMap::new();
-        for event in lives.iter().flatten() {
+        for event in histories.iter().flatten() {
             match event {
                 Event::Invoke { id, key } => {
                     let track = tracks.entry(*id).or_default();
@@ -123,10 +123,10 @@ impl Judgement {
     }
 }
 
-fn shared_epochs(lives: &[Vec<Event>]) -> Vec<(u16, i64)> {
+fn shared_epochs(histories: &[Vec<Event>]) -> Vec<(u16, i64)> {
     let mut holders: BTreeMap<(u16, i64), usize> = BTreeMap::new();
-    for event in lives.iter().flatten() {
-        // Each process tells of each of its epochs once.
+    for event in histories.iter().flatten() {
+        // Each process reports each of its epochs once.
         if let Event::Settled { shard, epoch } = event {
             *holders.entry((*shard, *epoch)).or_default() += 1;
         }
@@ -134,7 +134,7 @@ fn shared_epochs(lives: &[Vec<Event>]) -> Vec<(u16, i64)> {
     holders.into_iter().filter(|(_, holders)| *holders > 1).map(|(epoch, _)| epoch).collect()
 }
 
-/// Where the relays put an account out of order, copies left out: the consumer is not to blame for these.
+/// Accounts that the relays published out of order, duplicates ignored: these are not faults of the consumer.
 pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
     let mut accounts: BTreeMap<&str, Vec<(i64, u64)>> = BTreeMap::new();
     let mut seen = HashSet::new();
@@ -146,9 +146,9 @@ pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
     }
     let mut disorder = Vec::new();
     for (account, arrivals) in accounts {
-        for (place, pair) in arrivals.windows(2).enumerate() {
+        for (index, pair) in arrivals.windows(2).enumerate() {
             if pair[1].0 < pair[0].0 {
-                let around = &arrivals[place.saturating_sub(2)..arrivals.len().min(place + 5)];
+                let around = &arrivals[index.saturating_sub(2)..arrivals.len().min(index + 5)];
                 let numbers: Vec<_> = around.iter().map(|(number, _)| *number).collect();
                 disorder.push(format!("{account}: … {numbers:?} … at offset {}", pair[1].1));
             }
@@ -157,7 +157,7 @@ pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
     disorder
 }
 
-fn uneven(order: Order, sent: &[Entry], applied: &[Entry]) -> Vec<String> {
+fn bad_sequences(order: Order, sent: &[Entry], applied: &[Entry]) -> Vec<String> {
     let mut accounts: BTreeMap<&str, (i64, Vec<i64>)> = BTreeMap::new();
     for entry in sent {
         accounts.entry(&entry.account).or_default().0 += 1;
@@ -165,20 +165,20 @@ fn uneven(order: Order, sent: &[Entry], applied: &[Entry]) -> Vec<String> {
     for entry in applied {
         accounts.entry(&entry.account).or_default().1.push(entry.number);
     }
-    let mut uneven = Vec::new();
+    let mut bad_sequences = Vec::new();
     for (account, (committed, mut numbers)) in accounts {
         if order == Order::None {
             numbers.sort_unstable();
         }
         let wrong = numbers.iter().zip(1..).position(|(number, expected)| *number != expected);
-        if let Some(place) = wrong {
-            let found = &numbers[place.saturating_sub(2)..numbers.len().min(place + 5)];
-            uneven.push(format!("{account}: … {found:?} … at effect {}", place + 1));
+        if let Some(index) = wrong {
+            let found = &numbers[index.saturating_sub(2)..numbers.len().min(index + 5)];
+            bad_sequences.push(format!("{account}: … {found:?} … at effect {}", index + 1));
         } else if numbers.len() as i64 != committed {
-            uneven.push(format!("{account}: {} effects of {committed} committed", numbers.len()));
+            bad_sequences.push(format!("{account}: {} effects for {committed} committed", numbers.len()));
         }
     }
-    uneven
+    bad_sequences
 }
 
 #[cfg(test)]
@@ -194,50 +194,51 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_found_is_as_good_as_one_that_was_told() {
-        let (told, found, done_again) = (MessageId::new(), MessageId::new(), MessageId::new());
-        let life = vec![
-            invoke(told),
-            Event::Ok { id: told },
+    fn commit_found_later_counts_as_committed() {
+        let (reported, found, repeated) = (MessageId::new(), MessageId::new(), MessageId::new());
+        let history = vec![
+            invoke(reported),
+            Event::Ok { id: reported },
             invoke(found),
             Event::Unknown { id: found },
             Event::Resolved { id: found, committed: true },
-            invoke(done_again),
-            Event::Unknown { id: done_again },
-            Event::Resolved { id: done_again, committed: false },
-            invoke(done_again),
-            Event::Ok { id: done_again },
+            invoke(repeated),
+            Event::Unknown { id: repeated },
+            Event::Resolved { id: repeated, committed: false },
+            invoke(repeated),
+            Event::Ok { id: repeated },
         ];
-        let all = [entry(told, 1), entry(found, 2), entry(done_again, 3)];
-        let judgement = judge(Order::Key, std::slice::from_ref(&life), &all, &all);
-        assert!(judgement.is_clean(), "{judgement:?}");
-        assert_eq!((judgement.unknown, judgement.unknown_committed), (2, 1));
-        // What was found and is gone, what was not found and is there twice, what never took effect.
-        assert_eq!(judge(Order::Key, std::slice::from_ref(&life), &all[..1], &all[..1]).contradicted.len(), 2);
-        let twice = [entry(told, 1), entry(found, 2), entry(done_again, 3), entry(done_again, 4)];
-        let judgement = judge(Order::Key, std::slice::from_ref(&life), &twice, &twice);
-        assert_eq!((judgement.contradicted, judgement.report.doubled.len()), (vec![done_again], 1));
-        let judgement = judge(Order::Key, &[life], &all, &all[..2]);
-        assert_eq!((judgement.report.lost.len(), judgement.uneven.len()), (1, 1));
+        let histories = [history];
+        let all = [entry(reported, 1), entry(found, 2), entry(repeated, 3)];
+        let soak_report = check_history(Order::Key, &histories, &all, &all);
+        assert!(soak_report.is_clean(), "{soak_report:?}");
+        assert_eq!((soak_report.unknown, soak_report.unknown_committed), (2, 1));
+        // Found but missing; not found but stored twice; without an effect.
+        assert_eq!(check_history(Order::Key, &histories, &all[..1], &all[..1]).contradicted.len(), 2);
+        let twice = [entry(reported, 1), entry(found, 2), entry(repeated, 3), entry(repeated, 4)];
+        let soak_report = check_history(Order::Key, &histories, &twice, &twice);
+        assert_eq!((soak_report.contradicted, soak_report.report.doubled.len()), (vec![repeated], 1));
+        let soak_report = check_history(Order::Key, &histories, &all, &all[..2]);
+        assert_eq!((soak_report.report.lost.len(), soak_report.bad_sequences.len()), (1, 1));
     }
 
     #[test]
-    fn numbers_out_of_order_are_seen_whoever_wrote_them() {
+    fn effects_out_of_order_are_detected_across_writers() {
         let (one, two) = (MessageId::new(), MessageId::new());
-        let lives = [vec![invoke(two), Event::Ok { id: two }], vec![invoke(one), Event::Ok { id: one }]];
+        let histories = [vec![invoke(two), Event::Ok { id: two }], vec![invoke(one), Event::Ok { id: one }]];
         let (sent, applied) = ([entry(one, 1), entry(two, 2)], [entry(two, 2), entry(one, 1)]);
-        assert!(judge(Order::Key, &lives, &sent, &sent).is_clean());
-        let judgement = judge(Order::Key, &lives, &sent, &applied);
-        assert_eq!((judgement.report.reordered.len(), judgement.uneven.len()), (1, 1));
-        // Without order it is counted, and no fault; what is missing still is one.
-        let judgement = judge(Order::None, &lives, &sent, &applied);
-        assert!(judgement.is_clean() && judgement.overtaken == 1, "{judgement:?}");
-        let judgement = judge(Order::None, &lives, &sent, &applied[..1]);
-        assert_eq!((judgement.report.lost.len(), judgement.uneven.len()), (1, 1));
+        assert!(check_history(Order::Key, &histories, &sent, &sent).is_clean());
+        let soak_report = check_history(Order::Key, &histories, &sent, &applied);
+        assert_eq!((soak_report.report.reordered.len(), soak_report.bad_sequences.len()), (1, 1));
+        // Without order it is counted but not a fault; a missing effect is a fault.
+        let soak_report = check_history(Order::None, &histories, &sent, &applied);
+        assert!(soak_report.is_clean() && soak_report.overtaken == 1, "{soak_report:?}");
+        let soak_report = check_history(Order::None, &histories, &sent, &applied[..1]);
+        assert_eq!((soak_report.report.lost.len(), soak_report.bad_sequences.len()), (1, 1));
     }
 
     #[test]
-    fn an_epoch_that_two_processes_settled_under_is_named() {
+    fn epoch_shared_by_two_processes_is_reported() {
         let settled = |epoch| Event::Settled { shard: 3, epoch };
         assert_eq!(shared_epochs(&[vec![settled(1), settled(3)], vec![settled(2), settled(3)]]), [(3, 3)]);
     }

@@ -1,4 +1,4 @@
-//! Fills a log quickly, with messages that nothing else is asked of.
+//! Fills a log quickly with messages that only need to exist.
 
 use landfall::log::Log;
 use landfall::{Message, MessageId, Publisher, TopicName};
@@ -6,13 +6,13 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 
-/// So many at a time that the sync does not count.
+/// Large enough that the cost of the sync is negligible.
 const BATCH: u64 = 2048;
-/// While one batch is being written the others are encoded.
+/// While one batch is written, the others are encoded.
 const PUBLISHERS: u64 = 4;
 
-/// Publishes `count` messages without a key, with ids of their own, and tells `progress` now and then how many are
-/// there.
+/// Publishes `count` messages without a key, each with its own id. Calls `progress` after each batch with the number of
+/// messages stored.
 pub(crate) async fn fill(
     log: &Log,
     topic: &TopicName,

@@ -1,37 +1,37 @@
-//! What became of a world: its history and its tables, judged by the testkit's history checker.
+//! The result of a run: its history and its tables, compared by the testkit's history checker.
 //!
-//! The truth is what is committed in `orders`. A transaction whose process died before it could tell is there or not,
-//! and is judged accordingly: there, its message must have had its effect; not there, it must not.
+//! The committed rows of `orders` are the truth. A transaction whose process was killed before it reported an outcome
+//! is committed or not. If it is, its message must have taken effect; if not, it must not.
 
 use std::collections::{BTreeMap, HashMap};
 
 use landfall::{Key, MessageId};
 use landfall_testkit::history::{History, Report, check};
 
-use crate::books::Order;
+use crate::business_tables::Order;
 use crate::history::Event;
-use crate::remains::Remains;
 use crate::setup::GROUP;
+use crate::undelivered::Undelivered;
 
 #[derive(Debug)]
-pub struct Verdict {
-    /// Lost, doubled, phantom, reordered.
+pub struct CheckReport {
+    /// Lost, duplicate, phantom and reordered messages.
     pub report: Report,
-    /// What a writer was told and the database does not confirm: a commit that is gone, a rollback that is there.
+    /// Results of writers that contradict the database: a lost commit, or a rollback that is stored.
     pub contradicted: Vec<MessageId>,
     /// Keys whose effects are not exactly 1, 2, 3… in this order.
-    pub uneven: Vec<String>,
-    /// Transactions that nobody could tell the end of, and how many of them were committed.
+    pub bad_sequences: Vec<String>,
+    /// Transactions with an unknown outcome, and those that were committed.
     pub unanswered: usize,
     pub unanswered_committed: usize,
     /// Transactions that were rolled back.
     pub rolled_back: usize,
-    /// Where messages without effect stand.
-    pub remains: Remains,
+    /// Messages without an effect, and where they are.
+    pub undelivered: Undelivered,
 }
 
-impl Verdict {
-    pub fn new(events: &[Event], orders: &[Order], effects: &[Order], remains: Remains) -> Self {
+impl CheckReport {
+    pub fn new(events: &[Event], orders: &[Order], effects: &[Order], undelivered: Undelivered) -> Self {
         let committed: HashMap<MessageId, &Order> = orders.iter().map(|order| (order.message_id, order)).collect();
         let ends = ends(events);
         let mut history = History::new([GROUP]);
@@ -50,23 +50,23 @@ impl Verdict {
                 _ => {}
             }
         }
-        let mut verdict = Self {
+        let mut result = Self {
             report: Report::default(),
             contradicted,
-            uneven: uneven(effects),
+            bad_sequences: bad_sequences(effects),
             unanswered: 0,
             unanswered_committed: 0,
             rolled_back: ends.values().filter(|end| matches!(end, Event::Failed { .. })).count(),
-            remains,
+            undelivered,
         };
-        // When those without an answer ended is not known either, so they are told last: that orders them by their
-        // number alone.
+        // Transactions without an outcome have no known end either. The history gets their result last, so that only
+        // their sequence orders them.
         for event in events {
             let Event::Invoke { id, .. } = event else { continue };
             if matches!(ends.get(id), None | Some(Event::Unknown { .. })) {
-                verdict.unanswered += 1;
+                result.unanswered += 1;
                 if committed.contains_key(id) {
-                    verdict.unanswered_committed += 1;
+                    result.unanswered_committed += 1;
                     history.ok(*id);
                 } else {
                     history.failed(*id);
@@ -76,14 +76,14 @@ impl Verdict {
         for effect in effects {
             history.effect(GROUP, effect.message_id, Key::new(&effect.key).ok());
         }
-        verdict.report = check(&history);
-        verdict
+        result.report = check(&history);
+        result
     }
 
     /// # Panics
     ///
-    /// With the whole account, unless everything is as if nobody had died and nobody had asked for an order.
-    pub fn assert_nothing_but_the_order_is_wrong(&self) {
+    /// With the whole report, unless the result is the same as without kills, apart from the order.
+    pub fn assert_clean_except_order(&self) {
         let Report { lost, phantom, doubled, ok, effects, .. } = &self.report;
         assert!(lost.is_empty() && phantom.is_empty() && doubled.is_empty(), "{self}");
         assert!(self.contradicted.is_empty() && *ok > 0 && effects == ok, "{self}");
@@ -91,15 +91,15 @@ impl Verdict {
 
     /// # Panics
     ///
-    /// With the whole account, unless everything is as if nobody had died.
-    pub fn assert_nothing_is_wrong(&self) {
+    /// With the whole report, unless the result is the same as without kills.
+    pub fn assert_clean(&self) {
         assert!(self.report.is_clean(), "{self}");
-        assert!(self.contradicted.is_empty() && self.uneven.is_empty(), "{self}");
+        assert!(self.contradicted.is_empty() && self.bad_sequences.is_empty(), "{self}");
         assert!(self.report.ok > 0 && self.report.effects == self.report.ok, "{self}");
     }
 }
 
-/// How each transaction ended, as far as its process could tell.
+/// The outcome of each transaction, as far as its process reported one.
 fn ends(events: &[Event]) -> HashMap<MessageId, &Event> {
     let mut ends = HashMap::new();
     for event in events {
@@ -110,20 +110,21 @@ fn ends(events: &[Event]) -> HashMap<MessageId, &Event> {
     ends
 }
 
-fn uneven(effects: &[Order]) -> Vec<String> {
+fn bad_sequences(effects: &[Order]) -> Vec<String> {
     let mut sequences: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for effect in effects {
         sequences.entry(&effect.key).or_default().push(effect.sequence);
     }
-    let uneven = sequences.into_iter().filter(|(_, found)| !found.iter().copied().eq(1..=found.len() as i64));
-    uneven.map(|(key, found)| format!("{key}: {found:?}")).collect()
+    let bad_sequences = sequences.into_iter().filter(|(_, found)| !found.iter().copied().eq(1..=found.len() as i64));
+    bad_sequences.map(|(key, found)| format!("{key}: {found:?}")).collect()
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for CheckReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { contradicted, uneven, unanswered, unanswered_committed, rolled_back, report, remains } = self;
-        writeln!(f, "{rolled_back} rolled back; {unanswered} without an answer, {unanswered_committed} committed")?;
-        writeln!(f, "contradicted: {contradicted:?}; uneven: {uneven:?}")?;
-        write!(f, "{report}{remains}")
+        let Self { contradicted, bad_sequences, unanswered, unanswered_committed, rolled_back, report, undelivered } =
+            self;
+        writeln!(f, "{rolled_back} rolled back; {unanswered} without an outcome, {unanswered_committed} committed")?;
+        writeln!(f, "contradicted: {contradicted:?}; bad sequences: {bad_sequences:?}")?;
+        write!(f, "{report}{undelivered}")
     }
 }

@@ -1,28 +1,28 @@
-//! Bugs planted in the processes of a soak: its judge must see each of them.
+//! Bugs planted in the processes of a soak: its check must detect each of them.
 
 use landfall::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SoakPlant {
-    /// The relays do not tell themselves apart, and all of them have the shards under one epoch (L7).
+pub enum SoakBug {
+    /// All relays have the same name and hold the shards under one epoch (L7).
     OneEpochForAll,
-    /// What the broker refused for now is settled as published (L1).
+    /// A temporary refusal of the broker is settled as published (L1).
     SettleWhatFailed,
-    /// Each relay takes some of the rows of a key, as `SKIP LOCKED` would hand them out (L4).
+    /// Each relay publishes some of the rows of a key, as with `SKIP LOCKED` (L4).
     SplitRows,
-    /// A relay reads on behind the last row that it has settled: what has a lower number and commits later is never
-    /// read (L1).
+    /// A relay reads from a cursor after the last settled row: rows with a lower id that commit later are never read
+    /// (L1).
     RememberPosition,
-    /// A writer whose commit broke off writes again without looking (L3).
+    /// A writer repeats a commit with an unknown outcome without looking it up (L3).
     RetryBlindly,
 }
 
-impl SoakPlant {
-    /// How many relays share the rows of a key.
+impl SoakBug {
+    /// The number of relays that share the rows of a key.
     pub const SPLIT: i64 = 3;
 
-    const ALL: [SoakPlant; 5] =
+    const ALL: [SoakBug; 5] =
         [Self::OneEpochForAll, Self::SettleWhatFailed, Self::SplitRows, Self::RememberPosition, Self::RetryBlindly];
 
     fn as_str(self) -> &'static str {
@@ -36,12 +36,12 @@ impl SoakPlant {
     }
 }
 
-impl std::str::FromStr for SoakPlant {
+impl std::str::FromStr for SoakBug {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let names = Self::ALL.map(Self::as_str).join(", ");
-        let found = Self::ALL.into_iter().find(|plant| plant.as_str() == text);
+        let found = Self::ALL.into_iter().find(|planted_bug| planted_bug.as_str() == text);
         found.ok_or_else(|| Error::invalid(format!("bug {text:?} is none of {names}")))
     }
 }

@@ -1,4 +1,4 @@
-//! Stands between a relay and its outbox: tells under which epochs it settles, and holds the bugs that are planted.
+//! Wraps a relay's outbox queue: reports the epochs under which it settles, and applies planted bugs.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,41 +10,41 @@ use landfall::{
     Claim, CompetingQueue, Decision, Epoch, Lease, Message, OutboxEntry, OutboxQueue, Result, RowId, Settlement, Shard,
 };
 
-use super::plant::SoakPlant;
+use super::planted_bug::SoakBug;
 use crate::history::Event;
 
-pub struct Watched<D> {
+pub struct ObservedQueue<D> {
     pub queue: D,
-    /// Which relay this is.
+    /// The number of this relay.
     pub number: u32,
-    pub plant: Option<SoakPlant>,
-    /// What was told already.
-    told: Mutex<HashSet<(Shard, Epoch)>>,
-    /// The last row that was settled, for the bug that remembers it.
+    pub planted_bug: Option<SoakBug>,
+    /// The epochs that were already reported.
+    reported: Mutex<HashSet<(Shard, Epoch)>>,
+    /// The last settled row, for the planted cursor bug.
     position: AtomicI64,
 }
 
-impl<D> Watched<D> {
-    pub fn new(queue: D, number: u32, plant: Option<SoakPlant>) -> Self {
-        Self { queue, number, plant, told: Mutex::default(), position: AtomicI64::new(0) }
+impl<D> ObservedQueue<D> {
+    pub fn new(queue: D, number: u32, planted_bug: Option<SoakBug>) -> Self {
+        Self { queue, number, planted_bug, reported: Mutex::default(), position: AtomicI64::new(0) }
     }
 
-    /// An epoch belongs to one relay. Told after the database has accepted it, so it was in force.
-    fn tell(&self, leases: &[Lease], settlements: &[Settlement], changed: &[RowId]) {
+    /// Reports each epoch once. An epoch must belong to one relay; the database has accepted it, so it was valid.
+    fn report(&self, leases: &[Lease], settlements: &[Settlement], changed: &[RowId]) {
         for settlement in settlements.iter().filter(|settlement| changed.contains(&settlement.row)) {
             let name = settlement.shard.lease_name();
             let Some(lease) = leases.iter().find(|lease| lease.name == name) else { continue };
             let is_new =
-                self.told.lock().unwrap_or_else(PoisonError::into_inner).insert((settlement.shard, lease.epoch));
+                self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert((settlement.shard, lease.epoch));
             if is_new {
-                Event::Settled { shard: settlement.shard.0, epoch: lease.epoch }.say();
+                Event::Settled { shard: settlement.shard.0, epoch: lease.epoch }.print();
             }
         }
     }
 }
 
 #[async_trait]
-impl<D: OutboxQueue> OutboxQueue for Watched<D> {
+impl<D: OutboxQueue> OutboxQueue for ObservedQueue<D> {
     async fn append(&self, messages: &[Message]) -> Result<()> {
         self.queue.append(messages).await
     }
@@ -55,11 +55,11 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
 
     async fn next(&self, leases: &[Lease], limit: usize) -> Result<Vec<OutboxEntry>> {
         let mut entries = self.queue.next(leases, limit).await?;
-        match self.plant {
-            Some(SoakPlant::SplitRows) => {
-                entries.retain(|entry| entry.row % SoakPlant::SPLIT == i64::from(self.number) % SoakPlant::SPLIT);
+        match self.planted_bug {
+            Some(SoakBug::SplitRows) => {
+                entries.retain(|entry| entry.row % SoakBug::SPLIT == i64::from(self.number) % SoakBug::SPLIT);
             }
-            Some(SoakPlant::RememberPosition) => {
+            Some(SoakBug::RememberPosition) => {
                 let position = self.position.load(Ordering::SeqCst);
                 entries.retain(|entry| entry.row > position);
             }
@@ -69,9 +69,9 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
-        let settlements = spoil(self.plant, settlements);
+        let settlements = with_bug(self.planted_bug, settlements);
         let changed = self.queue.settle(leases, &settlements).await?;
-        self.tell(leases, &settlements, &changed);
+        self.report(leases, &settlements, &changed);
         self.position.fetch_max(changed.iter().copied().max().unwrap_or_default(), Ordering::SeqCst);
         Ok(changed)
     }
@@ -82,32 +82,32 @@ impl<D: OutboxQueue> OutboxQueue for Watched<D> {
 }
 
 #[async_trait]
-impl<D: CompetingQueue> CompetingQueue for Watched<D> {
+impl<D: CompetingQueue> CompetingQueue for ObservedQueue<D> {
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(WatchedClaim { claim: self.queue.claim(limit).await?, plant: self.plant }))
+        Ok(Box::new(ObservedClaim { claim: self.queue.claim(limit).await?, planted_bug: self.planted_bug }))
     }
 }
 
-struct WatchedClaim {
+struct ObservedClaim {
     claim: Box<dyn Claim>,
-    plant: Option<SoakPlant>,
+    planted_bug: Option<SoakBug>,
 }
 
 #[async_trait]
-impl Claim for WatchedClaim {
+impl Claim for ObservedClaim {
     fn take_entries(&mut self) -> Vec<OutboxEntry> {
         self.claim.take_entries()
     }
 
     async fn settle(self: Box<Self>, settlements: &[Settlement]) -> Result<()> {
-        self.claim.settle(&spoil(self.plant, settlements)).await
+        self.claim.settle(&with_bug(self.planted_bug, settlements)).await
     }
 }
 
-/// What is settled instead, if that bug is planted.
-fn spoil(plant: Option<SoakPlant>, settlements: &[Settlement]) -> Vec<Settlement> {
+/// The settlements, changed if that bug is planted.
+fn with_bug(planted_bug: Option<SoakBug>, settlements: &[Settlement]) -> Vec<Settlement> {
     let mut settlements = settlements.to_vec();
-    if plant == Some(SoakPlant::SettleWhatFailed) {
+    if planted_bug == Some(SoakBug::SettleWhatFailed) {
         for settlement in &mut settlements {
             if matches!(settlement.decision, Decision::Retry { .. }) {
                 settlement.decision = Decision::Published;
@@ -117,8 +117,11 @@ fn spoil(plant: Option<SoakPlant>, settlements: &[Settlement]) -> Vec<Settlement
     settlements
 }
 
-impl<D> std::fmt::Debug for Watched<D> {
+impl<D> std::fmt::Debug for ObservedQueue<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watched").field("number", &self.number).field("plant", &self.plant).finish_non_exhaustive()
+        f.debug_struct("ObservedQueue")
+            .field("number", &self.number)
+            .field("plant", &self.planted_bug)
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Bugs planted on purpose: each breaks one promise, and the harness must see it, or its silence means nothing.
+//! Planted bugs: each violates one promise. If the harness did not detect it, a clean run would prove nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use landfall::{
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Plant {
-    /// The consumer acknowledges what it has only received: a crash loses it (L1).
+pub enum PlantedBug {
+    /// The consumer acknowledges messages on receipt: a crash loses them (L1).
     AcknowledgeEarly,
-    /// The writer enqueues in a transaction of its own: a rollback publishes it all the same (L2).
+    /// The writer enqueues in a separate transaction: a rollback does not undo it (L2).
     EnqueueOutside,
-    /// The inbox does not remember the message: a redelivery doubles its effect (L3).
+    /// The inbox does not record the message: a redelivery duplicates its effect (L3).
     SkipInbox,
-    /// The relay publishes each batch from its end (L4).
+    /// The relay publishes each batch in reverse (L4).
     ReverseBatches,
 }
 
-/// Puts the planted bug, where it concerns the broker, between the steps and the broker.
-pub fn plant_in_broker(broker: Arc<dyn Broker>, plant: Option<Plant>) -> Arc<dyn Broker> {
-    match plant {
-        Some(Plant::AcknowledgeEarly) => Arc::new(AcknowledgesEarly(broker)),
+/// Wraps the broker with the planted bug, if the bug concerns it.
+pub fn with_broker_bug(broker: Arc<dyn Broker>, planted_bug: Option<PlantedBug>) -> Arc<dyn Broker> {
+    match planted_bug {
+        Some(PlantedBug::AcknowledgeEarly) => Arc::new(AcknowledgesEarly(broker)),
         _ => broker,
     }
 }
 
-pub fn plant_in_publisher(publisher: Arc<dyn Publisher>, plant: Option<Plant>) -> Arc<dyn Publisher> {
-    match plant {
-        Some(Plant::ReverseBatches) => Arc::new(ReversesBatches(publisher)),
+pub fn with_publisher_bug(publisher: Arc<dyn Publisher>, planted_bug: Option<PlantedBug>) -> Arc<dyn Publisher> {
+    match planted_bug {
+        Some(PlantedBug::ReverseBatches) => Arc::new(ReversesBatches(publisher)),
         _ => publisher,
     }
 }

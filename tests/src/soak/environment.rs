@@ -1,4 +1,4 @@
-//! What a soak stands on: two databases on a server of its own, and the proxies before it.
+//! The servers of a soak: two databases on a private server, and the proxies in front of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::run::DatabaseKind;
 use crate::worker::Adapter;
 
 #[derive(Debug)]
-pub struct Ground {
-    /// The addresses without a proxy between, for whoever looks on.
+pub struct Environment {
+    /// The addresses without a proxy, for the test itself.
     pub producer: String,
     pub consumer: String,
-    /// The writers' and everybody else's, so that a cut can be meant for the ones or the others. None where there is no
-    /// server to connect to.
+    /// One proxy for the writers and one for all other processes, so that faults can hit either. Empty without a
+    /// server.
     pub proxies: Vec<Proxy>,
     server: Arc<Server>,
-    /// Holds SQLite's files; removed with the ground.
+    /// Holds SQLite's files; removed when this is dropped.
     _folder: TempDir,
 }
 
@@ -36,11 +36,12 @@ enum Server {
     MariaDb(MariaDbServer),
 }
 
-impl Ground {
-    /// Starts a private server, whatever the environment says: it is going to be killed.
+impl Environment {
+    /// Starts a private server, whatever the environment says, because the soak kills it.
     pub async fn prepare<D: Adapter + Ledger>(kind: DatabaseKind, accounts: u32) -> Result<Self> {
-        let folder = TempDir::new()
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "no temporary folder").with_source(error))?;
+        let folder = TempDir::new().map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "cannot create a temporary folder").with_source(error)
+        })?;
         let (server, producer, consumer, port) = match kind {
             DatabaseKind::Sqlite => {
                 let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
@@ -74,7 +75,7 @@ impl Ground {
         Ok(Self { producer, consumer, proxies, server: Arc::new(server), _folder: folder })
     }
 
-    /// The addresses that the processes get: of the writers, of the relays, of the consumer.
+    /// The addresses for the processes: of the writers, of the relays, of the consumer.
     pub fn addresses(&self) -> [String; 3] {
         match &self.proxies[..] {
             [writers, others] => [writers.url(&self.producer), others.url(&self.producer), others.url(&self.consumer)],
@@ -82,19 +83,20 @@ impl Ground {
         }
     }
 
-    /// What the proxies have done so far.
+    /// The cuts of all proxies so far.
     pub fn cuts(&self) -> ProxyCounts {
         let mut sum = ProxyCounts::default();
         for counts in self.proxies.iter().map(Proxy::counts) {
             sum.cut += counts.cut;
             sum.cut_before_forwarding += counts.cut_before_forwarding;
-            sum.cut_before_the_answer += counts.cut_before_the_answer;
+            sum.cut_before_response += counts.cut_before_response;
         }
         sum
     }
 
-    /// On PostgreSQL, uses up `count` ids of the outbox, as transactions do that are rolled back: its parts are filled and
-    /// emptied by ids, and would not be in a minute. Answers with how many: none while the server is down.
+    /// On PostgreSQL, consumes `count` ids of the outbox, as rolled-back transactions do. Partitions are filled and
+    /// truncated by id, and a minute of writes would not get that far. Returns the number of consumed ids: 0 while the
+    /// server is down.
     pub async fn skip_ids(&self, count: i64) -> i64 {
         if !matches!(*self.server, Server::Postgres(_)) {
             return 0;
@@ -114,8 +116,8 @@ impl Ground {
         !matches!(*self.server, Server::None)
     }
 
-    /// Takes the server down, and lets it come back after `pause`. Whoever waits for the answer need not stand still.
-    pub fn restart(&self, how: Stop, pause: Duration) -> JoinHandle<Result<()>> {
+    /// Stops the server and starts it again after `pause`. Runs in a spawned task.
+    pub fn restart(&self, how: StopMode, pause: Duration) -> JoinHandle<Result<()>> {
         let server = self.server.clone();
         tokio::spawn(async move {
             server.stop(how).await?;
@@ -125,31 +127,31 @@ impl Ground {
     }
 }
 
-/// How a server goes down.
+/// How a server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// SIGKILL to all of it.
     Kill,
-    /// Told to stop at once; it recovers when it comes back.
+    /// Stops at once, with crash recovery at the next start.
     Immediately,
-    /// Told to stop in good order.
-    InGoodOrder,
+    /// Shuts down gracefully.
+    Gracefully,
 }
 
-impl Stop {
-    pub const ALL: [Stop; 3] = [Self::Kill, Self::Immediately, Self::InGoodOrder];
+impl StopMode {
+    pub const ALL: [StopMode; 3] = [Self::Kill, Self::Immediately, Self::Gracefully];
 }
 
 impl Server {
-    async fn stop(&self, how: Stop) -> Result<()> {
+    async fn stop(&self, how: StopMode) -> Result<()> {
         match (self, how) {
             (Server::None, _) => Ok(()),
-            (Server::Postgres(server), Stop::Kill) => server.kill_9().await,
-            (Server::Postgres(server), Stop::Immediately) => server.stop_immediately().await,
-            (Server::Postgres(server), Stop::InGoodOrder) => server.stop().await,
-            // It knows no more than these two.
-            (Server::MariaDb(server), Stop::Kill | Stop::Immediately) => server.kill_9().await,
-            (Server::MariaDb(server), Stop::InGoodOrder) => server.stop().await,
+            (Server::Postgres(server), StopMode::Kill) => server.kill_9().await,
+            (Server::Postgres(server), StopMode::Immediately) => server.stop_immediately().await,
+            (Server::Postgres(server), StopMode::Gracefully) => server.stop().await,
+            // MariaDB has no immediate stop.
+            (Server::MariaDb(server), StopMode::Kill | StopMode::Immediately) => server.kill_9().await,
+            (Server::MariaDb(server), StopMode::Gracefully) => server.stop().await,
         }
     }
 

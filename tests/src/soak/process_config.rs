@@ -1,4 +1,4 @@
-//! What a process of the soak is told: one JSON value.
+//! The configuration of a process of the soak, passed as JSON.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,49 +7,49 @@ use landfall::Backoff;
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
-use super::plant::SoakPlant;
+use super::planted_bug::SoakBug;
 use super::run::DatabaseKind;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Part {
+pub struct ProcessConfig {
     pub database: DatabaseKind,
-    /// The database of the writers and the relays, through the writers' proxy and through the others'.
+    /// The database of the writers and the relays: through the writers' proxy, and through the other one.
     pub writers: String,
     pub producer: String,
-    /// The database of the consumer, through the others' proxy.
+    /// The database of the consumer, through the other proxy.
     pub consumer: String,
-    /// Where relays publish, and where the consumer gets what they published.
+    /// Where the relays publish, and where the consumer receives.
     pub publish: SocketAddr,
     pub deliver: SocketAddr,
-    pub play: Play,
+    pub role: ProcessRole,
     pub seed: u64,
     pub accounts: u32,
-    /// The longest that a writer usually keeps a transaction open.
+    /// The usual maximum of how long a writer keeps a transaction open.
     pub hold_ms: u64,
     pub lease_ms: u64,
     pub order: Order,
-    pub plant: Option<SoakPlant>,
+    pub planted_bug: Option<SoakBug>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Play {
-    /// This many writers, until they are told to stop.
+pub enum ProcessRole {
+    /// This many writers, until SIGTERM.
     Write(u32),
-    /// One message for each account, without any trouble, and then nothing.
+    /// One plain message for each account, and then nothing.
     WriteOnce,
-    /// The number tells the relays apart, for the bugs that are planted in them.
+    /// The number distinguishes the relays, for planted bugs.
     Relay(u32),
     Consume,
-    /// The person on call: redrives whatever is parked, on both sides, again and again.
+    /// An operator: redrives all parked messages on both sides repeatedly.
     Operate,
 }
 
-impl Part {
+impl ProcessConfig {
     pub fn lease_ttl(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
     }
 
-    /// Short, so that much is retried, and few, so that something is parked.
+    /// Short, so that there are many retries, and few attempts, so that some messages are parked.
     pub fn backoff(&self) -> Backoff {
         Backoff { first: Duration::from_millis(20), cap: Duration::from_millis(200), max_attempts: 5 }
     }
