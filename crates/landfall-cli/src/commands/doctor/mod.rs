@@ -57,9 +57,9 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
     let demands = Demands { window: config.retention_plan().needed() };
     let mut findings = configuration::diagnose(config);
     let database = async { Ok(database::open_existing(config).await?.doctor) };
-    findings.extend(diagnose("database.unreachable", &config.database.url, database.await, &demands).await?);
+    findings.extend(findings_of("database.unreachable", &config.database.url, database.await, &demands).await?);
     let broker = broker::open_to_diagnose(config).await;
-    findings.extend(diagnose("broker.unreachable", &config.broker.url, broker, &demands).await?);
+    findings.extend(findings_of("broker.unreachable", &config.broker.url, broker, &demands).await?);
     findings.sort_by(|a, b| (a.rank, a.check, &a.about).cmp(&(b.rank, b.check, &b.about)));
     let examined = vec![
         "the configuration".to_owned(),
@@ -70,7 +70,7 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
 }
 
 /// A server that cannot be asked is a finding: nobody can say that it is safe. A wrong URL is not about the server.
-async fn diagnose(
+async fn findings_of(
     unreachable: &'static str,
     url: &Address,
     opened: Result<std::sync::Arc<dyn Diagnose>>,
