@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall::consume::{Consumer, Context, Handler, Options, Work};
+use landfall::consume::{Consumer, Context, Handler, Options};
 use landfall::{Broker, Failure, Inbox, Message};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -61,9 +61,9 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
 
 /// Lets a consumer handle `messages`, and answers with how many there were and how long it took until the last one was
 /// acknowledged.
-pub(crate) async fn drain<D: Inbox, W: Work<D>>(
+pub(crate) async fn drain<D: Inbox>(
     messages: Vec<Message>,
-    consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D, W>,
+    consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D>,
 ) -> Result<(u64, Duration)> {
     let count = messages.len() as u64;
     let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::consume::{
-    BatchContext, BatchHandler, Consumer, Context, Handler, Idempotence, Options, Order, RedisFront, RetryLane,
+    BatchContext, BatchHandler, Consumer, Context, Handler, Idempotence, Options, Order, RedisDedupCache, RetryLane,
     SequenceCheck, changed,
 };
 use landfall::{Backoff, Broker, Failure, GroupName, Result, TopicName};
@@ -65,7 +65,7 @@ pub async fn run<D: Adapter>(
             consumer.in_sequence(SequenceCheck::Newest).run(stop).await
         }
         Service::BehindRedis(url) => {
-            let front = RedisFront::new(url, Duration::from_secs(600))?;
+            let front = RedisDedupCache::new(url, Duration::from_secs(600))?;
             Consumer::new(database, broker, topic, group, plain, options).behind(front).run(stop).await
         }
         _ => {

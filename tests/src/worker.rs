@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{self, Consumer, Each};
+use landfall::consume::{self, Consumer};
 use landfall::log::Log;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -178,11 +178,7 @@ impl<D: Adapter> Worker<D> {
 }
 
 /// The consuming service, in whatever process.
-pub fn consumer<D: Adapter>(
-    database: D,
-    broker: Arc<dyn Broker>,
-    backoff: Backoff,
-) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
+pub fn consumer<D: Adapter>(database: D, broker: Arc<dyn Broker>, backoff: Backoff) -> Result<Consumer<D>> {
     let options = consumer_options(backoff);
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());

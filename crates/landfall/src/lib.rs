@@ -15,14 +15,15 @@
 //! stand behind features: `sqlite`, `postgres`, `mysql`; `log`, `kafka`, `nats`, `rabbitmq`, `redis-streams`, `sqs`. No step names an adapter. The features `tokio-postgres` and
 //! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
 
-mod companion;
+mod call_deadline;
 pub mod consume;
+mod dead_letter;
 pub mod housekeeping;
 pub mod import;
-mod patience;
 pub mod produce;
 pub mod relay;
 pub mod retry;
+mod supervised_task;
 
 pub use landfall_core::*;
 

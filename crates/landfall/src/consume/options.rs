@@ -1,36 +1,37 @@
-//! How a consumer works; every field has a default that suits a service of ordinary size.
+//! Options of a consumer. The defaults suit a service of ordinary size.
 
 use std::time::Duration;
 
 use landfall_core::Backoff;
 
-use super::retry_lane::RetryLane;
+use super::retry::RetryLane;
 
+/// How a consumer receives, orders and retries messages.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Transactions that are open at the same time; never two with messages of one key.
+    /// The maximum number of open transactions. Two of them never hold messages of the same key.
     pub concurrency: usize,
-    /// The most messages that share one transaction; 1 gives each message its own. Nobody waits for a batch to fill
-    /// up: what has arrived while the handlers were busy is taken together.
+    /// The maximum number of messages in one transaction; 1 gives each message its own. The consumer never waits for a
+    /// batch to fill: it takes what arrived while the handlers were busy.
     pub batch: usize,
-    /// What must not overtake what.
+    /// Which messages must not overtake each other.
     pub order: Order,
-    /// What keeps a message from taking effect twice.
+    /// What prevents a message from taking effect twice.
     pub idempotence: Idempotence,
-    /// Deliveries taken from the broker and not yet finished. At least twice what `concurrency` batches hold.
+    /// The maximum number of deliveries in flight. At least twice what `concurrency` batches hold.
     pub max_in_flight: usize,
-    /// How many of `max_in_flight` one lane may take up. What it has beyond that is kept besides, up to
-    /// [`Options::MOST_BESIDES`] times `max_in_flight`, so that a hot key keeps no other one from being received.
+    /// The share of `max_in_flight` that one key lane may use. Deliveries beyond it are kept in addition, up to
+    /// [`Options::OVERFLOW_FACTOR`] times `max_in_flight`, so that a hot key does not block the receipt of others.
     pub max_in_flight_per_lane: usize,
-    /// For a message whose handler failed: delays between its tries, and how many tries before it is parked.
+    /// Delays between the attempts of a failed message, and the number of attempts before it is parked.
     pub backoff: Backoff,
-    /// Where it waits between its tries.
+    /// Where a failed message waits between its attempts.
     pub retry_lane: RetryLane,
-    /// What waits for less than this stays here, whatever the lane is.
+    /// A message with a shorter pause than this stays in the process, whatever `retry_lane` says.
     pub lane_after: Duration,
-    /// How often to look for what is delayed and due, and for dead letters that a person redrove.
+    /// How often the consumer polls for delayed messages that are due and for redriven dead letters.
     pub redrive_poll: Duration,
-    /// Delayed messages and redriven dead letters that are handled at the same time, each of another key.
+    /// The maximum number of delayed messages and redriven dead letters in progress, each of a different key.
     pub redrive_concurrency: usize,
 }
 
@@ -53,40 +54,40 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many times `max_in_flight` is kept in memory when a few keys have most of the messages.
-    pub const MOST_BESIDES: usize = 16;
+    /// The limit on deliveries in memory, as a multiple of `max_in_flight`, when a few keys have most of the messages.
+    pub const OVERFLOW_FACTOR: usize = 16;
 
-    /// `max_in_flight`, or what keeps every batch full: the next ones arrive while these are at work.
-    pub(super) fn room(&self) -> usize {
+    /// `max_in_flight`, or enough to receive the next batches while the current ones run.
+    pub(super) fn capacity(&self) -> usize {
         self.max_in_flight.max(2 * self.batch.max(1) * self.concurrency.max(1)).max(1)
     }
 
-    /// With one transaction for many messages a lane may need a whole batch, and the next one.
-    pub(super) fn room_per_lane(&self) -> usize {
-        self.max_in_flight_per_lane.max(2 * self.batch.max(1)).min(self.room())
+    /// `max_in_flight_per_lane`, or enough for one batch and the next from a single lane.
+    pub(super) fn lane_capacity(&self) -> usize {
+        self.max_in_flight_per_lane.max(2 * self.batch.max(1)).min(self.capacity())
     }
 }
 
-/// What is handled one after the other; everything else is handled side by side.
+/// Which messages are handled sequentially; all others are handled concurrently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// All messages of a partition. A message that is tried again holds up its whole partition until it succeeds or
-    /// is parked; what follows a parked one goes on, except its own key.
+    /// All messages of a partition. A message that is retried blocks its whole partition until it succeeds or is parked.
+    /// After that the partition continues, except the key of a parked message.
     ByPartition,
-    /// The messages of a key. Those without a key wait for nobody.
+    /// The messages of a key. Messages without a key have no order.
     #[default]
     ByKey,
-    /// Nothing. A message that is tried again or parked holds up nobody, its own key included.
+    /// None. A message that is retried or parked blocks no other, not even of its own key.
     Unordered,
 }
 
-/// Who sees to it that a message takes effect once.
+/// What makes redeliveries harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idempotence {
-    /// The inbox: its row commits with the effect, and a copy is turned away before the handler is called.
+    /// The inbox: its row commits with the effect, and a duplicate is discarded before the handler is called.
     #[default]
     Inbox,
-    /// The handler, whose own tables know what was done (`unless_there`, `changed`, `first_time`). No row is written to
-    /// the inbox, and the handler is called for every copy.
+    /// The handler, whose own tables show what was done (`unless_there`, `changed`, `first_time`). No inbox row is
+    /// written, and the handler is called for every duplicate.
     Handler,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{BatchHandler, Consumer, Front, Handler, Options, SequenceCheck};
+use landfall::consume::{BatchHandler, Consumer, DedupCache, Handler, Options, SequenceCheck};
 use landfall::{
     Backoff, Broker, DeadLetter, DeadLetterFilter, DeadLetterStatus, GroupName, Key, Kind, Message, TopicName,
 };
@@ -86,7 +86,12 @@ impl<D: Place> Ground<D> {
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
-    pub(crate) fn consumer_behind(&self, options: Options, front: impl Front, handler: impl Handler<D>) -> Running {
+    pub(crate) fn consumer_behind(
+        &self,
+        options: Options,
+        front: impl DedupCache,
+        handler: impl Handler<D>,
+    ) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
         let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
         let stop = CancellationToken::new();

@@ -113,7 +113,7 @@ async fn an_old_version_is_parked_and_holds_nobody<D: Place>(ground: Ground<D>) 
     assert_eq!(sequences(&ground).await, [1, 3, 7]);
     let letters = ground.letters().await;
     assert_eq!((letters.len(), letters[0].error_code.as_str()), (1, "VERSION_CONFLICT"));
-    assert_eq!((letters[0].sequence, letters[0].error.as_str()), (Some(2), "version 2 came after 3"));
+    assert_eq!((letters[0].sequence, letters[0].error.as_str()), (Some(2), "version 2 arrived after 3"));
     ground.all_is_acknowledged().await;
 }
 

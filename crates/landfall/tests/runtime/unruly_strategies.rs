@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::consume::{
-    BatchContext, Consumer, Context, Idempotence, Options, RedisFront, SequenceCheck, changed, handler_fn, plain_batch,
+    BatchContext, Consumer, Context, Idempotence, Options, RedisDedupCache, SequenceCheck, changed, handler_fn,
+    plain_batch,
 };
 use landfall::{Broker, DeadLetterFilter, DeadLetterStatus, ErrorCode, Failure, Message};
 use landfall_testkit::servers::RedisServer;
@@ -201,7 +202,7 @@ async fn redis_in_front_stands_it_and_is_flushed_all_the_time<D: Place>(ground: 
     stands_it(ground, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, ..options() };
         let handler = handler_fn::<D, _>(|context| Box::pin(guarded(Guard::None, context)));
-        let front = RedisFront::new(&redis.url(), Duration::from_secs(600)).unwrap();
+        let front = RedisDedupCache::new(&redis.url(), Duration::from_secs(600)).unwrap();
         let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
         tokio::spawn(consumer.run(stop))
     })
