@@ -52,7 +52,9 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
         let (database, concurrency) = (self.database.clone(), self.concurrency);
         let options = Options { concurrency, ..Options::default() };
         let (topic, group) = (topic()?, group()?);
-        let consumer = |broker| Consumer::new(database, broker, topic, group, Effect, options);
+        let consumer = |broker| {
+            Consumer::builder(database, broker).topic(topic).group(group).handler(Effect).options(options).build()
+        };
         let (count, elapsed) = drain(messages, consumer).await?;
         self.pace.learn(count, elapsed);
         checked(self.database, count, elapsed).await
@@ -63,11 +65,11 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
 /// acknowledged.
 pub(crate) async fn drain<D: Inbox>(
     messages: Vec<Message>,
-    consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D>,
+    consumer: impl FnOnce(Arc<dyn Broker>) -> landfall::Result<Consumer<D>>,
 ) -> Result<(u64, Duration)> {
     let count = messages.len() as u64;
     let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
-    let consumer = consumer(Arc::new(Supply::new(messages, acknowledged)));
+    let consumer = consumer(Arc::new(Supply::new(messages, acknowledged)))?;
     let stop = CancellationToken::new();
 
     let started = Instant::now();

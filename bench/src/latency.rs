@@ -54,11 +54,15 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
 /// From commit to effect over `broker`, for `length`, and every message accounted for.
 pub(crate) async fn commit_to_effect<D: Bare>(database: &D, broker: Arc<dyn Broker>, length: Duration) -> Result<Turn> {
     let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
-    let queue = Arc::new(database.clone());
-    let relay = relay::Relay::new(queue.clone(), queue, broker.publisher(), relay::Options::default());
+    let relay = relay::Relay::builder(database.clone(), broker.publisher()).build()?;
     let broker = Arc::new(Observed::new(broker, acknowledged));
     let options = consume::Options::default();
-    let consumer = consume::Consumer::new(database.clone(), broker, topic()?, group()?, Effect, options);
+    let consumer = consume::Consumer::builder(database.clone(), broker)
+        .topic(topic()?)
+        .group(group()?)
+        .handler(Effect)
+        .options(options)
+        .build()?;
     let stop = CancellationToken::new();
     let relay = tokio::spawn(relay.run(stop.clone()));
     let consumer = tokio::spawn(consumer.run(stop.clone()));

@@ -67,9 +67,10 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
                 _ => Arc::new(database),
             };
             let options = relay_options(&part);
+            let builder = Relay::builder_from_parts(queue, leases, publisher).options(options);
             let relay = match part.order {
-                Order::Key => Relay::new(queue, leases, publisher, options),
-                Order::None => Relay::unordered(queue, leases, publisher, options),
+                Order::Key => builder.build()?,
+                Order::None => builder.unordered().build()?,
             };
             Event::Ready.say();
             relay.run(stop.clone()).await?;
@@ -84,7 +85,12 @@ async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Re
                 ..Default::default()
             };
             let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
-            let consumer = Consumer::new(database.clone(), broker, topic, group, Apply(database), options);
+            let consumer = Consumer::builder(database.clone(), broker)
+                .topic(topic)
+                .group(group)
+                .handler(Apply(database))
+                .options(options)
+                .build()?;
             Event::Ready.say();
             consumer.run(stop.clone()).await?;
         }

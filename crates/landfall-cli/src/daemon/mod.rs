@@ -68,7 +68,8 @@ impl Daemon {
 
         let metrics = Metrics::install()?;
         // After the recorder, so that what they count is counted.
-        let relay = roles.relay.then(|| database.relay(config.relay.order, broker.publisher(), options(config)));
+        let relay =
+            roles.relay.then(|| database.relay(config.relay.order, broker.publisher(), options(config))).transpose()?;
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         warn_of_short_topics(config, &*broker)?;
         let housekeeper =

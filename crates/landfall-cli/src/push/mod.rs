@@ -88,11 +88,11 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
     let database = AfterCall::new(database, capabilities.concurrent_writers);
     let Subscription { topic, group, url, letter_topic, .. } = subscription;
     tracing::info!(%topic, %group, %url, "pushing");
-    let mut consumer = Consumer::new(database, broker, topic, group, handler, options);
+    let mut builder = Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options);
     if letter_topic {
-        consumer = consumer.with_letter_topic()?;
+        builder = builder.dead_letter_topic();
     }
-    consumer.run(stop).await
+    builder.build()?.run(stop).await
 }
 
 /// The consumer repeats and keeps order; this only guards each try.

@@ -29,10 +29,11 @@ pub(crate) struct Database {
     pub(crate) import: Arc<dyn ImportSource>,
     pub(crate) doctor: Arc<dyn Diagnose>,
     competing: Arc<dyn CompetingQueue>,
-    unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
+    relay: Box<MakeRelay>,
     push: Box<Push>,
 }
 
+type MakeRelay = dyn Fn(Order, Arc<dyn Publisher>, relay::Options) -> landfall::Result<Relay> + Send + Sync;
 type Push = dyn Fn(Arc<dyn Broker>, push::Delivery, CancellationToken) -> Pushing + Send + Sync;
 
 /// A subscription that is being delivered.
@@ -54,9 +55,8 @@ impl Database {
             + OutboxWriter
             + Inbox,
     {
-        let inbox = adapter.clone();
+        let (inbox, outbox) = (adapter.clone(), adapter.clone());
         let adapter = Arc::new(adapter);
-        let competing = adapter.clone();
         Self {
             schema: adapter.clone(),
             queue: adapter.clone(),
@@ -68,8 +68,12 @@ impl Database {
             import: adapter.clone(),
             doctor: adapter.clone(),
             competing: adapter,
-            unordered: Box::new(move |publisher, options| {
-                Relay::unordered(competing.clone(), competing.clone(), publisher, options)
+            relay: Box::new(move |order, publisher, options| {
+                let builder = Relay::builder(outbox.clone(), publisher).options(options);
+                match order {
+                    Order::Key => builder.build(),
+                    Order::None => builder.unordered().build(),
+                }
             }),
             push: Box::new(move |broker, delivery, stop| {
                 Box::pin(push::run(inbox.clone(), capabilities, broker, delivery, stop))
@@ -89,11 +93,8 @@ impl Database {
         }
     }
 
-    pub(crate) fn relay(&self, order: Order, publisher: Arc<dyn Publisher>, options: relay::Options) -> Relay {
-        match order {
-            Order::Key => Relay::new(self.queue.clone(), self.leases.clone(), publisher, options),
-            Order::None => (self.unordered)(publisher, options),
-        }
+    pub(crate) fn relay(&self, order: Order, publisher: Arc<dyn Publisher>, options: relay::Options) -> Result<Relay> {
+        Ok((self.relay)(order, publisher, options)?)
     }
 
     /// Delivers a subscription until `stop`.

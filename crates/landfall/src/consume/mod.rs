@@ -22,6 +22,7 @@
 //! | `handler` | the user's code and how it is called |
 //! | `dedup` | the cache before the inbox, and idempotent handlers without one |
 
+mod builder;
 mod dedup;
 mod dispatch;
 mod handler;
@@ -33,18 +34,19 @@ mod transaction;
 
 use std::sync::Arc;
 
-use landfall_core::{Broker, Database, GroupName, Inbox, InboxView, OutboxWriter, Result, Sequences, TopicName};
+use landfall_core::{Broker, Database, Inbox, Result, TopicName};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::dead_letter::{DeadLetterTopic, DeadLetterWriter, OutboxTopic, Parker, Redriver};
+use crate::dead_letter::{DeadLetterTopic, DeadLetterWriter, Parker, Redriver};
 use crate::supervised_task::SupervisedTask;
 use dedup::VerifiedCache;
 use dispatch::{BatchRunner, Dispatcher, IsolatedRunner};
-use handler::{HandlerRunner, PerBatch, PerMessage};
+use handler::HandlerRunner;
 use retry::{RetryRouter, RetryTopic, RetryTopicReader};
 use sequence::SequenceGuard;
 
+pub use builder::Builder;
 #[cfg(feature = "redis")]
 pub use dedup::RedisDedupCache;
 pub use dedup::{DedupCache, already_done, changed};
@@ -69,6 +71,7 @@ pub struct Consumer<D: Database> {
     inbox: GroupInbox<D>,
     handler: Arc<dyn HandlerRunner<D>>,
     sequence: SequenceGuard<D>,
+    retry_topic: Option<RetryTopic>,
     dead_letter_topic: Option<Box<dyn DeadLetterTopic<D>>>,
     cache: Option<Arc<dyn VerifiedCache<D>>>,
     options: Options,
@@ -82,85 +85,20 @@ struct Tasks<D: Database> {
 }
 
 impl<D: Inbox> Consumer<D> {
-    /// Calls `handler` for one message at a time.
-    pub fn new(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        handler: impl Handler<D>,
-        options: Options,
-    ) -> Self {
-        Self::with(database, broker, topic, group, Arc::new(PerMessage(handler)), options)
-    }
-
-    /// Calls `handler` for all messages of a transaction, of which there are up to [`Options::batch`].
-    pub fn of_batches(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        handler: impl BatchHandler<D>,
-        options: Options,
-    ) -> Self {
-        Self::with(database, broker, topic, group, Arc::new(PerBatch(handler)), options)
-    }
-
-    fn with(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        handler: Arc<dyn HandlerRunner<D>>,
-        mut options: Options,
-    ) -> Self {
-        options.concurrency = options.concurrency.max(1);
-        options.batch = options.batch.max(1);
-        options.redrive_concurrency = options.redrive_concurrency.max(1);
-        let inbox = GroupInbox { database, group, idempotence: options.idempotence };
-        let sequence = SequenceGuard::disabled();
-        Self { broker, topic, inbox, handler, sequence, dead_letter_topic: None, cache: None, options }
-    }
-
-    /// Checks the sequence numbers of messages in addition to their ids.
-    #[must_use]
-    pub fn in_sequence(mut self, check: SequenceCheck) -> Self
-    where
-        D: Sequences,
-    {
-        self.sequence = SequenceGuard::new(check);
-        self
-    }
-
-    /// Publishes parked messages to `<topic>.dlq` too, through the outbox of the same transaction. Fails if that is not
-    /// a valid topic name: it may be too long.
-    pub fn with_letter_topic(mut self) -> Result<Self>
-    where
-        D: OutboxWriter,
-    {
-        self.dead_letter_topic = Some(Box::new(OutboxTopic::new(&self.topic)?));
-        Ok(self)
-    }
-
-    /// Checks `cache` before the inbox, so that most duplicates are discarded without a transaction.
-    #[must_use]
-    pub fn behind(mut self, cache: impl DedupCache) -> Self
-    where
-        D: InboxView,
-    {
-        self.cache = Some(Arc::new(cache));
-        self
+    /// Starts to build a consumer that applies messages of `broker` to `database`.
+    pub fn builder(database: D, broker: Arc<dyn Broker>) -> Builder<D> {
+        Builder::new(database, broker)
     }
 
     /// Works until `stop` is cancelled or the broker is closed. Running handlers finish and their messages are
     /// acknowledged; deliveries that were not started are redelivered to another member.
     ///
-    /// While the broker is unavailable the consumer backs off and reconnects. Fails if the broker reports an error that
-    /// is not temporary, such as damaged data, or if `<topic>.retry` is needed and not a valid topic name.
+    /// While the broker is unavailable the consumer backs off and reconnects. Fails only on errors that are not temporary,
+    /// such as damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
         let backoff = self.options.backoff;
-        let Tasks { dispatcher, redriver, retry_reader } = self.into_tasks()?;
+        let Tasks { dispatcher, redriver, retry_reader } = self.into_tasks();
         let redrive = SupervisedTask::spawn("redrive", &stop, redriver.run(stop.clone()));
         let retry = SupervisedTask::spawn("retry topic", &stop, {
             let stop = stop.clone();
@@ -188,12 +126,8 @@ impl<D: Inbox> Consumer<D> {
         result.and(redrive).and(retry)
     }
 
-    fn into_tasks(self) -> Result<Tasks<D>> {
-        let Self { broker, topic, inbox, handler, sequence, dead_letter_topic, cache, options } = self;
-        let retry_topic = match options.retry_lane {
-            RetryLane::Topic => Some(RetryTopic::new(&topic, &*broker)?),
-            RetryLane::Broker | RetryLane::Database => None,
-        };
+    fn into_tasks(self) -> Tasks<D> {
+        let Self { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, options } = self;
         let router = Arc::new(RetryRouter::new(&options, retry_topic));
         let (backoff, group) = (options.backoff, inbox.group.clone());
         let permits = Arc::new(Semaphore::new(options.concurrency));
@@ -226,7 +160,7 @@ impl<D: Inbox> Consumer<D> {
             options: options.clone(),
         };
         let dispatcher = Dispatcher { broker, topic, group, options, batches, isolated, sequence, permits };
-        Ok(Tasks { dispatcher, redriver, retry_reader })
+        Tasks { dispatcher, redriver, retry_reader }
     }
 }
 

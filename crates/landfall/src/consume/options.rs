@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
-use landfall_core::Backoff;
+use landfall_core::{Backoff, Error, Result};
 
 use super::retry::RetryLane;
+
+/// `max_in_flight` of a consumer with small batches.
+const DEFAULT_CAPACITY: usize = 256;
+/// `max_in_flight_per_lane` of a consumer with small batches.
+const DEFAULT_LANE_CAPACITY: usize = 32;
+/// Far above what a database sustains; keeps the capacities far from overflow.
+const MAX_CONCURRENCY: usize = 100_000;
+const MAX_BATCH: usize = 1_000_000;
 
 /// How a consumer receives, orders and retries messages.
 #[derive(Debug, Clone)]
@@ -18,11 +26,14 @@ pub struct Options {
     pub order: Order,
     /// What prevents a message from taking effect twice.
     pub idempotence: Idempotence,
-    /// The maximum number of deliveries in flight. At least twice what `concurrency` batches hold.
-    pub max_in_flight: usize,
+    /// The maximum number of deliveries in flight: at least 2 × `batch` × `concurrency`, so that the next batches arrive
+    /// while the current ones run. `None` is 256, or more where batches need it.
+    pub max_in_flight: Option<usize>,
     /// The share of `max_in_flight` that one key lane may use. Deliveries beyond it are kept in addition, up to
     /// [`Options::OVERFLOW_FACTOR`] times `max_in_flight`, so that a hot key does not block the receipt of others.
-    pub max_in_flight_per_lane: usize,
+    ///
+    /// At least 2 × `batch` and at most `max_in_flight`. `None` is 32, or more where batches need it.
+    pub max_in_flight_per_lane: Option<usize>,
     /// Delays between the attempts of a failed message, and the number of attempts before it is parked.
     pub backoff: Backoff,
     /// Where a failed message waits between its attempts.
@@ -42,8 +53,8 @@ impl Default for Options {
             batch: 1,
             order: Order::ByKey,
             idempotence: Idempotence::Inbox,
-            max_in_flight: 256,
-            max_in_flight_per_lane: 32,
+            max_in_flight: None,
+            max_in_flight_per_lane: None,
             backoff: Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 },
             retry_lane: RetryLane::Broker,
             lane_after: Duration::from_secs(1),
@@ -57,14 +68,48 @@ impl Options {
     /// The limit on deliveries in memory, as a multiple of `max_in_flight`, when a few keys have most of the messages.
     pub const OVERFLOW_FACTOR: usize = 16;
 
-    /// `max_in_flight`, or enough to receive the next batches while the current ones run.
+    /// The maximum number of deliveries in flight.
     pub(super) fn capacity(&self) -> usize {
-        self.max_in_flight.max(2 * self.batch.max(1) * self.concurrency.max(1)).max(1)
+        self.max_in_flight.unwrap_or(DEFAULT_CAPACITY.max(self.required_capacity()))
     }
 
-    /// `max_in_flight_per_lane`, or enough for one batch and the next from a single lane.
+    /// The share of [`Options::capacity`] that one key lane may use.
     pub(super) fn lane_capacity(&self) -> usize {
-        self.max_in_flight_per_lane.max(2 * self.batch.max(1)).min(self.capacity())
+        self.max_in_flight_per_lane.unwrap_or(DEFAULT_LANE_CAPACITY.max(2 * self.batch).min(self.capacity()))
+    }
+
+    /// Every transaction with its batch, and the batch after it.
+    fn required_capacity(&self) -> usize {
+        2 * self.batch * self.concurrency
+    }
+
+    /// Refuses values with which the consumer could not work as documented.
+    pub(super) fn check(&self) -> Result<()> {
+        let refused = |problem: String| Err(Error::invalid(format!("consumer option {problem}")));
+        for (name, value, least, most) in [
+            ("concurrency", self.concurrency, 1, MAX_CONCURRENCY),
+            ("batch", self.batch, 1, MAX_BATCH),
+            ("redrive_concurrency", self.redrive_concurrency, 1, MAX_CONCURRENCY),
+        ] {
+            if !(least..=most).contains(&value) {
+                return refused(format!("{name} is {value}; it must be between {least} and {most}"));
+            }
+        }
+        let (capacity, required) = (self.capacity(), self.required_capacity());
+        if capacity < required {
+            return refused(format!("max_in_flight is {capacity}; {required} is the least (2 × batch × concurrency)"));
+        }
+        let (lane, least) = (self.lane_capacity(), 2 * self.batch);
+        if !(least..=capacity).contains(&lane) {
+            return refused(format!("max_in_flight_per_lane is {lane}; it must be between {least} and {capacity}"));
+        }
+        if self.backoff.max_attempts == 0 {
+            return refused("backoff.max_attempts is 0; it must be at least 1".into());
+        }
+        if self.redrive_poll.is_zero() {
+            return refused("redrive_poll is zero; the consumer would poll without a pause".into());
+        }
+        Ok(())
     }
 }
 
@@ -90,4 +135,40 @@ pub enum Idempotence {
     /// The handler, whose own tables show what was done (`unless_there`, `changed`, `first_time`). No inbox row is
     /// written, and the handler is called for every duplicate.
     Handler,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(options: Options) -> String {
+        options.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_leave_capacity_for_every_batch() {
+        let capacities = |batch, concurrency| {
+            let options = Options { batch, concurrency, ..Options::default() };
+            options.check().unwrap();
+            (options.capacity(), options.lane_capacity())
+        };
+        assert_eq!(capacities(1, 16), (256, 32));
+        assert_eq!(capacities(100, 16), (3200, 200));
+        assert_eq!(capacities(1, 1), (256, 32));
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused_by_name() {
+        let default = Options::default;
+        assert!(refusal(Options { concurrency: 0, ..default() }).contains("concurrency is 0"));
+        assert!(refusal(Options { batch: 0, ..default() }).contains("batch is 0"));
+        assert!(refusal(Options { redrive_concurrency: 0, ..default() }).contains("redrive_concurrency is 0"));
+        let narrow = Options { max_in_flight: Some(100), batch: 10, ..default() };
+        assert!(refusal(narrow).contains("max_in_flight is 100; 320 is the least"));
+        let narrow = Options { max_in_flight_per_lane: Some(10), batch: 10, ..default() };
+        assert!(refusal(narrow).contains("max_in_flight_per_lane is 10; it must be between 20 and 320"));
+        let never = Backoff { max_attempts: 0, ..default().backoff };
+        assert!(refusal(Options { backoff: never, ..default() }).contains("max_attempts is 0"));
+        assert!(refusal(Options { redrive_poll: Duration::ZERO, ..default() }).contains("redrive_poll is zero"));
+    }
 }

@@ -13,8 +13,9 @@
 //! Where the broker supports fencing ([`Publisher::fenced`]), duplicates of that kind are prevented too: the relay that
 //! takes over an expired shard fences the previous holder first.
 //!
-//! An unordered relay ([`Relay::unordered`]) gives up the order of keys for more parallelism.
+//! An unordered relay ([`Builder::unordered`]) gives up the order of keys for more parallelism.
 
+mod builder;
 mod competing;
 mod decide;
 mod mode_guard;
@@ -26,7 +27,7 @@ mod shard_leases;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Backoff, CompetingQueue, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
+use landfall_core::{Backoff, CompetingQueue, Error, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::call_deadline::CallDeadline;
@@ -37,6 +38,8 @@ use ordered::OrderedPass;
 use publish::{BatchPublisher, Pass, Progress};
 use registration::{Registration, RelayKind};
 use shard_leases::ShardLeases;
+
+pub use builder::Builder;
 
 /// The name of the task that renews leases.
 const LEASE_TASK: &str = "lease";
@@ -85,27 +88,40 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Refuses values with which the relay could not work.
+    fn check(&self) -> Result<()> {
+        let refused = |problem: &str| Err(Error::invalid(format!("relay option {problem}")));
+        if self.batch == 0 {
+            return refused("batch is 0; it must be at least 1");
+        }
+        if self.lease_ttl.is_zero() {
+            return refused("lease_ttl is zero; a lease would expire at once");
+        }
+        if self.poll_max.is_zero() {
+            return refused("poll_max is zero; an idle relay would poll without a pause");
+        }
+        if self.backoff.max_attempts == 0 {
+            return refused("backoff.max_attempts is 0; it must be at least 1");
+        }
+        Ok(())
+    }
+}
+
 impl Relay {
-    pub fn new(
-        queue: Arc<dyn OutboxQueue>,
-        leases: Arc<dyn Leases>,
-        publisher: Arc<dyn Publisher>,
-        options: Options,
-    ) -> Self {
-        Self { queue, competing: None, leases, publisher, options }
+    /// Starts to build a relay that publishes the outbox of `database` to `publisher`.
+    pub fn builder<D: OutboxQueue + Leases + 'static>(database: D, publisher: Arc<dyn Publisher>) -> Builder<D> {
+        let database = Arc::new(database);
+        Builder::new(database.clone(), database, publisher)
     }
 
-    /// An unordered relay: it competes with any number of others for due messages. While an ordered relay works on the
-    /// same outbox, it waits.
-    pub fn unordered<Q: OutboxQueue + CompetingQueue + 'static>(
-        queue: Arc<Q>,
+    /// Like [`Relay::builder`], for an outbox and leases that are separate values, such as decorated ports.
+    pub fn builder_from_parts<D: OutboxQueue + 'static>(
+        queue: Arc<D>,
         leases: Arc<dyn Leases>,
         publisher: Arc<dyn Publisher>,
-        options: Options,
-    ) -> Self {
-        // Without order no message waits for a parked one.
-        let options = Options { failed_holds_key: false, ..options };
-        Self { competing: Some(queue.clone()), queue, leases, publisher, options }
+    ) -> Builder<D> {
+        Builder::new(queue, leases, publisher)
     }
 
     /// Works until `stop` is cancelled, then finishes the batch in flight and releases its leases.
@@ -238,5 +254,26 @@ impl Idle {
         let pause = self.pause.min(self.cap);
         self.pause = (self.pause * 2).min(self.cap);
         pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_refused_by_name() {
+        let default = Options::default;
+        default().check().unwrap();
+        let never = Backoff { max_attempts: 0, ..default().backoff };
+        for (options, name) in [
+            (Options { batch: 0, ..default() }, "batch"),
+            (Options { lease_ttl: Duration::ZERO, ..default() }, "lease_ttl"),
+            (Options { poll_max: Duration::ZERO, ..default() }, "poll_max"),
+            (Options { backoff: never, ..default() }, "backoff.max_attempts"),
+        ] {
+            let error = options.check().unwrap_err().to_string();
+            assert!(error.contains(&format!("relay option {name} ")), "{error}");
+        }
     }
 }

@@ -82,8 +82,7 @@ impl Stage {
 
     pub(crate) fn relay(&self) -> JoinHandle<landfall::Result<()>> {
         let options = relay::Options { backoff: QUICK, ..Default::default() };
-        let database = Arc::new(self.database.clone());
-        let relay = Relay::new(database.clone(), database, self.broker.publisher(), options);
+        let relay = Relay::builder(self.database.clone(), self.broker.publisher()).options(options).build().unwrap();
         tokio::spawn(relay.run(self.stop.clone()))
     }
 
@@ -91,7 +90,13 @@ impl Stage {
         let options =
             consume::Options { backoff: QUICK, redrive_poll: Duration::from_millis(10), ..Default::default() };
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .build()
+            .unwrap();
         tokio::spawn(consumer.run(self.stop.clone()))
     }
 

@@ -26,6 +26,7 @@ fn delivery(key: Option<&str>, partition: u32, offset: u64) -> Delivery {
 
 fn lanes(order: Order, max_in_flight: usize, max_in_flight_per_lane: usize) -> Lanes {
     let concurrency = 1;
+    let (max_in_flight, max_in_flight_per_lane) = (Some(max_in_flight), Some(max_in_flight_per_lane));
     Lanes::new(&Options { order, concurrency, max_in_flight, max_in_flight_per_lane, ..Options::default() })
 }
 
