@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use landfall::adapter::{Lease, OutboxEntry, Settlement, Shard};
 use landfall::postgres::Postgres;
 use landfall::relay::Relay;
-use landfall::{Lease, Message, OutboxEntry, OutboxQueue, Outcome, Position, Publisher, RowId, Settlement, Shard};
+use landfall::{Message, OutboxQueue, Outcome, Position, Publisher, RowId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use landfall::adapter::Shard;
 use landfall::postgres::Postgres;
-use landfall::{Leases, OutboxView, Shard};
+use landfall::{Leases, OutboxView};
 use landfall_system_tests::books::{Books, Order};
 use landfall_system_tests::remains::Remains;
 use landfall_system_tests::verdict::Verdict;

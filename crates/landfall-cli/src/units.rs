@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall::Span;
+use landfall::housekeeping::Span;
 use landfall::log::Flush;
 
 /// How much of something is kept; `None` is all of it.

@@ -7,14 +7,16 @@
 //! ```
 //!
 //! Run one beside every relay and every consumer: a lease ensures that one at a time works on a database. This module
-//! does not decide how long an id must be kept; a [`RetentionPlan`](landfall_core::RetentionPlan) does, before anything
+//! does not decide how long an id must be kept; a [`RetentionPlan`] does, before anything
 //! starts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{ErrorKind, Holder, Housekeeping, Lease, LeaseName, Leases, Result, Span};
+use landfall_core::{ErrorKind, Holder, Housekeeping, Lease, LeaseName, Leases, Result};
 use tokio_util::sync::CancellationToken;
+
+pub use landfall_core::{RetentionPlan, Retries, Span, Window};
 
 /// Removes expired rows from one database.
 pub struct Housekeeper {

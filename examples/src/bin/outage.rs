@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::log::{self, Log};
-use landfall::retry::{self, Dependency};
+use landfall::retry::{self, BreakerOptions, BudgetOptions, Dependency};
 use landfall::sqlite::{self, Sqlite};
-use landfall::{Backoff, BreakerOptions, Broker, BudgetOptions, DeadLetterFilter, DeadLetters, Failure};
+use landfall::{Backoff, Broker, DeadLetterFilter, DeadLetters, Failure};
 use landfall::{GroupName, Key, Message, Schema, TopicName};
 use landfall_examples::{Result, until};
 use sqlx::Executor;

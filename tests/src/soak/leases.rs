@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{Holder, Lease, LeaseName, Leases, Result, Shard};
+use landfall::adapter::{Lease, LeaseName, Shard};
+use landfall::{Holder, Leases, Result};
 
 /// Tells of no shard that it is taken: whoever asks goes on to acquire it, and gets it if it does not tell itself apart
 /// from whoever holds it.

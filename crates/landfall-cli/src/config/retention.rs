@@ -1,7 +1,8 @@
 //! How long what is kept, and whether that is long enough: `[retention]`.
 
+use landfall::housekeeping::{RetentionPlan, Retries, Span, Window};
 use landfall::log::TopicSettings;
-use landfall::{Backoff, RetentionPlan, Retries, Span, Window, consume};
+use landfall::{Backoff, consume};
 
 use super::Config;
 use crate::push::LONGEST_RETRY_AFTER;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use landfall::RetentionPlan;
+use landfall::housekeeping::RetentionPlan;
 use landfall::housekeeping::{Housekeeper, Policy};
 use landfall::import::Importer;
 use landfall::relay::{self, Relay};

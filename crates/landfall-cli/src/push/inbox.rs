@@ -6,10 +6,8 @@
 //!
 //! Nothing is lost by it: a crash in between brings the message again, as a crash before the commit always does.
 
-use landfall::{
-    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Origin, OutboxWriter,
-    Parking, RedriveItem, Result, Setback,
-};
+use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Setback};
+use landfall::{Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, OutboxWriter, Result};
 
 #[derive(Clone)]
 pub(super) struct AfterCall<D> {

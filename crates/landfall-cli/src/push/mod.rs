@@ -26,9 +26,10 @@ mod signature;
 
 use std::sync::Arc;
 
+use landfall::adapter::DatabaseCapabilities;
 use landfall::consume::{self, Consumer, Context, Handler};
-use landfall::retry::{Dependency, Options};
-use landfall::{Broker, DatabaseCapabilities, Failure, Inbox, Jitter, OutboxWriter, RetryPolicy};
+use landfall::retry::{Dependency, Jitter, Options, RetryPolicy};
+use landfall::{Broker, Failure, Inbox, OutboxWriter};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Push, Subscription};

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use landfall::adapter::DatabaseCapabilities;
+use landfall::housekeeping::Span;
+use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, Diagnose, ErrorKind, Housekeeping, ImportSource, Inbox,
-    Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
+    Broker, CompetingQueue, DeadLetters, Diagnose, ErrorKind, Housekeeping, Inbox, Leases, Limits, OutboxControl,
+    OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;

@@ -10,8 +10,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{Holder, Import, ImportOrder, ImportSource, Lease, LeaseName, Leases, Mapping, Result};
+use landfall_core::{Holder, Import, Lease, LeaseName, Leases, Result};
 use tokio_util::sync::CancellationToken;
+
+pub use landfall_core::{
+    ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
+};
 
 /// Imports the rows of one table.
 pub struct Importer {

@@ -16,13 +16,8 @@
 //! unchanged: the consumer waits, without an open transaction. A failure with the verdict
 //! [`Verdict::Wait`](crate::Verdict::Wait) costs the message no attempt.
 //!
-//! [`Collapse`] merges concurrent calls with the same key. The parts that need no runtime ([`Breaker`], [`Budget`],
-//! [`RetryPolicy`], [`Class`]) are in `landfall-core`.
-//!
-//! [`Breaker`]: crate::Breaker
-//! [`Budget`]: crate::Budget
-//! [`RetryPolicy`]: crate::RetryPolicy
-//! [`Class`]: crate::Class
+//! [`Collapse`] merges concurrent calls with the same key. [`Breaker`], [`Budget`], [`RetryPolicy`] and [`Class`] need no
+//! runtime and can be used alone.
 
 mod bulkhead;
 mod collapse;
@@ -35,3 +30,8 @@ pub use collapse::Collapse;
 pub use dependency::Dependency;
 pub use health::State;
 pub use options::Options;
+
+pub use landfall_core::{
+    Breaker, BreakerOptions, BreakerState, Budget, BudgetOptions, Class, Failed, Jitter, Rejected, Repeat, RetryPolicy,
+    Ticket,
+};

@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use landfall::adapter::{FencedPublisher, LeaseName, Shard};
 use landfall::relay::{Options, Relay};
-use landfall::{
-    Broker, Error, ErrorKind, FencedPublisher, Holder, LeaseName, Leases, Message, OutboxQueue, Outcome, Publisher,
-    Result, Shard,
-};
+use landfall::{Broker, Error, ErrorKind, Holder, Leases, Message, OutboxQueue, Outcome, Publisher, Result};
 use landfall_testkit::eventually;
 
 use crate::stage::{PATIENCE, QUICK, Stage, message};

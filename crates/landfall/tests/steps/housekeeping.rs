@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use landfall::adapter::LeaseName;
 use landfall::consume::Context;
-use landfall::housekeeping::{Housekeeper, Policy};
+use landfall::housekeeping::{Housekeeper, Policy, Span};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, Failure, Holder, LeaseName, Leases,
-    OutboxFilter, OutboxState, OutboxView, Span,
+    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, Failure, Holder, Leases, OutboxFilter,
+    OutboxState, OutboxView,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::eventually;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall::adapter::{Lease, LeaseName};
 use landfall::consume::{self, Consumer, Handler};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Backoff, Broker, DeadLetters, GroupName, Holder, Key, Lease, LeaseName, Leases, Message, OutboxQueue, OutboxStats,
-    OutboxView, Schema, TopicName,
+    Backoff, Broker, DeadLetters, GroupName, Holder, Key, Leases, Message, OutboxQueue, OutboxStats, OutboxView,
+    Schema, TopicName,
 };
 use landfall_sqlite::Sqlite;
 use landfall_testkit::{MemoryBroker, eventually};
