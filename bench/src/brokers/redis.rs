@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall::adapter::wire;
-use landfall::redis_streams::{Options, Redis};
+use landfall::redis::{Options, Redis};
 use landfall::{Broker, Message};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use redis::Value;

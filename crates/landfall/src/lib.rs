@@ -20,8 +20,8 @@
 //! | feature | brings |
 //! |---|---|
 //! | `sqlite`, `postgres`, `mysql` | the databases, as modules of those names |
-//! | `log`, `kafka`, `nats`, `rabbitmq`, `redis-streams`, `sqs` | the brokers, as modules of those names |
-//! | `redis` | [`consume`]'s dedup cache in Redis |
+//! | `log`, `kafka`, `nats`, `rabbitmq`, `redis`, `sqs` | the brokers, as modules of those names |
+//! | `redis-cache` | [`consume`]'s dedup cache in Redis |
 //! | `tower` | tower layers around a handler |
 //! | `tokio-postgres`, `diesel-async` | `stacks`: enqueue in transactions of those drivers |
 //! | `failpoints` | crash points that tests can arm |
@@ -77,8 +77,8 @@ pub use landfall_nats as nats;
 pub use landfall_postgres as postgres;
 #[cfg(feature = "rabbitmq")]
 pub use landfall_rabbitmq as rabbitmq;
-#[cfg(feature = "redis-streams")]
-pub use landfall_redis as redis_streams;
+#[cfg(feature = "redis")]
+pub use landfall_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use landfall_sqlite as sqlite;
 #[cfg(feature = "sqs")]

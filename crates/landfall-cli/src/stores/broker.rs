@@ -156,7 +156,7 @@ fn adapters() -> Vec<Adapter> {
         remote!(&["kafka"], "kafka", kafka::Kafka),
         remote!(&["nats"], "nats", nats::Nats),
         remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq),
-        remote!(&["redis", "rediss"], "redis", redis_streams::Redis),
+        remote!(&["redis", "rediss"], "redis", redis::Redis),
         remote!(&["sqs"], "sqs", sqs::Sqs),
     ]
 }

@@ -47,7 +47,7 @@ use retry::{RetryRouter, RetryTopic, RetryTopicReader};
 use sequence::SequenceGuard;
 
 pub use builder::Builder;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-cache")]
 pub use dedup::RedisDedupCache;
 pub use dedup::{DedupCache, already_done, changed};
 pub use handler::{

@@ -2,12 +2,12 @@
 
 mod business;
 mod cache;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-cache")]
 mod redis;
 
 pub(crate) use business::is_already_done;
 pub use business::{already_done, changed};
 pub use cache::DedupCache;
 pub(crate) use cache::VerifiedCache;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-cache")]
 pub use redis::RedisDedupCache;
