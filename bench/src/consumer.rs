@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall::consume::{Consumer, Context, Handler, Options, Work};
+use landfall::consume::{Consumer, Context, Handler, Options};
 use landfall::{Broker, Failure, Inbox, Message};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -52,7 +52,9 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
         let (database, concurrency) = (self.database.clone(), self.concurrency);
         let options = Options { concurrency, ..Options::default() };
         let (topic, group) = (topic()?, group()?);
-        let consumer = |broker| Consumer::new(database, broker, topic, group, Effect, options);
+        let consumer = |broker| {
+            Consumer::builder(database, broker).topic(topic).group(group).handler(Effect).options(options).build()
+        };
         let (count, elapsed) = drain(messages, consumer).await?;
         self.pace.learn(count, elapsed);
         checked(self.database, count, elapsed).await
@@ -60,13 +62,13 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
 }
 
 /// Runs a consumer over `messages`. Returns their number, and the time until the last one was acknowledged.
-pub(crate) async fn drain<D: Inbox, W: Work<D>>(
+pub(crate) async fn drain<D: Inbox>(
     messages: Vec<Message>,
-    consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D, W>,
+    consumer: impl FnOnce(Arc<dyn Broker>) -> landfall::Result<Consumer<D>>,
 ) -> Result<(u64, Duration)> {
     let count = messages.len() as u64;
     let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
-    let consumer = consumer(Arc::new(PreloadedBroker::new(messages, acknowledged)));
+    let consumer = consumer(Arc::new(PreloadedBroker::new(messages, acknowledged)))?;
     let stop = CancellationToken::new();
 
     let started = Instant::now();

@@ -52,9 +52,20 @@ impl Contestant for Batched<'_> {
         let options = Options { concurrency: 1, batch: BATCH, ..Options::default() };
         let (topic, group) = (topic()?, group()?);
         let (count, elapsed) = if set_based {
-            drain(messages, |broker| Consumer::of_batches(database, broker, topic, group, Slice, options)).await?
+            drain(messages, |broker| {
+                Consumer::builder(database, broker)
+                    .topic(topic)
+                    .group(group)
+                    .batch_handler(Slice)
+                    .options(options)
+                    .build()
+            })
+            .await?
         } else {
-            drain(messages, |broker| Consumer::new(database, broker, topic, group, Effect, options)).await?
+            drain(messages, |broker| {
+                Consumer::builder(database, broker).topic(topic).group(group).handler(Effect).options(options).build()
+            })
+            .await?
         };
         self.pace.learn(count, elapsed);
         checked(self.database, count, elapsed).await

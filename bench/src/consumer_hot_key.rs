@@ -54,7 +54,12 @@ impl Contestant for Traffic<'_> {
         let broker: Arc<dyn Broker> = memory.clone();
         let broker = Arc::new(Observed::new(broker, acknowledged));
         let options = Options { concurrency: 8, batch: 20, ..Options::default() };
-        let consumer = Consumer::new(self.database.clone(), broker, topic()?, group()?, Effect, options);
+        let consumer = Consumer::builder(self.database.clone(), broker)
+            .topic(topic()?)
+            .group(group()?)
+            .handler(Effect)
+            .options(options)
+            .build()?;
         let stop = CancellationToken::new();
         let consumer = tokio::spawn(consumer.run(stop.clone()));
 

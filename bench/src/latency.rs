@@ -58,11 +58,15 @@ pub(crate) async fn commit_to_effect<D: Bare>(
     length: Duration,
 ) -> Result<Sample> {
     let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
-    let queue = Arc::new(database.clone());
-    let relay = relay::Relay::new(queue.clone(), queue, broker.publisher(), relay::Options::default());
+    let relay = relay::Relay::builder(database.clone(), broker.publisher()).build()?;
     let broker = Arc::new(Observed::new(broker, acknowledged));
     let options = consume::Options::default();
-    let consumer = consume::Consumer::new(database.clone(), broker, topic()?, group()?, Effect, options);
+    let consumer = consume::Consumer::builder(database.clone(), broker)
+        .topic(topic()?)
+        .group(group()?)
+        .handler(Effect)
+        .options(options)
+        .build()?;
     let stop = CancellationToken::new();
     let relay = tokio::spawn(relay.run(stop.clone()));
     let consumer = tokio::spawn(consumer.run(stop.clone()));

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, GroupName, MessageId, Publisher, Result, StartAt, Subscriber,
-    TopicInfo, TopicName, TopicReader,
-};
+use landfall::adapter::{Acknowledge, BrokerCapabilities, Delivery, Subscriber};
+use landfall::{Broker, GroupName, MessageId, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Where the times of acknowledgements are reported.

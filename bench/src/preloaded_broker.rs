@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use landfall::adapter::{Acknowledge, BrokerCapabilities, Delivery, Subscriber};
 use landfall::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, Error, ErrorKind, GroupName, Message, Position, Publisher,
-    StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
+    Broker, Error, ErrorKind, GroupName, Message, Position, Publisher, StartAt, TopicInfo, TopicName, TopicReader,
 };
 use tokio::sync::mpsc;
 

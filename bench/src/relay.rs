@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use landfall::adapter::{Lease, OutboxEntry, Settlement, Shard};
 use landfall::postgres::Postgres;
-use landfall::relay::{Options, Relay};
-use landfall::{Lease, Message, OutboxEntry, OutboxQueue, Outcome, Position, Publisher, RowId, Settlement, Shard};
+use landfall::relay::Relay;
+use landfall::{Message, OutboxQueue, Outcome, Position, Publisher, RowId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -90,7 +91,7 @@ pub(crate) async fn drain<D: Bare>(database: &D, rows: u64) -> Result<Duration> 
     let gate = Arc::new(GatedOutbox::new(database.clone()));
     let broker = Arc::new(DiscardingBroker::default());
     let stop = CancellationToken::new();
-    let relay = Relay::new(gate.clone(), Arc::new(database.clone()), broker.clone(), Options::default());
+    let relay = Relay::builder_from_parts(gate.clone(), Arc::new(database.clone()), broker.clone()).build()?;
     let relay = tokio::spawn(relay.run(stop.clone()));
     gate.wait_for_leases(database).await?;
 

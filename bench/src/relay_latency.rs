@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use landfall::produce::Outbox;
-use landfall::relay::{Options, Relay};
+use landfall::relay::Relay;
 use landfall::{Message, MessageId, Outcome, Position, Publisher};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -41,8 +41,8 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
     /// The first message waits until the relay has its leases; it is not measured.
     async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let (arrived, mut arrivals) = mpsc::unbounded_channel();
-        let (database, stop) = (Arc::new(self.database.clone()), CancellationToken::new());
-        let relay = Relay::new(database.clone(), database, Arc::new(Arrivals(arrived)), Options::default());
+        let stop = CancellationToken::new();
+        let relay = Relay::builder(self.database.clone(), Arc::new(Arrivals(arrived))).build()?;
         let relay = tokio::spawn(relay.run(stop.clone()));
         let mut arrival = async || -> Result<(MessageId, Instant)> {
             let next = tokio::time::timeout(STUCK_AFTER, arrivals.recv()).await;

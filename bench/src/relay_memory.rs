@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall::postgres::{Options, Postgres};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::{OutboxQueue, OutboxView};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -59,9 +59,8 @@ pub(crate) async fn measure(database: &Postgres, url: &str, total: Duration) -> 
 /// The main function of the relay's process: runs a relay until the parent closes stdin.
 pub(crate) async fn run_relay(url: &str) -> Result<()> {
     let database = Postgres::connect(url, Options { max_connections: CONNECTIONS, ..Options::default() }).await?;
-    let (database, stop) = (Arc::new(database), CancellationToken::new());
-    let relay =
-        Relay::new(database.clone(), database, Arc::new(DiscardingBroker::default()), relay::Options::default());
+    let stop = CancellationToken::new();
+    let relay = Relay::builder(database, Arc::new(DiscardingBroker::default())).build()?;
     let relay = tokio::spawn(relay.run(stop.clone()));
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     stop.cancel();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use landfall::postgres::Postgres;
 use landfall::produce::Outbox;
-use landfall::relay::{Options, Relay};
+use landfall::relay::Relay;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -49,8 +49,8 @@ struct Writers<'a> {
 #[async_trait]
 impl Contestant for Writers<'_> {
     async fn sample(&mut self, length: Duration) -> Result<Sample> {
-        let (database, stop) = (Arc::new(self.database.clone()), CancellationToken::new());
-        let relay = Relay::new(database.clone(), database, Arc::new(DiscardingBroker::default()), Options::default());
+        let stop = CancellationToken::new();
+        let relay = Relay::builder(self.database.clone(), Arc::new(DiscardingBroker::default())).build()?;
         let relay = tokio::spawn(relay.run(stop.clone()));
         let mut writers = JoinSet::new();
         for number in 0..WRITERS {

@@ -1,9 +1,7 @@
 //! A stand-in for `landfall serve`: it stops once the outbox is empty, and prints what arrived.
 
-use std::sync::Arc;
-
 use landfall::log::{self, Log};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::{Broker, Leases, OutboxQueue, OutboxView, StartAt, TopicName};
 use tokio_util::sync::CancellationToken;
 
@@ -12,13 +10,12 @@ use crate::{Result, until};
 /// Publishes everything in the outbox to an embedded log, and prints the messages of `topic`.
 pub async fn deliver<D>(database: D, topic: &str) -> Result<()>
 where
-    D: OutboxQueue + OutboxView + Leases + 'static,
+    D: OutboxQueue + OutboxView + Leases + Clone + 'static,
 {
     let folder = tempfile::tempdir()?;
     let log = Log::open(folder.path().join("log"), log::Options::default())?;
-    let database = Arc::new(database);
     let stop = CancellationToken::new();
-    let relay = Relay::new(database.clone(), database.clone(), log.publisher(), relay::Options::default());
+    let relay = Relay::builder(database.clone(), log.publisher()).build()?;
     let relay = tokio::spawn(relay.run(stop.clone()));
     until("the outbox is empty", async || Ok(database.stats().await?.pending == 0)).await?;
     stop.cancel();

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, GroupName, Message, Outcome, Publisher, Result, StartAt,
-    Subscriber, TopicInfo, TopicName, TopicReader,
-};
+use landfall::adapter::{Acknowledge, BrokerCapabilities, Delivery, Subscriber};
+use landfall::{Broker, GroupName, Message, Outcome, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::consume::{
-    BatchContext, BatchHandler, Consumer, Context, Handler, Idempotence, Options, Order, RedisFront, RetryLane,
+    BatchContext, BatchHandler, Consumer, Context, Handler, Idempotence, Options, Order, RedisDedupCache, RetryLane,
     SequenceCheck, changed,
 };
 use landfall::{Backoff, Broker, Failure, GroupName, Result, TopicName};
@@ -58,19 +58,47 @@ pub async fn run<D: Adapter>(
     match &service {
         Service::SetBased => {
             let handler = AppendEffects(plain);
-            Consumer::of_batches(database, broker, topic, group, handler, options).run(stop).await
+            Consumer::builder(database, broker)
+                .topic(topic)
+                .group(group)
+                .batch_handler(handler)
+                .options(options)
+                .build()?
+                .run(stop)
+                .await
         }
         Service::Version => {
-            let consumer = Consumer::new(database, broker, topic, group, plain, options);
-            consumer.in_sequence(SequenceCheck::Newest).run(stop).await
+            let consumer = Consumer::builder(database, broker)
+                .topic(topic)
+                .group(group)
+                .handler(plain)
+                .options(options)
+                .sequence_check(SequenceCheck::Newest)
+                .build()?;
+            consumer.run(stop).await
         }
         Service::BehindRedis(url) => {
-            let front = RedisFront::new(url, Duration::from_secs(600))?;
-            Consumer::new(database, broker, topic, group, plain, options).behind(front).run(stop).await
+            let front = RedisDedupCache::new(url, Duration::from_secs(600))?;
+            Consumer::builder(database, broker)
+                .topic(topic)
+                .group(group)
+                .handler(plain)
+                .options(options)
+                .dedup_cache(front)
+                .build()?
+                .run(stop)
+                .await
         }
         _ => {
             let handler = Guarded { service, effect: plain };
-            Consumer::new(database, broker, topic, group, handler, options).run(stop).await
+            Consumer::builder(database, broker)
+                .topic(topic)
+                .group(group)
+                .handler(handler)
+                .options(options)
+                .build()?
+                .run(stop)
+                .await
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{self, Consumer, Each};
+use landfall::consume::{self, Consumer};
 use landfall::log::Log;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -115,7 +115,7 @@ impl<D: Adapter> Worker<D> {
             match role {
                 Role::Write => self.write(&mut roles, &stop)?,
                 Role::Relay => {
-                    roles.spawn(self.relay(publisher.clone()).run(stop.clone()));
+                    roles.spawn(self.relay(publisher.clone())?.run(stop.clone()));
                 }
                 Role::Consume => {
                     let broker =
@@ -167,27 +167,23 @@ impl<D: Adapter> Worker<D> {
         Ok(())
     }
 
-    fn relay(&self, publisher: Arc<dyn Publisher>) -> Relay {
+    fn relay(&self, publisher: Arc<dyn Publisher>) -> Result<Relay> {
         let options = relay::Options {
             batch: self.setup.batch,
             lease_ttl: self.setup.lease_ttl(),
             backoff: self.setup.backoff(),
             ..Default::default()
         };
-        Relay::new(Arc::new(self.producer.clone()), Arc::new(self.producer.clone()), publisher, options)
+        Ok(Relay::builder(self.producer.clone(), publisher).options(options).build()?)
     }
 }
 
 /// The consuming service, in a worker process or inside a test.
-pub fn consumer<D: Adapter>(
-    database: D,
-    broker: Arc<dyn Broker>,
-    backoff: Backoff,
-) -> Result<Consumer<D, Each<AppendEffect<D>>>> {
+pub fn consumer<D: Adapter>(database: D, broker: Arc<dyn Broker>, backoff: Backoff) -> Result<Consumer<D>> {
     let options = consumer_options(backoff);
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
-    Ok(Consumer::new(database, broker, topic, group, handler, options))
+    Ok(Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options).build()?)
 }
 
 pub(crate) fn consumer_options(backoff: Backoff) -> consume::Options {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{Broker, Message, Subscriber};
+use landfall::adapter::Subscriber;
+use landfall::{Broker, Message};
 
 use super::Client;
 use crate::Result;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use landfall::adapter::wire;
 use landfall::kafka::{Kafka, Options};
-use landfall::{Broker, Message, wire};
+use landfall::{Broker, Message};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};

@@ -73,7 +73,7 @@ impl Client for AsyncNats {
             let shard = message.key.as_ref().map_or(0, |key| key.partition(SHARDS));
             let mut headers = async_nats::HeaderMap::new();
             headers.insert("Nats-Msg-Id", message.id.to_string());
-            for (name, value) in landfall::wire::headers(message, "bench") {
+            for (name, value) in landfall::adapter::wire::headers(message, "bench") {
                 headers.insert(name, value);
             }
             let subject = format!("{}.{shard}", self.stream);

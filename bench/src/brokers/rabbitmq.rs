@@ -5,8 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{SelectAll, select_all};
 use futures_util::{StreamExt, future};
+use landfall::adapter::wire;
 use landfall::rabbitmq::{Options, RabbitMq};
-use landfall::{Broker, Message, wire};
+use landfall::{Broker, Message};
 use landfall_testkit::servers::RabbitMqServer;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::redis_streams::{Options, Redis};
-use landfall::{Broker, Message, wire};
+use landfall::adapter::wire;
+use landfall::redis::{Options, Redis};
+use landfall::{Broker, Message};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use redis::Value;
 use redis::aio::MultiplexedConnection;

@@ -11,8 +11,9 @@ use aws_sdk_sqs::types::{
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use landfall::adapter::wire;
 use landfall::sqs::{Options, Sqs};
-use landfall::{Broker, Message, wire};
+use landfall::{Broker, Message};
 use landfall_testkit::servers::ElasticMq;
 
 use super::{Client, Contender};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall::Span;
+use landfall::housekeeping::Span;
 use landfall::log::Flush;
 
 /// A limit on what is kept; `None` means no limit.

@@ -11,6 +11,7 @@
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
+pub mod adapter;
 mod admission;
 mod backoff;
 mod breaker;

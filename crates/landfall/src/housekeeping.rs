@@ -1,47 +1,49 @@
-//! Housekeeping: what nobody needs any more goes, in steps that nobody notices.
+//! Housekeeping: removes expired rows in small steps.
 //!
 //! ```text
-//!   every so often: the lease ─▶ sent messages ─▶ handled ids ─▶ done dead letters ─▶ the lease is given back
-//!                     (and once an hour what was reached with entities)
-//!                                └── each in small steps, with a pause as long as the step took ──┘
+//!   every interval: acquire the lease ─▶ sent messages ─▶ handled ids ─▶ done dead letters ─▶ release the lease
+//!                     (and once an hour the sequence numbers of entities)
+//!                                      └── each in small steps, with a pause as long as the step took ──┘
 //! ```
 //!
-//! Run one beside every relay and every consumer: a lease sees to it that one at a time works on a database. How long an
-//! id must be remembered is not for this module to judge: let a [`RetentionPlan`](landfall_core::RetentionPlan) do it,
-//! before anything starts.
+//! Run one beside every relay and every consumer: a lease ensures that one at a time works on a database. This module
+//! does not decide how long an id must be kept; a [`RetentionPlan`] does, before anything
+//! starts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{ErrorKind, Holder, Housekeeping, Lease, LeaseName, Leases, Result, Span};
+use landfall_core::{ErrorKind, Holder, Housekeeping, Lease, LeaseName, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
-/// Removes from one database what its policy says has been kept long enough.
+pub use landfall_core::{RetentionPlan, Retries, Span, Window};
+
+/// Removes expired rows from one database.
 pub struct Housekeeper {
     database: Arc<dyn Housekeeping>,
     leases: Arc<dyn Leases>,
     policy: Policy,
 }
 
-/// How long what is kept, and how it goes.
+/// Retention periods, and how fast expired rows are removed.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Sent messages, where the database keeps them (`keep_sent`).
     pub sent: Span,
-    /// The ids of handled messages: the window within which a copy is recognised.
+    /// The ids of handled messages: the window within which a duplicate is recognised.
     pub inbox: Span,
-    /// What was reached with each entity, from the last message that was applied, for consumers that check numbers. One
-    /// that is forgotten begins anew with the next message that comes, so this is for entities that come to an end.
+    /// The sequence number of each entity, from its last applied message, for consumers that check sequence numbers. An
+    /// entity that is removed starts again with its next message, so set this only for entities that end.
     pub sequences: Span,
-    /// Dead letters, from when they are done. One that is not done stays, however old it is.
+    /// Dead letters, from when they are done. An open one is never removed.
     pub dead_letters: Span,
-    /// The most that goes in one transaction.
+    /// The maximum number of rows removed in one transaction.
     pub step: u64,
-    /// Between two rounds.
+    /// The pause between two rounds.
     pub interval: Duration,
-    /// How long a housekeeper may be silent before another takes over.
+    /// How long the lease lasts. After a housekeeper dies, another takes over within this time.
     pub lease_ttl: Duration,
-    /// Who holds the lease: must be new for every process.
+    /// The holder of the lease: unique for every process.
     pub holder: Holder,
 }
 
@@ -62,7 +64,8 @@ impl Default for Policy {
 
 const LEASE: &str = "housekeeping";
 
-/// There is no index by the time of the last message, so that no message has to write to one: each look reads all.
+/// There is no index on the time of the last message, which every message would have to update: each scan reads the
+/// whole table.
 const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,23 +77,24 @@ enum Task {
 }
 
 impl Housekeeper {
+    /// Works on `database` under a lease of `leases`.
     pub fn new(database: Arc<dyn Housekeeping>, leases: Arc<dyn Leases>, policy: Policy) -> Self {
         Self { database, leases, policy }
     }
 
-    /// Works until `stop` is cancelled. What fails is tried again in the next round; `Err` only for what no round mends:
-    /// a schema that this build does not understand.
+    /// Works until `stop` is cancelled. A failed round is repeated after the interval. Fails only if this build does not
+    /// support the schema.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let mut looked_at_sequences = None;
+        let mut sequences_scanned = None;
         while !stop.is_cancelled() {
             let mut tasks = vec![Task::Sent, Task::Inbox, Task::DeadLetters];
-            if looked_at_sequences.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
+            if sequences_scanned.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
                 tasks.push(Task::Sequences);
             }
             match self.round(&tasks, &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
-                Err(error) => tracing::warn!(%error, "housekeeping failed; it is tried again"),
-                Ok(true) if tasks.contains(&Task::Sequences) => looked_at_sequences = Some(Instant::now()),
+                Err(error) => tracing::warn!(%error, "housekeeping failed, retrying in the next round"),
+                Ok(true) if tasks.contains(&Task::Sequences) => sequences_scanned = Some(Instant::now()),
                 Ok(_) => {}
             }
             pause(self.policy.interval, &stop).await;
@@ -98,22 +102,22 @@ impl Housekeeper {
         Ok(())
     }
 
-    /// Whether it was this one's turn.
+    /// Returns whether this housekeeper held the lease.
     async fn round(&self, tasks: &[Task], stop: &CancellationToken) -> Result<bool> {
         let name = LeaseName(LEASE.to_owned());
         let Some(mut lease) = self.leases.acquire(&name, &self.policy.holder, self.policy.lease_ttl).await? else {
             return Ok(false);
         };
-        let result = self.tidy(tasks, &mut lease, stop).await;
+        let result = self.remove_expired(tasks, &mut lease, stop).await;
         self.leases.release(&[lease]).await?;
         result.map(|()| true)
     }
 
-    async fn tidy(&self, tasks: &[Task], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
+    async fn remove_expired(&self, tasks: &[Task], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
         for task in tasks.iter().copied() {
             let mut removed = 0;
             while let Some(age) = self.age(task).time() {
-                if stop.is_cancelled() || !self.is_still_ours(lease).await? {
+                if stop.is_cancelled() || !self.holds(lease).await? {
                     return Ok(());
                 }
                 let started = Instant::now();
@@ -122,12 +126,12 @@ impl Housekeeper {
                 if step < self.policy.step {
                     break;
                 }
-                // Half of the time is everybody else's.
+                // Leaves half of the time to other transactions.
                 pause(started.elapsed(), stop).await;
             }
             if removed > 0 {
                 metrics::counter!("landfall_housekeeping_removed_total", "what" => task.name()).increment(removed);
-                tracing::info!(what = task.name(), removed, "kept long enough, and removed");
+                tracing::info!(what = task.name(), removed, "removed expired rows");
             }
         }
         Ok(())
@@ -152,8 +156,9 @@ impl Housekeeper {
         }
     }
 
-    /// Renewed in good time. Who lost it stops: two at once would do no harm, and no good either.
-    async fn is_still_ours(&self, lease: &mut Lease) -> Result<bool> {
+    /// Renews the lease in good time and returns whether it is still held. After losing it this housekeeper stops: two at
+    /// once would be harmless and useless.
+    async fn holds(&self, lease: &mut Lease) -> Result<bool> {
         if lease.until.saturating_duration_since(Instant::now()) > self.policy.lease_ttl / 2 {
             return Ok(true);
         }

@@ -1,30 +1,69 @@
 //! # Landfall: every message lands, once
 //!
-//! A change committed in one service reaches every other service: never lost, never applied twice, never out of
-//! order, never stuck where nobody sees it. The modules follow the path of a message:
+//! Landfall carries a change that one service commits to every other service: never lost, never applied twice, never out
+//! of order, never stuck unnoticed. The modules follow the path of a message:
 //!
-//! 1. [`produce`]: a message is enqueued in the same transaction as the change it tells of.
-//! 2. [`relay`]: what was committed is taken to the broker, per key in order.
-//! 3. [`consume`]: the handler's writes and the record that the message was handled commit together.
-//! 4. [`retry`]: what a handler, or anything else, calls is retried where that helps and left alone where it hurts.
-//! 5. [`housekeeping`]: what has been kept long enough goes; [`RetentionPlan`] says how long that is.
+//! 1. [`produce`]: enqueues a message in the transaction of the change it reports.
+//! 2. [`relay`]: publishes committed messages to the broker, per key in order.
+//! 3. [`consume`]: commits the handler's writes together with the record that the message was handled.
+//! 4. [`retry`]: calls remote services with timeouts, retries, a retry budget and a circuit breaker.
+//! 5. [`housekeeping`]: removes expired rows; its [`RetentionPlan`](housekeeping::RetentionPlan) computes how long ids are
+//!    kept.
 //!
-//! An outbox that is already there is taken in by [`import`].
+//! [`import`] moves the rows of an existing outbox table into Landfall's own.
 //!
-//! The words ([`Message`], [`Key`], [`Outcome`]…) and the ports are re-exported from `landfall-core`; the adapters
-//! stand behind features: `sqlite`, `postgres`, `mysql`; `log`, `kafka`, `nats`, `rabbitmq`, `redis-streams`, `sqs`. No step names an adapter. The features `tokio-postgres` and
-//! `diesel-async` bring `stacks`: enqueue for services that use those drivers.
+//! The root has the names that services use; [`prelude`] has the most frequent ones. [`adapter`] has what the authors of
+//! databases and brokers need.
+//!
+//! # Features
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `sqlite`, `postgres`, `mysql` | the databases, as modules of those names |
+//! | `log`, `kafka`, `nats`, `rabbitmq`, `redis`, `sqs` | the brokers, as modules of those names |
+//! | `redis-cache` | [`consume`]'s dedup cache in Redis |
+//! | `tower` | tower layers around a handler |
+//! | `tokio-postgres`, `diesel-async` | `stacks`: enqueue in transactions of those drivers |
+//! | `failpoints` | crash points that tests can arm |
+//!
+//! No module of a step names an adapter.
 
-mod companion;
+mod call_deadline;
 pub mod consume;
+mod dead_letter;
 pub mod housekeeping;
 pub mod import;
-mod patience;
+pub mod prelude;
 pub mod produce;
 pub mod relay;
 pub mod retry;
+mod supervised_task;
 
-pub use landfall_core::*;
+pub use landfall_core::adapter;
+
+// The message.
+pub use landfall_core::{
+    GroupName, HeaderName, Headers, Key, Kind, Limits, Message, MessageId, Mode, ProducerName, SystemHeader,
+    TablePrefix, Timestamp, TopicName,
+};
+// Errors and failures.
+pub use landfall_core::{Backoff, Error, ErrorCode, ErrorKind, Failure, Result, Verdict};
+// The outbox and the dead letters, as people see them.
+pub use landfall_core::{
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxControl,
+    OutboxDetail, OutboxFilter, OutboxRow, OutboxState, OutboxStats, OutboxView, Redriven, RowId,
+};
+// Brokers.
+pub use landfall_core::{
+    Broker, Outcome, Position, Publisher, Refusal, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader,
+};
+// Databases: the ports that appear in bounds.
+pub use landfall_core::{
+    CompetingQueue, Constraints, Database, Holder, Housekeeping, Inbox, InboxView, Leases, OutboxQueue, OutboxWriter,
+    Schema, Sequences,
+};
+// The doctor.
+pub use landfall_core::{Diagnose, Finding, Rank};
 
 #[cfg(feature = "kafka")]
 pub use landfall_kafka as kafka;
@@ -38,8 +77,8 @@ pub use landfall_nats as nats;
 pub use landfall_postgres as postgres;
 #[cfg(feature = "rabbitmq")]
 pub use landfall_rabbitmq as rabbitmq;
-#[cfg(feature = "redis-streams")]
-pub use landfall_redis as redis_streams;
+#[cfg(feature = "redis")]
+pub use landfall_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use landfall_sqlite as sqlite;
 #[cfg(feature = "sqs")]

@@ -53,7 +53,13 @@ async fn what_a_handler_logs_belongs_to_the_senders_trace() {
     broker.publisher().publish(std::slice::from_ref(&sent)).await;
     let stop = CancellationToken::new();
     let group = GroupName::new("stock").unwrap();
-    let consumer = Consumer::new(database, broker, topic, group, plain(traced), Options::default());
+    let consumer = Consumer::builder(database, broker)
+        .topic(topic)
+        .group(group)
+        .handler(plain(traced))
+        .options(Options::default())
+        .build()
+        .unwrap();
     let consumer = tokio::spawn(consumer.run(stop.clone()));
     eventually(Duration::from_secs(60), "the line", async || lines.find("at work").is_some()).await;
     stop.cancel();

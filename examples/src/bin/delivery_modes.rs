@@ -44,13 +44,18 @@ async fn main() -> Result<()> {
     database.append(&messages).await?;
 
     let stop = CancellationToken::new();
-    let queue = Arc::new(database.clone());
     let flaky = Arc::new(Flaky { broker: log.publisher(), faulted: Mutex::default() });
     let backoff = Backoff { first: Duration::from_millis(20), cap: Duration::from_secs(1), max_attempts: 5 };
     let options = relay::Options { backoff, ..relay::Options::default() };
-    let relay = tokio::spawn(Relay::new(queue.clone(), queue, flaky, options).run(stop.clone()));
+    let relay = Relay::builder(database.clone(), flaky).options(options).build()?;
+    let relay = tokio::spawn(relay.run(stop.clone()));
     let (group, options) = (GroupName::new("readers")?, consume::Options::default());
-    let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Note, options);
+    let consumer = Consumer::builder(database.clone(), log.clone())
+        .topic(topic)
+        .group(group)
+        .handler(Note)
+        .options(options)
+        .build()?;
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
     until("the outbox is empty", async || Ok(database.list(&OutboxFilter::default(), 1).await?.is_empty())).await?;

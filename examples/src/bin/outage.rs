@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::log::{self, Log};
-use landfall::retry::{self, Dependency};
+use landfall::retry::{self, BreakerOptions, BudgetOptions, Dependency};
 use landfall::sqlite::{self, Sqlite};
-use landfall::{Backoff, BreakerOptions, Broker, BudgetOptions, DeadLetterFilter, DeadLetters, Failure};
+use landfall::{Backoff, Broker, DeadLetterFilter, DeadLetters, Failure};
 use landfall::{GroupName, Key, Message, Schema, TopicName};
 use landfall_examples::{Result, until};
 use sqlx::Executor;
@@ -42,7 +42,12 @@ async fn main() -> Result<()> {
     let backoff = Backoff { first: Duration::from_millis(50), cap: Duration::from_secs(1), max_attempts: 8 };
     let options = consume::Options { backoff, ..consume::Options::default() };
     let (topic, group) = (TopicName::new("orders")?, GroupName::new("payment")?);
-    let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Pay(gateway.clone()), options);
+    let consumer = Consumer::builder(database.clone(), log.clone())
+        .topic(topic)
+        .group(group)
+        .handler(Pay(gateway.clone()))
+        .options(options)
+        .build()?;
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
     eprintln!("second  sent  paid  waiting  calls  failed  retries  breaker");

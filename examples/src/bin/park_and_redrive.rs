@@ -31,7 +31,12 @@ async fn main() -> Result<()> {
     let stop = CancellationToken::new();
     let (topic, group) = (TopicName::new("deposits")?, GroupName::new("ledger")?);
     let options = consume::Options { redrive_poll: Duration::from_millis(20), ..consume::Options::default() };
-    let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Deposit, options);
+    let consumer = Consumer::builder(database.clone(), log.clone())
+        .topic(topic)
+        .group(group)
+        .handler(Deposit)
+        .options(options)
+        .build()?;
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
     // Bob has no account, but his three deposits arrive, and so does Carol's.

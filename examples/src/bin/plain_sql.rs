@@ -5,10 +5,8 @@
 //! cargo run -p landfall-examples --bin plain_sql
 //! ```
 
-use std::sync::Arc;
-
 use landfall::log::{self, Log};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::sqlite::{self, Sqlite};
 use landfall::{Broker, OutboxView, Schema, StartAt, TopicName};
 use landfall_examples::{Result, until};
@@ -29,8 +27,7 @@ async fn main() -> Result<()> {
 
     let log = Log::open(folder.path().join("log"), log::Options::default())?;
     let stop = CancellationToken::new();
-    let queue = Arc::new(database.clone());
-    let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
+    let relay = Relay::builder(database.clone(), log.publisher()).build()?;
     let relay = tokio::spawn(relay.run(stop.clone()));
     until("the outbox is empty", async || Ok(database.stats().await?.pending == 0)).await?;
     stop.cancel();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::log::{self, Log};
 use landfall::produce::Outbox;
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::sqlite::{self, Sqlite};
 use landfall::{Broker, Failure, GroupName, Key, Message, Schema, TopicName};
 use landfall_examples::{Result, until};
@@ -29,11 +29,15 @@ async fn main() -> Result<()> {
 
     // The relay publishes what the north bank commits; the consumer applies it to the south bank.
     let stop = CancellationToken::new();
-    let queue = Arc::new(north.clone());
-    let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
+    let relay = Relay::builder(north.clone(), log.publisher()).build()?;
     let relay = tokio::spawn(relay.run(stop.clone()));
     let (topic, group) = (TopicName::new("transfers")?, GroupName::new("south-bank")?);
-    let consumer = Consumer::new(south.clone(), log.clone(), topic, group, BookIn, consume::Options::default());
+    let consumer = Consumer::builder(south.clone(), log.clone())
+        .topic(topic)
+        .group(group)
+        .handler(BookIn)
+        .options(consume::Options::default())
+        .build()?;
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
     let outbox = Outbox::new(north.clone());

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{Holder, Lease, LeaseName, Leases, Result, Shard};
+use landfall::adapter::{Lease, LeaseName, Shard};
+use landfall::{Holder, Leases, Result};
 
 /// Reports no shard as held. So a relay tries to acquire all of them, and succeeds if it has the same name as the
 /// holder.

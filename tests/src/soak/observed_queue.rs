@@ -6,9 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall::{
-    Claim, CompetingQueue, Decision, Epoch, Lease, Message, OutboxEntry, OutboxQueue, Result, RowId, Settlement, Shard,
-};
+use landfall::adapter::{Claim, Decision, Epoch, Lease, OutboxEntry, Settlement, Shard};
+use landfall::{CompetingQueue, Message, OutboxQueue, Result, RowId};
 
 use super::planted_bug::SoakBug;
 use crate::history::Event;

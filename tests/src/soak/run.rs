@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use landfall::adapter::Shard;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall::{Error, ErrorKind, GroupName, Holder, Result, Shard, TopicName};
+use landfall::{Error, ErrorKind, GroupName, Holder, Result, TopicName};
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::remote::{DeliverServer, PublishServer};
 use rand::SeedableRng;

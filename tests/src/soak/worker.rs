@@ -67,9 +67,10 @@ async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationTo
                 _ => Arc::new(database),
             };
             let options = relay_options(&config);
+            let builder = Relay::builder_from_parts(queue, leases, publisher).options(options);
             let relay = match config.order {
-                Order::Key => Relay::new(queue, leases, publisher, options),
-                Order::None => Relay::unordered(queue, leases, publisher, options),
+                Order::Key => builder.build()?,
+                Order::None => builder.unordered().build()?,
             };
             Event::Ready.print();
             relay.run(stop.clone()).await?;
@@ -84,7 +85,12 @@ async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationTo
                 ..Default::default()
             };
             let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
-            let consumer = Consumer::new(database.clone(), broker, topic, group, Apply(database), options);
+            let consumer = Consumer::builder(database.clone(), broker)
+                .topic(topic)
+                .group(group)
+                .handler(Apply(database))
+                .options(options)
+                .build()?;
             Event::Ready.print();
             consumer.run(stop.clone()).await?;
         }

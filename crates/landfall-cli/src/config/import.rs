@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use landfall::{Mapping, TableName, Taken};
+use landfall::import::{Mapping, TableName, Taken};
 
 use super::key::closest;
 use super::value::{Problem, Value, type_of};

@@ -18,8 +18,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall::import::Mapping;
 use landfall::log::{Acknowledge, Flush};
-use landfall::{Limits, Mapping, TablePrefix};
+use landfall::{Limits, TablePrefix};
 
 use crate::error::{Error, Result};
 use crate::topics::TopicSettings;

@@ -1,6 +1,7 @@
 //! `[retention]`: retention periods, and the check that deduplication outlives every redelivery.
 
-use landfall::{Backoff, RetentionPlan, Retries, Span, Window, consume};
+use landfall::housekeeping::{RetentionPlan, Retries, Span, Window};
+use landfall::{Backoff, consume};
 
 use super::Config;
 use crate::push::LONGEST_RETRY_AFTER;

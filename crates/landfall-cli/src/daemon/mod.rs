@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use landfall::RetentionPlan;
+use landfall::housekeeping::RetentionPlan;
 use landfall::housekeeping::{Housekeeper, Policy};
 use landfall::import::Importer;
 use landfall::relay::{self, Relay};
@@ -68,7 +68,7 @@ impl Daemon {
 
         let metrics = Metrics::install()?;
         // The relay and the subscriptions look up their metrics when they are created, so the recorder comes first.
-        let relay = roles.relay.then(|| new_relay(broker.publisher(), options(config)));
+        let relay = roles.relay.then(|| new_relay(broker.publisher(), options(config))).transpose()?;
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         warn_about_short_topic_retention(config, &*broker)?;
         let housekeeper =

@@ -36,7 +36,7 @@ pub(crate) async fn run_services(folder: &Path, story: Story, life: u64) -> Resu
 
     let mut work = JoinSet::new();
     for service in Service::ALL {
-        work.spawn(relay(shop.database(service), publisher.clone(), stop.clone()));
+        work.spawn(relay(shop.database(service), publisher.clone(), stop.clone())?);
     }
     work.spawn(consume(&shop, Service::Stock, stock::Reserve, log.clone(), stop.clone())?);
     work.spawn(consume(&shop, Service::Payment, payment::Charge, log.clone(), stop.clone())?);
@@ -75,10 +75,10 @@ fn relay(
     database: &Sqlite,
     publisher: Arc<dyn Publisher>,
     stop: CancellationToken,
-) -> impl Future<Output = Result<()>> + use<> {
+) -> Result<impl Future<Output = Result<()>> + use<>> {
     let options = relay::Options { batch: 50, lease_ttl: LEASE, ..relay::Options::default() };
-    let relay = Relay::new(Arc::new(database.clone()), Arc::new(database.clone()), publisher, options);
-    async move { Ok(relay.run(stop).await?) }
+    let relay = Relay::builder(database.clone(), publisher).options(options).build()?;
+    Ok(async move { Ok(relay.run(stop).await?) })
 }
 
 /// The consumer of one service, from its topic to its database.
@@ -95,7 +95,12 @@ fn consume<H: Handler<Sqlite>>(
         ..consume::Options::default()
     };
     let database = shop.database(service).clone();
-    let consumer = Consumer::new(database, broker, service.topic()?, service.group()?, handler, options);
+    let consumer = Consumer::builder(database, broker)
+        .topic(service.topic()?)
+        .group(service.group()?)
+        .handler(handler)
+        .options(options)
+        .build()?;
     Ok(async move { Ok(consumer.run(stop).await?) })
 }
 

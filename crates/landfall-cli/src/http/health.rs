@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use landfall::Shard;
+use landfall::adapter::Shard;
 use serde_json::{Value, json};
 
 use super::Shared;

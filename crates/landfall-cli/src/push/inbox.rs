@@ -6,10 +6,8 @@
 //!
 //! No message is lost: a crash in between causes a redelivery, like any crash before the commit.
 
-use landfall::{
-    Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Origin, OutboxWriter,
-    Parking, RedriveItem, Result, Setback,
-};
+use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Setback};
+use landfall::{Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, OutboxWriter, Result};
 
 #[derive(Clone)]
 pub(super) struct DeferredInbox<D> {

@@ -26,9 +26,10 @@ mod signature;
 
 use std::sync::Arc;
 
+use landfall::adapter::DatabaseCapabilities;
 use landfall::consume::{self, Consumer, Context, Handler};
-use landfall::retry::{Dependency, Options};
-use landfall::{Broker, DatabaseCapabilities, Failure, Inbox, Jitter, OutboxWriter, RetryPolicy};
+use landfall::retry::{Dependency, Jitter, Options, RetryPolicy};
+use landfall::{Broker, Failure, Inbox, OutboxWriter};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Push, Subscription};
@@ -88,11 +89,11 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
     let database = DeferredInbox::new(database, capabilities.concurrent_writers);
     let Subscription { topic, group, url, letter_topic, .. } = subscription;
     tracing::info!(%topic, %group, %url, "pushing");
-    let mut consumer = Consumer::new(database, broker, topic, group, handler, options);
+    let mut builder = Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options);
     if letter_topic {
-        consumer = consumer.with_letter_topic()?;
+        builder = builder.dead_letter_topic();
     }
-    consumer.run(stop).await
+    builder.build()?.run(stop).await
 }
 
 /// Options that guard a single attempt; the consumer retries and preserves order.

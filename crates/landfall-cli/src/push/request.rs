@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
-use landfall::{ErrorCode, Failure, Message, Timestamp, wire};
+use landfall::adapter::wire;
+use landfall::{ErrorCode, Failure, Message, Timestamp};
 
 use super::signature::{self, SigningKey};
 

@@ -122,7 +122,7 @@ fn registrations() -> Vec<Registration<Adapter>> {
         remote!(&["kafka"], "kafka", kafka::Kafka),
         remote!(&["nats"], "nats", nats::Nats),
         remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq),
-        remote!(&["redis", "rediss"], "redis", redis_streams::Redis),
+        remote!(&["redis", "rediss"], "redis", redis::Redis),
         remote!(&["sqs"], "sqs", sqs::Sqs),
     ]
 }

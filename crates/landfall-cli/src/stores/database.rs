@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use landfall::adapter::DatabaseCapabilities;
+use landfall::housekeeping::Span;
+use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, Diagnose, Housekeeping, ImportSource, Inbox, Leases,
-    Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
+    Broker, CompetingQueue, DeadLetters, Diagnose, Housekeeping, Inbox, Leases, Limits, OutboxControl, OutboxQueue,
+    OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -35,7 +38,7 @@ pub(crate) struct Database {
 }
 
 /// Creates a relay of this database.
-pub(crate) type NewRelay = dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync;
+pub(crate) type NewRelay = dyn Fn(Arc<dyn Publisher>, relay::Options) -> landfall::Result<Relay> + Send + Sync;
 
 type Push = dyn Fn(Arc<dyn Broker>, push::Delivery, CancellationToken) -> Pushing + Send + Sync;
 
@@ -58,13 +61,13 @@ impl Database {
             + OutboxWriter
             + Inbox,
     {
-        let inbox = adapter.clone();
+        let (inbox, outbox) = (adapter.clone(), adapter.clone());
         let adapter = Arc::new(adapter);
-        let (ordered, competing) = (adapter.clone(), adapter.clone());
+        let (ordered, competing) = (outbox.clone(), outbox);
         let ordered_relay: Arc<NewRelay> =
-            Arc::new(move |publisher, options| Relay::new(ordered.clone(), ordered.clone(), publisher, options));
+            Arc::new(move |publisher, options| Relay::builder(ordered.clone(), publisher).options(options).build());
         let unordered_relay: Arc<NewRelay> = Arc::new(move |publisher, options| {
-            Relay::unordered(competing.clone(), competing.clone(), publisher, options)
+            Relay::builder(competing.clone(), publisher).options(options).unordered().build()
         });
         Self {
             schema: adapter.clone(),

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use landfall::adapter::Demands;
 use landfall::log::{self, Log, Options, ReadOnlyLog};
 use landfall::{
-    Broker, Demands, Diagnose, Error, ErrorKind, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
+    Broker, Diagnose, Error, ErrorKind, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
 };
 
 use super::Opening;

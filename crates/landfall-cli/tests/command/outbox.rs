@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall::{Decision, ErrorCode, Holder, Key, Lease, Message, Settlement, Shard, TopicName};
+use landfall::adapter::{Decision, Lease, Settlement, Shard};
+use landfall::{ErrorCode, Holder, Key, Message, TopicName};
 use landfall_testkit::eventually;
 use serde_json::{Value, json};
 

@@ -1,331 +1,171 @@
 //! Consume: every message takes effect once, per key in order (C1, O1, O2).
 //!
 //! ```text
-//!   delivery ─▶ lane of its key ─▶ batch ─▶ one transaction { inbox rows, handlers' writes } ─▶ commit ─▶ acknowledge
-//!                                              │ one of them fails
-//!                                              ├─▶ the others commit without it
-//!                                              └─▶ it goes its own way: again after a while, its lane waiting or
-//!                                                  itself in the retry lane; after the maximum a dead letter, its
-//!                                                  key queues behind it
-//!   delayed and due, redriven dead letters ─▶ the same handler, in order, until the key flows again
+//!   delivery ─▶ key lane ─▶ batch ─▶ one transaction { inbox rows, handlers' writes } ─▶ commit ─▶ acknowledge
+//!                                       │ a message fails
+//!                                       ├─▶ the others commit without it
+//!                                       └─▶ it is isolated: retried with backoff while its key waits, or moved to the
+//!                                           retry lane; after the last attempt a dead letter, its key behind it
+//!   delayed and due, redriven dead letters ─▶ the same handler, in order, until the key is free again
 //! ```
 //!
-//! A crash anywhere before the commit leaves nothing behind and the messages come again; after it, they come again and
-//! their inbox rows turn them away. Messages of one key are handled one after the other, different keys at the same
-//! time. Nothing is acknowledged before its transaction has committed, whichever other one of its batch has.
+//! A crash before the commit leaves nothing behind, and the messages are redelivered; after the commit they are
+//! redelivered and their inbox rows identify them as duplicates. Messages of one key are handled sequentially, different
+//! keys concurrently. A message is acknowledged only after its own transaction has committed.
+//!
+//! | folder | job |
+//! |---|---|
+//! | `dispatch` | receives deliveries, key lanes, batches, isolated messages |
+//! | `transaction` | the one routine in which messages take effect |
+//! | `sequence` | sequence numbers: duplicates, early and stale messages |
+//! | `retry` | attempts, pauses, the retry lane and its topic |
+//! | `handler` | the user's code and how it is called |
+//! | `dedup` | the cache before the inbox, and idempotent handlers without one |
 
-mod apart;
-mod attempt;
-mod batch;
-mod batch_handler;
-mod early;
-mod front;
-mod gate;
+mod builder;
+mod dedup;
+mod dispatch;
 mod handler;
-mod lanes;
-#[cfg(feature = "tower")]
-mod layered;
-mod letter_topic;
-mod once;
 mod options;
-mod parking;
-#[cfg(feature = "redis")]
-mod redis_front;
-mod redrive;
-mod retry_lane;
-mod retry_topic;
-mod tally;
-mod trace;
-mod typed;
-mod work;
+mod outcome;
+mod retry;
+mod sequence;
+mod transaction;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use landfall_core::{
-    Broker, Database, Error, ErrorKind, GroupName, Inbox, InboxView, OutboxWriter, Result, Sequences, Subscriber,
-    TopicName,
-};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use landfall_core::{Broker, Database, Inbox, Result, TopicName};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::companion::Companion;
-use attempt::{Attempts, pause_unless_stopped};
-use batch::{Apart, Done};
-use early::Waiting;
-use lanes::{Lane, Lanes};
-use letter_topic::LetterTopic;
-use retry_topic::RetryTopic;
+use crate::dead_letter::{DeadLetterTopic, DeadLetterWriter, Parker, Redriver};
+use crate::supervised_task::SupervisedTask;
+use dedup::VerifiedCache;
+use dispatch::{BatchRunner, Dispatcher, IsolatedRunner};
+use handler::HandlerRunner;
+use retry::{RetryRouter, RetryTopic, RetryTopicReader};
+use sequence::SequenceGuard;
 
-pub use batch_handler::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
-pub use front::Front;
-pub use gate::{Early, SequenceCheck};
-pub use handler::{Context, Handler, HandlerFn, Plain, handler_fn, plain};
+pub use builder::Builder;
+#[cfg(feature = "redis-cache")]
+pub use dedup::RedisDedupCache;
+pub use dedup::{DedupCache, already_done, changed};
+pub use handler::{
+    BatchContext, BatchHandler, BatchHandlerFn, Context, Handler, HandlerFn, Plain, PlainBatch, Trace, Typed, TypedFn,
+    handler_fn, parse, plain, plain_batch, typed,
+};
 #[cfg(feature = "tower")]
-pub use layered::{Failed, HandlerService, Layered, layered};
-pub use once::{already_done, changed};
+pub use handler::{Failed, HandlerService, Layered, layered};
 pub use options::{Idempotence, Options, Order};
-#[cfg(feature = "redis")]
-pub use redis_front::RedisFront;
-pub use retry_lane::RetryLane;
-pub use trace::Trace;
-pub use typed::{Typed, TypedFn, parse, typed};
-pub use work::{Call, Each, Stumble, Together, Work};
+pub use retry::RetryLane;
+pub use sequence::{Early, SequenceCheck};
 
-/// How often the gauges of the lanes are set.
-const SKEW_EVERY: Duration = Duration::from_secs(1);
+pub(crate) use outcome::Handled;
+pub(crate) use retry::{AttemptCount, DatabaseBackoff, MAX_RETRY_AFTER, sleep_unless_stopped};
+pub(crate) use transaction::{GroupInbox, Input, MessageTransaction, TransactionError};
 
-/// Applies a topic's messages to one database, as one member of a group.
-pub struct Consumer<D: Database, W> {
+/// Applies the messages of a topic to one database, as one member of a group.
+pub struct Consumer<D: Database> {
     broker: Arc<dyn Broker>,
-    attempts: Attempts<D, W>,
+    topic: TopicName,
+    inbox: GroupInbox<D>,
+    handler: Arc<dyn HandlerRunner<D>>,
+    sequence: SequenceGuard<D>,
+    retry_topic: Option<RetryTopic>,
+    dead_letter_topic: Option<Box<dyn DeadLetterTopic<D>>>,
+    cache: Option<Arc<dyn VerifiedCache<D>>>,
     options: Options,
 }
 
-/// The same at work, shared by its tasks.
-struct Member<D: Database, W> {
-    broker: Arc<dyn Broker>,
-    attempts: Arc<Attempts<D, W>>,
-    options: Options,
+/// The tasks of a running consumer.
+struct Tasks<D: Database> {
+    dispatcher: Dispatcher<D>,
+    redriver: Redriver<D>,
+    retry_reader: RetryTopicReader<D>,
 }
 
-impl<D: Inbox, H: Handler<D>> Consumer<D, Each<H>> {
-    /// Calls `handler` for one message at a time.
-    pub fn new(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        handler: H,
-        options: Options,
-    ) -> Self {
-        Self::with(database, broker, topic, group, Each(handler), options)
-    }
-}
-
-impl<D: Inbox, H: BatchHandler<D>> Consumer<D, Together<H>> {
-    /// Calls `handler` for all messages of a transaction, of which there are up to [`Options::batch`].
-    pub fn of_batches(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        handler: H,
-        options: Options,
-    ) -> Self {
-        Self::with(database, broker, topic, group, Together(handler), options)
-    }
-}
-
-impl<D: Inbox, W: Work<D>> Consumer<D, W> {
-    fn with(
-        database: D,
-        broker: Arc<dyn Broker>,
-        topic: TopicName,
-        group: GroupName,
-        work: W,
-        options: Options,
-    ) -> Self {
-        let running = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        let Options { backoff, order, idempotence, retry_lane, lane_after, .. } = options;
-        let attempts = Attempts {
-            database,
-            topic,
-            group,
-            work,
-            backoff,
-            retry_lane,
-            lane_after,
-            retry_topic: None,
-            order,
-            idempotence,
-            gate: None,
-            waiting: Waiting::default(),
-            front: None,
-            letters: None,
-            running,
-        };
-        Self { broker, attempts, options }
+impl<D: Inbox> Consumer<D> {
+    /// Starts to build a consumer that applies messages of `broker` to `database`.
+    pub fn builder(database: D, broker: Arc<dyn Broker>) -> Builder<D> {
+        Builder::new(database, broker)
     }
 
-    /// Checks the numbers of messages besides their ids.
-    #[must_use]
-    pub fn in_sequence(mut self, check: SequenceCheck) -> Self
-    where
-        D: Sequences,
-    {
-        self.attempts.gate = Some(Box::new(check));
-        self
-    }
-
-    /// Sends what is parked to `<topic>.dlq` too, through the outbox of the same transaction. `Err` if that is no
-    /// name for a topic: it may be too long.
-    pub fn with_letter_topic(mut self) -> Result<Self>
-    where
-        D: OutboxWriter,
-    {
-        let topic = TopicName::new(format!("{}.dlq", self.attempts.topic))?;
-        self.attempts.letters = Some(Box::new(LetterTopic(topic)));
-        Ok(self)
-    }
-
-    /// Asks `front` before the inbox: most copies are then turned away without a transaction.
-    #[must_use]
-    pub fn behind(mut self, front: impl Front) -> Self
-    where
-        D: InboxView,
-    {
-        self.attempts.front = Some(Arc::new(front));
-        self
-    }
-
-    /// Works until `stop` is cancelled or the broker is closed. Handlers that are running are finished and their
-    /// messages acknowledged; what was not begun is delivered again to the next member.
+    /// Works until `stop` is cancelled or the broker is closed. Running handlers finish and their messages are
+    /// acknowledged; deliveries that were not started are redelivered to another member.
     ///
-    /// A broker that cannot be reached is waited for. `Err` if it fails in a way that no waiting mends, such as
-    /// damaged data, or if there can be no topic with the name that the retry lane would have.
+    /// While the broker is unavailable the consumer backs off and reconnects. Fails only on errors that are not temporary,
+    /// such as damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let (broker, mut attempts, options) = (self.broker, self.attempts, self.options);
-        if options.retry_lane == RetryLane::Topic {
-            attempts.retry_topic = Some(RetryTopic::of(&attempts.topic, &*broker)?);
-        }
         let stop = stop.child_token();
-        let member = Member { broker, attempts: Arc::new(attempts), options };
-        let drained = redrive::drain(member.attempts.clone(), member.options.clone(), stop.clone());
-        let redrive = Companion::spawn("redrives dead letters", &stop, drained);
-        let returning = Companion::spawn("brings back what failed", &stop, {
-            let (stop, member) =
-                (stop.clone(), (member.attempts.clone(), member.broker.clone(), member.options.clone()));
+        let backoff = self.options.backoff;
+        let Tasks { dispatcher, redriver, retry_reader } = self.into_tasks();
+        let redrive = SupervisedTask::spawn("redrive", &stop, redriver.run(stop.clone()));
+        let retry = SupervisedTask::spawn("retry topic", &stop, {
+            let stop = stop.clone();
             async move {
-                let drained = retry_topic::drain(member.0, member.1, member.2, stop.clone()).await;
-                if drained.is_err() {
-                    // What no waiting mends ends all of it, whichever topic it was.
+                let result = Arc::new(retry_reader).run(stop.clone()).await;
+                if result.is_err() {
+                    // A permanent error on either topic stops the whole consumer.
                     stop.cancel();
                 }
-                drained
+                result
             }
         });
         let result = loop {
-            match member.consume(&stop).await {
+            match dispatcher.run(&stop).await {
                 Err(error) if error.is_temporary() => {
-                    tracing::warn!(%error, "the broker cannot be read; waiting");
-                    pause_unless_stopped(member.options.backoff.first, &stop).await;
+                    tracing::warn!(%error, "broker unavailable, backing off");
+                    sleep_unless_stopped(backoff.first, &stop).await;
                 }
                 result => break result,
             }
         };
         stop.cancel();
-        // The broker's answer is the one that counts.
-        let (redriven, returned) = (redrive.end().await, returning.end().await.flatten());
-        result.and(redriven).and(returned)
-    }
-}
-
-impl<D: Inbox, W: Work<D>> Member<D, W> {
-    /// One membership, from joining the group to leaving it.
-    async fn consume(&self, stop: &CancellationToken) -> Result<()> {
-        if stop.is_cancelled() {
-            return Ok(());
-        }
-        let mut subscriber = self.broker.subscribe(&self.attempts.topic, &self.attempts.group).await?;
-        // A broker failure ends the handlers' waiting too, without ending the caller's other work.
-        let stop = stop.child_token();
-        let mut tasks = JoinSet::new();
-        let result = self.dispatch(&mut *subscriber, &mut tasks, &stop).await;
-        stop.cancel();
-        while tasks.join_next().await.is_some() {}
-        result.and(subscriber.close().await)
+        // An error of the main topic takes precedence.
+        let (redrive, retry) = (redrive.join().await, retry.join().await.flatten());
+        result.and(redrive).and(retry)
     }
 
-    /// Receives, and hands batches to tasks as the handlers get free.
-    async fn dispatch(
-        &self,
-        subscriber: &mut dyn Subscriber,
-        tasks: &mut JoinSet<Done>,
-        stop: &CancellationToken,
-    ) -> Result<()> {
-        let mut lanes = Lanes::new(&self.options);
-        let mut look = tokio::time::interval(SKEW_EVERY);
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                Some(finished) = tasks.join_next() => {
-                    // A handler's panic is caught inside the task, so this can only be a bug of ours: end the
-                    // membership, and everything unfinished comes again.
-                    self.finished(finished.map_err(lost_task)?, &mut lanes, tasks, stop);
-                }
-                _ = look.tick() => self.show_skew(&lanes),
-                // Before a batch is begun, so that it takes all that is there already.
-                next = subscriber.next(), if lanes.has_room() => {
-                    let Some(delivery) = next? else { return Ok(()) };
-                    lanes.arrived(delivery);
-                }
-                permit = self.attempts.running.clone().acquire_owned(), if lanes.is_ready() => {
-                    self.begin(permit.map_err(closed)?, &mut lanes, tasks, stop);
-                }
-            }
-        }
-    }
-
-    /// One key that has most of the messages is seen by its lane: it grows, and the others do not.
-    fn show_skew(&self, lanes: &Lanes) {
-        let (deepest, in_flight) = lanes.depth();
-        let labels = [("topic", self.attempts.topic.to_string()), ("group", self.attempts.group.to_string())];
-        metrics::gauge!("landfall_in_flight", &labels).set(in_flight as f64);
-        metrics::gauge!("landfall_lane_depth_max", &labels).set(deepest as f64);
-    }
-
-    fn begin(
-        &self,
-        permit: OwnedSemaphorePermit,
-        lanes: &mut Lanes,
-        tasks: &mut JoinSet<Done>,
-        stop: &CancellationToken,
-    ) {
-        let batch = lanes.take(self.options.batch.max(1));
-        let (attempts, stop) = (self.attempts.clone(), stop.clone());
-        tasks.spawn(async move { attempts.settle_batch(batch, permit, &stop).await });
-    }
-
-    fn finished(&self, done: Done, lanes: &mut Lanes, tasks: &mut JoinSet<Done>, stop: &CancellationToken) {
-        let Done { settled, apart, put_back } = done;
-        for (lane, delivery) in put_back.into_iter().rev() {
-            lanes.put_back(&lane, delivery);
-        }
-        for lane in settled {
-            lanes.settled(lane);
-        }
-        for (lane, apart) in apart {
-            // What waits for its predecessors must let them pass.
-            let is_early = apart.failed.as_ref().is_some_and(|failure| self.attempts.early(failure).is_some());
-            let lane = if is_early { lanes.detach(lane) } else { lane };
-            self.go_alone(lane, apart, tasks, stop);
-        }
-    }
-
-    fn go_alone(&self, lane: Lane, apart: Apart, tasks: &mut JoinSet<Done>, stop: &CancellationToken) {
-        let (attempts, stop) = (self.attempts.clone(), stop.clone());
-        tasks.spawn(async move {
-            match attempts.settle_apart(apart, &stop).await {
-                None => Done { settled: vec![lane], ..Done::default() },
-                Some(early) => Done { apart: vec![(lane, early)], ..Done::default() },
-            }
+    fn into_tasks(self) -> Tasks<D> {
+        let Self { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, options } = self;
+        let router = Arc::new(RetryRouter::new(&options, retry_topic));
+        let (backoff, group) = (options.backoff, inbox.group.clone());
+        let permits = Arc::new(Semaphore::new(options.concurrency));
+        let dead_letters =
+            Arc::new(DeadLetterWriter::new(inbox.clone(), dead_letter_topic, options.order, sequence.is_enabled()));
+        let sequence = Arc::new(sequence);
+        let transaction = Arc::new(MessageTransaction {
+            inbox: inbox.clone(),
+            handler,
+            sequence: sequence.clone(),
+            dead_letters: dead_letters.clone(),
         });
+        let isolated = Arc::new(IsolatedRunner {
+            topic: topic.clone(),
+            transaction: transaction.clone(),
+            sequence: sequence.clone(),
+            parker: Parker { inbox, dead_letters: dead_letters.clone(), backoff, permits: permits.clone() },
+            router: router.clone(),
+            backoff,
+            permits: permits.clone(),
+        });
+        let batches =
+            Arc::new(BatchRunner { transaction: transaction.clone(), cache, backoff, permits: permits.clone() });
+        let redriver = Redriver::new(transaction, dead_letters, &options);
+        let retry_reader = RetryTopicReader {
+            broker: broker.clone(),
+            group: group.clone(),
+            router,
+            runner: isolated.clone(),
+            options: options.clone(),
+        };
+        let dispatcher = Dispatcher { broker, topic, group, options, batches, isolated, sequence, permits };
+        Tasks { dispatcher, redriver, retry_reader }
     }
 }
 
-impl<D: Database, W> std::fmt::Debug for Consumer<D, W> {
+impl<D: Database> std::fmt::Debug for Consumer<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consumer").field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-fn lost_task(error: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Unavailable, "a delivery's task ended by itself").with_source(error)
-}
-
-fn closed(error: tokio::sync::AcquireError) -> Error {
-    Error::new(ErrorKind::Internal, "the consumer's own semaphore was closed").with_source(error)
 }

@@ -1,19 +1,23 @@
-//! Import: an outbox that is already there is moved into Landfall's own, row by row as it is present.
+//! Import: moves the rows of an existing outbox table into Landfall's own.
 //!
 //! ```text
-//!   lease import/<table> ─▶ rows that are present, in their order ─▶ taken and enqueued in ONE transaction ─▶ the relay
+//!   lease import/<table> ─▶ visible rows, in order ─▶ removed and enqueued in ONE transaction ─▶ the relay
 //! ```
 //!
-//! One mover at a time works on a table: it holds the table's lease, and every transaction compares the epoch. Run one
-//! beside every relay; the others wait for their turn.
+//! One importer at a time works on a table: it holds the table's lease, and every transaction compares the epoch. Run
+//! one beside every relay; the others stand by.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{Holder, Import, ImportOrder, ImportSource, Lease, LeaseName, Leases, Mapping, Result};
+use landfall_core::{Holder, Import, Lease, LeaseName, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
-/// Moves the rows of one table.
+pub use landfall_core::{
+    ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
+};
+
+/// Imports the rows of one table.
 pub struct Importer {
     import: Box<dyn Import>,
     leases: Arc<dyn Leases>,
@@ -21,15 +25,16 @@ pub struct Importer {
     options: Options,
 }
 
+/// How an importer reads the table.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Rows moved in one transaction.
+    /// The maximum number of rows moved in one transaction.
     pub batch: usize,
-    /// How long a mover may be silent before another takes its place.
+    /// How long the lease lasts. After an importer dies, another takes over within this time.
     pub lease_ttl: Duration,
-    /// The longest pause between two looks at a table in which nothing happens.
+    /// The longest interval between two polls of an idle table.
     pub poll_max: Duration,
-    /// Who holds the lease: must be new for every process.
+    /// The holder of the lease: unique for every process.
     pub holder: Holder,
 }
 
@@ -44,13 +49,12 @@ impl Default for Options {
     }
 }
 
-/// The pause after the first failure of the database; it doubles up to the cap.
-const TROUBLE_FIRST: Duration = Duration::from_millis(100);
-const TROUBLE_CAP: Duration = Duration::from_secs(5);
+/// The pause after the first database error; it doubles up to the cap.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_CAP: Duration = Duration::from_secs(5);
 
 impl Importer {
-    /// Checks the mapping against the live table. Where nothing says in which order rows were written, that is logged
-    /// once, here, as a warning.
+    /// Checks the mapping against the live table. Logs a warning if no column gives the order in which rows were written.
     pub async fn new(
         source: &dyn ImportSource,
         leases: Arc<dyn Leases>,
@@ -60,92 +64,94 @@ impl Importer {
         let (table, lease) = (mapping.table.clone(), mapping.lease_name());
         let import = source.prepare_import(mapping).await?;
         match import.order() {
-            ImportOrder::Known(order) => tracing::info!(%table, %order, "rows are imported"),
+            ImportOrder::Known(order) => tracing::info!(%table, %order, "importing rows"),
             ImportOrder::Guessed(warning) => {
-                tracing::warn!(%table, "rows are imported without a known order: {warning}")
+                tracing::warn!(%table, "importing rows without a known order: {warning}")
             }
         }
         Ok(Self { import, leases, lease, options })
     }
 
+    /// The order in which rows are imported.
     pub fn order(&self) -> &ImportOrder {
         self.import.order()
     }
 
-    /// Works until `stop` is cancelled, then gives its lease back. A database that cannot be reached is waited for.
-    /// `Err` only for what no waiting mends, such as a column that was dropped.
+    /// Works until `stop` is cancelled, then releases its lease. While the database is unavailable the importer backs off.
+    /// Fails only on errors that are not temporary, such as a dropped column.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let mut turn = Turn::default();
-        let mut trouble = TROUBLE_FIRST;
+        let mut leadership = Leadership::default();
+        let mut backoff = BACKOFF_FIRST;
         let mut idle = Duration::ZERO;
         let result = loop {
             if stop.is_cancelled() {
                 break Ok(());
             }
-            let pause = match self.step(&mut turn).await {
+            let pause = match self.step(&mut leadership).await {
                 Ok(Progress::Moved) => {
-                    (idle, trouble) = (Duration::ZERO, TROUBLE_FIRST);
+                    (idle, backoff) = (Duration::ZERO, BACKOFF_FIRST);
                     continue;
                 }
                 Ok(Progress::Idle) => {
-                    trouble = TROUBLE_FIRST;
+                    backoff = BACKOFF_FIRST;
                     idle = (idle * 2).clamp(Duration::from_millis(1), self.options.poll_max);
                     idle
                 }
-                Ok(Progress::NotOurs) => self.renewal(),
+                Ok(Progress::Standby) => self.renewal(),
                 Err(error) if error.is_temporary() => {
-                    tracing::warn!(lease = %self.lease.0, %error, pause = ?trouble, "nothing can be imported; waiting");
-                    let pause = trouble;
-                    trouble = (trouble * 2).min(TROUBLE_CAP);
+                    tracing::warn!(lease = %self.lease.0, %error, pause = ?backoff, "import table unavailable, backing off");
+                    let pause = backoff;
+                    backoff = (backoff * 2).min(BACKOFF_CAP);
                     pause
                 }
                 Err(error) => break Err(error),
             };
             tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => {} }
         };
-        if let Some(lease) = turn.lease
+        if let Some(lease) = leadership.lease
             && let Err(error) = self.leases.release(&[lease]).await
         {
-            tracing::warn!(%error, "the lease of an import could not be given back; it ends by itself");
+            tracing::warn!(%error, "import lease not released; it will expire");
         }
         result
     }
 
-    async fn step(&self, turn: &mut Turn) -> Result<Progress> {
-        if turn.asked.is_none_or(|asked| asked.elapsed() >= self.renewal()) {
-            turn.asked = Some(Instant::now());
-            turn.lease = self.leases.acquire(&self.lease, &self.options.holder, self.options.lease_ttl).await?;
+    async fn step(&self, leadership: &mut Leadership) -> Result<Progress> {
+        if leadership.requested.is_none_or(|requested| requested.elapsed() >= self.renewal()) {
+            leadership.requested = Some(Instant::now());
+            leadership.lease = self.leases.acquire(&self.lease, &self.options.holder, self.options.lease_ttl).await?;
         }
-        let Some(lease) = turn.lease.as_ref().filter(|lease| lease.is_live()) else {
-            turn.asked = None;
-            return Ok(Progress::NotOurs);
+        let Some(lease) = leadership.lease.as_ref().filter(|lease| lease.is_live()) else {
+            leadership.requested = None;
+            return Ok(Progress::Standby);
         };
         let imported = self.import.import(lease, self.options.batch).await?;
         fail::fail_point!("import.after-move");
         if imported.refused > 0 {
             let refused = imported.refused;
-            tracing::error!(lease = %self.lease.0, refused, "rows that are no messages were moved; the relay parks them");
+            tracing::error!(lease = %self.lease.0, refused, "imported rows that are not valid messages; the relay parks them");
         }
         Ok(if imported.moved == 0 { Progress::Idle } else { Progress::Moved })
     }
 
-    /// Often enough to renew twice before the lease ends, and to take over within a second.
+    /// Often enough to renew twice before the lease expires, and to take over within a second.
     fn renewal(&self) -> Duration {
         (self.options.lease_ttl / 3).min(Duration::from_secs(1))
     }
 }
 
-/// Whether it is this mover's turn, and when it last asked.
+/// The table's lease if this importer holds it, and when it was last requested.
 #[derive(Default)]
-struct Turn {
+struct Leadership {
     lease: Option<Lease>,
-    asked: Option<Instant>,
+    requested: Option<Instant>,
 }
 
 enum Progress {
     Moved,
     Idle,
-    NotOurs,
+    /// Another importer holds the lease.
+    Standby,
 }
 
 impl std::fmt::Debug for Importer {

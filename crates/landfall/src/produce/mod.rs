@@ -1,34 +1,35 @@
-//! Produce: the business change and its message commit together, or not at all (P1–P4).
+//! Produce: a business change and its message commit together or not at all (P1–P4).
 //!
-//! Three ways in, all ending in one row of the outbox inside the caller's transaction:
+//! There are three ways to enqueue a message. Each inserts one outbox row in the caller's transaction:
 //!
 //! * [`Outbox::enqueue`] with a transaction the caller began and [`Outbox::commit`]s;
 //! * [`Outbox::execute_with_message`] and [`Outbox::execute`], which run a closure and the enqueue in one
 //!   transaction;
 //! * plain SQL from any language: `INSERT INTO landfall_outbox (topic, key, payload) VALUES (…)`.
 //!
-//! "Immediate send" means waking the relay at once after the commit. The request never sends by itself: that would
-//! overtake older messages of the same key that are still waiting.
+//! After the commit the relay is woken at once. The caller never publishes directly: it would overtake older messages of
+//! the same key that are still pending.
 
 use landfall_core::{Error, Message, OutboxWriter, Result};
 
 use futures_util::future::BoxFuture;
 
-/// The sending side of a service, on its own database.
+/// Enqueues messages in the outbox of the service's own database.
 #[derive(Debug, Clone)]
 pub struct Outbox<D> {
     database: D,
 }
 
 impl<D: OutboxWriter> Outbox<D> {
+    /// Enqueues in the outbox of `database`.
     pub fn new(database: D) -> Self {
         Self { database }
     }
 
-    /// Enqueues `message` in the caller's transaction: it is published if and only if that commits.
+    /// Enqueues `message` in the caller's transaction: it is published if and only if the transaction commits.
     ///
-    /// Commit with [`Outbox::commit`], or in any other way and call [`Outbox::wake`]; without either the relay finds
-    /// the message at its next poll.
+    /// Commit with [`Outbox::commit`], or otherwise and call [`Outbox::wake`]. Without a wake-up the relay finds the
+    /// message at its next poll.
     pub async fn enqueue(&self, connection: &mut D::Connection, message: &Message) -> Result<()> {
         self.enqueue_all(connection, std::slice::from_ref(message)).await
     }
@@ -38,12 +39,13 @@ impl<D: OutboxWriter> Outbox<D> {
         self.database.enqueue(connection, messages).await
     }
 
+    /// Begins a transaction on the service's database.
     pub async fn begin(&self) -> Result<D::Transaction> {
         self.database.begin().await
     }
 
-    /// Commits and wakes the relay. An error of kind `Unknown` means that the connection was lost under the commit:
-    /// look whether the change is there; if it is, so is its message.
+    /// Commits and wakes the relay. An error of kind `Unknown` means that the connection was lost during the commit: check
+    /// whether the change exists; if it does, so does its message.
     pub async fn commit(&self, transaction: D::Transaction) -> Result<()> {
         fail::fail_point!("produce.before-commit");
         let committed = self.database.commit(transaction).await;
@@ -52,7 +54,7 @@ impl<D: OutboxWriter> Outbox<D> {
         committed
     }
 
-    /// Says that something was committed, so that the relay looks at once.
+    /// Wakes the relay after a commit, so that it polls at once.
     pub fn wake(&self) {
         self.database.wake();
     }
@@ -70,7 +72,7 @@ impl<D: OutboxWriter> Outbox<D> {
         Ok(value)
     }
 
-    /// As [`Outbox::execute_with_message`], for messages that are known only once the business code has run.
+    /// Like [`Outbox::execute_with_message`], for messages that only the business code can create.
     pub async fn execute<T, E, F>(&self, business: F) -> Result<T, E>
     where
         F: for<'t> FnOnce(&'t mut D::Connection) -> BoxFuture<'t, Result<(T, Vec<Message>), E>> + Send,
@@ -83,8 +85,8 @@ impl<D: OutboxWriter> Outbox<D> {
         Ok(value)
     }
 
-    /// Enqueues `messages` as the last act of `transaction` and commits it, as [`Outbox::enqueue_all`] and
-    /// [`Outbox::commit`] would, in fewer steps where the database has a shorter way.
+    /// Enqueues `messages` and commits `transaction`, like [`Outbox::enqueue_all`] and [`Outbox::commit`] in fewer round
+    /// trips where the database allows it.
     pub async fn commit_with(&self, transaction: D::Transaction, messages: &[Message]) -> Result<()> {
         fail::fail_point!("produce.before-commit");
         let committed = self.database.enqueue_and_commit(transaction, messages).await;

@@ -1,15 +1,16 @@
-//! What one outcome means for one row: pure, so that every case can be tested.
+//! How a publish outcome settles an entry. Pure, so that every case can be tested.
 
 use landfall_core::{Backoff, Decision, ErrorCode, Outcome};
 
 use super::Options;
 
-/// What says something about the broker and nothing about the message: it is tried until somebody has mended that, and to
-/// park it would only make work.
-const NOBODYS_FAULT: [ErrorCode; 4] =
+/// Errors of the broker that say nothing about the message. It is retried without limit: parking it would only create
+/// work for an operator.
+const BROKER_ERRORS: [ErrorCode; 4] =
     [ErrorCode::UNAVAILABLE, ErrorCode::DENIED, ErrorCode::STORAGE_FULL, ErrorCode::RATE_LIMITED];
 
-/// `attempts` are the failed tries before this one. `None` leaves the row alone: it was not tried.
+/// Decides how to settle an entry after `attempts` earlier failures. `None` leaves it unchanged: the broker did not
+/// attempt it.
 pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random: f64) -> Option<Decision> {
     let (code, error, retriable) = match outcome {
         Outcome::Accepted(_) => return Some(Decision::Published),
@@ -17,7 +18,7 @@ pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random
         Outcome::Refused(refusal) => (refusal.code.clone(), refusal.reason.clone(), refusal.retriable),
         Outcome::Unknown(reason) => (ErrorCode::UNKNOWN, reason.clone(), true),
     };
-    let max_attempts = if NOBODYS_FAULT.contains(&code) { u32::MAX } else { options.backoff.max_attempts };
+    let max_attempts = if BROKER_ERRORS.contains(&code) { u32::MAX } else { options.backoff.max_attempts };
     let backoff = Backoff { max_attempts, ..options.backoff };
     let delay = if retriable { backoff.delay_after(attempts + 1, random) } else { None };
     Some(match delay {
@@ -26,12 +27,12 @@ pub(super) fn decide(outcome: &Outcome, attempts: u32, options: &Options, random
     })
 }
 
-/// The reason, if the broker as a whole is out of reach: then no message is to blame and none spends an attempt.
+/// The reason if the broker as a whole is unavailable. Then no attempt is counted for any message.
 pub(super) fn outage(outcomes: &[Outcome]) -> Option<&str> {
     let mut reason = None;
     for outcome in outcomes {
         match outcome {
-            // Somebody who was silenced begins anew, and looks at its leases before it sends anything again.
+            // A fenced relay starts a new pass, which checks its leases before it publishes again.
             Outcome::Refused(refusal) if [ErrorCode::UNAVAILABLE, ErrorCode::FENCED].contains(&refusal.code) => {
                 reason.get_or_insert(refusal.reason.as_str());
             }
@@ -58,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn accepted_goes_and_a_successor_of_a_failure_stays() {
+    fn accepted_is_published_and_a_blocked_successor_stays() {
         let accepted = Outcome::Accepted(Position { partition: 0, offset: 7 });
         assert_eq!(decided(accepted, 0), Some(Decision::Published));
         assert_eq!(decided(Outcome::behind_predecessor(), 0), None);
     }
 
     #[test]
-    fn a_retriable_refusal_and_an_unknown_are_tried_until_the_maximum() {
+    fn retriable_refusal_and_unknown_are_retried_up_to_the_maximum() {
         let refused = || Outcome::retry_later(ErrorCode::new("busy"), "full");
         let retry = Decision::Retry { after: Duration::from_millis(200), error: "BUSY: full".into() };
         assert_eq!(decided(refused(), 1), Some(retry));
@@ -76,28 +77,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_messages_fault_is_tried_until_it_is_mended() {
-        for code in NOBODYS_FAULT {
+    fn broker_errors_are_retried_without_limit() {
+        for code in BROKER_ERRORS {
             let refused = Outcome::retry_later(code, "for now");
             assert!(matches!(decided(refused, 100_000), Some(Decision::Retry { after, .. }) if after <= BACKOFF.cap));
         }
     }
 
     #[test]
-    fn what_will_never_be_taken_is_parked_at_once() {
+    fn permanent_refusal_is_parked_at_once() {
         let refused = Outcome::refuse(ErrorCode::TOO_LARGE, "2 MiB");
         assert!(matches!(decided(refused, 0), Some(Decision::Park { .. })));
     }
 
     #[test]
-    fn what_is_parked_lets_its_key_go_on_if_the_options_say_so() {
+    fn parked_message_does_not_hold_its_key_when_disabled() {
         let options = Options { failed_holds_key: false, ..Options::default() };
         let decision = decide(&Outcome::refuse(ErrorCode::TOO_LARGE, "2 MiB"), 0, &options, 1.0);
         assert!(matches!(decision, Some(Decision::Park { holds_key: false, .. })));
     }
 
     #[test]
-    fn an_outage_needs_every_outcome_to_say_so() {
+    fn outage_requires_every_outcome_to_be_unavailable() {
         let down = || Outcome::retry_later(ErrorCode::UNAVAILABLE, "refused");
         assert_eq!(outage(&[down(), Outcome::behind_predecessor()]), Some("refused"));
         let fenced = || Outcome::retry_later(ErrorCode::FENCED, "taken over");

@@ -1,69 +1,76 @@
-//! Relay: what was committed reaches the broker, per key in order (P5).
+//! Relay: committed messages reach the broker, per key in order (P5).
 //!
 //! ```text
-//!   keeper ── leases of a fair share of the shards, renewed while it lives ──┐
-//!                                                                            ▼
+//!   shard leases ── a fair share of the shards, renewed while the relay lives ──┐
+//!                                                                               ▼
 //!   next batch of the leased shards ─▶ publish ─▶ one outcome each ─▶ settle under the leases' epochs
 //! ```
 //!
-//! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: whoever takes the
-//! shard over reads the same rows again. A message may thus be published twice, never zero times, and the copies
-//! never put a key out of order at the effect: each copy comes after everything before it has been published once.
+//! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: the relay that takes
+//! the shard over reads the same rows again. A message may thus be published twice, never zero times. Duplicates do not
+//! reorder the effects of a key: each follows at least one copy of everything before it.
 //!
-//! Where the broker can fence ([`Publisher::fenced`]), not even that: whoever takes a shard over from a relay that let it
-//! expire silences that relay first.
+//! Where the broker supports fencing ([`Publisher::fenced`]), duplicates of that kind are prevented too: the relay that
+//! takes over an expired shard fences the previous holder first.
 //!
-//! For those who need no order there is [`Relay::unordered`] (`competing.rs`).
+//! An unordered relay ([`Builder::unordered`]) gives up the order of keys for more parallelism.
 
+mod builder;
 mod competing;
 mod decide;
-mod keeper;
-mod pass;
-mod seat;
-mod sender;
+mod mode_guard;
+mod ordered;
+mod publish;
+mod registration;
+mod shard_leases;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Backoff, CompetingQueue, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
+use landfall_core::{Backoff, CompetingQueue, Error, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
 use tokio_util::sync::CancellationToken;
 
-use crate::companion::Companion;
-use crate::patience::Patience;
-use competing::{Competition, Doorkeeper};
-use keeper::Keeper;
-use pass::Pass;
-use seat::{Row, Seat};
-use sender::{Progress, Sender, Turn};
+use crate::call_deadline::CallDeadline;
+use crate::supervised_task::SupervisedTask;
+use competing::CompetingPass;
+use mode_guard::ModeGuard;
+use ordered::OrderedPass;
+use publish::{BatchPublisher, Pass, Progress};
+use registration::{Registration, RelayKind};
+use shard_leases::ShardLeases;
 
-const KEEPS: &str = "keeps the leases of this relay";
+pub use builder::Builder;
 
-/// Moves messages from one outbox to one broker. Run as many as you like, in as many processes as you like.
+/// The name of the task that renews leases.
+const LEASE_TASK: &str = "lease";
+
+/// Publishes the messages of one outbox to one broker. Any number of relays may run, in any number of processes.
 pub struct Relay {
     queue: Arc<dyn OutboxQueue>,
-    /// Set for a relay without order.
+    /// Present in an unordered relay.
     competing: Option<Arc<dyn CompetingQueue>>,
     leases: Arc<dyn Leases>,
     publisher: Arc<dyn Publisher>,
     options: Options,
 }
 
+/// How a relay reads, publishes and retries.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Messages read, published and settled at a time.
+    /// The maximum number of messages that are read, published and settled in one pass.
     pub batch: usize,
-    /// How long a relay may be silent before another takes its shards.
+    /// How long a lease lasts. After a relay dies, another takes over its shards within this time.
     pub lease_ttl: Duration,
-    /// For a message the broker refused: delays between its tries, and how many tries before it is parked.
+    /// Delays between the attempts of a refused message, and the number of attempts before it is parked.
     pub backoff: Backoff,
-    /// Whether a message that failed for the last time holds back its key until it is redriven. If not it is skipped: it
-    /// is parked all the same, and its successors overtake it.
+    /// Whether a parked message holds its key until it is redriven. If not, its successors overtake it. An unordered relay
+    /// never holds keys.
     pub failed_holds_key: bool,
-    /// The longest pause between two looks at a quiet outbox, for writers that wake nobody.
+    /// The longest interval between two polls of an idle outbox, for writers that do not wake the relay.
     pub poll_max: Duration,
-    /// Messages beyond these limits (plain SQL can write them) are parked instead of published.
+    /// Messages beyond these limits, which plain SQL can write, are parked instead of published.
     pub limits: Limits,
-    /// Who holds the leases: must be new for every process.
+    /// The holder of the leases: unique for every process.
     pub holder: Holder,
 }
 
@@ -81,118 +88,131 @@ impl Default for Options {
     }
 }
 
-impl Relay {
-    pub fn new(
-        queue: Arc<dyn OutboxQueue>,
-        leases: Arc<dyn Leases>,
-        publisher: Arc<dyn Publisher>,
-        options: Options,
-    ) -> Self {
-        Self { queue, competing: None, leases, publisher, options }
-    }
-
-    /// A relay that keeps no order: it competes with any number of others for whatever is due. Not beside relays that do
-    /// keep order; while one of those is at work on the same outbox, this one waits.
-    pub fn unordered<Q: OutboxQueue + CompetingQueue + 'static>(
-        queue: Arc<Q>,
-        leases: Arc<dyn Leases>,
-        publisher: Arc<dyn Publisher>,
-        options: Options,
-    ) -> Self {
-        // A parked message holds nobody up where nobody waits for anybody.
-        let options = Options { failed_holds_key: false, ..options };
-        Self { competing: Some(queue.clone()), queue, leases, publisher, options }
-    }
-
-    /// Works until `stop` is cancelled, then finishes the batch in flight and gives its leases back.
-    ///
-    /// A database or a broker that cannot be reached is waited for, with backoff; it is not an error. `Err` only for
-    /// what no waiting mends, such as a schema this build does not understand.
-    pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let ended = match &self.competing {
-            None => self.run_in_order(&stop).await,
-            Some(queue) => self.run_without_order(&**queue, &stop).await,
-        };
-        if let Err(error) = &ended {
-            // Whoever started it may look at something else.
-            tracing::error!(%error, "the relay has ended; nothing is published any more");
+impl Options {
+    /// Refuses values with which the relay could not work.
+    fn check(&self) -> Result<()> {
+        let refused = |problem: &str| Err(Error::invalid(format!("relay option {problem}")));
+        if self.batch == 0 {
+            return refused("batch is 0; it must be at least 1");
         }
-        ended
+        if self.lease_ttl.is_zero() {
+            return refused("lease_ttl is zero; a lease would expire at once");
+        }
+        if self.poll_max.is_zero() {
+            return refused("poll_max is zero; an idle relay would poll without a pause");
+        }
+        if self.backoff.max_attempts == 0 {
+            return refused("backoff.max_attempts is 0; it must be at least 1");
+        }
+        Ok(())
+    }
+}
+
+impl Relay {
+    /// Starts to build a relay that publishes the outbox of `database` to `publisher`.
+    pub fn builder<D: OutboxQueue + Leases + 'static>(database: D, publisher: Arc<dyn Publisher>) -> Builder<D> {
+        let database = Arc::new(database);
+        Builder::new(database.clone(), database, publisher)
     }
 
-    async fn run_in_order(&self, stop: &CancellationToken) -> Result<()> {
+    /// Like [`Relay::builder`], for an outbox and leases that are separate values, such as decorated ports.
+    pub fn builder_from_parts<D: OutboxQueue + 'static>(
+        queue: Arc<D>,
+        leases: Arc<dyn Leases>,
+        publisher: Arc<dyn Publisher>,
+    ) -> Builder<D> {
+        Builder::new(queue, leases, publisher)
+    }
+
+    /// Works until `stop` is cancelled, then finishes the batch in flight and releases its leases.
+    ///
+    /// While the database or the broker is unavailable the relay backs off. Fails only on errors that are not temporary,
+    /// such as a schema that this build does not support.
+    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let result = match &self.competing {
+            None => self.run_ordered(&stop).await,
+            Some(queue) => self.run_unordered(&**queue, &stop).await,
+        };
+        if let Err(error) = &result {
+            // Logged here as well, because the caller may not await the relay's task.
+            tracing::error!(%error, "relay stopped; nothing is published any more");
+        }
+        result
+    }
+
+    async fn run_ordered(&self, stop: &CancellationToken) -> Result<()> {
         let stop = &stop.child_token();
         let fenced = self.publisher.fenced(&self.options.holder);
-        let keeper = Keeper::new(self.seat(Row::Ordered), self.queue.shards(), fenced.clone());
+        let leases = ShardLeases::new(self.registration(RelayKind::Ordered), self.queue.shards(), fenced.clone());
         let publisher: &dyn Publisher = match &fenced {
             Some(fenced) => &**fenced,
             None => &*self.publisher,
         };
-        let pass = Pass {
+        let pass = OrderedPass {
             queue: &*self.queue,
-            patience: Patience::of(self.options.lease_ttl),
-            sender: self.sender(publisher),
+            deadline: CallDeadline::for_lease(self.options.lease_ttl),
+            publisher: self.publisher(publisher),
             fenced: fenced.as_deref(),
-            held: keeper.subscribe(),
-            working: keeper.working(),
+            held: leases.subscribe(),
+            pass: leases.pass_lock(),
         };
-        let keep = Companion::spawn(KEEPS, stop, keeper.run(stop.clone()));
-        let result = self.work(stop, &pass).await;
+        let task = SupervisedTask::spawn(LEASE_TASK, stop, leases.run(stop.clone()));
+        let result = self.run_passes(stop, &pass).await;
         stop.cancel();
-        // The keeper gives the leases back as its last act.
-        result.and(keep.end().await)
+        // The task releases the leases before it returns.
+        result.and(task.join().await)
     }
 
-    async fn run_without_order(&self, queue: &dyn CompetingQueue, stop: &CancellationToken) -> Result<()> {
+    async fn run_unordered(&self, queue: &dyn CompetingQueue, stop: &CancellationToken) -> Result<()> {
         let stop = &stop.child_token();
-        let doorkeeper = Doorkeeper::new(self.seat(Row::Unordered));
-        let competition = Competition {
+        let guard = ModeGuard::new(self.registration(RelayKind::Unordered));
+        let pass = CompetingPass {
             queue,
-            patience: Patience::of(self.options.lease_ttl),
-            sender: self.sender(&*self.publisher),
-            seated: doorkeeper.subscribe(),
-            working: doorkeeper.working(),
+            deadline: CallDeadline::for_lease(self.options.lease_ttl),
+            publisher: self.publisher(&*self.publisher),
+            registered: guard.subscribe(),
+            pass: guard.pass_lock(),
         };
-        let keep = Companion::spawn(KEEPS, stop, doorkeeper.run(stop.clone()));
-        let result = self.work(stop, &competition).await;
+        let task = SupervisedTask::spawn(LEASE_TASK, stop, guard.run(stop.clone()));
+        let result = self.run_passes(stop, &pass).await;
         stop.cancel();
-        result.and(keep.end().await)
+        result.and(task.join().await)
     }
 
-    fn seat(&self, row: Row) -> Seat {
-        Seat::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, row)
+    fn registration(&self, kind: RelayKind) -> Registration {
+        Registration::new(self.leases.clone(), self.options.holder.clone(), self.options.lease_ttl, kind)
     }
 
-    fn sender<'a>(&'a self, publisher: &'a dyn Publisher) -> Sender<'a> {
-        Sender { publisher, options: &self.options }
+    fn publisher<'a>(&'a self, publisher: &'a dyn Publisher) -> BatchPublisher<'a> {
+        BatchPublisher { publisher, options: &self.options }
     }
 
-    /// One turn after the other, and what to do in between.
-    async fn work(&self, stop: &CancellationToken, turn: &impl Turn) -> Result<()> {
+    /// Runs passes until `stop`, with pauses while the outbox is empty or something is unavailable.
+    async fn run_passes(&self, stop: &CancellationToken, pass: &impl Pass) -> Result<()> {
         let mut idle = Idle::new(self.options.poll_max);
-        let mut trouble = 0_u32;
+        let mut outages = 0_u32;
         while !stop.is_cancelled() {
-            let pause = match turn.take().await {
+            let pause = match pass.run().await {
                 Ok(Progress::Moved) => {
-                    (idle, trouble) = (Idle::new(self.options.poll_max), 0);
+                    (idle, outages) = (Idle::new(self.options.poll_max), 0);
                     continue;
                 }
                 Ok(Progress::Idle) => {
-                    trouble = 0;
+                    outages = 0;
                     let at_most = idle.next_pause();
                     tokio::select! { () = self.queue.wait(at_most) => {}, () = stop.cancelled() => {} }
                     continue;
                 }
                 Ok(Progress::BrokerDown(reason)) => {
-                    trouble += 1;
-                    let pause = self.pause_after(trouble);
-                    tracing::warn!(%reason, ?pause, "the broker takes nothing; waiting");
+                    outages += 1;
+                    let pause = self.pause_after(outages);
+                    tracing::warn!(%reason, ?pause, "broker unavailable, backing off");
                     pause
                 }
                 Err(error) if error.is_temporary() => {
-                    trouble += 1;
-                    let pause = self.pause_after(trouble);
-                    tracing::warn!(%error, ?pause, "the outbox cannot be worked on; waiting");
+                    outages += 1;
+                    let pause = self.pause_after(outages);
+                    tracing::warn!(%error, ?pause, "outbox unavailable, backing off");
                     pause
                 }
                 Err(error) => return Err(error),
@@ -202,14 +222,14 @@ impl Relay {
         Ok(())
     }
 
-    /// An outage is nobody's fault in particular: it spends no message's attempts and has no maximum.
-    fn pause_after(&self, trouble: u32) -> Duration {
-        let endless = Backoff {
+    /// The pause after `outages` consecutive outages, which cost no message an attempt and are retried without limit.
+    fn pause_after(&self, outages: u32) -> Duration {
+        let unbounded = Backoff {
             max_attempts: u32::MAX,
             cap: self.options.backoff.cap.min(Duration::from_secs(5)),
             ..self.options.backoff
         };
-        endless.delay_after(trouble, rand::random()).unwrap_or(endless.cap)
+        unbounded.delay_after(outages, rand::random()).unwrap_or(unbounded.cap)
     }
 }
 
@@ -219,7 +239,7 @@ impl std::fmt::Debug for Relay {
     }
 }
 
-/// How long to wait when there is nothing to do: short at first, since traffic comes in bursts.
+/// The poll interval of an idle relay: short at first, because traffic comes in bursts.
 struct Idle {
     pause: Duration,
     cap: Duration,
@@ -234,5 +254,26 @@ impl Idle {
         let pause = self.pause.min(self.cap);
         self.pause = (self.pause * 2).min(self.cap);
         pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_refused_by_name() {
+        let default = Options::default;
+        default().check().unwrap();
+        let never = Backoff { max_attempts: 0, ..default().backoff };
+        for (options, name) in [
+            (Options { batch: 0, ..default() }, "batch"),
+            (Options { lease_ttl: Duration::ZERO, ..default() }, "lease_ttl"),
+            (Options { poll_max: Duration::ZERO, ..default() }, "poll_max"),
+            (Options { backoff: never, ..default() }, "backoff.max_attempts"),
+        ] {
+            let error = options.check().unwrap_err().to_string();
+            assert!(error.contains(&format!("relay option {name} ")), "{error}");
+        }
     }
 }

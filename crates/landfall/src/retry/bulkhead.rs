@@ -1,4 +1,4 @@
-//! So many calls at once and so many waiting: a slow dependency takes no more of the service than that.
+//! A bulkhead: bounds the calls in progress and the callers waiting, so that a slow dependency cannot exhaust the service.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,30 +7,30 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 #[derive(Debug)]
 pub(super) struct Bulkhead {
-    places: Semaphore,
+    permits: Semaphore,
     size: usize,
     waiting: AtomicUsize,
-    most_waiting: usize,
-    longest_wait: Duration,
+    max_waiting: usize,
+    max_wait: Duration,
 }
 
 impl Bulkhead {
-    pub(super) fn new(size: usize, most_waiting: usize, longest_wait: Duration) -> Self {
+    pub(super) fn new(size: usize, max_waiting: usize, max_wait: Duration) -> Self {
         let size = size.clamp(1, Semaphore::MAX_PERMITS);
-        Self { places: Semaphore::new(size), size, waiting: AtomicUsize::new(0), most_waiting, longest_wait }
+        Self { permits: Semaphore::new(size), size, waiting: AtomicUsize::new(0), max_waiting, max_wait }
     }
 
-    /// A place, as soon as there is one; `None` if too many are waiting already, or if it takes too long.
+    /// Waits for a permit. `None` if too many callers wait already, or the wait takes too long.
     pub(super) async fn enter(&self) -> Option<SemaphorePermit<'_>> {
-        if let Ok(place) = self.places.try_acquire() {
-            return Some(place);
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Some(permit);
         }
-        let _turn = Turn::take(self)?;
-        tokio::time::timeout(self.longest_wait, self.places.acquire()).await.ok()?.ok()
+        let _waiting = Waiting::enter(self)?;
+        tokio::time::timeout(self.max_wait, self.permits.acquire()).await.ok()?.ok()
     }
 
     pub(super) fn running(&self) -> usize {
-        self.size - self.places.available_permits()
+        self.size - self.permits.available_permits()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -38,18 +38,18 @@ impl Bulkhead {
     }
 }
 
-/// A place in the queue, given back even if whoever waits is cancelled.
-struct Turn<'a>(&'a Bulkhead);
+/// One waiting caller; uncounted on drop, so also when the caller is cancelled.
+struct Waiting<'a>(&'a Bulkhead);
 
-impl<'a> Turn<'a> {
-    fn take(bulkhead: &'a Bulkhead) -> Option<Self> {
-        let most = bulkhead.most_waiting;
-        let one_more = |waiting| (waiting < most).then_some(waiting + 1);
+impl<'a> Waiting<'a> {
+    fn enter(bulkhead: &'a Bulkhead) -> Option<Self> {
+        let max = bulkhead.max_waiting;
+        let one_more = |waiting| (waiting < max).then_some(waiting + 1);
         bulkhead.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self(bulkhead))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OnceCell;
 
-/// Many who ask for the same at the same time share one call and its answer. Whoever asks when it has been answered
-/// begins a new one: nothing is remembered.
+/// Request collapsing: concurrent callers with the same key share one call and its result. Results are not cached; a
+/// caller that arrives after the result makes a new call.
 ///
-/// The first to come makes the call; the others wait for it. If the first is cancelled or panics, one of the others
-/// makes the call instead, so that nobody is left waiting.
+/// The first caller makes the call and the others wait for it. If the first is cancelled or panics, one of the others
+/// makes the call instead.
 pub struct Collapse<K, T> {
     calls: Mutex<HashMap<K, Arc<OnceCell<T>>>>,
 }
@@ -19,17 +19,17 @@ impl<K: Hash + Eq + Clone, T: Clone> Collapse<K, T> {
         Self { calls: Mutex::default() }
     }
 
-    /// The answer of `call`, or of whoever is calling for `key` right now. An error is an answer too: make `T` a
-    /// `Result` to share it.
+    /// Returns the result of `call`, or of the call that is in progress for `key`. To share errors too, make `T` a
+    /// `Result`.
     pub async fn run<F: Future<Output = T>>(&self, key: K, call: impl FnOnce() -> F) -> T {
         let caller = Caller::join(self, key);
-        let answer = caller.cell.get_or_init(call).await.clone();
-        // Before anybody hears of it, so that whoever asks afterwards gets an answer of their own.
+        let result = caller.cell.get_or_init(call).await.clone();
+        // Before the result is returned, so that a later caller makes a call of its own.
         caller.forget();
-        answer
+        result
     }
 
-    /// Keys that somebody is calling for.
+    /// The number of keys with a call in progress.
     pub fn under_way(&self) -> usize {
         self.lock().len()
     }
@@ -51,7 +51,7 @@ impl<K, T> fmt::Debug for Collapse<K, T> {
     }
 }
 
-/// Somebody who makes or awaits a call. The last one to leave takes the key along, answered or not.
+/// A caller that makes or awaits a call. The last one to leave removes the key, with or without a result.
 struct Caller<'a, K: Hash + Eq + Clone, T: Clone> {
     collapse: &'a Collapse<K, T>,
     key: K,
@@ -64,7 +64,7 @@ impl<'a, K: Hash + Eq + Clone, T: Clone> Caller<'a, K, T> {
         Self { collapse, key, cell }
     }
 
-    /// Takes the key out of the map if it still stands for this call.
+    /// Removes the key if it still refers to this call.
     fn forget(&self) {
         let mut calls = self.collapse.lock();
         if calls.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell)) {
@@ -77,12 +77,12 @@ impl<K: Hash + Eq + Clone, T: Clone> Drop for Caller<'_, K, T> {
     fn drop(&mut self) {
         let mut calls = self.collapse.lock();
         let cell = std::mem::take(&mut self.cell);
-        let mine = calls.get(&self.key).is_some_and(|other| Arc::ptr_eq(other, &cell));
-        // The map and this one: callers join and leave under the same lock, so nobody else is coming.
-        if mine && Arc::strong_count(&cell) == 2 {
+        let is_own = calls.get(&self.key).is_some_and(|other| Arc::ptr_eq(other, &cell));
+        // The map and this caller: callers join and leave under the same lock, so no other can join now.
+        if is_own && Arc::strong_count(&cell) == 2 {
             calls.remove(&self.key);
         }
-        // Under the lock, for whoever counts next.
+        // Dropped under the lock, because the next caller to leave counts the references.
         drop(cell);
     }
 }

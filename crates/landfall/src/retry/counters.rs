@@ -1,4 +1,4 @@
-//! What a dependency tells the metrics. The names are part of Landfall's contract.
+//! The metrics of a dependency. Their names are part of Landfall's contract.
 
 use landfall_core::BreakerState;
 use metrics::{Counter, Gauge};
@@ -19,15 +19,15 @@ impl Counters {
             retry_after_honored: metrics::counter!("landfall_retry_after_honored_total", &labels),
             breaker_state: metrics::gauge!("landfall_breaker_state", &labels),
         };
-        // There from the first scrape, so that a rate over them begins at zero.
+        // Present from the first scrape, so that a rate over them starts at zero.
         for counter in [&counters.retry_allowed, &counters.retry_exhausted, &counters.retry_after_honored] {
             counter.increment(0);
         }
-        counters.show(BreakerState::Closed);
+        counters.set_breaker(BreakerState::Closed);
         counters
     }
 
-    pub(super) fn show(&self, state: BreakerState) {
+    pub(super) fn set_breaker(&self, state: BreakerState) {
         self.breaker_state.set(match state {
             BreakerState::Closed => 0.0,
             BreakerState::HalfOpen => 1.0,

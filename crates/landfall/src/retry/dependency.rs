@@ -8,7 +8,7 @@ use super::bulkhead::Bulkhead;
 use super::health::{Health, now};
 use super::{Options, State};
 
-/// Something that is called and may fail. Clones are the same dependency: what one of them learns, all of them know.
+/// A remote service that calls may fail on. Clones share one breaker, budget and bulkhead.
 #[derive(Clone)]
 pub struct Dependency(Arc<Inner>);
 
@@ -19,16 +19,16 @@ struct Inner {
     health: Health,
 }
 
-/// What a try takes out of the budget.
+/// What an attempt costs the retry budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Price {
-    /// Nothing: it is a first try, or was paid for before the wait.
+    /// Nothing: it is a first attempt, or was paid for before the pause.
     Free,
     Retry,
 }
 
 impl Dependency {
-    /// `name` is the label `dependency` of its metrics, so there should not be thousands of them.
+    /// `name` is the value of the metric label `dependency`, so keep the number of names small.
     pub fn new(name: impl Into<String>, options: Options) -> Self {
         let name = name.into();
         let bulkhead = Bulkhead::new(options.concurrency, options.waiting, options.longest_wait);
@@ -49,50 +49,52 @@ impl Dependency {
         }
     }
 
-    /// One try. `Err` says what to do next: [`Verdict::Wait`] if the call was not made, since the dependency is out of
-    /// order or busy; else as `call` itself classified its failure, where an error that is no [`Failure`] is retried.
+    /// Makes one attempt.
+    ///
+    /// Fails with [`Verdict::Wait`] if the call was not made because the dependency is unavailable or busy. Otherwise the
+    /// failure is as `call` classified it; an error that is not a [`Failure`] is retried.
     pub async fn call<T, E, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
-        self.one_try(call, self.0.options.call_timeout, Price::Free).await
+        self.attempt_once(call, self.0.options.call_timeout, Price::Free).await
     }
 
-    /// One try for a caller who repeats it by other means, such as a consumer: `attempt` is counted from 1, and each but
-    /// the first is a retry, which the budget must allow. If it does not, the call is not made.
+    /// Makes one attempt for a caller that retries by other means, such as a consumer. `attempt` counts from 1; every
+    /// attempt but the first is a retry. If the budget does not allow it, the call is not made.
     pub async fn attempt<T, E, F>(&self, attempt: u32, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
         let price = if attempt > 1 { Price::Retry } else { Price::Free };
-        let result = self.one_try(call, self.0.options.call_timeout, price).await;
+        let result = self.attempt_once(call, self.0.options.call_timeout, price).await;
         if result.as_ref().is_err_and(|failure| failure.retry_after.is_some() && failure.verdict == Verdict::Retry) {
             self.0.health.counters.retry_after_honored.increment(1);
         }
         result
     }
 
-    /// Tries until it succeeds, fails for good, or the policy, the deadline, the breaker or the budget says that it is
-    /// enough; the last failure is returned. `call` is told which try it is, counted from 1.
+    /// Retries until the call succeeds or fails permanently, or until the policy, the deadline, the breaker or the budget
+    /// allows no more attempts. Returns the last failure. `call` receives the number of the attempt, from 1.
     pub async fn retry<T, E, F>(&self, mut call: impl FnMut(u32) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
         let Options { policy, call_timeout, .. } = &self.0.options;
-        let begun = now();
+        let started = now();
         let (mut attempts, mut previous) = (0, None);
         loop {
             attempts += 1;
-            let left = policy.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(now() - begun));
-            let failure = match self.one_try(|| call(attempts), left.min(*call_timeout), Price::Free).await {
-                Ok(done) => return Ok(done),
+            let left = policy.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(now() - started));
+            let failure = match self.attempt_once(|| call(attempts), left.min(*call_timeout), Price::Free).await {
+                Ok(value) => return Ok(value),
                 Err(failure) if failure.verdict == Verdict::Retry => failure,
                 Err(failure) => return Err(failure),
             };
-            let failed = Failed { attempts, elapsed: now() - begun, previous, retry_after: failure.retry_after };
+            let failed = Failed { attempts, elapsed: now() - started, previous, retry_after: failure.retry_after };
             let Some(delay) = policy.delay_after(failed, rand::random()) else { return Err(failure) };
             if !self.0.health.take_retry() {
                 return Err(self.budget_exhausted(Some(&failure)));
@@ -100,32 +102,37 @@ impl Dependency {
             if failure.retry_after.is_some() {
                 self.0.health.counters.retry_after_honored.increment(1);
             }
-            tracing::debug!(dependency = self.0.name, %failure, attempts, ?delay, "trying again");
+            tracing::debug!(dependency = self.0.name, %failure, attempts, ?delay, "call failed, retrying");
             tokio::time::sleep(delay).await;
             previous = Some(delay);
         }
     }
 
-    async fn one_try<T, E, F>(&self, call: impl FnOnce() -> F, timeout: Duration, price: Price) -> Result<T, Failure>
+    async fn attempt_once<T, E, F>(
+        &self,
+        call: impl FnOnce() -> F,
+        timeout: Duration,
+        price: Price,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Failure>,
     {
-        // An open breaker answers at once, even while the calls that opened it still fill the bulkhead.
-        self.0.health.look().map_err(|rejected| self.circuit_open(rejected))?;
-        let Some(_place) = self.0.bulkhead.enter().await else {
-            let error = format_args!("too many calls to {} are on their way or waiting", self.0.name);
+        // An open breaker rejects at once, even while the calls that opened it still fill the bulkhead.
+        self.0.health.check().map_err(|rejected| self.circuit_open(rejected))?;
+        let Some(_permit) = self.0.bulkhead.enter().await else {
+            let error = format_args!("too many calls to {} are in progress or waiting", self.0.name);
             return Err(Failure::wait(ErrorCode::BULKHEAD_FULL, error));
         };
-        let pass = self.0.health.admit().map_err(|rejected| self.circuit_open(rejected))?;
-        // Last, so that nobody pays for a call that is not made.
+        let permission = self.0.health.admit().map_err(|rejected| self.circuit_open(rejected))?;
+        // Last, so that a call that is not made costs nothing.
         if price == Price::Retry && !self.0.health.take_retry() {
             return Err(self.budget_exhausted(None));
         }
         let failure = match tokio::time::timeout(timeout, call()).await {
-            Ok(Ok(done)) => {
-                pass.succeeded();
-                return Ok(done);
+            Ok(Ok(value)) => {
+                permission.succeeded();
+                return Ok(value);
             }
             Ok(Err(error)) => error.into(),
             Err(_) => {
@@ -134,23 +141,23 @@ impl Dependency {
             }
         };
         match failure.verdict {
-            Verdict::Retry => pass.failed(),
-            Verdict::Park => pass.answered(),
-            // The call itself was turned away further on: no news of this dependency.
-            Verdict::Wait => drop(pass),
+            Verdict::Retry => permission.failed(),
+            Verdict::Park => permission.rejected_by_dependency(),
+            // The call was not made further down: this says nothing about the dependency.
+            Verdict::Wait => drop(permission),
         }
         Err(failure.repeated_if(self.0.options.repeat))
     }
 
     fn circuit_open(&self, rejected: Rejected) -> Failure {
-        let error = format_args!("{} failed too often and is left alone for a while", self.0.name);
+        let error = format_args!("the circuit breaker of {} is open", self.0.name);
         let failure = Failure::wait(ErrorCode::CIRCUIT_OPEN, error);
         Failure { retry_after: rejected.retry_after, ..failure }
     }
 
     fn budget_exhausted(&self, last: Option<&Failure>) -> Failure {
-        let last = last.map(|failure| format!("; the last try failed with {failure}")).unwrap_or_default();
-        let error = format_args!("more retries of {} would be too many beside its successes{last}", self.0.name);
+        let last = last.map(|failure| format!("; the last attempt failed with {failure}")).unwrap_or_default();
+        let error = format_args!("the retry budget of {} is exhausted{last}", self.0.name);
         Failure::wait(ErrorCode::BUDGET_EXHAUSTED, error)
     }
 }

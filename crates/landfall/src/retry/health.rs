@@ -8,15 +8,15 @@ use landfall_core::{Breaker, BreakerState, Budget, Rejected, Ticket};
 use super::Options;
 use super::counters::Counters;
 
-/// What a dependency is like at this moment.
+/// A snapshot of a dependency's breaker, bulkhead and budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     pub breaker: BreakerState,
-    /// Calls on their way.
+    /// Calls in progress.
     pub running: usize,
-    /// Calls that wait for one of those to end.
+    /// Callers waiting in the bulkhead.
     pub waiting: usize,
-    /// Retries that would be allowed now.
+    /// Retries that the budget would allow now.
     pub budget_left: u64,
 }
 
@@ -29,11 +29,12 @@ pub(super) struct Health {
 struct Inner {
     breaker: Breaker,
     budget: Budget,
-    shown: BreakerState,
+    reported: BreakerState,
 }
 
-/// Permission for one call. One that is dropped, since its caller was cancelled or panicked, frees its place.
-pub(super) struct Pass<'a> {
+/// The breaker's permission for one call. Dropped without a result, as when the caller is cancelled or panics, it frees
+/// its place.
+pub(super) struct CallPermission<'a> {
     health: &'a Health,
     ticket: Option<Ticket>,
 }
@@ -41,12 +42,12 @@ pub(super) struct Pass<'a> {
 impl Health {
     pub(super) fn new(name: &str, options: &Options) -> Self {
         let (breaker, budget) = (Breaker::new(options.breaker), Budget::new(options.budget));
-        let inner = Inner { breaker, budget, shown: BreakerState::Closed };
+        let inner = Inner { breaker, budget, reported: BreakerState::Closed };
         Self { name: name.to_owned(), inner: Mutex::new(inner), counters: Counters::new(name) }
     }
 
-    /// An error if a call would certainly be turned away; takes no place.
-    pub(super) fn look(&self) -> Result<(), Rejected> {
+    /// Fails if the breaker would reject a call now. Takes no place in a half-open breaker.
+    pub(super) fn check(&self) -> Result<(), Rejected> {
         let mut inner = self.lock();
         if inner.breaker.state(now()) != BreakerState::Open {
             return Ok(());
@@ -54,14 +55,14 @@ impl Health {
         inner.breaker.admit(now()).map(|ticket| inner.breaker.abandoned(ticket))
     }
 
-    pub(super) fn admit(&self) -> Result<Pass<'_>, Rejected> {
+    pub(super) fn admit(&self) -> Result<CallPermission<'_>, Rejected> {
         let mut inner = self.lock();
         let ticket = inner.breaker.admit(now());
-        self.show(&mut inner);
-        Ok(Pass { health: self, ticket: Some(ticket?) })
+        self.report_state(&mut inner);
+        Ok(CallPermission { health: self, ticket: Some(ticket?) })
     }
 
-    /// Takes a retry out of the budget, if one is left.
+    /// Takes one retry from the budget; returns whether one was left.
     pub(super) fn take_retry(&self) -> bool {
         let allowed = self.lock().budget.take(now());
         let counter = if allowed { &self.counters.retry_allowed } else { &self.counters.retry_exhausted };
@@ -77,17 +78,17 @@ impl Health {
         self.lock().budget.left(now())
     }
 
-    /// Tells the metrics, and the log if it changed.
-    fn show(&self, inner: &mut Inner) {
+    /// Sets the metric and logs if the state of the breaker has changed.
+    fn report_state(&self, inner: &mut Inner) {
         let state = inner.breaker.state(now());
-        if state == inner.shown {
+        if state == inner.reported {
             return;
         }
-        let before = std::mem::replace(&mut inner.shown, state);
-        self.counters.show(state);
+        let before = std::mem::replace(&mut inner.reported, state);
+        self.counters.set_breaker(state);
         match state {
-            BreakerState::Open => tracing::warn!(dependency = self.name, ?before, "the breaker opened"),
-            _ => tracing::info!(dependency = self.name, ?before, ?state, "the breaker changed"),
+            BreakerState::Open => tracing::warn!(dependency = self.name, ?before, "circuit breaker opened"),
+            _ => tracing::info!(dependency = self.name, ?before, ?state, "circuit breaker changed"),
         }
     }
 
@@ -96,7 +97,7 @@ impl Health {
     }
 }
 
-impl Pass<'_> {
+impl CallPermission<'_> {
     pub(super) fn succeeded(self) {
         self.report(|inner, ticket| {
             inner.breaker.succeeded(ticket, now());
@@ -104,8 +105,8 @@ impl Pass<'_> {
         });
     }
 
-    /// The dependency answered; that it did not like the question is not its fault.
-    pub(super) fn answered(self) {
+    /// The dependency is healthy and rejected this call: a success for the breaker.
+    pub(super) fn rejected_by_dependency(self) {
         self.report(|inner, ticket| inner.breaker.succeeded(ticket, now()));
     }
 
@@ -118,11 +119,11 @@ impl Pass<'_> {
         if let Some(ticket) = self.ticket.take() {
             report(&mut inner, ticket);
         }
-        self.health.show(&mut inner);
+        self.health.report_state(&mut inner);
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for CallPermission<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.health.lock().breaker.abandoned(ticket);
@@ -130,7 +131,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// The runtime's time, so that a test can turn the clock.
+/// The runtime's clock, which tests can advance.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,28 +1,23 @@
-//! Calls to what may fail: retried where that helps, and left alone where it hurts.
+//! Calls to remote services: timeout, retry with backoff, retry budget, circuit breaker, bulkhead.
 //!
-//! A [`Dependency`] is one thing that is called (a payment gateway, a search cluster), shared by everybody who calls it.
-//! Each call passes, in this order:
+//! A [`Dependency`] is one remote service (a payment gateway, a search cluster), shared by all its callers. Each call
+//! passes, in this order:
 //!
 //! ```text
-//!   the breaker   open: not made                        CIRCUIT_OPEN, wait
-//!   the bulkhead  too many at once: not made            BULKHEAD_FULL, wait
-//!   the timeout   too long: given up                    TIMEOUT, retry
-//!   its own code  fails                                 as it is classified
-//!   the budget    before another try; empty: not made   BUDGET_EXHAUSTED, wait
+//!   the breaker   open: not made                            CIRCUIT_OPEN, wait
+//!   the bulkhead  too many calls: not made                  BULKHEAD_FULL, wait
+//!   the timeout   expired: abandoned                        TIMEOUT, retry
+//!   the call      failed                                    as the call classified it
+//!   the budget    before another attempt; empty: not made   BUDGET_EXHAUSTED, wait
 //! ```
 //!
-//! [`Dependency::call`] makes one try, [`Dependency::retry`] as many as the policy, the deadline and the budget allow,
-//! following `Retry-After`. A handler of [`crate::consume`] uses [`Dependency::attempt`] and returns the failure as it
-//! is: the consumer does the waiting, without holding a transaction open meanwhile; a failure with the verdict
+//! [`Dependency::call`] makes one attempt, [`Dependency::retry`] as many as the policy, the deadline and the budget
+//! allow; it honours `Retry-After`. A handler of [`crate::consume`] uses [`Dependency::attempt`] and returns the failure
+//! unchanged: the consumer waits, without an open transaction. A failure with the verdict
 //! [`Verdict::Wait`](crate::Verdict::Wait) costs the message no attempt.
 //!
-//! [`Collapse`] makes one call of many that ask for the same at the same time. The parts without a runtime ([`Breaker`],
-//! [`Budget`], [`RetryPolicy`], [`Class`]) are in `landfall-core`.
-//!
-//! [`Breaker`]: crate::Breaker
-//! [`Budget`]: crate::Budget
-//! [`RetryPolicy`]: crate::RetryPolicy
-//! [`Class`]: crate::Class
+//! [`Collapse`] merges concurrent calls with the same key. [`Breaker`], [`Budget`], [`RetryPolicy`] and [`Class`] need no
+//! runtime and can be used alone.
 
 mod bulkhead;
 mod collapse;
@@ -35,3 +30,8 @@ pub use collapse::Collapse;
 pub use dependency::Dependency;
 pub use health::State;
 pub use options::Options;
+
+pub use landfall_core::{
+    Breaker, BreakerOptions, BreakerState, Budget, BudgetOptions, Class, Failed, Jitter, Rejected, Repeat, RetryPolicy,
+    Ticket,
+};

@@ -2,22 +2,22 @@ use std::time::Duration;
 
 use landfall_core::{Backoff, BreakerOptions, BudgetOptions, Jitter, Repeat, RetryPolicy};
 
-/// How a dependency is called. The default suits a service in the same network.
+/// How a dependency is called. The defaults suit a service in the same network.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long one try may take.
+    /// The time limit of one attempt.
     pub call_timeout: Duration,
-    /// Calls that are on their way at the same time.
+    /// The maximum number of calls in progress.
     pub concurrency: usize,
-    /// Calls that may wait for one of those to end; more are turned away at once.
+    /// The maximum number of callers that wait in the bulkhead; more are rejected at once.
     pub waiting: usize,
-    /// How long they wait before they are turned away too.
+    /// How long a caller waits in the bulkhead before it is rejected.
     pub longest_wait: Duration,
-    /// The delays of [`Dependency::retry`](super::Dependency::retry), its number of tries and its deadline.
+    /// The delays, the number of attempts and the deadline of [`Dependency::retry`](super::Dependency::retry).
     pub policy: RetryPolicy,
     pub breaker: BreakerOptions,
     pub budget: BudgetOptions,
-    /// Whether a call that may have happened can be made again.
+    /// Whether a call whose outcome is unknown may be repeated.
     pub repeat: Repeat,
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use landfall::retry::{Dependency, Options};
-use landfall::{BudgetOptions, ErrorCode, Failure, Repeat, RetryPolicy, Verdict};
+use landfall::retry::{BudgetOptions, Dependency, Options, Repeat, RetryPolicy};
+use landfall::{ErrorCode, Failure, Verdict};
 use tokio::time::Instant;
 
 use crate::scene::{Calls, SECOND, options};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use landfall::retry::{Dependency, Options};
-use landfall::{BreakerOptions, BreakerState, ErrorCode, Failure, Verdict};
+use landfall::retry::{BreakerOptions, BreakerState, Dependency, Options};
+use landfall::{ErrorCode, Failure, Verdict};
 
 use crate::scene::{Calls, SECOND, options};
 

@@ -1,7 +1,7 @@
 //! The names that dashboards rely on.
 
-use landfall::retry::{Dependency, Options};
-use landfall::{BreakerOptions, BudgetOptions, Failure};
+use landfall::Failure;
+use landfall::retry::{BreakerOptions, BudgetOptions, Dependency, Options};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::scene::{SECOND, options};

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::retry::{Dependency, Options};
-use landfall::{Backoff, BudgetOptions, Failed, Failure, Jitter, RetryPolicy, Verdict};
+use landfall::retry::{BudgetOptions, Dependency, Failed, Jitter, Options, RetryPolicy};
+use landfall::{Backoff, Failure, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use landfall::retry::Options;
-use landfall::{Backoff, BreakerOptions, BudgetOptions, Failure, Jitter, RetryPolicy};
+use landfall::retry::{BreakerOptions, BudgetOptions, Jitter, Options, RetryPolicy};
+use landfall::{Backoff, Failure};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 

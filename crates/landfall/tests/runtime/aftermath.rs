@@ -91,9 +91,16 @@ async fn a_dead_letter_that_is_too_large_for_its_topic_is_in_the_table() {
     // From somebody whose limit is another.
     ground.publish(&[Message { payload: "more than eight".into(), ..message("a", 1, "poison") }]).await;
     let (database, broker) = (ground.database.clone(), ground.broker.clone());
-    let consumer = Consumer::new(database, broker, topic(), group(), plain(apply::<Sqlite>), options());
+    let consumer = Consumer::builder(database, broker)
+        .topic(topic())
+        .group(group())
+        .handler(plain(apply::<Sqlite>))
+        .options(options())
+        .dead_letter_topic()
+        .build()
+        .unwrap();
     let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer.with_letter_topic().unwrap().run(stop.clone()));
+    let running = tokio::spawn(consumer.run(stop.clone()));
     ground.settle(1).await;
     ground.is_drained().await;
     stop.cancel();

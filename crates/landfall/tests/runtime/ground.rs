@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{BatchHandler, Consumer, Front, Handler, Options, SequenceCheck};
+use landfall::consume::{BatchHandler, Consumer, DedupCache, Handler, Options, SequenceCheck};
 use landfall::{
     Backoff, Broker, DeadLetter, DeadLetterFilter, DeadLetterStatus, GroupName, Key, Kind, Message, TopicName,
 };
@@ -69,7 +69,13 @@ impl<D: Place> Ground<D> {
 
     pub(crate) fn consumer(&self, options: Options, handler: impl Handler<D>) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .build()
+            .unwrap();
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
@@ -81,21 +87,46 @@ impl<D: Place> Ground<D> {
         handler: impl Handler<D>,
     ) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options).in_sequence(check);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .sequence_check(check)
+            .build()
+            .unwrap();
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
-    pub(crate) fn consumer_behind(&self, options: Options, front: impl Front, handler: impl Handler<D>) -> Running {
+    pub(crate) fn consumer_behind(
+        &self,
+        options: Options,
+        front: impl DedupCache,
+        handler: impl Handler<D>,
+    ) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .dedup_cache(front)
+            .build()
+            .unwrap();
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
     pub(crate) fn consumer_of_batches(&self, options: Options, handler: impl BatchHandler<D>) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::of_batches(database, broker, topic(), group(), handler, options);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .batch_handler(handler)
+            .options(options)
+            .build()
+            .unwrap();
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }

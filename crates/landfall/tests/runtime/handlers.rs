@@ -35,7 +35,7 @@ async fn a_payload_comes_as_a_type_and_one_that_does_not_parse_is_parked_with_th
     assert_eq!(ground.database.effects().await.len(), 1);
     let letter = &ground.letters().await[0];
     assert_eq!((letter.error_code.as_str(), letter.attempts), ("VALIDATION_ERROR", 1));
-    assert_eq!(letter.error, "the payload is no OrderPlaced: missing field `quantity` at line 1 column 15");
+    assert_eq!(letter.error, "the payload is not a valid OrderPlaced: missing field `quantity` at line 1 column 15");
 }
 
 /// Hangs the first time.

@@ -1,9 +1,7 @@
 //! Dead letters on a topic of their own, beside the table.
 
-use std::sync::Arc;
-
 use landfall::consume::{Consumer, SequenceCheck, plain};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::{Broker, DeadLetterFilter, Message, SystemHeader, TopicName};
 use landfall_testkit::eventually;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +15,17 @@ on_every_database!(what_is_parked_goes_to_a_topic_with_everything_about_its_fail
 
 async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Place>(ground: Ground<D>) {
     let stop = CancellationToken::new();
-    let database = Arc::new(ground.database.clone());
-    let relay = Relay::new(database.clone(), database, ground.broker.publisher(), relay::Options::default());
+    let relay = Relay::builder(ground.database.clone(), ground.broker.publisher()).build().unwrap();
     let relay = tokio::spawn(relay.run(stop.clone()));
     let (database, broker) = (ground.database.clone(), ground.broker.clone());
-    let consumer = Consumer::new(database, broker, topic(), group(), plain(apply::<D>), batched(5, 1))
-        .in_sequence(SequenceCheck::Newest)
-        .with_letter_topic()
+    let consumer = Consumer::builder(database, broker)
+        .topic(topic())
+        .group(group())
+        .handler(plain(apply::<D>))
+        .options(batched(5, 1))
+        .sequence_check(SequenceCheck::Newest)
+        .dead_letter_topic()
+        .build()
         .unwrap();
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 

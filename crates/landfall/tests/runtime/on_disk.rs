@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use landfall::adapter::Admission;
 use landfall::consume::{Context, Idempotence, Options, plain};
-use landfall::{Admission, Database, ErrorCode, Failure, Inbox, Message};
+use landfall::{Database, ErrorCode, Failure, Inbox, Message};
 use landfall_mysql::MySql;
 use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, private_mariadb_with};
 use landfall_testkit::{MemoryBroker, eventually};

@@ -96,7 +96,7 @@ async fn what_comes_too_early_takes_no_room_from_what_it_waits_for<D: Place>(gro
     let check = SequenceCheck::Consecutive { first: Some(1), early: Early::Wait(PATIENCE * 4) };
     let (first, cap) = (Duration::from_millis(200), Duration::from_millis(500));
     let backoff = Backoff { first, cap, max_attempts: 3 };
-    let narrow = Options { max_in_flight: 4, max_in_flight_per_lane: 2, backoff, ..batched(1, 2) };
+    let narrow = Options { max_in_flight: Some(4), max_in_flight_per_lane: Some(2), backoff, ..batched(1, 2) };
     let running = ground.consumer_in_sequence(narrow, check, plain(apply::<D>));
     ground.publish(&numbered(&(1..=40).rev().collect::<Vec<_>>())).await;
     ground.effects_become(40).await;
@@ -113,7 +113,7 @@ async fn an_old_version_is_parked_and_holds_nobody<D: Place>(ground: Ground<D>) 
     assert_eq!(sequences(&ground).await, [1, 3, 7]);
     let letters = ground.letters().await;
     assert_eq!((letters.len(), letters[0].error_code.as_str()), (1, "VERSION_CONFLICT"));
-    assert_eq!((letters[0].sequence, letters[0].error.as_str()), (Some(2), "version 2 came after 3"));
+    assert_eq!((letters[0].sequence, letters[0].error.as_str()), (Some(2), "version 2 arrived after 3"));
     ground.all_is_acknowledged().await;
 }
 
@@ -194,7 +194,8 @@ async fn a_failing_key_keeps_no_other_from_being_received<D: Place>(ground: Grou
     ground.publish(&messages).await;
     // The head of the key is tried again long after the test is over.
     let backoff = Backoff { first: PATIENCE * 2, cap: PATIENCE * 2, max_attempts: 3 };
-    let narrow = Options { max_in_flight: 40, max_in_flight_per_lane: 10, concurrency: 4, backoff, ..options() };
+    let narrow =
+        Options { max_in_flight: Some(40), max_in_flight_per_lane: Some(10), concurrency: 4, backoff, ..options() };
     let running = ground.consumer(narrow, plain(apply::<D>));
     ground.effects_become(50).await;
     running.stop().await;

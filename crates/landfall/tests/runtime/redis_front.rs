@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall::consume::{Context, Front, Options, RedisFront, plain};
+use landfall::consume::{Context, DedupCache, Options, RedisDedupCache, plain};
 use landfall::{Failure, Message};
 use landfall_testkit::servers::RedisServer;
 use landfall_testkit::{current_test, eventually};
@@ -22,8 +22,8 @@ async fn record<D: Place>(context: Context<'_, D>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn front(redis: &RedisServer) -> RedisFront {
-    RedisFront::new(&redis.url(), Duration::from_secs(600)).unwrap()
+fn front(redis: &RedisServer) -> RedisDedupCache {
+    RedisDedupCache::new(&redis.url(), Duration::from_secs(600)).unwrap()
 }
 
 async fn copies_are_turned_away_and_redis_may_be_flushed_paused_or_gone<D: Place>(ground: Ground<D>) {

@@ -197,7 +197,13 @@ async fn what_returns_from_a_topic_lane_takes_effect_once_or_is_parked_in_the_en
     let elsewhere = GroupName::new("payment").unwrap();
     let (database, broker) = (ground.database.clone(), ground.broker.clone());
     let stop = CancellationToken::new();
-    let other = Consumer::new(database, broker, topic(), elsewhere.clone(), plain(content::<D>), options);
+    let other = Consumer::builder(database, broker)
+        .topic(topic())
+        .group(elsewhere.clone())
+        .handler(plain(content::<D>))
+        .options(options)
+        .build()
+        .unwrap();
     let other = tokio::spawn(other.run(stop.clone()));
     ground.publish(&messages).await;
     ground.publish(&messages).await;
@@ -266,7 +272,13 @@ async fn an_unruly_broker_changes_nothing_about_a_lane<D: Place>(first: Ground<D
         ground.publish(&messages).await;
         let (database, shared) = (ground.database.clone(), Arc::new(broker.clone()) as Arc<dyn Broker>);
         let options = Options { order, ..lane(retry_lane) };
-        let consumer = Consumer::new(database, shared, topic(), group(), plain(apply::<D>), options);
+        let consumer = Consumer::builder(database, shared)
+            .topic(topic())
+            .group(group())
+            .handler(plain(apply::<D>))
+            .options(options)
+            .build()
+            .unwrap();
         let stop = CancellationToken::new();
         let consumer = tokio::spawn(consumer.run(stop.clone()));
         ground.effects_become(100).await;
@@ -319,6 +331,7 @@ async fn a_topic_whose_lane_would_have_no_name_is_refused_at_the_start() {
     let long = TopicName::new("x".repeat(249)).unwrap();
     let options = Options { retry_lane: RetryLane::Topic, ..options() };
     let handler = plain(content::<landfall_sqlite::Sqlite>);
-    let consumer = Consumer::new(ground.database.clone(), ground.broker.clone(), long, group(), handler, options);
-    assert!(consumer.run(CancellationToken::new()).await.is_err());
+    let builder = Consumer::builder(ground.database.clone(), ground.broker.clone());
+    let error = builder.topic(long).group(group()).handler(handler).options(options).build().unwrap_err();
+    assert_eq!(error.kind(), landfall::ErrorKind::Invalid);
 }

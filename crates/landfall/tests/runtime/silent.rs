@@ -30,8 +30,7 @@ async fn goes_on<D: Place + OutboxView>(direct: D, proxied: D, proxy: &Proxy) {
     direct.prepare().await;
     let broker = MemoryBroker::new();
     let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
-    let proxied = Arc::new(proxied);
-    let relay = Relay::new(proxied.clone(), proxied, broker.publisher(), options);
+    let relay = Relay::builder(proxied, broker.publisher()).options(options).build().unwrap();
     let stop = CancellationToken::new();
     let relay = tokio::spawn(relay.run(stop.clone()));
     direct.append(&[message("a", 1, "good")]).await.unwrap();

@@ -64,7 +64,13 @@ async fn a_consumer_in_batches_keeps_order_and_does_nothing_twice<D: Place>(grou
     ground.publish(&messages(true)).await;
     let options = Options { batch: 10, concurrency: 4, ..options() };
     let (database, shared) = (ground.database.clone(), Arc::new(broker.clone()) as Arc<dyn Broker>);
-    let consumer = Consumer::new(database, shared, topic(), group(), plain(mended::<D>), options);
+    let consumer = Consumer::builder(database, shared)
+        .topic(topic())
+        .group(group())
+        .handler(plain(mended::<D>))
+        .options(options)
+        .build()
+        .unwrap();
     let stop = CancellationToken::new();
     let consumer = tokio::spawn(consumer.run(stop.clone()));
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
@@ -97,8 +103,15 @@ async fn two_members_that_check_numbers_bring_any_disorder_in_order<D: Place>(gr
     let members = [1, 10].map(|batch| {
         let options = Options { batch, concurrency: 4, backoff, ..options() };
         let (database, shared) = (ground.database.clone(), Arc::new(broker.clone()) as Arc<dyn Broker>);
-        let consumer = Consumer::new(database, shared, topic(), group(), plain(apply::<D>), options);
-        tokio::spawn(consumer.in_sequence(check).run(stop.clone()))
+        let consumer = Consumer::builder(database, shared)
+            .topic(topic())
+            .group(group())
+            .handler(plain(apply::<D>))
+            .options(options)
+            .sequence_check(check)
+            .build()
+            .unwrap();
+        tokio::spawn(consumer.run(stop.clone()))
     });
     judge(&ground, &broker, seed).await;
     stop.cancel();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::consume::{
-    BatchContext, Consumer, Context, Idempotence, Options, RedisFront, SequenceCheck, changed, handler_fn, plain_batch,
+    BatchContext, Consumer, Context, Idempotence, Options, RedisDedupCache, SequenceCheck, changed, handler_fn,
+    plain_batch,
 };
 use landfall::{Broker, DeadLetterFilter, DeadLetterStatus, ErrorCode, Failure, Message};
 use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
@@ -150,7 +151,16 @@ async fn with_guard<D: Place>(ground: Ground<D>, guard: Guard) {
     stands_it(ground, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, idempotence: Idempotence::Handler, ..options() };
         let handler = handler_fn::<D, _>(move |context| Box::pin(guarded(guard, context)));
-        tokio::spawn(Consumer::new(database, broker, topic(), group(), handler, options).run(stop))
+        tokio::spawn(
+            Consumer::builder(database, broker)
+                .topic(topic())
+                .group(group())
+                .handler(handler)
+                .options(options)
+                .build()
+                .unwrap()
+                .run(stop),
+        )
     })
     .await;
 }
@@ -175,7 +185,16 @@ async fn a_set_based_handler_stands_it<D: Place>(ground: Ground<D>) {
     stands_it(ground, |database, broker, stop| {
         let options = Options { batch: 10, concurrency: 4, ..options() };
         let handler = plain_batch(slices::<D>);
-        tokio::spawn(Consumer::of_batches(database, broker, topic(), group(), handler, options).run(stop))
+        tokio::spawn(
+            Consumer::builder(database, broker)
+                .topic(topic())
+                .group(group())
+                .batch_handler(handler)
+                .options(options)
+                .build()
+                .unwrap()
+                .run(stop),
+        )
     })
     .await;
 }
@@ -184,8 +203,15 @@ async fn a_version_stands_it<D: Place>(ground: Ground<D>) {
     stands_it(ground, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, ..options() };
         let handler = handler_fn::<D, _>(|context| Box::pin(guarded(Guard::None, context)));
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options);
-        tokio::spawn(consumer.in_sequence(SequenceCheck::Newest).run(stop))
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .sequence_check(SequenceCheck::Newest)
+            .build()
+            .unwrap();
+        tokio::spawn(consumer.run(stop))
     })
     .await;
 }
@@ -204,8 +230,15 @@ async fn redis_in_front_stands_it_and_is_flushed_all_the_time<D: Place>(ground: 
     stands_it(ground, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, ..options() };
         let handler = handler_fn::<D, _>(|context| Box::pin(guarded(Guard::None, context)));
-        let front = RedisFront::new(&redis.url(), Duration::from_secs(600)).unwrap();
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options).behind(front);
+        let front = RedisDedupCache::new(&redis.url(), Duration::from_secs(600)).unwrap();
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .dedup_cache(front)
+            .build()
+            .unwrap();
         tokio::spawn(consumer.run(stop))
     })
     .await;

@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use landfall::adapter::{FencedPublisher, LeaseName, Shard};
 use landfall::relay::{Options, Relay};
-use landfall::{
-    Broker, Error, ErrorKind, FencedPublisher, Holder, LeaseName, Leases, Message, OutboxQueue, Outcome, Publisher,
-    Result, Shard,
-};
+use landfall::{Broker, Error, ErrorKind, Holder, Leases, Message, OutboxQueue, Outcome, Publisher, Result};
 use landfall_testkit::eventually;
 
 use crate::stage::{PATIENCE, QUICK, Stage, message};
@@ -62,14 +60,14 @@ async fn a_relay_silences_the_one_before_it_and_takes_nothing_until_it_has() {
     let is_down = Arc::new(AtomicBool::new(true));
     let fencing = Fencing { inner: stage.broker.publisher(), book: Arc::default(), is_down: is_down.clone() };
     let (book, seated) = (fencing.book.clone(), stage.stop.clone());
-    let database = Arc::new(stage.database.clone());
     let options = Options {
         backoff: QUICK,
         lease_ttl: Duration::from_secs(3),
         holder: Holder("next".into()),
         ..Default::default()
     };
-    let relay = tokio::spawn(Relay::new(database.clone(), database, Arc::new(fencing), options).run(seated));
+    let relay = Relay::builder(stage.database.clone(), Arc::new(fencing)).options(options).build().unwrap();
+    let relay = tokio::spawn(relay.run(seated));
     eventually(PATIENCE, "it is there", async || stage.database.held("relay/").await.unwrap().len() == 1).await;
     // Two of its rounds later it still has nothing.
     two_rounds(&stage.database).await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use landfall::adapter::LeaseName;
 use landfall::consume::Context;
-use landfall::housekeeping::{Housekeeper, Policy};
+use landfall::housekeeping::{Housekeeper, Policy, Span};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, Failure, Holder, LeaseName, Leases,
-    OutboxFilter, OutboxState, OutboxView, Span,
+    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, Failure, Holder, Leases, OutboxFilter,
+    OutboxState, OutboxView,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::eventually;
@@ -56,10 +57,10 @@ fn fails_unless_repaired(context: Context<'_, Sqlite>) -> BoxFuture<'_, Result<(
 async fn send_and_keep(stage: &Stage) {
     let file = stage.database.pool().connect_options().get_filename().display().to_string();
     let options = Options { keep_sent: Some(PATIENCE), ..Options::default() };
-    let keeping = Arc::new(Sqlite::open(&file, options).await.unwrap());
+    let keeping = Sqlite::open(&file, options).await.unwrap();
     let options = relay::Options { backoff: QUICK, ..Default::default() };
     let stop = stage.stop.child_token();
-    let relay = Relay::new(keeping.clone(), keeping.clone(), stage.broker.publisher(), options);
+    let relay = Relay::builder(keeping, stage.broker.publisher()).options(options).build().unwrap();
     let relay = tokio::spawn(relay.run(stop.clone()));
     stage.append(&(1..=10).map(|n| message("a", n)).collect::<Vec<_>>()).await;
     eventually(PATIENCE, "sent", async || stage.stats().await.published == 10).await;

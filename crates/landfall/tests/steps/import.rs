@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::import::{Importer, Options};
-use landfall::{DeadLetterFilter, DeadLetters, ImportOrder, Leases, Mapping, TableName};
+use landfall::import::{ImportOrder, Importer, Mapping, Options, TableName};
+use landfall::{DeadLetterFilter, DeadLetters, Leases};
 use landfall_testkit::eventually;
 use tokio::task::JoinHandle;
 

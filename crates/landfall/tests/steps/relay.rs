@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::stage::{PATIENCE, Stage, Watched, message, topic};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::{Broker, DeadLetterFilter, DeadLetters, ErrorKind, Message, Mode};
 use landfall_testkit::{Fault, eventually};
 
@@ -132,7 +132,7 @@ async fn a_relay_that_nobody_keeps_the_leases_of_ends_with_an_error() {
     let breaks_down = move || assert!(asked.fetch_add(1, Ordering::Relaxed) < 20, "a fault in the program");
     let leases = Arc::new(Watched { leases: stage.database.clone(), asked: breaks_down });
     let queue = Arc::new(stage.database.clone());
-    let relay = Relay::new(queue, leases, stage.broker.publisher(), relay::Options::default());
+    let relay = Relay::builder_from_parts(queue, leases, stage.broker.publisher()).build().unwrap();
     let ended = tokio::time::timeout(PATIENCE, relay.run(stage.stop.clone())).await.expect("it does not stand still");
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Internal);
     assert!(!stage.stop.is_cancelled(), "that is for whoever started it to decide");

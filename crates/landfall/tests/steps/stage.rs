@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall::adapter::{Lease, LeaseName};
 use landfall::consume::{self, Consumer, Handler};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Backoff, Broker, DeadLetters, GroupName, Holder, Key, Lease, LeaseName, Leases, Message, OutboxQueue, OutboxStats,
-    OutboxView, Schema, TopicName,
+    Backoff, Broker, DeadLetters, GroupName, Holder, Key, Leases, Message, OutboxQueue, OutboxStats, OutboxView,
+    Schema, TopicName,
 };
 use landfall_sqlite::Sqlite;
 use landfall_testkit::{MemoryBroker, eventually};
@@ -82,8 +83,7 @@ impl Stage {
 
     pub(crate) fn relay(&self) -> JoinHandle<landfall::Result<()>> {
         let options = relay::Options { backoff: QUICK, ..Default::default() };
-        let database = Arc::new(self.database.clone());
-        let relay = Relay::new(database.clone(), database, self.broker.publisher(), options);
+        let relay = Relay::builder(self.database.clone(), self.broker.publisher()).options(options).build().unwrap();
         tokio::spawn(relay.run(self.stop.clone()))
     }
 
@@ -91,7 +91,13 @@ impl Stage {
         let options =
             consume::Options { backoff: QUICK, redrive_poll: Duration::from_millis(10), ..Default::default() };
         let (database, broker) = (self.database.clone(), self.broker.clone());
-        let consumer = Consumer::new(database, broker, topic(), group(), handler, options);
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options)
+            .build()
+            .unwrap();
         tokio::spawn(consumer.run(self.stop.clone()))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use landfall::consume::{self, Consumer, Handler};
-use landfall::relay::{self, Relay};
+use landfall::relay::Relay;
 use landfall::{Broker, GroupName, TopicName};
 use landfall_examples::Result;
 use tokio::task::JoinSet;
@@ -20,14 +20,18 @@ pub(crate) fn start<D: ShopDatabase>(
     handler: impl Handler<D>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let queue = Arc::new(database.clone());
-    let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
+    let relay = Relay::builder(database.clone(), log.publisher()).build()?;
     tasks.spawn(relay.run(stop.clone()));
 
     // A group reads a topic once; it can have any number of members.
     let (topic, group) = (TopicName::new(topic)?, GroupName::new("shop")?);
     let options = consume::Options::default();
-    let consumer = Consumer::new(database.clone(), log.clone(), topic, group, handler, options);
+    let consumer = Consumer::builder(database.clone(), log.clone())
+        .topic(topic)
+        .group(group)
+        .handler(handler)
+        .options(options)
+        .build()?;
     tasks.spawn(consumer.run(stop.clone()));
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! `landfall dlq redrive`.
 
 use clap::Args;
-use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven, RetentionPlan, Span, Timestamp};
+use landfall::housekeeping::{RetentionPlan, Span};
+use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven, Timestamp};
 
 use super::filter::Filter;
 use super::list;

@@ -47,7 +47,7 @@ pub(super) fn diagnose(config: &Config) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use landfall::Span;
+    use landfall::housekeeping::Span;
 
     use super::*;
 

@@ -4,7 +4,8 @@ mod configuration;
 mod print;
 
 use clap::Args;
-use landfall::{Demands, Diagnose, Finding, Rank};
+use landfall::adapter::Demands;
+use landfall::{Diagnose, Finding, Rank};
 use serde::Serialize;
 
 use super::sources::Sources;

@@ -1,0 +1,122 @@
+//! The part that ordered and unordered relays share: check a batch, publish it, decide how each entry is settled.
+
+use landfall_core::{
+    Decision, Error, ErrorCode, Message, Mode, OutboxEntry, Outcome, Publisher, Result, Settlement, Timestamp,
+};
+
+use super::Options;
+use super::decide::{decide, outage};
+
+/// Publishes batches of outbox entries.
+pub(super) struct BatchPublisher<'a> {
+    pub(super) publisher: &'a dyn Publisher,
+    pub(super) options: &'a Options,
+}
+
+/// One pass over the outbox: a batch, from reading it to settling it.
+pub(super) trait Pass: Sync {
+    fn run(&self) -> impl Future<Output = Result<Progress>> + Send;
+}
+
+/// The result of a pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Entries were settled; there may be more.
+    Moved,
+    /// There was nothing to do.
+    Idle,
+    /// The broker is unavailable; no entry was settled.
+    BrokerDown(String),
+}
+
+/// The result of publishing a batch.
+pub(super) enum Published {
+    Settled(Vec<Settlement>),
+    BrokerDown(String),
+}
+
+/// An entry and its message.
+pub(super) type Publishable = (OutboxEntry, Message);
+
+impl BatchPublisher<'_> {
+    /// Separates entries that can never be published: they are not valid messages, or exceed the limits.
+    pub(super) fn check(&self, entries: Vec<OutboxEntry>) -> (Vec<Publishable>, Vec<Settlement>) {
+        let mut publishable = Vec::with_capacity(entries.len());
+        let mut unpublishable = Vec::new();
+        for mut entry in entries {
+            let checked = std::mem::replace(&mut entry.message, Err(Error::invalid("moved out of its entry")));
+            let checked = checked.map_err(|error| (ErrorCode::VALIDATION, error)).and_then(|message| {
+                self.options.limits.check(&message).map_err(|error| (ErrorCode::TOO_LARGE, error))?;
+                Ok(message)
+            });
+            match checked {
+                Ok(message) => publishable.push((entry, message)),
+                Err((code, error)) => {
+                    let holds_key = self.options.failed_holds_key;
+                    let decision = Decision::Park { code, error: error.to_string(), holds_key };
+                    unpublishable.push(settlement(&entry, decision));
+                }
+            }
+        }
+        (publishable, unpublishable)
+    }
+
+    /// Publishes, and decides how to settle each entry. At-most-once entries were settled before.
+    pub(super) async fn publish(&self, batch: Vec<Publishable>) -> Published {
+        let (entries, messages): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let mut outcomes = self.publisher.publish(&messages).await;
+        fail::fail_point!("relay.after-publish");
+        // A publisher that returns too few outcomes leaves the others unknown.
+        outcomes.resize(messages.len(), Outcome::Unknown("the publisher returned no outcome".into()));
+
+        if let Some(reason) = outage(&outcomes) {
+            return Published::BrokerDown(reason.to_owned());
+        }
+        let mut settlements = Vec::with_capacity(entries.len());
+        for ((entry, message), outcome) in entries.iter().zip(&messages).zip(&outcomes) {
+            observe(message, outcome);
+            if message.mode == Mode::AtMostOnce {
+                continue;
+            }
+            if let Some(decision) = decide(outcome, entry.attempts, self.options, rand::random()) {
+                settlements.push(settlement(entry, decision));
+            }
+        }
+        Published::Settled(settlements)
+    }
+}
+
+/// Settlements of the at-most-once entries, which leave the outbox before they are published: a crash cannot publish
+/// them twice.
+pub(super) fn at_most_once(batch: &[Publishable]) -> Vec<Settlement> {
+    let once = batch.iter().filter(|(_, message)| message.mode == Mode::AtMostOnce);
+    once.map(|(entry, _)| settlement(entry, Decision::Published)).collect()
+}
+
+fn settlement(entry: &OutboxEntry, decision: Decision) -> Settlement {
+    Settlement { row: entry.row, shard: entry.shard, decision }
+}
+
+/// Logs failures before they are settled.
+pub(super) fn log_failures(settlements: &[Settlement]) {
+    for settlement in settlements {
+        match &settlement.decision {
+            Decision::Published => {}
+            Decision::Retry { after, error } => {
+                tracing::warn!(row = settlement.row, ?after, %error, "publish failed, retrying");
+            }
+            Decision::Park { code, error, holds_key } => {
+                metrics::counter!("landfall_dlq_in_total").increment(1);
+                tracing::error!(row = settlement.row, %code, %error, holds_key, "parked");
+            }
+        }
+    }
+}
+
+fn observe(message: &Message, outcome: &Outcome) {
+    if outcome.is_accepted() {
+        metrics::counter!("landfall_published_total").increment(1);
+        metrics::histogram!("landfall_delivery_seconds")
+            .record(message.time.elapsed_since(Timestamp::now()).as_secs_f64());
+    }
+}
