@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::postgres::Postgres;
 use landfall::adapter::Shard;
+use landfall::postgres::Postgres;
 use landfall::{Leases, OutboxView};
 use landfall_system_tests::business_tables::{BusinessTables, Order};
 use landfall_system_tests::check_report::CheckReport;
