@@ -85,3 +85,11 @@ pub use landfall_sqlite as sqlite;
 pub use landfall_sqs as sqs;
 #[cfg(any(feature = "diesel-async", feature = "tokio-postgres"))]
 pub use landfall_stacks as stacks;
+
+// Compiles and runs the program of the README, in both languages.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.zh-CN.md")]
+struct ReadmeInChinese;
