@@ -22,10 +22,9 @@ pub enum Pipelining {
 /// Messages are identified by their index in the batch. Those without a key have no order. A key is a key of one topic:
 /// the same key in another topic is another key.
 ///
-/// * [`take_next`](Self::take_next) and [`take_ready`](Self::take_ready) hand out messages to send, in the order of each
-///   key.
-/// * [`settle`](Self::settle) records an outcome. After one that is not accepted, the rest of its key is not handed out:
-///   it becomes [`Outcome::behind_predecessor`].
+/// * [`take_next`](Self::take_next) and [`take_ready`](Self::take_ready) hand out messages to send, in key order.
+/// * [`settle`](Self::settle) records an outcome. Behind one that is not accepted the rest of its key is not handed
+///   out: it becomes [`Outcome::behind_predecessor`].
 /// * [`into_outcomes`](Self::into_outcomes) returns the outcomes in the order of the batch.
 ///
 /// Every step is constant-time, except `take_ready`, which looks at each message that is ready.

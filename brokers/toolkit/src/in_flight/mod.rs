@@ -28,6 +28,14 @@ pub struct InFlightMessage<O, T> {
     generation: u64,
 }
 
+impl<O, T> InFlightMessage<O, T> {
+    /// Separates the content of a message that is never given back from what is needed to finish it.
+    pub fn split(self) -> (InFlightMessage<O, ()>, T) {
+        let Self { partition, offset, content, generation } = self;
+        (InFlightMessage { partition, offset, content: (), generation }, content)
+    }
+}
+
 /// The messages that one member of a group has fetched and not finished.
 ///
 /// A message is in flight from its arrival until it is finished: while it waits for [`next`](Self::next), while the
@@ -93,13 +101,22 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
     /// Returns the next message to deliver; waits for one. `None` after [`close`](Self::close). For one caller at a
     /// time. Cancellation-safe: a message is taken only when it is returned.
     pub async fn next(&self) -> Result<Option<InFlightMessage<O, T>>> {
+        self.next_or_else(|| ()).await
+    }
+
+    /// [`next`](Self::next), which calls `idle` each time before it waits.
+    pub async fn next_or_else(&self, mut idle: impl FnMut()) -> Result<Option<InFlightMessage<O, T>>> {
         loop {
             match self.take() {
                 Next::Message(message) => return Ok(Some(message)),
                 Next::Failed(error) => return Err(error),
                 Next::Closed => return Ok(None),
-                Next::Empty { due: None } => self.arrived.notified().await,
+                Next::Empty { due: None } => {
+                    idle();
+                    self.arrived.notified().await;
+                }
                 Next::Empty { due: Some(due) } => {
+                    idle();
                     let _due = timeout_at(due, self.arrived.notified()).await;
                 }
             }
@@ -125,7 +142,7 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
 
     /// Marks `message` as finished. Returns the number of messages still in flight; `None` if the message belongs to an
     /// earlier generation.
-    pub fn finish(&self, message: &InFlightMessage<O, T>) -> Option<usize> {
+    pub fn finish<U>(&self, message: &InFlightMessage<O, U>) -> Option<usize> {
         let unfinished = self.state().finish(message)?;
         self.room.notify_one();
         Some(unfinished)

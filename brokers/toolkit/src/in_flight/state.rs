@@ -129,7 +129,7 @@ impl<O: Ord + Copy, T> State<O, T> {
     }
 
     /// How many are in flight afterwards; `None` if the message belongs to an earlier generation.
-    pub(super) fn finish(&mut self, message: &InFlightMessage<O, T>) -> Option<usize> {
+    pub(super) fn finish<U>(&mut self, message: &InFlightMessage<O, U>) -> Option<usize> {
         let current = self.current(message)?;
         current.unfinished.remove(&message.offset)?;
         self.unfinished -= 1;
@@ -190,7 +190,7 @@ impl<O: Ord + Copy, T> State<O, T> {
         self.partition(message.partition).is_some_and(|current| current.generation == message.generation)
     }
 
-    fn current(&mut self, message: &InFlightMessage<O, T>) -> Option<&mut Partition<O>> {
+    fn current<U>(&mut self, message: &InFlightMessage<O, U>) -> Option<&mut Partition<O>> {
         self.partitions.get_mut(&message.partition).filter(|current| current.generation == message.generation)
     }
 }
