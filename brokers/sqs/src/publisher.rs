@@ -71,11 +71,11 @@ impl SqsPublisher {
         }
     }
 
-    /// Makes one call. SQS may refuse a whole call for good because of one entry, so each entry is then sent alone.
+    /// Makes one call. SQS may permanently refuse a whole call because of one entry, so each entry is then sent alone.
     async fn send<'a>(&self, topic: &TopicName, url: &str, entries: Vec<Entry<'a>>) -> Vec<Answered<'a>> {
         let answered = self.send_together(topic, url, entries).await;
-        let for_good = |(_, answer): &Answered<'_>| matches!(answer, Err(trouble) if trouble.fate == Fate::Never);
-        if answered.len() < 2 || !answered.iter().all(for_good) {
+        let is_permanent = |(_, answer): &Answered<'_>| matches!(answer, Err(trouble) if trouble.fate == Fate::Never);
+        if answered.len() < 2 || !answered.iter().all(is_permanent) {
             return answered;
         }
         let alone = answered.into_iter().map(|(entry, _)| self.send_together(topic, url, vec![entry]));

@@ -1,5 +1,5 @@
-//! Visibility timeouts of the messages in flight: SQS hides a received message from other consumers for a while, and the
-//! member extends that until the message is settled.
+//! Visibility timeouts of the messages in flight: SQS hides a received message from other consumers for a while, and
+//! the member extends that until the message is settled.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -89,8 +89,8 @@ impl Visibility {
         marked.collect()
     }
 
-    /// How to release a message for `delay`: in whole seconds, rounded up, and not beyond the longest visibility timeout.
-    /// The rest of a longer delay is remembered.
+    /// How to release a message for `delay`: in whole seconds, rounded up, and not beyond the longest visibility
+    /// timeout. The rest of a longer delay is remembered.
     pub(crate) fn release(&mut self, number: u64, delay: Duration, now: Instant) -> Settlement {
         let Some(message) = self.received.get(&number) else { return Settlement::Release(0) };
         let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);

@@ -12,6 +12,6 @@ mod in_flight;
 mod key_sequencer;
 mod receipt;
 
-pub use in_flight::{InFlight, InFlightMessage};
+pub use in_flight::{InFlight, InFlightMessage, Revoked};
 pub use key_sequencer::{KeySequencer, Pipelining};
 pub use receipt::{Receipt, Settle};

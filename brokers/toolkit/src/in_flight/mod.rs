@@ -29,11 +29,25 @@ pub struct InFlightMessage<O, T> {
 }
 
 impl<O, T> InFlightMessage<O, T> {
+    /// The generation of its partition when it arrived.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Separates the content of a message that is never given back from what is needed to finish it.
     pub fn split(self) -> (InFlightMessage<O, ()>, T) {
         let Self { partition, offset, content, generation } = self;
         (InFlightMessage { partition, offset, content: (), generation }, content)
     }
+}
+
+/// What a partition had in flight when it was revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revoked<O> {
+    /// Everything that arrived before it is finished; `None` if everything that arrived is finished.
+    pub first_unfinished: Option<O>,
+    /// The number of messages in flight.
+    pub in_flight: usize,
 }
 
 /// The messages that one member of a group has fetched and not finished.
@@ -71,11 +85,11 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
         generation
     }
 
-    /// Ends the generation of `partition`: another member has it now. Returns the first unfinished offset.
-    pub fn revoke(&self, partition: u32) -> Option<O> {
-        let first_unfinished = self.state().revoke(partition);
+    /// Ends the generation of `partition`: another member has it now.
+    pub fn revoke(&self, partition: u32) -> Revoked<O> {
+        let revoked = self.state().revoke(partition);
         self.room.notify_one();
-        first_unfinished
+        revoked
     }
 
     /// Delivers nothing more of `partition`, which is about to be revoked. What the consumer has of it may still be
@@ -155,7 +169,8 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
         self.room.notify_one();
     }
 
-    /// Removes the messages that wait to be delivered and that `matches` selects, and returns them in order.
+    /// Removes the messages that wait to be delivered and that `matches` selects, and returns them in order. They are
+    /// no longer in flight, and not finished either.
     pub fn remove_waiting(&self, matches: impl Fn(&T) -> bool) -> Vec<InFlightMessage<O, T>> {
         let removed = self.state().remove_waiting(|message| matches(&message.content));
         self.room.notify_one();
@@ -168,7 +183,8 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
         self.arrived.notify_one();
     }
 
-    /// Delivers nothing more, and returns what waited to be delivered. What the consumer has may still be finished.
+    /// Delivers nothing more, and returns what waited to be delivered, which stays unfinished. What the consumer has
+    /// may still be finished.
     pub fn close(&self) -> Vec<InFlightMessage<O, T>> {
         let waiting = self.state().close();
         self.arrived.notify_one();
@@ -180,6 +196,11 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
     /// fetch more. For one caller at a time.
     pub async fn room_changed(&self) {
         self.room.notified().await;
+    }
+
+    /// When the first redelivery that is not due yet becomes due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.state().next_due()
     }
 
     /// The number of messages in flight.
@@ -206,8 +227,13 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
         self.state().partition(partition).map_or(0, |partition| partition.unfinished.len())
     }
 
+    /// The unfinished offsets of `partition`, in order.
+    pub fn unfinished(&self, partition: u32) -> Vec<O> {
+        self.state().partition(partition).map_or(Vec::new(), |partition| partition.unfinished.keys().copied().collect())
+    }
+
     /// The first unfinished offset of `partition`: everything that arrived before it is finished. `None` if everything
-    /// that arrived is finished, or the partition is not assigned.
+    /// that arrived is finished, or the partition is not assigned. Never passes a message that was removed unfinished.
     pub fn first_unfinished(&self, partition: u32) -> Option<O> {
         self.state().partition(partition)?.first_unfinished()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use landfall_core::Error;
 use tokio::time::Instant;
 
-use super::InFlightMessage;
+use super::{InFlightMessage, Revoked};
 
 #[derive(Debug)]
 pub(super) struct State<O, T> {
@@ -30,6 +30,8 @@ pub(super) struct Partition<O> {
     /// The offsets in flight, each with the number of its arrival.
     pub(super) unfinished: BTreeMap<O, usize>,
     arrivals: usize,
+    /// The lowest offset that was removed unfinished.
+    abandoned: Option<O>,
     is_draining: bool,
 }
 
@@ -61,7 +63,14 @@ impl<O: Ord + Copy, T> Default for State<O, T> {
 
 impl<O: Ord + Copy> Partition<O> {
     pub(super) fn first_unfinished(&self) -> Option<O> {
-        self.unfinished.first_key_value().map(|(offset, _)| *offset)
+        let in_flight = self.unfinished.first_key_value().map(|(offset, _)| *offset);
+        in_flight.into_iter().chain(self.abandoned).min()
+    }
+
+    /// Removes a message that is not finished.
+    fn abandon(&mut self, offset: O) {
+        self.unfinished.remove(&offset);
+        self.abandoned = self.abandoned.into_iter().chain([offset]).min();
     }
 
     pub(super) fn backlog(&self) -> usize {
@@ -74,16 +83,20 @@ impl<O: Ord + Copy, T> State<O, T> {
         self.revoke(partition);
         self.generations += 1;
         let generation = self.generations;
-        let new = Partition { generation, unfinished: BTreeMap::new(), arrivals: 0, is_draining: false };
+        let unfinished = BTreeMap::new();
+        let new = Partition { generation, unfinished, arrivals: 0, abandoned: None, is_draining: false };
         self.partitions.insert(partition, new);
         generation
     }
 
-    pub(super) fn revoke(&mut self, partition: u32) -> Option<O> {
-        let revoked = self.partitions.remove(&partition)?;
-        self.unfinished -= revoked.unfinished.len();
+    pub(super) fn revoke(&mut self, partition: u32) -> Revoked<O> {
+        let Some(revoked) = self.partitions.remove(&partition) else {
+            return Revoked { first_unfinished: None, in_flight: 0 };
+        };
+        let in_flight = revoked.unfinished.len();
+        self.unfinished -= in_flight;
         self.take_waiting(|message| message.partition == partition);
-        revoked.first_unfinished()
+        Revoked { first_unfinished: revoked.first_unfinished(), in_flight }
     }
 
     pub(super) fn drain(&mut self, partition: u32) {
@@ -124,8 +137,12 @@ impl<O: Ord + Copy, T> State<O, T> {
         match redelivered.or_else(|| self.fresh.pop_front()) {
             Some(message) => Next::Message(message),
             None if self.is_closed => Next::Closed,
-            None => Next::Empty { due: self.delayed.first_key_value().map(|((due, ..), _)| *due) },
+            None => Next::Empty { due: self.next_due() },
         }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.delayed.first_key_value().map(|((due, ..), _)| *due)
     }
 
     /// How many are in flight afterwards; `None` if the message belongs to an earlier generation.
@@ -138,9 +155,11 @@ impl<O: Ord + Copy, T> State<O, T> {
 
     pub(super) fn give_back(&mut self, message: InFlightMessage<O, T>, due: Instant) {
         let is_closed = self.is_closed;
-        let Some(current) = self.current(&message) else { return };
+        let current = self.current(&message).filter(|current| current.unfinished.contains_key(&message.offset));
+        let Some(current) = current else { return };
         if current.is_draining || is_closed {
-            self.finish(&message);
+            current.abandon(message.offset);
+            self.unfinished -= 1;
         } else {
             self.delayed.insert((due, message.partition, message.offset), message);
         }
@@ -153,7 +172,10 @@ impl<O: Ord + Copy, T> State<O, T> {
     ) -> Vec<InFlightMessage<O, T>> {
         let removed = self.take_waiting(matches);
         for message in &removed {
-            self.finish(message);
+            if let Some(current) = self.current(message) {
+                current.abandon(message.offset);
+                self.unfinished -= 1;
+            }
         }
         removed
     }
@@ -248,6 +270,8 @@ mod tests {
         assigned: Vec<(u32, u64, bool)>,
         generations: u64,
         messages: Vec<ModelMessage>,
+        /// Removed, and never finished: partition and offset.
+        abandoned: Vec<(u32, u64)>,
         /// Counts arrivals of each generation.
         arrivals: BTreeMap<u64, usize>,
         now: u64,
@@ -282,14 +306,31 @@ mod tests {
         fn revoke(&mut self, partition: u32) {
             self.assigned.retain(|(assigned, ..)| *assigned != partition);
             self.messages.retain(|message| message.partition != partition);
+            self.abandoned.retain(|(abandoned, _)| *abandoned != partition);
+        }
+
+        /// Removes messages that are not with the consumer; returns how many.
+        fn remove_waiting(&mut self, selects: impl Fn(&ModelMessage) -> bool) -> usize {
+            let is_removed = |message: &ModelMessage| message.place != Place::WithConsumer && selects(message);
+            let removed = self.messages.iter().filter(|message| is_removed(message));
+            let removed: Vec<(u32, u64)> = removed.map(|message| (message.partition, message.offset)).collect();
+            self.messages.retain(|message| !is_removed(message));
+            self.abandoned.extend(&removed);
+            removed.len()
         }
 
         fn of(&self, partition: u32) -> Vec<&ModelMessage> {
             self.messages.iter().filter(|message| message.partition == partition).collect()
         }
 
-        fn first_unfinished(&self, partition: u32) -> Option<&ModelMessage> {
+        fn first_in_flight(&self, partition: u32) -> Option<&ModelMessage> {
             self.of(partition).into_iter().min_by_key(|message| message.offset)
+        }
+
+        fn first_unfinished(&self, partition: u32) -> Option<u64> {
+            let abandoned = self.abandoned.iter().filter(|(abandoned, _)| *abandoned == partition);
+            let in_flight = self.of(partition).into_iter().map(|message| message.offset);
+            in_flight.chain(abandoned.map(|(_, offset)| *offset)).min()
         }
 
         /// The message that is to be delivered next.
@@ -326,8 +367,9 @@ mod tests {
                         prop_assert_eq!(state.assign(partition), model.generations);
                     }
                     Action::Revoke(partition) => {
-                        let first = model.first_unfinished(partition).map(|message| message.offset);
-                        prop_assert_eq!(state.revoke(partition), first);
+                        let first_unfinished = model.first_unfinished(partition);
+                        let revoked = Revoked { first_unfinished, in_flight: model.of(partition).len() };
+                        prop_assert_eq!(state.revoke(partition), revoked);
                         model.revoke(partition);
                     }
                     Action::Drain(partition) => {
@@ -335,9 +377,7 @@ mod tests {
                         for assigned in model.assigned.iter_mut().filter(|(assigned, ..)| *assigned == partition) {
                             assigned.2 = true;
                         }
-                        model.messages.retain(|message| {
-                            message.partition != partition || message.place == Place::WithConsumer
-                        });
+                        model.remove_waiting(|message| message.partition == partition);
                     }
                     Action::Arrive(partition, offset) => {
                         let generation = model.generation(partition).filter(|_| !model.is_draining(partition));
@@ -383,34 +423,33 @@ mod tests {
                         let due = model.now + delay;
                         if let Some(known) = model.find(&message) {
                             match model.is_closed || model.is_draining(message.partition) {
-                                true => drop(model.messages.remove(known)),
+                                true => {
+                                    model.messages.remove(known);
+                                    model.abandoned.push((message.partition, message.offset));
+                                }
                                 false => model.messages[known].place = Place::GivenBack { due },
                             }
                         }
                         state.give_back(message, at(due));
                     }
                     Action::RemoveOdd => {
-                        let is_removed = |message: &ModelMessage| {
-                            message.offset % 2 == 1 && message.place != Place::WithConsumer
-                        };
-                        let count = model.messages.iter().filter(|message| is_removed(message)).count();
-                        model.messages.retain(|message| !is_removed(message));
+                        let count = model.remove_waiting(|message| message.offset % 2 == 1);
                         prop_assert_eq!(state.remove_waiting(|message| message.offset % 2 == 1).len(), count);
                     }
                     Action::Wait(ticks) => model.now += ticks,
                     Action::Close => {
                         state.close();
                         model.is_closed = true;
-                        model.messages.retain(|message| message.place == Place::WithConsumer);
+                        model.remove_waiting(|_| true);
                     }
                 }
                 prop_assert_eq!(state.unfinished(), model.messages.len());
                 let fresh = model.messages.iter().filter(|message| message.place == Place::Fresh).count();
                 prop_assert_eq!(state.waiting(), fresh);
                 for partition in 0..3 {
-                    let (found, first) = (state.partition(partition), model.first_unfinished(partition));
+                    let (found, first) = (state.partition(partition), model.first_in_flight(partition));
                     let first_unfinished = found.and_then(Partition::first_unfinished);
-                    prop_assert_eq!(first_unfinished, first.map(|message| message.offset));
+                    prop_assert_eq!(first_unfinished, model.first_unfinished(partition));
                     let backlog = first.map_or(0, |first| model.arrivals[&first.generation] - first.arrival);
                     prop_assert_eq!(found.map_or(0, Partition::backlog), backlog);
                 }
@@ -451,6 +490,15 @@ mod tests {
         assert_eq!(prefix(&state), (Some(14), 1));
         state.finish(&messages[3]);
         assert_eq!(prefix(&state), (None, 0));
+    }
+
+    #[test]
+    fn a_message_that_is_removed_unfinished_holds_back_the_prefix() {
+        let mut state = arrived([1, 2]);
+        let first = take(&mut state);
+        state.close();
+        assert_eq!(state.finish(&first), Some(0));
+        assert_eq!(state.partition(0).unwrap().first_unfinished(), Some(2));
     }
 
     #[test]
