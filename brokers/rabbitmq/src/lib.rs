@@ -9,24 +9,24 @@
 //! There is no replay: a message reaches the groups that were there when it was published, and while there is none it
 //! is refused for now ([`NO_CONSUMER`](landfall_core::ErrorCode::NO_CONSUMER)).
 
+mod acks;
 mod administration;
 mod broker;
 mod config;
 mod confirm;
+mod confirm_channel;
 mod doctor;
 mod error;
 mod layout;
-mod line;
 mod link;
 mod management;
 mod member;
 mod names;
-mod outstanding;
 mod publisher;
 mod reach;
-mod rounds;
 mod subscriber;
 mod tls;
+mod warm_up;
 mod wire;
 
 pub use broker::RabbitMq;
