@@ -50,7 +50,7 @@ pub struct Options {
     pub session_timeout: Duration,
     /// After so long the server sends again what nobody acknowledged or asked more time for.
     pub ack_wait: Duration,
-    /// Whether a batch goes out as one atomic batch where the topic allows it.
+    /// Whether topics created here allow atomic batches, for other publishers. Landfall publishes key by key.
     pub atomic: bool,
     /// CloudEvents' `source`.
     pub source: String,

@@ -13,8 +13,6 @@ pub(crate) enum Trouble {
     Not(Outcome),
     /// No stream listens on the subject: nothing was stored.
     NobodyListens,
-    /// The server refuses an atomic batch as a whole: nothing of it was stored.
-    BatchRefused(String),
     /// Nobody knows.
     Unknown(String),
 }
@@ -24,7 +22,6 @@ impl Trouble {
         match self {
             Self::Not(outcome) => outcome,
             Self::NobodyListens => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "no stream listens for this topic"),
-            Self::BatchRefused(why) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why),
             Self::Unknown(why) => Outcome::Unknown(why),
         }
     }
@@ -66,9 +63,6 @@ pub(crate) fn of_server(code: u64, said: &str) -> Trouble {
         | Code::ACCOUNT_RESOURCES_EXCEEDED
         | Code::INSUFFICIENT_RESOURCES => later(ErrorCode::STORAGE_FULL),
         Code::STREAM_NOT_FOUND => later(ErrorCode::UNKNOWN_TOPIC),
-        _ if (10174..=10179).contains(&code) || (10199..=10211).contains(&code) => {
-            Trouble::BatchRefused(said.to_owned())
-        }
         _ => later(ErrorCode::UNAVAILABLE),
     }
 }
@@ -143,8 +137,6 @@ mod tests {
             let Outcome::Refused(refusal) = of_server(code, said).outcome() else { panic!("{said}") };
             assert_eq!((refusal.code, refusal.retriable), (expected, retriable), "{said}");
         }
-        let duplicate = "atomic publish batch contains duplicate message id";
-        assert_eq!(of_server(10201, duplicate), Trouble::BatchRefused(duplicate.into()));
     }
 
     #[test]

@@ -11,7 +11,6 @@ use landfall_core::{Error, ErrorKind, Message, Result, TopicName};
 use crate::config::{MOST_PARTITIONS, Options};
 use crate::connection::Connection;
 use crate::names::Names;
-use crate::pace::Pace;
 
 /// What is known of a topic's stream.
 #[derive(Debug)]
@@ -25,12 +24,8 @@ pub(crate) struct Topic {
     pub(crate) partitions: u32,
     /// When its stream was made, in nanoseconds: one of the same name that was made later is another one.
     pub(crate) created: i128,
-    /// Whether it takes atomic batches.
-    pub(crate) is_atomic: bool,
     /// The largest message it takes, if it has a limit of its own.
     pub(crate) message_bytes: Option<usize>,
-    /// How fast it takes messages.
-    pub(crate) pace: Pace,
 }
 
 impl Topic {
@@ -49,15 +44,8 @@ impl Topic {
             subjects: subjects.iter().map(|subject| Subject::from(subject.as_str())).collect(),
             partitions: u32::try_from(subjects.len()).ok()?,
             created: info.created.unix_timestamp_nanos(),
-            is_atomic: info.config.allow_atomic_publish,
             message_bytes: usize::try_from(info.config.max_message_size).ok().filter(|limit| *limit > 0),
-            pace: Pace::default(),
         })
-    }
-
-    fn is_as(&self, other: &Self) -> bool {
-        let settings = |topic: &Self| (topic.created, topic.partitions, topic.is_atomic, topic.message_bytes);
-        settings(self) == settings(other)
     }
 
     pub(crate) fn subject(&self, shard: u32) -> Subject {
@@ -128,13 +116,8 @@ impl Topics {
             Error::new(ErrorKind::Conflict, sentence)
         };
         let topic = Topic::of(&self.names, name.clone(), &info).ok_or_else(foreign)?;
-        let mut known = self.known();
-        // One that did not change is kept, with what was learnt about its pace.
-        if let Some(before) = known.get(name).filter(|before| before.is_as(&topic)) {
-            return Ok(before.clone());
-        }
         let topic = Arc::new(topic);
-        known.insert(name.clone(), topic.clone());
+        self.known().insert(name.clone(), topic.clone());
         Ok(topic)
     }
 

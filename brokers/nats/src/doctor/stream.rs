@@ -152,7 +152,7 @@ fn batches(config: &Config, takes_batches: bool) -> Option<Found> {
     (takes_batches && !config.allow_atomic_publish).then(|| Found {
         check: "nats.atomic-batches",
         rank: Rank::Latency,
-        what: "It takes no atomic batches, though the server could: messages of one key go one after the other.".into(),
+        what: "It takes no atomic batches, though the server could: publishers that use them are refused.".into(),
         mend: "nats stream edit --allow-batch",
     })
 }
