@@ -121,7 +121,7 @@ impl Options {
             .set("linger.ms", (self.linger.as_secs_f64() * 1000.0).to_string())
             .set("batch.size", batch_bytes.to_string())
             // Nothing is given up on one by one: a message that is, while its successor goes out, is a gap in its key.
-            // Whoever waits gives up on everything at once (`line.rs`).
+            // Whoever waits gives up on everything at once (`producer.rs`).
             .set("message.timeout.ms", "0");
         match self.acks {
             Acks::All => config

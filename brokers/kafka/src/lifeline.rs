@@ -14,7 +14,7 @@ use rdkafka::metadata::Metadata;
 
 use crate::client::Listening;
 use crate::config::Options;
-use crate::polling::Member;
+use crate::member::Member;
 
 /// So long nothing may come before it is asked why.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -92,6 +92,7 @@ fn knows_nobody(answer: &KafkaResult<Metadata>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use landfall_broker_toolkit::Settle;
     use landfall_core::{Broker, Message, TopicAdministration};
     use landfall_testkit::servers::{KafkaOptions, KafkaServer};
     use landfall_testkit::traffic::{orders, stock};
@@ -99,8 +100,7 @@ mod tests {
 
     use super::*;
     use crate::Kafka;
-    use crate::in_hand::Next;
-    use crate::polling::Joining;
+    use crate::member::Joining;
     use crate::record::Copies;
 
     const SOON: Duration = Duration::from_secs(60);
@@ -115,7 +115,7 @@ mod tests {
     async fn a_member_whose_client_has_forgotten_the_cluster_begins_anew() {
         let Some(server) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
         // Whoever comes under the same name is let in at once, however long the one before is waited for.
-        let joining = Joining::of_stock(&format!("{}?session_timeout=5m&instance=one", server.url().await));
+        let joining = Joining::for_stock(&format!("{}?session_timeout=5m&instance=one", server.url().await));
         let kafka = Kafka::connect(joining.options.clone()).await.unwrap();
         let made = async || kafka.create_topic(&orders(), Some(1)).await.is_ok();
         eventually(SOON, "there is a topic", made).await;
@@ -126,13 +126,13 @@ mod tests {
         let member = joining.join_with(config.set("metadata.recovery.strategy", "none")).unwrap();
         let takes = async || match member.poll(ANSWER) {
             Some(Ok(record)) => {
-                joining.in_hand.arrive(vec![Copies::default().copy(&record)]);
+                joining.deliveries.arrive(vec![Copies::default().copy(&record)]);
                 true
             }
             _ => false,
         };
         eventually(SOON, "the member has something in hand", takes).await;
-        let Next::Item(item) = joining.in_hand.next() else { panic!("it has") };
+        let item = joining.deliveries.try_next().expect("it has");
 
         server.restart_with(now_and_then).await.unwrap();
         let answer = || member.fetch_metadata(Some(&joining.name), ANSWER);
@@ -144,7 +144,7 @@ mod tests {
         eventually(SOON, "the cluster is there", published).await;
         assert!(knows_nobody(&answer()), "the member cannot tell that it is");
         // It will never be able to say so.
-        joining.in_hand.finish(&item);
-        joining.comes(member).await;
+        joining.deliveries.ack(item).unwrap();
+        joining.receives(member).await;
     }
 }

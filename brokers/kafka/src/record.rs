@@ -1,6 +1,7 @@
-//! A record as it came, copied out of the client's memory once and in one piece. It becomes a message when it is handed
-//! out, and once more each time it is handed out again: the thread that polls has better things to do, and what was
-//! finished at once, which is nearly everything, was never kept twice.
+//! A record copied out of the client's memory, once and in one piece.
+//!
+//! It is decoded when it is delivered, and again for each redelivery: that keeps decoding off the thread that polls,
+//! and redeliveries are rare.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +11,7 @@ use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 
 use crate::wire;
 
-/// Small records share pieces of memory of this size, which lives as long as one of them does.
+/// Small records share allocations of this size, each of which lives as long as one of its records.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// One record: its payload, its key, and the names and values of its headers with their lengths, one behind the other.
@@ -25,7 +26,7 @@ pub(crate) struct Record {
     bytes: Bytes,
 }
 
-/// Where records are copied to.
+/// The buffer into which records are copied.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(BytesMut);
 
@@ -36,7 +37,7 @@ impl Copies {
         self.room(payload.len() + key.map_or(0, <[u8]>::len));
         self.0.put_slice(payload);
         self.0.put_slice(key.unwrap_or_default());
-        // rdkafka panics over a header whose name is not text; a record of that kind must not end the member.
+        // rdkafka panics on a header whose name is not UTF-8; such a record must not end the member.
         let is_readable = catch_unwind(AssertUnwindSafe(|| self.copy_headers(record))).is_ok();
         Record {
             partition: record.partition(),
@@ -74,7 +75,7 @@ impl Record {
         Self { partition, offset, stored, payload: 0, key: None, is_readable: true, bytes: Bytes::new() }
     }
 
-    /// The message in it. Records of producers that were never told about Landfall are understood as far as they go.
+    /// Decodes the message. Records of other producers are decoded as far as possible.
     pub(crate) fn message(&self, topic: &TopicName) -> Result<Message> {
         if !self.is_readable {
             return Err(Error::invalid("the name of a header is not text"));

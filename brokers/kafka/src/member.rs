@@ -1,4 +1,4 @@
-//! The thread behind a member: it polls, so that the group hears of the member however long a handler takes.
+//! The background thread of a subscriber: it polls, so that the member stays in its group however long a handler takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,30 +15,30 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use crate::client::{Rumours, log};
 use crate::config::Options;
 use crate::error::error;
-use crate::in_hand::InHand;
+use crate::in_flight::Deliveries;
 use crate::lifeline::Lifeline;
 use crate::record::Copies;
 
-/// How long one poll waits, and so how long it takes to notice that the member is to leave.
+/// How long one poll waits, and so how long it may take until the member notices that it is to leave.
 const POLL: Duration = Duration::from_millis(50);
-/// A member that is full for longer than this pauses its partitions and goes on polling. Before that it only waits:
-/// pausing throws away what was fetched ahead.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Records that are taken before they are handed on.
-const AT_A_TIME: usize = 200;
-/// So long after a coordinator said that it is none the next one is known.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// Trouble that lasts is said again after this long.
-const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// A member without room for longer than this pauses its partitions and continues to poll. Until then it only waits:
+/// pausing discards what was prefetched.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// The most records polled before they are delivered.
+const MAX_RECORDS: usize = 200;
+/// The client knows the new coordinator this long after the old one refused.
+const COORDINATOR_CHANGE: Duration = Duration::from_secs(2);
+/// A lasting error is logged again after this long.
+const LOG_AGAIN: Duration = Duration::from_secs(30);
 
-/// Hears of assignments, on the thread that polls.
+/// Receives assignments, on the thread that polls.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    pub(crate) in_hand: Arc<InHand>,
+    pub(crate) deliveries: Arc<Deliveries>,
     /// As the cluster calls it.
     pub(crate) topic: String,
     pub(crate) rumours: Arc<Rumours>,
-    /// Whether another member has taken its place: what it has in hand is no longer its own.
+    /// Another client has replaced it: the deliveries belong to that one.
     is_replaced: AtomicBool,
 }
 
@@ -63,47 +63,47 @@ impl ConsumerContext for Membership {
             list.elements_for_topic(&self.topic).iter().map(|element| element.partition()).collect()
         };
         match rebalance {
-            Rebalance::Assign(list) => self.in_hand.assign(partitions(list).into_iter()),
+            Rebalance::Assign(list) => self.deliveries.assign(partitions(list)),
             Rebalance::Revoke(list) => {
-                // librdkafka saves what is stored before it lets go of them.
+                // librdkafka commits what is stored before it gives the partitions up.
                 store(member);
-                // One that is paused when it goes would still be when it comes back.
+                // A partition that is paused when it is revoked would still be paused when it is assigned again.
                 if let Err(error) = member.resume(list) {
-                    tracing::warn!(%error, "partitions that go away cannot be resumed");
+                    tracing::warn!(%error, "resuming revoked partitions failed");
                 }
-                self.in_hand.revoke(partitions(list).into_iter());
+                self.deliveries.revoke(partitions(list));
             }
-            Rebalance::Error(error) => tracing::warn!(%error, "the group could not share out its partitions"),
+            Rebalance::Error(error) => tracing::warn!(%error, "rebalance failed"),
         }
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
         match result {
-            // There was nothing to save.
+            // There was nothing to commit.
             Ok(()) | Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => {}
-            // The next member, or the next commit, goes on from what was saved before: something comes again.
-            Err(error) => tracing::warn!(%error, "the progress of a group was not saved"),
+            // The next member begins at an earlier commit, and delivers some messages again.
+            Err(error) => tracing::warn!(%error, "offset commit failed"),
         }
     }
 }
 
-/// Hands the finished prefixes to librdkafka, which saves them every so often, and when a partition goes.
+/// Stores the finished prefixes in librdkafka, which commits them regularly and before a partition is revoked.
 fn store(member: &Member) {
-    let Membership { in_hand, topic, .. } = &**member.context();
+    let Membership { deliveries, topic, .. } = &**member.context();
     let mut list = TopicPartitionList::new();
-    for (partition, offset) in in_hand.progress() {
+    for (partition, offset) in deliveries.progress() {
         if let Err(error) = list.add_partition_offset(topic, partition, Offset::Offset(offset)) {
-            tracing::warn!(%error, partition, offset, "an offset cannot be stored");
+            tracing::warn!(%error, partition, offset, "offset not stored");
         }
     }
     if list.count() > 0
         && let Err(error) = member.store_offsets(&list)
     {
-        tracing::debug!(%error, "the progress of partitions that went away was not stored");
+        tracing::debug!(%error, "offsets of revoked partitions not stored");
     }
 }
 
-/// What a member of a group is made of, and can be made of once more.
+/// What is needed to join a group, once and again.
 #[derive(Debug, Clone)]
 pub(crate) struct Joining {
     pub(crate) options: Options,
@@ -111,7 +111,7 @@ pub(crate) struct Joining {
     /// As the cluster calls it.
     pub(crate) name: String,
     pub(crate) group: GroupName,
-    pub(crate) in_hand: Arc<InHand>,
+    pub(crate) deliveries: Arc<Deliveries>,
 }
 
 impl Joining {
@@ -120,10 +120,10 @@ impl Joining {
     }
 
     pub(crate) fn join_with(&self, config: &ClientConfig) -> Result<Member> {
-        let Self { topic, name, group, in_hand, .. } = self;
+        let Self { topic, name, group, deliveries, .. } = self;
         let failed = |cause| error(format!("group {group} on topic {topic} cannot be joined"), cause);
         let membership = Membership {
-            in_hand: in_hand.clone(),
+            deliveries: deliveries.clone(),
             topic: name.clone(),
             rumours: Arc::new(Rumours::default()),
             is_replaced: AtomicBool::new(false),
@@ -133,59 +133,59 @@ impl Joining {
         Ok(member)
     }
 
-    /// A member in the place of one whose client is of no more use, if one can be made.
+    /// Replaces a member whose client has lost the cluster; returns the same one if that fails.
     fn replace(&self, lost: Member) -> Member {
         let (topic, group) = (&self.topic, &self.group);
         match self.join() {
             Ok(member) => {
-                tracing::warn!(%topic, %group, "Kafka answers others and not this member, which begins anew");
-                // What it had is somebody else's by now, or comes again.
+                tracing::warn!(%topic, %group, "client has lost the cluster, rejoining the group");
+                // Other members have its partitions by now, or they are delivered again here.
                 lost.context().is_replaced.store(true, Ordering::Relaxed);
-                self.in_hand.revoke_all();
-                // It may wait for ever for a cluster that it cannot find, to tell it how far it came.
+                self.deliveries.revoke_all();
+                // Dropping it may wait for ever to commit to a cluster that it cannot find.
                 std::thread::spawn(move || drop(lost));
                 member
             }
             Err(error) => {
-                tracing::warn!(%error, "Kafka answers others and not this member, which cannot begin anew yet");
+                tracing::warn!(%error, "client has lost the cluster, rejoining the group failed");
                 lost
             }
         }
     }
 }
 
-/// Polls until the member is to leave, or until something will not heal.
+/// Polls until the member is to leave, or until a permanent error.
 pub(crate) fn run(mut member: Member, joining: &Joining) {
-    let Joining { options, topic, in_hand, .. } = joining;
+    let Joining { options, topic, deliveries, .. } = joining;
     let store_every = options.commit_interval / 2;
     let (mut stored, mut lifeline) = (Instant::now(), Lifeline::new(options));
     let mut polling =
-        Polling { topic, said: None, misled: None, is_quiet: false, has_come: false, copies: Copies::default() };
+        Polling { topic, logged: None, misled: None, is_idle: false, has_arrived: false, copies: Copies::default() };
     let mut failure = None;
-    while !in_hand.is_closing() && failure.is_none() {
-        let mut room = in_hand.room();
-        if room == 0 && !in_hand.wait_for_room(PATIENCE) {
+    while !deliveries.is_closing() && failure.is_none() {
+        let mut room = deliveries.room();
+        if room == 0 && !deliveries.wait_for_room(MAX_WAIT) {
             pause_all(&member);
-            while in_hand.room() == 0 && !in_hand.is_closing() && failure.is_none() {
+            while deliveries.room() == 0 && !deliveries.is_closing() && failure.is_none() {
                 failure = polling.poll(&member, 1);
-                if in_hand.has_too_many() {
-                    // Of a partition that has come to us since, which is not paused yet.
+                if deliveries.has_too_many() {
+                    // A partition was assigned since, and is not paused yet.
                     pause_all(&member);
                 }
                 store(&member);
             }
             resume_all(&member);
         }
-        room = room.max(in_hand.room());
+        room = room.max(deliveries.room());
         if failure.is_none() && room > 0 {
-            failure = polling.poll(&member, room.min(AT_A_TIME));
+            failure = polling.poll(&member, room.min(MAX_RECORDS));
         }
-        hold_back(&member);
-        // Not while partitions are on their way, which would be taken for an answer to that.
-        if polling.is_quiet && polling.misled.take_if(|since| since.elapsed() > ASK_AGAIN).is_some() {
-            ask_again(&member);
+        pause_backlogs(&member);
+        // Not during a rebalance: librdkafka would take this for the answer to its assignment.
+        if polling.is_idle && polling.misled.take_if(|since| since.elapsed() > COORDINATOR_CHANGE).is_some() {
+            fetch_positions_again(&member);
         }
-        if std::mem::take(&mut polling.has_come) {
+        if std::mem::take(&mut polling.has_arrived) {
             lifeline.holds();
         }
         if lifeline.is_cut(&member) {
@@ -198,36 +198,36 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
         }
     }
     store(&member);
-    // Whoever waits hears of it now: to save what is stored and to leave the group may take long.
-    in_hand.left(failure);
+    // Reported before the member commits and leaves the group, which may take long.
+    deliveries.left(failure);
     drop(member);
 }
 
 fn pause_all(member: &Member) {
     let paused = member.assignment().and_then(|all| member.pause(&all));
     if let Err(error) = paused {
-        tracing::warn!(%error, "partitions cannot be paused");
+        tracing::warn!(%error, "pausing partitions failed");
     }
 }
 
-/// All but those that are held back for a reason of their own.
+/// Resumes all partitions except those with a long backlog.
 fn resume_all(member: &Member) {
-    let in_hand = &member.context().in_hand;
+    let deliveries = &member.context().deliveries;
     let resumed = member.assignment().and_then(|all| {
         let partitions: Vec<i32> = all.elements().iter().map(|element| element.partition()).collect();
-        let goes_on = partitions.into_iter().filter(|partition| in_hand.goes_on(*partition));
-        member.resume(&named(member, goes_on))
+        let running = partitions.into_iter().filter(|partition| deliveries.is_running(*partition));
+        member.resume(&named(member, running))
     });
     if let Err(error) = resumed {
-        tracing::warn!(%error, "partitions cannot be resumed");
+        tracing::warn!(%error, "resuming partitions failed");
     }
 }
 
-/// Pauses partitions of which too much was delivered behind one message, and resumes them when that has changed.
-fn hold_back(member: &Member) {
-    let (pause, resume) = member.context().in_hand.hold_back();
+/// Pauses partitions with a long backlog behind an unfinished message, and resumes them when it has shrunk.
+fn pause_backlogs(member: &Member) {
+    let (pause, resume) = member.context().deliveries.pauses();
     for partition in &pause {
-        tracing::warn!(partition, "a message that was given back holds up its partition");
+        tracing::warn!(partition, "an unfinished message blocks its partition");
     }
     let done = match (pause.is_empty(), resume.is_empty()) {
         (true, true) => return,
@@ -236,22 +236,22 @@ fn hold_back(member: &Member) {
             .and_then(|()| member.resume(&named(member, resume.into_iter()))),
     };
     if let Err(error) = done {
-        tracing::warn!(%error, "partitions cannot be held back");
+        tracing::warn!(%error, "pausing partitions with a backlog failed");
     }
 }
 
-/// Has the client ask once more where to begin in partitions from which nothing came. It asks once, and if it is told that
-/// somebody else coordinates the group by now it never asks that one:
+/// Makes the client fetch the committed offsets of partitions from which nothing has arrived. It fetches them once,
+/// and if the coordinator has changed it never asks the new one:
 /// <https://github.com/confluentinc/librdkafka/issues/5586>.
-fn ask_again(member: &Member) {
-    let untouched = named(member, member.context().in_hand.untouched().into_iter());
+fn fetch_positions_again(member: &Member) {
+    let untouched = named(member, member.context().deliveries.untouched().into_iter());
     if untouched.count() == 0 {
         return;
     }
-    let asked = member.incremental_unassign(&untouched).and_then(|()| member.incremental_assign(&untouched));
-    match asked {
-        Ok(()) => tracing::info!(partitions = untouched.count(), "asked once more where to begin"),
-        Err(error) => tracing::warn!(%error, "where to begin cannot be asked for"),
+    let assigned = member.incremental_unassign(&untouched).and_then(|()| member.incremental_assign(&untouched));
+    match assigned {
+        Ok(()) => tracing::info!(partitions = untouched.count(), "fetching committed offsets again"),
+        Err(error) => tracing::warn!(%error, "fetching committed offsets again failed"),
     }
 }
 
@@ -269,25 +269,25 @@ fn named(member: &Member, partitions: impl Iterator<Item = i32>) -> TopicPartiti
     list
 }
 
-/// What one poll leaves to the next.
+/// The state of the polling loop.
 struct Polling<'a> {
     topic: &'a TopicName,
-    /// When lasting trouble was last spoken of.
-    said: Option<Instant>,
-    /// When a coordinator said that it is none.
+    /// When a lasting error was last logged.
+    logged: Option<Instant>,
+    /// When a coordinator refused because it is not, or no longer, the coordinator.
     misled: Option<Instant>,
-    /// Whether there was nothing left to be told.
-    is_quiet: bool,
-    /// Whether a record came since somebody looked.
-    has_come: bool,
+    /// The last poll found no more events.
+    is_idle: bool,
+    /// A record has arrived since this was last checked.
+    has_arrived: bool,
     copies: Copies,
 }
 
 impl Polling<'_> {
-    /// Takes what is there, at most `limit`, and waits for the first; an error if there will never be another.
+    /// Delivers at most `limit` records, and waits for the first. Returns an error if no more will ever arrive.
     fn poll(&mut self, member: &Member, limit: usize) -> Option<Error> {
         let (mut arrived, mut failure, mut wait) = (Vec::new(), None, POLL);
-        self.is_quiet = false;
+        self.is_idle = false;
         while arrived.len() < limit {
             match member.poll(wait) {
                 Some(Ok(record)) => {
@@ -296,32 +296,31 @@ impl Polling<'_> {
                 }
                 Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
                     let cause = KafkaError::MessageConsumptionFatal(code);
-                    let sentence = format!("this member of the group on topic {} cannot go on", self.topic);
+                    let sentence = format!("this member of the group on topic {} cannot continue", self.topic);
                     failure = Some(error(sentence, cause));
                     break;
                 }
-                // The cluster comes back, the topic comes to be, the right is given: it goes on by itself.
+                // Temporary: the cluster is down, the topic does not exist yet, or an ACL is missing.
                 Some(Err(error)) => {
-                    if self.said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
-                        tracing::warn!(%error, topic = %self.topic, "nothing comes from Kafka for now");
-                        self.said = Some(Instant::now());
+                    if self.logged.is_none_or(|logged| logged.elapsed() > LOG_AGAIN) {
+                        tracing::warn!(%error, topic = %self.topic, "Kafka unavailable, still polling");
+                        self.logged = Some(Instant::now());
                     }
                     if is_misled(&error) {
                         self.misled.get_or_insert_with(Instant::now);
                     }
                     break;
                 }
-                // Nothing more now, or partitions changed hands; what came before that from one that went is left out
-                // by whoever takes it.
+                // No more events, or a rebalance. Records of a partition that it revoked are ignored on arrival.
                 None => {
-                    self.is_quiet = true;
+                    self.is_idle = true;
                     break;
                 }
             }
         }
         if !arrived.is_empty() {
-            (self.said, self.has_come) = (None, true);
-            member.context().in_hand.arrive(arrived);
+            (self.logged, self.has_arrived) = (None, true);
+            member.context().deliveries.arrive(arrived);
         }
         failure
     }
@@ -337,39 +336,38 @@ mod tests {
 
     use super::*;
     use crate::Kafka;
-    use crate::in_hand::Next;
 
     const SOON: Duration = Duration::from_secs(60);
 
     impl Joining {
         /// The group [`stock`] on the topic [`orders`].
-        pub(crate) fn of_stock(url: &str) -> Self {
-            let (options, in_hand) = (Options::from_url(url).unwrap(), Arc::new(InHand::new(10)));
-            Self { options, topic: orders(), name: orders().to_string(), group: stock(), in_hand }
+        pub(crate) fn for_stock(url: &str) -> Self {
+            let (options, deliveries) = (Options::from_url(url).unwrap(), Arc::new(Deliveries::new(10)));
+            Self { options, topic: orders(), name: orders().to_string(), group: stock(), deliveries }
         }
 
-        /// Polls for `member` until something comes.
-        pub(crate) async fn comes(&self, member: Member) {
+        /// Polls for `member` until a record arrives.
+        pub(crate) async fn receives(&self, member: Member) {
             let polled = self.clone();
             let polling = std::thread::spawn(move || run(member, &polled));
-            let comes = async || matches!(self.in_hand.next(), Next::Item(_));
-            eventually(SOON, "the member gets what is there", comes).await;
-            self.in_hand.close();
+            let received = async || self.deliveries.try_next().is_some();
+            eventually(SOON, "the member receives the record", received).await;
+            self.deliveries.close();
             polling.join().unwrap();
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_member_that_asked_the_wrong_coordinator_where_to_begin_asks_again() {
-        // The real one says it for a moment only.
+    async fn a_member_fetches_its_offsets_again_after_a_coordinator_change() {
+        // A real coordinator refuses for a moment only.
         let cluster = MockCluster::new(1).unwrap();
         cluster.create_topic(orders().as_str(), 1, 1).unwrap();
-        let joining = Joining::of_stock(&format!("kafka://{}?connect_timeout=1s", cluster.bootstrap_servers()));
+        let joining = Joining::for_stock(&format!("kafka://{}?connect_timeout=1s", cluster.bootstrap_servers()));
         let kafka = Kafka::connect(joining.options.clone()).await.unwrap();
         let published = async || kafka.publisher().publish(&[Message::new(orders(), "paid")]).await[0].is_accepted();
         eventually(SOON, "there is a message", published).await;
         let moved = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_COORDINATOR];
         cluster.request_errors(RDKafkaApiKey::OffsetFetch, &moved);
-        joining.comes(joining.join().unwrap()).await;
+        joining.receives(joining.join().unwrap()).await;
     }
 }
