@@ -1,7 +1,6 @@
 //! Groups: who consumes what, and how far each has come.
 
 pub(crate) mod all;
-pub(crate) mod assignment;
 pub(crate) mod file;
 pub(crate) mod flusher;
 pub(crate) mod lag;

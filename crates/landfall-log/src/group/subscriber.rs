@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Delivery, GroupName, Result, Subscriber, TopicName};
+use landfall_broker_toolkit::{InFlightMessage, Receipt};
+use landfall_core::{Delivery, GroupName, Position, Result, Subscriber, TopicName};
 use tokio::sync::watch;
 
 use crate::group::member::Member;
-use crate::group::tracker::{Receipt, Tracker};
+use crate::group::tracker::{Delivered, Tracker};
 use crate::log::Log;
 use crate::read::lanes::Lanes;
 use crate::read::seek;
@@ -137,8 +138,10 @@ impl LogSubscriber {
         }
     }
 
-    fn delivery(&self, record: &Record, receipt: Receipt) -> Delivery {
-        Delivery::new(record.message(&self.name), receipt.position(), Box::new(receipt))
+    fn delivery(&self, message: InFlightMessage<u64, Delivered>) -> Delivery {
+        let position = Position { partition: message.partition, offset: message.offset };
+        let decoded = message.content.record.message(&self.name);
+        Delivery::new(decoded, position, Receipt::new(self.tracker.clone(), message))
     }
 }
 
@@ -158,8 +161,8 @@ impl Subscriber for LogSubscriber {
                 return Err(topic::deleted(&self.name));
             }
             found?;
-            if let Some((record, receipt)) = self.tracker.redeliver() {
-                return Ok(Some(self.delivery(&record, receipt)));
+            if let Some(message) = self.tracker.next() {
+                return Ok(Some(self.delivery(message)));
             }
             let record = self.next_record().await;
             // A file that is gone because the topic was deleted is told as what it is.
@@ -171,9 +174,10 @@ impl Subscriber for LogSubscriber {
                     self.tracker.pass_over(partition, record.offset)?;
                 }
                 Some((partition, record)) => {
-                    // It may have been finished before it came here, or its partition has moved in the meantime.
-                    if let Some(receipt) = self.tracker.deliver(partition, &record) {
-                        return Ok(Some(self.delivery(&record, receipt)));
+                    // Ignored if it was finished before it came here, or if its partition has moved meanwhile.
+                    self.tracker.deliver(partition, record);
+                    if let Some(message) = self.tracker.next() {
+                        return Ok(Some(self.delivery(message)));
                     }
                 }
                 None => self.wait().await,
