@@ -122,7 +122,7 @@ impl Options {
             .set("linger.ms", (self.linger.as_secs_f64() * 1000.0).to_string())
             .set("batch.size", batch_bytes.to_string())
             // No per-message timeout: dropping one message while its successor is sent would leave a gap in the key.
-            // The publisher gives up on all of them at once (`line.rs`).
+            // The publisher gives up on all of them at once (`producer.rs`).
             .set("message.timeout.ms", "0");
         match self.acks {
             Acks::All => config

@@ -1,13 +1,14 @@
-//! A publisher that others can silence: each batch is a transaction under a name that is the relay's own.
+//! A publisher that other relays can fence: each batch is a transaction under the relay's own `transactional.id`.
 //!
-//! Whoever starts a producer under the same name ends the transaction that is open and takes the right to speak from the
-//! one before; the cluster sees to both (`docs/adr/0020-kafka-fence-stale-relays.md`).
+//! A producer that starts under the same id aborts the open transaction and fences the producer before it; the cluster
+//! enforces both (`docs/adr/0020-a-relay-that-lost-its-shards-is-silenced-by-the-cluster.md`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use landfall_broker_toolkit::{KeySequencer, Pipelining};
 use landfall_core::{ErrorCode, FencedPublisher, Holder, Message, Outcome, Publisher, Result};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
@@ -15,28 +16,28 @@ use rdkafka::producer::Producer;
 
 use crate::client::blocking;
 use crate::config::Options;
+use crate::delivery_reports::{DeliveryReports, ReportContext};
 use crate::error::error;
-use crate::handed::{Handed, Reports};
-use crate::line::{BATCH_BYTES, Line, Native, batch_bytes};
+use crate::producer::{BATCH_BYTES, NativeProducer, RetirableProducer, batch_bytes};
 use crate::publisher::KafkaPublisher;
 use crate::topics::Topics;
 
 pub(crate) struct FencedKafkaPublisher {
     options: Arc<Options>,
-    /// Knows the topics and puts messages into records; its own producer is never made.
+    /// Knows the topics and encodes messages; its own producer is never created.
     inner: KafkaPublisher,
     holder: Holder,
-    line: Mutex<Option<Arc<Line>>>,
-    /// One transaction at a time.
-    turn: tokio::sync::Mutex<()>,
-    /// What the next producer may send in one piece.
+    producer: Mutex<Option<Arc<RetirableProducer>>>,
+    /// Locked for the length of a transaction: there is one at a time.
+    transaction: tokio::sync::Mutex<()>,
+    /// The largest record batch of the next producer.
     batch_bytes: AtomicUsize,
 }
 
 /// How a transaction ended.
 enum End {
     Committed,
-    /// Nobody will ever read any of it. With the error code, if it was the cluster that did not let it go on.
+    /// No reader sees any of it. With the error code if the cluster caused it.
     Aborted(Option<RDKafkaErrorCode>),
     Unknown(KafkaError),
 }
@@ -45,77 +46,89 @@ impl FencedKafkaPublisher {
     pub(crate) fn new(options: Arc<Options>, topics: Arc<Topics>, holder: Holder) -> Self {
         let inner = KafkaPublisher::new(options.clone(), topics);
         let batch_bytes = AtomicUsize::new(BATCH_BYTES.min(options.message_bytes));
-        Self { options, inner, holder, line: Mutex::default(), turn: tokio::sync::Mutex::default(), batch_bytes }
+        Self {
+            options,
+            inner,
+            holder,
+            producer: Mutex::default(),
+            transaction: tokio::sync::Mutex::default(),
+            batch_bytes,
+        }
     }
 
-    /// Publishes one batch in one transaction; `false` with its outcomes if the producer is of no more use.
-    async fn transact(&self, line: &Arc<Line>, batch: &[Message]) -> (Vec<Outcome>, bool) {
+    /// Publishes one batch in one transaction. Returns `false` with the outcomes if the producer must not be used
+    /// again.
+    async fn transact(&self, producer: &Arc<RetirableProducer>, batch: &[Message]) -> (Vec<Outcome>, bool) {
         let everything = |outcome: &Outcome| vec![outcome.clone(); batch.len()];
         let targets = self.inner.targets(batch).await;
         if let Some(smallest) = targets.values().flatten().map(|target| target.message_bytes).min()
-            && line.batch_bytes() >= smallest
+            && producer.batch_bytes() >= smallest
         {
             self.batch_bytes.store(batch_bytes(smallest), Ordering::Relaxed);
-            let reason = "a topic takes less in one piece than others; begins anew with smaller pieces";
+            let reason = "a topic accepts only smaller record batches; starting a producer that sends these";
             return (everything(&Outcome::retry_later(ErrorCode::UNAVAILABLE, reason)), false);
         }
-        let begun = self.ask(line, |producer| producer.begin_transaction()).await;
+        let begun = self.call(producer, |producer| producer.begin_transaction()).await;
         if let Err(cause) = begun {
             return (everything(&not_sent(cause.rdkafka_error_code(), &cause.to_string())), false);
         }
-        let handed = Handed::new(vec![None; batch.len()]);
-        if !line.with(|send| self.inner.hand_over(send, &handed, batch, &targets)) {
-            return (everything(&not_sent(None, "the producer was given up")), false);
+        let mut sequencer = KeySequencer::new(batch, Pipelining::InOrder);
+        sequencer.refuse_unsent(|message| targets.get(&message.topic)?.as_ref().err().cloned());
+        let reports = Arc::new(DeliveryReports::default());
+        if producer.with(|send| self.inner.hand_over(send, &reports, &mut sequencer, &targets)).is_none() {
+            return (everything(&not_sent(None, "the producer was retired")), false);
         }
-        let in_time = tokio::time::timeout(self.options.timeout, handed.finish()).await.is_ok();
-        let end = self.end(line, in_time && !handed.has_lost_any()).await;
-        // What comes in later changes nothing.
-        let known = handed.take();
+        let in_time = tokio::time::timeout(self.options.timeout, reports.complete()).await.is_ok();
+        let end = self.end(producer, in_time && !reports.has_failures()).await;
+        for (index, outcome) in reports.take() {
+            sequencer.settle(index, outcome);
+        }
+        let outcomes = sequencer.into_outcomes();
         match end {
-            End::Committed => (known.into_iter().flatten().collect(), true),
+            End::Committed => (outcomes, true),
             End::Aborted(code) => {
-                let usable = code.is_none() && in_time && !line.is_broken();
-                (after_abort(known.into_iter().flatten().collect(), code), usable)
+                let usable = code.is_none() && in_time && !producer.is_broken();
+                (after_abort(outcomes, code), usable)
             }
             End::Unknown(cause) => {
                 let unknown = Outcome::Unknown(format!("whether the transaction was committed is not known: {cause}"));
-                let of = |outcome: Outcome| if outcome.is_accepted() { unknown.clone() } else { outcome };
-                (known.into_iter().flatten().map(of).collect(), false)
+                let each = |outcome: Outcome| if outcome.is_accepted() { unknown.clone() } else { outcome };
+                (outcomes.into_iter().map(each).collect(), false)
             }
         }
     }
 
-    /// Commits, or aborts. What was never asked to be committed is never read, whatever the abort comes to.
-    async fn end(&self, line: &Arc<Line>, commit: bool) -> End {
+    /// Commits, or aborts. A transaction whose commit was never requested is never read, even if the abort fails.
+    async fn end(&self, producer: &Arc<RetirableProducer>, commit: bool) -> End {
         let timeout = self.options.timeout;
         if commit {
-            match self.ask(line, move |producer| producer.commit_transaction(timeout)).await {
+            match self.call(producer, move |producer| producer.commit_transaction(timeout)).await {
                 Ok(()) => return End::Committed,
                 Err(KafkaError::Transaction(cause)) if cause.txn_requires_abort() => {
-                    tracing::warn!(%cause, "a transaction was not committed");
+                    tracing::warn!(%cause, "transaction not committed, aborting it");
                 }
                 Err(cause) => return End::Unknown(cause),
             }
         }
-        match self.ask(line, move |producer| producer.abort_transaction(timeout)).await {
+        match self.call(producer, move |producer| producer.abort_transaction(timeout)).await {
             Ok(()) => End::Aborted(None),
             Err(cause) if commit => End::Unknown(cause),
             Err(cause) => End::Aborted(cause.rdkafka_error_code().or(Some(RDKafkaErrorCode::Fail))),
         }
     }
 
-    async fn ask(
+    async fn call(
         &self,
-        line: &Arc<Line>,
-        question: impl FnOnce(&Native) -> KafkaResult<()> + Send + 'static,
+        producer: &Arc<RetirableProducer>,
+        call: impl FnOnce(&NativeProducer) -> KafkaResult<()> + Send + 'static,
     ) -> KafkaResult<()> {
-        let given_up = || KafkaError::Canceled;
-        let producer = line.producer().ok_or_else(given_up)?;
-        blocking(move || question(&producer)).await.unwrap_or_else(|_| Err(given_up()))
+        let retired = || KafkaError::Canceled;
+        let producer = producer.producer().ok_or_else(retired)?;
+        blocking(move || call(&producer)).await.unwrap_or_else(|_| Err(retired()))
     }
 
-    fn line(&self) -> MutexGuard<'_, Option<Arc<Line>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn producer(&self) -> MutexGuard<'_, Option<Arc<RetirableProducer>>> {
+        self.producer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,15 +138,15 @@ impl Publisher for FencedKafkaPublisher {
         if batch.is_empty() {
             return Vec::new();
         }
-        let _turn = self.turn.lock().await;
-        let Some(line) = self.line().clone() else {
-            let outcome = Outcome::retry_later(ErrorCode::UNAVAILABLE, "the relay has to begin anew");
+        let _one_at_a_time = self.transaction.lock().await;
+        let Some(producer) = self.producer().clone() else {
+            let outcome = Outcome::retry_later(ErrorCode::UNAVAILABLE, "the relay has to begin again");
             return vec![outcome; batch.len()];
         };
-        let (outcomes, is_usable) = self.transact(&line, batch).await;
+        let (outcomes, is_usable) = self.transact(&producer, batch).await;
         if !is_usable {
-            self.line().take();
-            line.give_up().await;
+            self.producer().take();
+            producer.retire().await;
         }
         outcomes
     }
@@ -142,52 +155,53 @@ impl Publisher for FencedKafkaPublisher {
 #[async_trait]
 impl FencedPublisher for FencedKafkaPublisher {
     async fn begin(&self) -> Result<()> {
-        let _turn = self.turn.lock().await;
-        let current = self.line().clone();
-        if let Some(line) = current {
-            if !line.is_broken() {
+        let _one_at_a_time = self.transaction.lock().await;
+        let current = self.producer().clone();
+        if let Some(producer) = current {
+            if !producer.is_broken() {
                 return Ok(());
             }
-            self.line().take();
-            line.give_up().await;
+            self.producer().take();
+            producer.retire().await;
         }
         let (options, holder) = (self.options.clone(), self.holder.clone());
         let batch_bytes = self.batch_bytes.load(Ordering::Relaxed);
-        let producer = blocking(move || speak_as(&options, &holder, batch_bytes)).await??;
-        *self.line() = Some(Arc::new(Line::new(producer, batch_bytes)));
+        let producer = blocking(move || initialise(&options, &holder, batch_bytes)).await??;
+        *self.producer() = Some(Arc::new(RetirableProducer::new(producer, batch_bytes)));
         Ok(())
     }
 
     async fn fence(&self, holder: &Holder) -> Result<()> {
         let (options, holder) = (self.options.clone(), holder.clone());
-        blocking(move || speak_as(&options, &holder, 1).map(drop)).await?
+        blocking(move || initialise(&options, &holder, 1).map(drop)).await?
     }
 }
 
-/// A producer that is the only one to speak as `holder` from now on. Blocks until what was open under that name is ended.
-fn speak_as(options: &Options, holder: &Holder, batch_bytes: usize) -> Result<Native> {
-    let failed = |cause| error(format!("nobody can speak as relay {holder} to the cluster now"), cause);
+/// Starts a producer under the `transactional.id` of `holder`, which fences every other. Blocks until an open
+/// transaction under that id is aborted.
+fn initialise(options: &Options, holder: &Holder, batch_bytes: usize) -> Result<NativeProducer> {
+    let failed = |cause| error(format!("the producer of relay {holder} cannot be initialised now"), cause);
     let config = options.transactional_producer(holder, batch_bytes);
-    let producer = Native::from_config_and_context(&config, Reports::default()).map_err(failed)?;
-    // To end what is open takes a moment longer than to reach the cluster.
-    let patience = options.connect_timeout + Duration::from_secs(5);
-    producer.init_transactions(patience).map_err(failed)?;
+    let producer = NativeProducer::from_config_and_context(&config, ReportContext::default()).map_err(failed)?;
+    // Aborting an open transaction takes a moment longer than reaching the cluster.
+    let timeout = options.connect_timeout + Duration::from_secs(5);
+    producer.init_transactions(timeout).map_err(failed)?;
     Ok(producer)
 }
 
-/// The outcome of something that never went out.
+/// The outcome of a message that was not sent.
 fn not_sent(code: Option<RDKafkaErrorCode>, reason: &str) -> Outcome {
     use RDKafkaErrorCode::{Fenced, InvalidProducerEpoch, ProducerFenced};
     match code {
         Some(Fenced | ProducerFenced | InvalidProducerEpoch) => {
-            Outcome::retry_later(ErrorCode::FENCED, "another relay has taken over and silenced this one")
+            Outcome::retry_later(ErrorCode::FENCED, "another relay has taken over and fenced this one")
         }
         _ => Outcome::retry_later(ErrorCode::UNAVAILABLE, reason),
     }
 }
 
-/// What an aborted transaction means for each of its messages: those that brought it down keep the reason, and the others
-/// are as good as never sent.
+/// The outcomes of an aborted transaction: messages that caused the abort keep their refusal, and the others count as
+/// not sent.
 fn after_abort(outcomes: Vec<Outcome>, code: Option<RDKafkaErrorCode>) -> Vec<Outcome> {
     let fenced = |outcome: &Outcome| matches!(outcome, Outcome::Refused(refusal) if refusal.code == ErrorCode::FENCED);
     let is_fenced = outcomes.iter().any(fenced);
@@ -195,7 +209,7 @@ fn after_abort(outcomes: Vec<Outcome>, code: Option<RDKafkaErrorCode>) -> Vec<Ou
     let rest = match outcomes.iter().any(is_to_blame) {
         _ if is_fenced => not_sent(Some(RDKafkaErrorCode::Fenced), ""),
         true => Outcome::behind_predecessor(),
-        false => not_sent(code, "the transaction was not finished in time and was given up"),
+        false => not_sent(code, "the transaction was not finished in time and was aborted"),
     };
     outcomes.into_iter().map(|outcome| if is_to_blame(&outcome) { outcome } else { rest.clone() }).collect()
 }
@@ -211,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_aborted_nothing_is_accepted_and_only_the_culprit_is_blamed() {
+    fn an_abort_accepts_nothing_and_refuses_only_its_cause() {
         let too_large = || Outcome::refuse(ErrorCode::TOO_LARGE, "no");
         let found = after_abort(vec![accepted(), too_large(), Outcome::Unknown("purged".into())], None);
         assert_eq!(found, [Outcome::behind_predecessor(), too_large(), Outcome::behind_predecessor()]);
     }
 
     #[test]
-    fn one_that_was_silenced_says_so_for_all() {
+    fn a_fenced_producer_refuses_every_message_as_fenced() {
         let fenced = || Outcome::retry_later(ErrorCode::FENCED, "Kafka: fenced");
         for found in [
             after_abort(vec![accepted(), fenced()], None),
@@ -233,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_too_long_blames_nobody() {
+    fn a_timeout_refuses_every_message_as_unavailable() {
         let found = after_abort(vec![accepted(), Outcome::Unknown("late".into())], None);
         assert!(
             found.iter().all(|o| matches!(o, Outcome::Refused(r) if r.code == ErrorCode::UNAVAILABLE)),

@@ -15,7 +15,7 @@ use rdkafka::metadata::Metadata;
 
 use crate::client::ErrorContext;
 use crate::config::Options;
-use crate::polling::Member;
+use crate::member::Member;
 
 /// Idle time after which the member's connection is probed.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
@@ -93,6 +93,7 @@ fn has_no_node(answer: &KafkaResult<Metadata>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use landfall_broker_toolkit::Settle;
     use landfall_core::{Broker, Message, TopicAdministration};
     use landfall_testkit::servers::{KafkaOptions, KafkaServer};
     use landfall_testkit::traffic::{orders, stock};
@@ -100,8 +101,7 @@ mod tests {
 
     use super::*;
     use crate::Kafka;
-    use crate::in_hand::Next;
-    use crate::polling::Joining;
+    use crate::member::Joining;
     use crate::record::RecordBuffer;
 
     const SOON: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ mod tests {
     async fn stalled_member_is_replaced() {
         let Some(server) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
         // A static member rejoins at once, however long its predecessor's session timeout is.
-        let joining = Joining::of_stock(&format!("{}?session_timeout=5m&instance=one", server.url().await));
+        let joining = Joining::for_stock(&format!("{}?session_timeout=5m&instance=one", server.url().await));
         let kafka = Kafka::connect(joining.options.clone()).await.unwrap();
         let created = async || kafka.create_topic(&orders(), Some(1)).await.is_ok();
         eventually(SOON, "the topic is created", created).await;
@@ -127,13 +127,13 @@ mod tests {
         let member = joining.join_with(config.set("metadata.recovery.strategy", "none")).unwrap();
         let receives = async || match member.poll(PROBE_TIMEOUT) {
             Some(Ok(record)) => {
-                joining.in_hand.arrive(vec![RecordBuffer::default().copy(&record)]);
+                joining.deliveries.arrive(vec![RecordBuffer::default().copy(&record)]);
                 true
             }
             _ => false,
         };
         eventually(SOON, "the member has a message in flight", receives).await;
-        let Next::Item(item) = joining.in_hand.next() else { panic!("a message is in flight") };
+        let item = joining.deliveries.try_next().expect("a message is in flight");
 
         server.restart_with(late_heartbeats).await.unwrap();
         let answer = || member.fetch_metadata(Some(&joining.name), PROBE_TIMEOUT);
@@ -145,7 +145,7 @@ mod tests {
         eventually(SOON, "the cluster is available", published).await;
         assert!(has_no_node(&answer()), "the member does not reach the cluster");
         // This client can never commit the offset of the acknowledged message.
-        joining.in_hand.finish(&item);
-        joining.comes(member).await;
+        joining.deliveries.ack(item).unwrap();
+        joining.receives(member).await;
     }
 }

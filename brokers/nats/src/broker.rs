@@ -11,7 +11,7 @@ use crate::config::Options;
 use crate::connection::Connection;
 use crate::names::Names;
 use crate::reader::Reader;
-use crate::subscriber::Member;
+use crate::subscriber::NatsSubscriber;
 use crate::topic::Topics;
 
 /// Part of the message size limit that is reserved for headers.
@@ -51,7 +51,7 @@ impl Broker for Nats {
     /// [`Options::session_timeout`]. Unacknowledged messages of a moved shard are delivered again, and the former
     /// member's acknowledgements fail with `Conflict`.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
-        Ok(Box::new(Member::join(self, topic, group)?))
+        Ok(Box::new(NatsSubscriber::join(self, topic, group)?))
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {

@@ -1,8 +1,8 @@
-//! Who has a shard of a group: a line of durable consumers, each made where the one before it stands.
+//! The owner of a shard of a group: a series of durable consumers, each created at the position of the one before.
 //!
-//! The last in the line counts. Its name holds its number, so that of two members who want to make the next one only
-//! one succeeds, and its description says whose it is. The position of a shard is where its last consumer began, or
-//! as far as it was acknowledged: both survive a restart of the server.
+//! The last consumer of the series counts. Its name contains its epoch, so that of two members that create the next
+//! one only one succeeds, and its metadata names the owner. The position of a shard is where its last consumer began,
+//! or the last sequence acknowledged on it: both survive a restart of the server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,31 +14,31 @@ use landfall_core::{ErrorKind, GroupName, Result};
 use crate::api::PullConsumer;
 use crate::connection::Connection;
 use crate::names;
-use crate::plan::MemberName;
+use crate::peers::MemberName;
 use crate::topic::Topic;
 
 const OWNER: &str = "landfall-owner";
 
-/// Unfinished messages of a shard that the server remembers, those that were finished out of order included.
-const MOST_PENDING: i64 = 100_000;
+/// The most unacknowledged messages of a shard that the server tracks, including those finished out of order here.
+const MAX_PENDING: i64 = 100_000;
 
 /// One shard as the server knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) epoch: u64,
     pub(crate) owner: Option<MemberName>,
-    /// Everything up to here is finished.
+    /// Everything up to this sequence is finished.
     pub(crate) floor: u64,
-    /// What the consumer has sent, counted by itself.
+    /// How many messages the consumer has sent, by its own count.
     pub(crate) sent: u64,
-    /// Consumers that came before it and are still there.
+    /// Earlier consumers of the series that still exist.
     pub(crate) left_behind: Vec<String>,
-    /// The consumer is there and does not answer, so that nothing else is known of it: it has lost its leader, for a
-    /// moment or for good.
+    /// The consumer exists and does not answer, so nothing else is known of it: it has lost its leader, for a moment or
+    /// for ever.
     pub(crate) is_silent: bool,
 }
 
-/// The shards of a group on a topic that somebody ever had.
+/// The shards of a group on a topic that have, or ever had, an owner.
 pub(crate) async fn claims(connection: &Connection, topic: &Topic, group: &GroupName) -> Result<BTreeMap<u32, Claim>> {
     let mut lines: BTreeMap<u32, BTreeMap<u64, String>> = BTreeMap::new();
     for name in connection.consumer_names(&topic.stream).await? {
@@ -52,9 +52,10 @@ pub(crate) async fn claims(connection: &Connection, topic: &Topic, group: &Group
         Some(async move {
             match connection.consumer(&topic.stream, &name).await {
                 Ok(info) => (shard, Claim::of(epoch, &info, left_behind)),
-                // Or went in between, and the next look shows what came after it. It is not as if nobody ever had the shard.
+                // Or it was deleted meanwhile, and the next round finds its successor. The shard had an owner either
+                // way.
                 Err(error) => {
-                    tracing::debug!(consumer = name, %error, "a consumer does not answer");
+                    tracing::debug!(consumer = name, %error, "consumer does not answer");
                     let silent = Claim { epoch, owner: None, floor: 0, sent: 0, left_behind, is_silent: true };
                     (shard, silent)
                 }
@@ -81,7 +82,7 @@ impl Claim {
     }
 }
 
-/// What a member does to one shard of its group.
+/// Creates the consumers of a group.
 #[derive(Debug)]
 pub(crate) struct Claiming<'a> {
     pub(crate) connection: &'a Connection,
@@ -91,8 +92,8 @@ pub(crate) struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    /// Makes the next consumer in line, for `owner` or for nobody, and removes those before it. `None` if somebody else
-    /// was faster.
+    /// Creates the next consumer of the series, for `owner` or without one, and deletes those before it. `None` if
+    /// another member was faster.
     pub(crate) async fn next(
         &self,
         shard: u32,
@@ -113,7 +114,7 @@ impl Claiming<'_> {
             ack_policy: AckPolicy::All,
             ack_wait: self.ack_wait,
             max_deliver: -1,
-            max_ack_pending: MOST_PENDING,
+            max_ack_pending: MAX_PENDING,
             metadata: [(OWNER.to_owned(), owner.unwrap_or_default().to_owned())].into(),
             ..pull::Config::default()
         };
@@ -123,16 +124,16 @@ impl Claiming<'_> {
             Err(error) => return Err(error),
         };
         for name in left_behind {
-            // Whoever takes the shard next removes what stays.
+            // The next owner of the shard deletes what is left.
             if let Err(error) = self.connection.delete_consumer(&self.topic.stream, &name).await {
-                tracing::warn!(consumer = %name, %error, "a consumer of an earlier owner was not removed");
+                tracing::warn!(consumer = %name, %error, "deleting the consumer of an earlier owner failed");
             }
         }
         Ok(Some((epoch, made)))
     }
 }
 
-/// Whether a consumer stands in such a line.
+/// Whether a consumer belongs to such a series.
 pub(crate) fn is_a_claim(info: &consumer::Info) -> bool {
     info.config.metadata.contains_key(OWNER)
 }

@@ -50,7 +50,7 @@ pub struct Options {
     pub session_timeout: Duration,
     /// The server redelivers a message after this time without an acknowledgement or a request for more time.
     pub ack_wait: Duration,
-    /// Whether to publish a batch as one atomic batch if the topic allows it.
+    /// Whether topics created here allow atomic batches, for other publishers. Landfall publishes key by key.
     pub atomic: bool,
     /// CloudEvents' `source`.
     pub source: String,

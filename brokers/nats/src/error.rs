@@ -13,8 +13,6 @@ pub(crate) enum SendError {
     NotStored(Outcome),
     /// No stream has the subject: nothing was stored.
     NoStream,
-    /// The server refused an atomic batch as a whole: nothing of it was stored.
-    BatchRefused(String),
     /// It is unknown whether the message was stored.
     Unknown(String),
 }
@@ -24,7 +22,6 @@ impl SendError {
         match self {
             Self::NotStored(outcome) => outcome,
             Self::NoStream => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "no stream exists for this topic"),
-            Self::BatchRefused(why) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why),
             Self::Unknown(why) => Outcome::Unknown(why),
         }
     }
@@ -70,9 +67,6 @@ pub(crate) fn from_server_code(code: u64, description: &str) -> SendError {
         | Code::ACCOUNT_RESOURCES_EXCEEDED
         | Code::INSUFFICIENT_RESOURCES => later(ErrorCode::STORAGE_FULL),
         Code::STREAM_NOT_FOUND => later(ErrorCode::UNKNOWN_TOPIC),
-        _ if (10174..=10179).contains(&code) || (10199..=10211).contains(&code) => {
-            SendError::BatchRefused(description.to_owned())
-        }
         _ => later(ErrorCode::UNAVAILABLE),
     }
 }
@@ -147,8 +141,6 @@ mod tests {
             let Outcome::Refused(refusal) = from_server_code(code, said).outcome() else { panic!("{said}") };
             assert_eq!((refusal.code, refusal.retriable), (expected, retriable), "{said}");
         }
-        let duplicate = "atomic publish batch contains duplicate message id";
-        assert_eq!(from_server_code(10201, duplicate), SendError::BatchRefused(duplicate.into()));
     }
 
     #[test]

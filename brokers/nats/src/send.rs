@@ -1,157 +1,202 @@
-//! How messages of one topic reach its stream.
+//! Sends the messages of one topic to its stream: many keys at once, and of each key one message at a time.
 //!
-//! Sent blindly one after the other, a message could be stored although one before it of the same key was not: the
-//! client sends the rest over a new connection when the first is lost, a new leader takes what the old one did not, a
-//! small message fits where a large one did not. So messages of one key either stand or fall together, in an atomic batch,
-//! or each waits for the answer to the one before it.
+//! Without waiting for the acknowledgement of its predecessor, a message could be stored although its predecessor was
+//! not. The client sends the rest over a new connection when it loses the first, a new leader accepts what the old one
+//! did not, and a small message fits where a large one did not.
+//!
+//! The acknowledgements of one call arrive on one subscription, each under the index of its message. A future, a timer
+//! and an entry in the client's request table for each of a thousand messages would cost more than sending them.
 
-use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::pin::Pin;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
-use landfall_core::{Key, Message, Position};
-use tokio::time::timeout;
+use async_nats::{Client, HeaderMap, Subscriber};
+use futures_util::StreamExt;
+use landfall_broker_toolkit::{KeySequencer, Pipelining};
+use landfall_core::{ErrorCode, Message, Outcome, Position};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use crate::atomic::as_batch;
-use crate::chains::in_chains;
-use crate::connection::Connection;
+use crate::broker::Nats;
+use crate::connection::Watch;
 use crate::error::{SendError, denied, from_ack_error, from_unsent};
-use crate::pace::Way;
+use crate::publish_ack::{self, NO_ANSWER};
 use crate::topic::Topic;
+use crate::wire;
 
-/// The server takes no larger batch, and holds a batch back until it is complete.
-const BATCH_MESSAGES: usize = 1_000;
-const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// The most unacknowledged messages of one call. The client drops messages of a subscription that lags far behind.
+const MAX_IN_FLIGHT: usize = 10_000;
 
-/// So many messages of a key may wait for each other: each costs a round trip, during which others are under way.
-const FEW: usize = 3;
+/// Kept free below the size limit: the server closes the connection on a message above it.
+const SIZE_MARGIN: usize = 128;
 
-/// A message that is ready to go.
-#[derive(Debug)]
-pub(crate) struct Ready<'a> {
-    /// Its place in what the caller gave.
-    pub(crate) place: usize,
-    pub(crate) message: &'a Message,
-    pub(crate) shard: u32,
-    pub(crate) headers: HeaderMap,
+/// One call of publish, for one topic.
+pub(crate) struct Sending<'a, 't> {
+    broker: &'t Nats,
+    topic: &'t Topic,
+    client: Client,
+    sequencer: KeySequencer<'a>,
+    /// Messages for which no stream listened. Why is found out once, after the call.
+    pub(crate) without_stream: Vec<usize>,
 }
 
-/// What became of one message: `None` if it was not sent, because one before it of its key was not accepted.
-pub(crate) type Fate = Option<Result<Position, SendError>>;
-
-/// The fate of the message at this place.
-pub(crate) type Sent = (usize, Fate);
-
-/// Where messages go, and what they say about where they come from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Destination<'a> {
-    pub(crate) connection: &'a Connection,
-    pub(crate) topic: &'a Topic,
-    pub(crate) source: &'a str,
-    /// Whether atomic batches are wanted, where the topic takes them.
-    pub(crate) atomic: bool,
-}
-
-/// Sends all of them; of each key in the order given.
-pub(crate) async fn send(to: Destination<'_>, mut messages: Vec<Ready<'_>>) -> Vec<Sent> {
-    if messages.len() == 1
-        && let Some(ready) = messages.pop()
-    {
-        return vec![(ready.place, Some(one(to, ready).await))];
+impl<'a, 't> Sending<'a, 't> {
+    pub(crate) fn new(broker: &'t Nats, topic: &'t Topic, messages: &[&'a Message]) -> Self {
+        let sequencer = KeySequencer::new(messages.iter().copied(), Pipelining::OnePerKey);
+        let client = broker.connection.client();
+        Self { broker, topic, client, sequencer, without_stream: Vec::new() }
     }
-    if !(to.atomic && to.topic.is_atomic) {
-        return in_chains(to, messages).await;
-    }
-    let (began, count, mut way) = (Instant::now(), messages.len(), to.topic.pace.choose());
-    let (few, many) = match way {
-        Way::Singly => apart(messages),
-        Way::Batched => (Vec::new(), messages),
-    };
-    if few.is_empty() {
-        way = Way::Batched;
-    }
-    let (mut sent, more) = tokio::join!(in_chains(to, few), in_batches(to, many));
-    sent.extend(more);
-    if sent.iter().all(|(_, fate)| matches!(fate, Some(Ok(_)))) {
-        to.topic.pace.learn(way, count, began.elapsed());
-    }
-    sent
-}
 
-/// The only message of a call, by the client's own request.
-async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, SendError> {
-    let watch = to.connection.denials.watch();
-    let (subject, partition) = (to.topic.subject(ready.shard), ready.shard);
-    let publish = PublishMessage::build().headers(ready.headers).payload(ready.message.payload.clone());
-    // While there is no connection the client takes only so much.
-    let late = |_| SendError::NotStored(to.connection.not_sent());
-    let sent = timeout(to.connection.timeout(), to.connection.context().send_publish(subject.clone(), publish)).await;
-    let acknowledged = sent.map_err(late)?.map_err(|error| from_unsent(&error))?;
-    let acknowledgement = tokio::select! {
-        acknowledgement = acknowledged.into_future() => acknowledgement,
-        () = watch.denied(&subject) => return Err(denied(&subject)),
-    };
-    let taken = acknowledgement.map_err(|error| from_ack_error(&error))?;
-    Ok(Position { partition, offset: taken.sequence })
-}
-
-/// Those of keys with few messages, and those of keys with many.
-fn apart(messages: Vec<Ready<'_>>) -> (Vec<Ready<'_>>, Vec<Ready<'_>>) {
-    let mut of_key: HashMap<&Key, usize> = HashMap::with_capacity(messages.len());
-    for key in messages.iter().filter_map(|ready| ready.message.key.as_ref()) {
-        *of_key.entry(key).or_default() += 1;
-    }
-    let is_few = |count: Option<&usize>| count.is_none_or(|count| *count <= FEW);
-    messages.into_iter().partition(|ready| is_few(ready.message.key.as_ref().and_then(|key| of_key.get(key))))
-}
-
-/// One atomic batch after the other.
-async fn in_batches<'a>(to: Destination<'_>, messages: Vec<Ready<'a>>) -> Vec<Sent> {
-    let mut sent: Vec<Sent> = Vec::with_capacity(messages.len());
-    let mut held_back: HashSet<&'a Key> = HashSet::new();
-    let mut rest = messages.into_iter().peekable();
-    while rest.peek().is_some() {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(ready) = rest.next_if(|next| {
-            batch.is_empty() || (batch.len() < BATCH_MESSAGES && bytes + next.message.payload.len() <= BATCH_BYTES)
-        }) {
-            if ready.message.key.as_ref().is_some_and(|key| held_back.contains(key)) {
-                sent.push((ready.place, None));
-                continue;
-            }
-            bytes += ready.message.payload.len();
-            batch.push(ready);
+    /// Sends every message, of each key in the order given.
+    pub(crate) async fn run(&mut self) {
+        if self.sequencer.unsent().nth(1).is_none() {
+            return self.send_single().await;
         }
-        let keys: HashMap<usize, &Key> =
-            batch.iter().filter_map(|ready| Some((ready.place, ready.message.key.as_ref()?))).collect();
-        for (place, fate) in as_batch(to, batch).await {
-            if !matches!(fate, Some(Ok(_))) {
-                held_back.extend(keys.get(&place));
-            }
-            sent.push((place, fate));
+        let watch = self.broker.connection.denials.watch();
+        let inbox = self.client.new_inbox();
+        let subscribing = timeout(self.broker.connection.timeout(), self.client.subscribe(format!("{inbox}.*"))).await;
+        match subscribing {
+            Ok(Ok(acks)) => self.send_all(&inbox, acks, watch).await,
+            _ => self.give_up(),
         }
     }
-    sent
-}
 
-#[cfg(test)]
-mod tests {
-    use landfall_core::TopicName;
+    /// One outcome per message, in the order given.
+    pub(crate) fn into_outcomes(self) -> Vec<Outcome> {
+        self.sequencer.into_outcomes()
+    }
 
-    use super::*;
+    /// Sends the only message of a call as a request of the client, which needs no subscription.
+    async fn send_single(&mut self) {
+        let Some((index, headers)) = self.next_message() else { return };
+        let result = self.request(index, headers).await;
+        self.settle(index, result);
+    }
 
-    #[test]
-    fn keys_with_few_messages_and_keys_with_many_go_different_ways() {
-        let message = |key: Option<&str>| {
-            let message = Message::new(TopicName::new("orders").unwrap(), Vec::new());
-            key.map_or(message.clone(), |key| message.with_key(Key::new(key).unwrap()))
+    async fn request(&self, index: usize, headers: HeaderMap) -> Result<u64, SendError> {
+        let connection = &self.broker.connection;
+        let watch = connection.denials.watch();
+        let (message, subject) = (self.sequencer.message(index), self.subject(index));
+        let publish = PublishMessage::build().headers(headers).payload(message.payload.clone());
+        // While disconnected the client queues only so much, and then blocks.
+        let late = |_| SendError::NotStored(connection.not_sent());
+        let context = connection.context();
+        let sending = context.send_publish(subject.clone(), publish);
+        let sent = timeout(connection.timeout(), sending).await.map_err(late)?;
+        let ack = sent.map_err(|error| from_unsent(&error))?;
+        let ack = tokio::select! {
+            ack = ack.into_future() => ack,
+            () = watch.denied(&subject) => return Err(denied(&subject)),
         };
-        let messages: Vec<_> =
-            [Some("a"), None, Some("b"), Some("a"), Some("a"), Some("b"), Some("a")].map(message).into();
-        let ready = |(place, message)| Ready { place, message, shard: 0, headers: HeaderMap::new() };
-        let (few, many) = apart(messages.iter().enumerate().map(ready).collect());
-        let places = |messages: Vec<Ready<'_>>| messages.iter().map(|ready| ready.place).collect::<Vec<_>>();
-        assert_eq!((places(few), places(many)), (vec![1, 2, 5], vec![0, 3, 4, 6]));
+        Ok(ack.map_err(|error| from_ack_error(&error))?.sequence)
+    }
+
+    async fn send_all(&mut self, inbox: &str, mut acks: Subscriber, mut watch: Watch) {
+        let patience = self.broker.connection.timeout();
+        let mut last_ack = Instant::now();
+        let mut deadline: Pin<Box<Sleep>> = Box::pin(sleep_until(last_ack + patience));
+        loop {
+            while self.sequencer.in_flight() < MAX_IN_FLIGHT
+                && let Some((index, headers)) = self.next_message()
+            {
+                if self.sequencer.in_flight() == 1 {
+                    last_ack = Instant::now();
+                }
+                // While disconnected the client queues only so much, and then blocks.
+                if timeout(patience, self.publish(inbox, index, headers)).await.is_err() {
+                    self.sequencer.put_back(index);
+                    self.give_up();
+                }
+            }
+            if self.sequencer.in_flight() == 0 {
+                return;
+            }
+            let unknown = || Outcome::Unknown(NO_ANSWER.into());
+            tokio::select! {
+                biased;
+                ack = acks.next() => match ack {
+                    Some(ack) => {
+                        last_ack = Instant::now();
+                        if let Some(index) = publish_ack::index(&ack) {
+                            self.settle(index, publish_ack::parse(&ack));
+                        }
+                    }
+                    None => self.sequencer.settle_in_flight(&unknown()),
+                },
+                subject = watch.next_denied() => self.denied(&subject),
+                () = &mut deadline => match last_ack + patience {
+                    // Acknowledgements arrive, if slowly.
+                    later if later > Instant::now() => deadline.as_mut().reset(later),
+                    _ => self.sequencer.settle_in_flight(&unknown()),
+                },
+            }
+        }
+    }
+
+    /// Hands out the next message that can be sent, with its headers. Refuses invalid and oversized ones.
+    fn next_message(&mut self) -> Option<(usize, HeaderMap)> {
+        while let Some(index) = self.sequencer.take_next() {
+            match self.encode(self.sequencer.message(index)) {
+                Ok(headers) => return Some((index, headers)),
+                Err(refused) => self.sequencer.settle(index, refused),
+            }
+        }
+        None
+    }
+
+    fn encode(&self, message: &Message) -> Result<HeaderMap, Outcome> {
+        let headers = wire::headers(message, &self.broker.options.source)
+            .map_err(|error| Outcome::refuse(ErrorCode::VALIDATION, error.to_string()))?;
+        let size = wire::size(&headers, &message.payload) + SIZE_MARGIN;
+        let limit = self.broker.largest().min(self.topic.message_bytes.unwrap_or(usize::MAX));
+        if size > limit {
+            // The next attempt reads the limit again, which may have been raised.
+            self.broker.topics.forget(&self.topic.name);
+            let reason = format!("the message is {size} bytes with its headers, and the limit is {limit}");
+            return Err(Outcome::refuse(ErrorCode::TOO_LARGE, reason));
+        }
+        Ok(headers)
+    }
+
+    async fn publish(&mut self, inbox: &str, index: usize, headers: HeaderMap) {
+        let (subject, reply) = (self.subject(index), format!("{inbox}.{index}"));
+        let payload = self.sequencer.message(index).payload.clone();
+        if let Err(error) = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await {
+            let outcome = Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("not sent: {error}"));
+            self.sequencer.settle(index, outcome);
+        }
+    }
+
+    fn settle(&mut self, index: usize, result: Result<u64, SendError>) {
+        if !self.sequencer.is_in_flight(index) {
+            return;
+        }
+        let partition = self.topic.shard_of(self.sequencer.message(index));
+        let outcome = match result {
+            Ok(offset) => Outcome::Accepted(Position { partition, offset }),
+            Err(trouble) => {
+                if trouble == SendError::NoStream {
+                    self.without_stream.push(index);
+                }
+                trouble.outcome()
+            }
+        };
+        self.sequencer.settle(index, outcome);
+    }
+
+    /// The server refused every message in flight to `subject`, and sends no acknowledgement for them.
+    fn denied(&mut self, subject: &str) {
+        for index in 0..self.sequencer.len() {
+            if self.sequencer.is_in_flight(index) && self.subject(index).as_str() == subject {
+                self.settle(index, Err(denied(subject)));
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.sequencer.give_up_unsent(&self.broker.connection.not_sent());
+    }
+
+    fn subject(&self, index: usize) -> async_nats::Subject {
+        self.topic.subject(self.topic.shard_of(self.sequencer.message(index)))
     }
 }

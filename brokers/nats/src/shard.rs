@@ -1,69 +1,67 @@
-//! One shard in the hands of one member: what was received, what is finished, and how far that goes without a gap.
+//! One shard while a member owns it: what was received, and how far it is finished without a gap.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
-use landfall_core::{Error, ErrorKind, Position, Result, Timestamp};
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use landfall_broker_toolkit::InFlight;
+use landfall_core::{Error, ErrorKind, Result, Timestamp};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// What is ready for the subscriber: a shard, and the sequence of a message in it.
-pub(crate) type Queue = mpsc::UnboundedSender<(Arc<Shard>, u64)>;
+/// The messages in flight of one member, by shard and stream sequence.
+pub(crate) type Deliveries = InFlight<u64, Stored>;
+
+pub(crate) type InFlightMessage = landfall_broker_toolkit::InFlightMessage<u64, Stored>;
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) content: Content,
+    pub(crate) time: Timestamp,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Message(async_nats::Message),
+    /// It cannot be read, with the reason.
+    Unreadable(String),
+}
 
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) number: u32,
     pub(crate) epoch: u64,
-    queue: Queue,
+    deliveries: Arc<Deliveries>,
+    /// One permit for each message that may be in flight, over all shards of the member.
+    room: Arc<Semaphore>,
+    /// Locked before `deliveries`, never while those are locked.
     state: Mutex<State>,
-    /// Something may be acknowledged to the server.
+    /// Everything up to a new sequence is finished, which is to be acknowledged to the server.
     pub(crate) finished: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Whether the shard is still this member's.
-    is_ours: bool,
-    /// Everything up to here is finished.
+    /// Whether the member still owns the shard.
+    is_owned: bool,
+    /// Everything up to this sequence is finished.
     floor: u64,
-    /// What the consumer has sent, counted by itself.
+    /// How many messages the consumer has sent, by its own count.
     received: u64,
-    /// Whether the reader waits for the server, and holds nothing itself.
+    /// Whether the reader waits for the server and holds no message.
     is_waiting: bool,
-    entries: BTreeMap<u64, Entry>,
-    /// Where the newest acknowledgement goes that was not sent yet.
+    /// Where to acknowledge each message received behind the floor, finished or not.
+    replies: BTreeMap<u64, Option<Subject>>,
+    /// Where to send the newest acknowledgement that was not sent yet.
     to_acknowledge: Option<Subject>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    reply: Option<Subject>,
-    /// `None` when it is finished.
-    unfinished: Option<Unfinished>,
-}
-
-#[derive(Debug)]
-struct Unfinished {
-    content: Arc<Content>,
-    stored: Timestamp,
-    /// Whether somebody has it in hand.
-    is_out: bool,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// What there is of a message.
-#[derive(Debug)]
-pub(crate) enum Content {
-    Message(async_nats::Message),
-    /// It cannot be read, and this is why.
-    Unreadable(String),
-}
-
-/// A message as it came, with where its acknowledgement goes.
+/// A message from the server, with where to acknowledge it.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) sequence: u64,
-    /// Counted by the consumer.
+    /// The consumer's count of its messages.
     pub(crate) number: u64,
     pub(crate) stored: Timestamp,
     /// `None` if the consumer did not send it itself.
@@ -71,25 +69,47 @@ pub(crate) struct Received {
     pub(crate) content: Content,
 }
 
+impl State {
+    /// Moves the floor up to the first unfinished sequence, exclusively; to everything received if there is none.
+    fn advance(&mut self, first_unfinished: Option<u64>) -> bool {
+        let before = self.floor;
+        while let Some(first) = self.replies.first_entry()
+            && first_unfinished.is_none_or(|unfinished| *first.key() < unfinished)
+        {
+            let (sequence, reply) = first.remove_entry();
+            self.floor = sequence;
+            self.to_acknowledge = reply.or(self.to_acknowledge.take());
+        }
+        self.floor != before
+    }
+}
+
 impl Shard {
-    pub(crate) fn new(number: u32, epoch: u64, floor: u64, queue: Queue) -> Arc<Self> {
+    pub(crate) fn new(
+        number: u32,
+        epoch: u64,
+        floor: u64,
+        deliveries: Arc<Deliveries>,
+        room: Arc<Semaphore>,
+    ) -> Arc<Self> {
+        deliveries.assign(number);
         let state = State {
-            is_ours: true,
+            is_owned: true,
             floor,
             received: 0,
             is_waiting: false,
-            entries: BTreeMap::new(),
+            replies: BTreeMap::new(),
             to_acknowledge: None,
         };
-        Arc::new(Self { number, epoch, queue, state: Mutex::new(state), finished: Notify::new() })
+        Arc::new(Self { number, epoch, deliveries, room, state: Mutex::new(state), finished: Notify::new() })
     }
 
-    /// Nothing is done under the lock that could leave it half changed.
+    /// No caller panics while it holds the lock, so the state is consistent even if the mutex is poisoned.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the server sent; `false` if something before it is missing. What is known already is passed over.
+    /// Adds a message from the server; `false` if one before it is missing. Ignores messages that are known already.
     pub(crate) fn receive(self: &Arc<Self>, received: Received, permit: OwnedSemaphorePermit) -> bool {
         let Received { sequence, number, stored, reply, content } = received;
         let mut state = self.state();
@@ -97,89 +117,57 @@ impl Shard {
             return false;
         }
         state.received = number;
-        if !state.is_ours || sequence <= state.floor || state.entries.contains_key(&sequence) {
+        if !state.is_owned || sequence <= state.floor || state.replies.contains_key(&sequence) {
             return true;
         }
-        let unfinished = Unfinished { content: Arc::new(content), stored, is_out: false, _permit: permit };
-        state.entries.insert(sequence, Entry { reply, unfinished: Some(unfinished) });
-        drop(state);
-        self.offer(sequence);
+        state.replies.insert(sequence, reply);
+        let stored = Stored { shard: self.clone(), content, time: stored };
+        if self.deliveries.arrive([(self.number, sequence, stored)]) == 1 {
+            // Returned to the semaphore when the message is finished.
+            permit.forget();
+        }
         true
     }
 
-    /// To the subscriber, if it is still there.
-    fn offer(self: &Arc<Self>, sequence: u64) {
-        let _ = self.queue.send((self.clone(), sequence));
-    }
-
-    /// The message for a delivery; `None` if it is no longer to be delivered here.
-    pub(crate) fn take_out(&self, sequence: u64) -> Option<(Arc<Content>, Timestamp, Position)> {
+    /// Marks a message as finished. `Conflict` if another member owns the shard by now, which may deliver it as well.
+    pub(crate) fn finish(&self, message: &InFlightMessage) -> Result<()> {
+        if self.deliveries.finish(message).is_none() {
+            let reason = format!("another member owns shard {} now and delivers this again", self.number);
+            return Err(Error::new(ErrorKind::Conflict, reason));
+        }
+        self.room.add_permits(1);
         let mut state = self.state();
-        if !state.is_ours {
-            return None;
-        }
-        let unfinished = state.entries.get_mut(&sequence)?.unfinished.as_mut().filter(|one| !one.is_out)?;
-        unfinished.is_out = true;
-        Some((unfinished.content.clone(), unfinished.stored, Position { partition: self.number, offset: sequence }))
-    }
-
-    /// Finished. `Conflict` if the shard is somebody else's by now: it may be delivered there as well.
-    pub(crate) fn finish(&self, sequence: u64) -> Result<()> {
-        let mut state = self.state();
-        if !state.is_ours {
-            let sentence = format!("shard {} was given to another member, which delivers this again", self.number);
-            return Err(Error::new(ErrorKind::Conflict, sentence));
-        }
-        if let Some(entry) = state.entries.get_mut(&sequence) {
-            entry.unfinished = None;
-        }
-        let mut is_further = false;
-        while let Some(first) = state.entries.first_entry().filter(|first| first.get().unfinished.is_none()) {
-            let (sequence, entry) = first.remove_entry();
-            state.floor = sequence;
-            state.to_acknowledge = entry.reply.or(state.to_acknowledge.take());
-            is_further = true;
-        }
-        drop(state);
-        if is_further {
+        // The deliveries may belong to the next owner of the same shard in this process.
+        if state.is_owned && state.advance(self.deliveries.first_unfinished(self.number)) {
+            drop(state);
             self.finished.notify_one();
         }
         Ok(())
     }
 
-    /// Not finished: it is delivered again here.
-    pub(crate) fn give_back(self: &Arc<Self>, sequence: u64) {
-        let mut state = self.state();
-        let entry = state.entries.get_mut(&sequence).and_then(|entry| entry.unfinished.as_mut());
-        let Some(unfinished) = entry.filter(|one| one.is_out) else { return };
-        unfinished.is_out = false;
-        drop(state);
-        self.offer(sequence);
-    }
-
-    /// Where the server waits for the acknowledgement of everything that is finished, if it does.
+    /// Where to acknowledge everything that is finished, if that was not sent yet.
     pub(crate) fn take_acknowledgement(&self) -> Option<Subject> {
         self.state().to_acknowledge.take()
     }
 
-    /// It was not heard; unless there is a newer one it is sent again.
+    /// Sends an acknowledgement again that the server did not confirm, unless there is a newer one.
     pub(crate) fn acknowledge_again(&self, reply: Subject) {
         self.state().to_acknowledge.get_or_insert(reply);
         self.finished.notify_one();
     }
 
-    /// Where to ask for more time for each message that is not finished.
+    /// Where to extend the acknowledgement deadline of each unfinished message.
     pub(crate) fn unfinished(&self) -> Vec<Subject> {
         let state = self.state();
-        let unfinished = state.entries.values().filter(|entry| entry.unfinished.is_some());
-        unfinished.filter_map(|entry| entry.reply.clone()).collect()
+        let unfinished = if state.is_owned { self.deliveries.unfinished(self.number) } else { Vec::new() };
+        unfinished.iter().filter_map(|sequence| state.replies.get(sequence).cloned().flatten()).collect()
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
-        self.state().is_ours
+    pub(crate) fn is_owned(&self) -> bool {
+        self.state().is_owned
     }
 
-    /// Everything up to here is finished.
+    /// Everything up to this sequence is finished.
     pub(crate) fn floor(&self) -> u64 {
         self.state().floor
     }
@@ -188,17 +176,22 @@ impl Shard {
         self.state().is_waiting = is_waiting;
     }
 
-    /// How much came, if the reader is waiting for more.
+    /// How many messages were received, if the reader waits for more.
     pub(crate) fn received_and_waiting(&self) -> Option<u64> {
         let state = self.state();
         state.is_waiting.then_some(state.received)
     }
 
-    /// Not ours any more, or not to be worked on any more: how far it is finished.
+    /// Ends the ownership, and returns how far the shard is finished. Its messages in flight settle nothing any more.
     pub(crate) fn close(&self) -> u64 {
         let mut state = self.state();
-        state.is_ours = false;
-        state.entries.clear();
+        if state.is_owned {
+            let revoked = self.deliveries.revoke(self.number);
+            self.room.add_permits(revoked.in_flight);
+            state.advance(revoked.first_unfinished);
+            state.is_owned = false;
+            state.replies.clear();
+        }
         state.floor
     }
 }

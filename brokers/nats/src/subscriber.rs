@@ -1,54 +1,53 @@
-//! One member of a group, as the consumer sees it.
+//! A member of a group as the consumer sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, GroupName, Result, Subscriber, TopicName};
-use tokio::sync::{mpsc, oneshot};
+use landfall_broker_toolkit::{Receipt, Settle};
+use landfall_core::{Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use tokio::sync::oneshot;
 
 use crate::broker::Nats;
-use crate::group::Membership;
+use crate::member::Member;
 use crate::names;
-use crate::shard::{Content, Shard};
+use crate::shard::{Content, Deliveries, InFlightMessage};
 use crate::wire;
 
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct NatsSubscriber {
     topic: TopicName,
-    ready: mpsc::UnboundedReceiver<(Arc<Shard>, u64)>,
-    /// Dropped or used, it ends the membership; the answer says that everything is left in order.
+    settler: Arc<Settler>,
+    /// Sent or dropped, it ends the membership; answered when the member has left its group.
     leave: Option<oneshot::Sender<oneshot::Sender<()>>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Member {
-    /// Joins in the background: a topic that is not there yet, or a server, is waited for.
+impl NatsSubscriber {
+    /// Joins in the background: waits for a topic that does not exist yet, and for a server.
     pub(crate) fn join(broker: &Nats, topic: &TopicName, group: &GroupName) -> Result<Self> {
         broker.names.stream(topic)?;
         names::consumer(group, u32::MAX, u64::MAX)?;
-        let (queue, ready) = mpsc::unbounded_channel();
+        let deliveries = Arc::new(Deliveries::default());
         let (leave, left) = oneshot::channel();
-        let membership = Membership::new(broker.clone(), topic.clone(), group.clone(), queue);
-        tokio::spawn(membership.run(left));
-        Ok(Self { topic: topic.clone(), ready, leave: Some(leave), patience: broker.options.timeout * 3 })
+        let member = Member::new(broker.clone(), topic.clone(), group.clone(), deliveries.clone());
+        tokio::spawn(member.run(left));
+        let (settler, timeout) = (Arc::new(Settler(deliveries)), broker.options.timeout * 3);
+        Ok(Self { topic: topic.clone(), settler, leave: Some(leave), timeout })
     }
 }
 
 #[async_trait]
-impl Subscriber for Member {
+impl Subscriber for NatsSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
-        loop {
-            let Some((shard, sequence)) = self.ready.recv().await else { return Ok(None) };
-            // Given to somebody else while it waited here.
-            let Some((content, stored, position)) = shard.take_out(sequence) else { continue };
-            let receipt = Receipt { shard: Some(shard), sequence };
-            let message = match &*content {
-                Content::Message(raw) => wire::message(&self.topic, stored, raw.headers.as_ref(), raw.payload.clone()),
-                Content::Unreadable(why) => Err(Error::invalid(why.as_str())),
-            };
-            return Ok(Some(Delivery::new(message, position, Box::new(receipt))));
-        }
+        let Some(message) = self.settler.0.next().await? else { return Ok(None) };
+        let position = Position { partition: message.partition, offset: message.offset };
+        let stored = &message.content;
+        let decoded = match &stored.content {
+            Content::Message(raw) => wire::message(&self.topic, stored.time, raw.headers.as_ref(), raw.payload.clone()),
+            Content::Unreadable(why) => Err(Error::invalid(why.as_str())),
+        };
+        Ok(Some(Delivery::new(decoded, position, Receipt::new(self.settler.clone(), message))))
     }
 
     async fn close(mut self: Box<Self>) -> Result<()> {
@@ -57,45 +56,27 @@ impl Subscriber for Member {
         if leave.send(done).is_err() {
             return Ok(());
         }
-        let late = || Error::new(ErrorKind::Unavailable, "the group was not left in time; its shards are taken over");
-        let left = tokio::time::timeout(self.patience, when_done).await.map_err(|_| late())?;
+        let late = || {
+            let reason = "the group was not left in time; other members claim the shards after the session timeout";
+            Error::new(ErrorKind::Unavailable, reason)
+        };
+        let left = tokio::time::timeout(self.timeout, when_done).await.map_err(|_| late())?;
         left.map_err(|_| late())
     }
 }
 
-/// Stands behind a delivery; dropped unsettled, it gives the message back.
 #[derive(Debug)]
-struct Receipt {
-    /// Taken when it is settled.
-    shard: Option<Arc<Shard>>,
-    sequence: u64,
-}
+struct Settler(Arc<Deliveries>);
 
-#[async_trait]
-impl Acknowledge for Receipt {
-    async fn ack(mut self: Box<Self>) -> Result<()> {
-        self.shard.take().map_or(Ok(()), |shard| shard.finish(self.sequence))
+impl Settle for Settler {
+    type Message = InFlightMessage;
+
+    fn ack(&self, message: InFlightMessage) -> Result<()> {
+        message.content.shard.finish(&message)
     }
 
-    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        let Some(shard) = self.shard.take() else { return Ok(()) };
-        let sequence = self.sequence;
-        if delay.is_zero() {
-            shard.give_back(sequence);
-        } else {
-            tokio::spawn(async move {
-                tokio::time::sleep(delay).await;
-                shard.give_back(sequence);
-            });
-        }
+    fn nack(&self, message: InFlightMessage, delay: Duration) -> Result<()> {
+        self.0.give_back(message, delay);
         Ok(())
-    }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        if let Some(shard) = self.shard.take() {
-            shard.give_back(self.sequence);
-        }
     }
 }

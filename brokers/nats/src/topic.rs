@@ -11,7 +11,6 @@ use landfall_core::{Error, ErrorKind, Message, Result, TopicName};
 use crate::config::{MAX_PARTITIONS, Options};
 use crate::connection::Connection;
 use crate::names::Names;
-use crate::pace::Pace;
 
 /// A topic and the settings of its stream.
 #[derive(Debug)]
@@ -25,12 +24,8 @@ pub(crate) struct Topic {
     pub(crate) partitions: u32,
     /// Creation time of the stream in nanoseconds. A later stream of the same name is another stream.
     pub(crate) created: i128,
-    /// Whether it allows atomic batches.
-    pub(crate) is_atomic: bool,
     /// Its message size limit, if it has one.
     pub(crate) message_bytes: Option<usize>,
-    /// Measured publish rates.
-    pub(crate) pace: Pace,
 }
 
 impl Topic {
@@ -50,15 +45,8 @@ impl Topic {
             subjects: subjects.iter().map(|subject| Subject::from(subject.as_str())).collect(),
             partitions: u32::try_from(subjects.len()).ok()?,
             created: info.created.unix_timestamp_nanos(),
-            is_atomic: info.config.allow_atomic_publish,
             message_bytes: usize::try_from(info.config.max_message_size).ok().filter(|limit| *limit > 0),
-            pace: Pace::default(),
         })
-    }
-
-    fn has_settings_of(&self, other: &Self) -> bool {
-        let settings = |topic: &Self| (topic.created, topic.partitions, topic.is_atomic, topic.message_bytes);
-        settings(self) == settings(other)
     }
 
     pub(crate) fn subject(&self, shard: u32) -> Subject {
@@ -129,13 +117,8 @@ impl Topics {
             Error::new(ErrorKind::Conflict, reason)
         };
         let topic = Topic::from_stream(&self.names, name.clone(), &info).ok_or_else(foreign)?;
-        let mut known = self.known();
-        // An unchanged topic stays cached, with its measured publish rates.
-        if let Some(cached) = known.get(name).filter(|cached| cached.has_settings_of(&topic)) {
-            return Ok(cached.clone());
-        }
         let topic = Arc::new(topic);
-        known.insert(name.clone(), topic.clone());
+        self.known().insert(name.clone(), topic.clone());
         Ok(topic)
     }
 

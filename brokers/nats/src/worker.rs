@@ -1,4 +1,4 @@
-//! What goes on for a shard while a member has it: reading ahead, acknowledging, and asking for time.
+//! The tasks of a shard that a member owns: prefetching, acknowledging, and extending acknowledgement deadlines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,48 +12,48 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::answer::NO_ANSWER;
 use crate::api::PullConsumer;
 use crate::broker::Nats;
 use crate::connection::Connection;
+use crate::publish_ack::NO_ANSWER;
 use crate::reader::millis;
 use crate::shard::{Content, Received, Shard};
 use crate::unreadable::{self, Unreadable};
 
-/// A pull that found nothing ends after this, and the next one begins.
+/// A pull request that finds nothing expires after this, and the next one begins.
 const PULL: Duration = Duration::from_secs(20);
-/// The server shows this often that it has not forgotten a pull.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
-/// Before something that failed is tried again.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The server confirms a waiting pull request this often.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// The time between two attempts.
+const BACKOFF: Duration = Duration::from_millis(200);
 
-/// Starts the work on `shard`; it ends when what is returned is dropped. Among the next `search` messages one is looked for
-/// first that cannot be read.
+/// Starts the tasks of `shard`; dropping the result ends them. First searches the next `search` messages for one that
+/// cannot be read.
 pub(crate) fn start(
     broker: &Nats,
     consumer: PullConsumer,
     shard: Arc<Shard>,
     room: Arc<Semaphore>,
-    look: Arc<Notify>,
+    changed: Arc<Notify>,
     search: usize,
 ) -> JoinSet<()> {
     let mut work = JoinSet::new();
     let (connection, prefetch) = (broker.connection.clone(), broker.options.prefetch);
-    let reading = Reading { connection: connection.clone(), consumer, prefetch, shard: shard.clone(), room, look };
+    let reading = Reading { connection: connection.clone(), consumer, prefetch, shard: shard.clone(), room, changed };
     work.spawn(reading.run(search));
     work.spawn(acknowledge(connection.clone(), shard.clone()));
-    work.spawn(ask_for_time(connection, shard, broker.options.ack_wait / 3));
+    work.spawn(extend_deadlines(connection, shard, broker.options.ack_wait / 3));
     work
 }
 
-/// Reads until the shard is lost: `look` is then told, and the membership finds out what became of it.
+/// Reads until the shard is lost. Then it notifies `changed`, and the member finds out who owns the shard.
 struct Reading {
     connection: Connection,
     consumer: PullConsumer,
     prefetch: usize,
     shard: Arc<Shard>,
     room: Arc<Semaphore>,
-    look: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 impl Reading {
@@ -61,28 +61,30 @@ impl Reading {
         match unreadable::find(&self.connection, &self.consumer, self.shard.floor(), search).await {
             Ok(Some(found)) => return self.read_up_to(found).await,
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, shard = self.shard.number, "why a shard is stuck cannot be found out"),
+            Err(error) => {
+                tracing::warn!(%error, shard = self.shard.number, "searching for an unreadable message failed")
+            }
         }
         loop {
             self.pull().await;
-            self.look.notify_one();
-            tokio::time::sleep(PAUSE).await;
+            self.changed.notify_one();
+            tokio::time::sleep(BACKOFF).await;
         }
     }
 
-    /// Until the server or the connection ends it.
+    /// Pulls messages until the server or the connection ends it.
     async fn pull(&self) {
         let shard = &self.shard;
         self.connection.connected().await;
         let consumer = self.consumer.bind(&self.connection);
-        let pulling = consumer.stream().max_messages_per_batch(self.prefetch).expires(PULL).heartbeat(SIGN_OF_LIFE);
+        let pulling = consumer.stream().max_messages_per_batch(self.prefetch).expires(PULL).heartbeat(HEARTBEAT);
         let mut messages = match timeout(self.connection.timeout(), pulling.messages()).await {
             Ok(Ok(messages)) => messages,
             Ok(Err(error)) => {
-                tracing::warn!(%error, shard = shard.number, "cannot ask for messages; again soon");
+                tracing::warn!(%error, shard = shard.number, "pull request failed, retrying");
                 return;
             }
-            // The connection went at that moment.
+            // The connection was lost at that moment.
             Err(_) => return,
         };
         loop {
@@ -92,13 +94,13 @@ impl Reading {
             match next {
                 Some(Ok(message)) => {
                     if let Some(received) = received(message) {
-                        self.take(received).await;
+                        self.deliver(received).await;
                     }
                 }
-                // Or is said to be: if it is there after all, the shard is taken anew.
+                // If the consumer exists after all, the shard is claimed again.
                 Some(Err(error)) if error.kind() == MessagesErrorKind::ConsumerDeleted => self.lose().await,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, shard = shard.number, "the pull ended; again");
+                    tracing::debug!(%error, shard = shard.number, "pull request ended, retrying");
                     return;
                 }
                 None => return,
@@ -106,18 +108,18 @@ impl Reading {
         }
     }
 
-    async fn take(&self, received: Received) {
-        // Nobody closes the room.
+    async fn deliver(&self, received: Received) {
+        // The semaphore is never closed.
         let Ok(permit) = self.room.clone().acquire_owned().await else { return };
         if !self.shard.receive(received, permit) {
-            // What is missing stands before what came: the shard is taken anew from where it is finished.
-            tracing::info!(shard = self.shard.number, "messages are missing; the shard is taken anew");
+            // The shard is claimed again at its floor, so that the missing messages are delivered first.
+            tracing::info!(shard = self.shard.number, "messages were lost on their way, claiming the shard again");
             self.lose().await;
         }
     }
 
-    /// Reads what stands before `found` and not a message more, hands out `found` behind it, and waits until all of that
-    /// is finished: then the shard is taken anew behind it. If not everything came, it is taken anew behind what did.
+    /// Delivers the messages before `found` and no more, then `found` itself, and waits until all of them are
+    /// finished. Then the shard is claimed again behind `found`, or behind the last message that arrived.
     async fn read_up_to(&self, found: Unreadable) {
         let Unreadable { before, sequence, stored, why, .. } = found;
         let (mut taken, mut last) = (0, self.shard.floor());
@@ -127,34 +129,29 @@ impl Reading {
                 break;
             }
             for received in piece {
-                // Sent once more, because finishing it took long: what was to come in its place was not sent.
+                // Redelivered because finishing it took long, in place of the next message.
                 if received.sequence <= last {
                     break 'reading;
                 }
                 (taken, last) = (taken + 1, received.sequence);
-                self.take(received).await;
+                self.deliver(received).await;
             }
         }
         if taken == before {
-            tracing::warn!(
-                shard = self.shard.number,
-                sequence,
-                why,
-                "a message cannot be read; it is handed out as such"
-            );
+            tracing::warn!(shard = self.shard.number, sequence, why, "unreadable message, delivering it as such");
             let (number, content) = (before as u64 + 1, Content::Unreadable(why));
-            self.take(Received { sequence, number, stored, reply: None, content }).await;
+            self.deliver(Received { sequence, number, stored, reply: None, content }).await;
             last = sequence;
         }
         loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(BACKOFF).await;
             if self.shard.floor() >= last {
                 return self.lose().await;
             }
         }
     }
 
-    /// So many messages, or those that came before something went wrong.
+    /// Fetches `count` messages, or those that arrive before an error.
     async fn fetch(&self, count: usize) -> Vec<Received> {
         let mut all = Vec::with_capacity(count);
         let fetching = async {
@@ -167,20 +164,20 @@ impl Reading {
                 all.extend(received(message));
             }
         };
-        // What is missing comes when the shard is taken anew.
+        // Missing messages arrive when the shard is claimed again.
         let _ = timeout(PULL, fetching).await;
         all
     }
 
-    /// Nothing more to do here until the membership drops this.
+    /// Gives up the shard, and waits until the member drops this task.
     async fn lose(&self) {
         self.shard.close();
-        self.look.notify_one();
+        self.changed.notify_one();
         std::future::pending().await
     }
 }
 
-/// A message with its numbers; what has none is no message of a stream.
+/// A message with its sequences; `None` if it does not come from a stream.
 fn received(message: Message) -> Option<Received> {
     let (sequence, number, stored) = {
         let info = message.info().ok()?;
@@ -191,28 +188,28 @@ fn received(message: Message) -> Option<Received> {
     Some(Received { sequence, number, stored, reply, content: Content::Message(message) })
 }
 
-/// Tells the server how far everything is finished, and waits for it to say that it knows. What is finished in the
-/// meantime goes out together.
+/// Acknowledges everything up to the floor, and waits for the server's confirmation. Messages finished meanwhile share
+/// the next acknowledgement.
 async fn acknowledge(connection: Connection, shard: Arc<Shard>) {
     loop {
         shard.finished.notified().await;
         connection.connected().await;
         let Some(reply) = shard.take_acknowledgement() else { continue };
         let client = connection.client();
-        let told = client.request(reply.clone(), Bytes::from(AckKind::Ack));
-        let error = match timeout(connection.timeout(), told).await {
+        let confirmed = client.request(reply.clone(), Bytes::from(AckKind::Ack));
+        let error = match timeout(connection.timeout(), confirmed).await {
             Ok(Ok(_)) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => NO_ANSWER.to_owned(),
         };
-        tracing::debug!(%error, shard = shard.number, "an acknowledgement was not heard; again");
-        tokio::time::sleep(PAUSE).await;
+        tracing::debug!(%error, shard = shard.number, "acknowledgement not confirmed, retrying");
+        tokio::time::sleep(BACKOFF).await;
         shard.acknowledge_again(reply);
     }
 }
 
-/// Keeps the server from sending again what is still being worked on.
-async fn ask_for_time(connection: Connection, shard: Arc<Shard>, every: Duration) {
+/// Keeps the server from redelivering messages that are in flight.
+async fn extend_deadlines(connection: Connection, shard: Arc<Shard>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         for reply in shard.unfinished() {

@@ -1,17 +1,17 @@
-//! Starting many requests in order and waiting for them together.
+//! Starts many requests in order and waits for them together.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// A request that is under way, or already answered.
+/// A request in flight, or already answered.
 pub(crate) enum Started<'a, T> {
     Answered(T),
     Waiting(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
-/// Polls `request` once, which is when the client puts it into the connection's queue: requests that were started one
-/// after the other are on the wire in that order, whichever is waited for first.
+/// Polls `request` once, which makes the client enqueue it: requests that are started one after the other are sent in
+/// that order, whichever is awaited first.
 pub(crate) async fn start<'a, T>(request: impl Future<Output = T> + Send + 'a) -> Started<'a, T> {
     let mut request: Pin<Box<dyn Future<Output = T> + Send + 'a>> = Box::pin(request);
     match poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await {

@@ -1,50 +1,55 @@
-//! The subscriber, and the acknowledgement behind each delivery.
+//! The subscriber, and how its deliveries are settled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, GroupName, Result, Subscriber, TopicName};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use bytes::Bytes;
+use landfall_broker_toolkit::{InFlight, InFlightMessage, Receipt, Settle};
+use landfall_core::{Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use lapin::BasicProperties;
+use lapin::types::ShortString;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::Options;
 use crate::link::Link;
 use crate::member::Member;
 use crate::names::GroupNames;
+use crate::wire;
 
-/// Not more than the server has sent, which is bounded by `in_flight`.
+/// The messages in flight by delivery tag, all in partition 0: a generation is a channel. At most as many as the server
+/// sends, which `in_flight` limits.
+///
+/// A message that is given back stays here until its delay is over, and unacknowledged for the server: the server would
+/// count a requeued message as redelivered and deliver it at once. If this member ends, another one gets it.
+pub(crate) type Deliveries = InFlight<u64, Stored>;
+
+/// A message as the server sent it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// The number of its queue.
+    pub(crate) partition: u32,
+    pub(crate) routing_key: ShortString,
+    pub(crate) properties: BasicProperties,
+    pub(crate) payload: Bytes,
+}
+
+/// A finished delivery on its way to the member.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) generation: u64,
+    pub(crate) tag: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct RabbitSubscriber {
-    arrived: UnboundedReceiver<Arrived>,
-    generation: Arc<AtomicU64>,
+    topic: TopicName,
+    settler: Arc<Settler>,
     member: JoinHandle<Result<()>>,
     /// Ends the member when the subscriber is dropped.
     stop: DropGuard,
-}
-
-/// A delivery on its way to the subscriber.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) generation: u64,
-    pub(crate) delivery: Result<Delivery>,
-}
-
-/// What became of a delivery, on its way to the member.
-#[derive(Debug)]
-pub(crate) struct Settled {
-    pub(crate) generation: u64,
-    pub(crate) tag: u64,
-    pub(crate) verdict: Verdict,
-}
-
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    Finished,
-    GivenBack(Instant),
 }
 
 impl RabbitSubscriber {
@@ -55,35 +60,24 @@ impl RabbitSubscriber {
         group: &GroupName,
     ) -> Result<Self> {
         let names = GroupNames::new(&options.prefix, topic, group, options.partitions)?;
-        let (arriving, arrived) = unbounded_channel();
-        let (settling, settled) = unbounded_channel();
-        let (generation, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
-        let member = Member {
-            options,
-            link,
-            topic: topic.clone(),
-            names,
-            generation: generation.clone(),
-            arrived: arriving,
-            settled,
-            settling,
-            stop: stop.clone(),
-        };
+        let (sender, finished) = unbounded_channel();
+        let (deliveries, stop) = (Arc::new(Deliveries::default()), CancellationToken::new());
+        let settler = Arc::new(Settler { deliveries: deliveries.clone(), finished: sender });
+        let topic = topic.clone();
+        let member = Member { options, link, topic: topic.clone(), names, deliveries, finished, stop: stop.clone() };
         let attached = member.attach().await?;
-        Ok(Self { arrived, generation, member: tokio::spawn(member.run(attached)), stop: stop.drop_guard() })
+        Ok(Self { topic, settler, member: tokio::spawn(member.run(attached)), stop: stop.drop_guard() })
     }
 }
 
 #[async_trait]
 impl Subscriber for RabbitSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
-        while let Some(Arrived { generation, delivery }) = self.arrived.recv().await {
-            // What came over a connection that is gone comes again over the next.
-            if delivery.is_err() || generation == self.generation.load(Ordering::SeqCst) {
-                return delivery.map(Some);
-            }
-        }
-        Ok(None)
+        let Some(message) = self.settler.deliveries.next().await? else { return Ok(None) };
+        let Stored { partition, routing_key, properties, payload } = &message.content;
+        let position = Position { partition: *partition, offset: message.offset };
+        let decoded = wire::message(&self.topic, routing_key.as_str(), properties, payload.clone());
+        Ok(Some(Delivery::new(decoded, position, Receipt::new(self.settler.clone(), message))))
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
@@ -94,50 +88,31 @@ impl Subscriber for RabbitSubscriber {
     }
 }
 
-/// Stands behind a delivery; dropped unsettled, it gives the message back.
 #[derive(Debug)]
-pub(crate) struct Receipt {
-    generation: u64,
-    tag: u64,
-    /// Taken when it is settled.
-    settling: Option<UnboundedSender<Settled>>,
-    current: Arc<AtomicU64>,
+struct Settler {
+    deliveries: Arc<Deliveries>,
+    finished: UnboundedSender<Finished>,
 }
 
-impl Receipt {
-    pub(crate) fn new(generation: u64, tag: u64, settling: UnboundedSender<Settled>, current: Arc<AtomicU64>) -> Self {
-        Self { generation, tag, settling: Some(settling), current }
+impl Settle for Settler {
+    type Message = InFlightMessage<u64, Stored>;
+
+    /// The member acknowledges it to the server a moment later, together with others.
+    fn ack(&self, message: Self::Message) -> Result<()> {
+        self.deliveries.finish(&message).ok_or_else(channel_gone)?;
+        let finished = Finished { generation: message.generation(), tag: message.offset };
+        self.finished.send(finished).map_err(|_| channel_gone())
     }
 
-    fn settle(&mut self, verdict: Verdict) -> Result<()> {
-        let gone =
-            || Error::new(ErrorKind::Unavailable, "the channel it came over is gone; it will be delivered again");
-        let Some(settling) = self.settling.take() else { return Ok(()) };
-        if self.current.load(Ordering::SeqCst) != self.generation {
-            return Err(gone());
+    fn nack(&self, message: Self::Message, delay: Duration) -> Result<()> {
+        if !self.deliveries.is_current(&message) {
+            return Err(channel_gone());
         }
-        let settled = Settled { generation: self.generation, tag: self.tag, verdict };
-        settling.send(settled).map_err(|_| gone())
+        self.deliveries.give_back(message, delay);
+        Ok(())
     }
 }
 
-#[async_trait]
-impl Acknowledge for Receipt {
-    /// Told to the server a moment later, together with others.
-    async fn ack(mut self: Box<Self>) -> Result<()> {
-        self.settle(Verdict::Finished)
-    }
-
-    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        // No clock counts further than this, and no member lives that long.
-        let delay = delay.min(Duration::from_secs(365 * 24 * 3600));
-        self.settle(Verdict::GivenBack(Instant::now() + delay))
-    }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        // If the channel is gone the message has been given back already.
-        let _ = self.settle(Verdict::GivenBack(Instant::now()));
-    }
+fn channel_gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the channel it was delivered on is gone; the message is delivered again")
 }

@@ -1,11 +1,12 @@
-//! Publishing: per shard one call of a script that appends in order, all shards of a batch in one go.
+//! Publishing: one call of a script per shard appends a batch in order, and all shards of a batch share a round trip.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Publisher, TopicName, wire::broker_id};
+use landfall_broker_toolkit::{KeySequencer, Pipelining};
+use landfall_core::{ErrorCode, Message, Outcome, Position, Publisher, TopicName, wire::broker_id};
 use redis::{Cmd, ServerError, Value};
 
 use crate::config::Options;
@@ -17,234 +18,203 @@ use crate::script::{self, APPEND};
 use crate::topics::Topics;
 use crate::wire;
 
-/// What one call of the script takes: Redis does nothing else while it runs, and Lua passes on only so many arguments.
-const MOST_MESSAGES: usize = 1_000;
-const MOST_BYTES: usize = 4 * 1024 * 1024;
-const MOST_HEADERS: usize = 3_000;
-/// What a message comes to with its usual headers, beside its payload.
+/// Limits of one call of the script: Redis does nothing else while it runs, and Lua passes on only so many arguments.
+const MAX_MESSAGES: usize = 1_000;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+const MAX_HEADERS: usize = 3_000;
+/// The size of a message with its usual headers, without its payload.
 const USUAL_ARGUMENTS: usize = 24;
 const USUAL_BYTES: usize = 400;
-/// How often in a row Redis may say that it does not know the script or the topic.
-const MOST_REPEATS: u32 = 3;
+/// How often in a row Redis may answer that it does not know the script or the topic.
+const MAX_ATTEMPTS: u32 = 3;
 
 #[derive(Debug)]
 pub(crate) struct RedisPublisher {
     pub(crate) options: Arc<Options>,
     pub(crate) link: Arc<Link>,
     pub(crate) topics: Arc<Topics>,
-    /// Redis closes the connection on whoever sends more.
+    /// Redis closes a connection that sends more.
     pub(crate) payload_bytes: usize,
 }
 
-/// The messages of one shard that were not sent yet, by their place in the batch.
-struct Lane<'a> {
-    topic: &'a TopicName,
-    shard: u32,
-    shards: Arc<[Keys]>,
-    waiting: VecDeque<usize>,
+/// The keys of every shard, by topic.
+type Shards<'a> = HashMap<&'a TopicName, Arc<[Keys]>>;
+
+/// One call of the script: messages of one shard.
+#[derive(Default)]
+struct Call {
+    indexes: Vec<usize>,
+    bytes: usize,
+    is_full: bool,
 }
 
-/// A batch on its way.
-struct Batch<'a> {
-    messages: &'a [Message],
-    outcomes: Vec<Option<Outcome>>,
-    /// Something of these was not accepted, so nothing later is sent.
-    held: HashSet<(&'a TopicName, &'a Key)>,
-}
-
-impl<'a> Batch<'a> {
-    fn settle(&mut self, place: usize, outcome: Outcome) {
-        let message = &self.messages[place];
-        if !outcome.is_accepted()
-            && let Some(key) = &message.key
-        {
-            self.held.insert((&message.topic, key));
+impl Call {
+    /// Whether the message fits; after the first that does not, nothing more is added.
+    fn has_room_for(&mut self, message: &Message, count: usize) -> bool {
+        let bytes = self.bytes + message.payload.len();
+        self.is_full |= count == MAX_MESSAGES || (bytes > MAX_BYTES && count > 0);
+        if !self.is_full {
+            self.bytes = bytes;
         }
-        self.outcomes[place] = Some(outcome);
-    }
-
-    fn is_held(&self, place: usize) -> bool {
-        let message: &'a Message = &self.messages[place];
-        message.key.as_ref().is_some_and(|key| self.held.contains(&(&message.topic, key)))
+        !self.is_full
     }
 }
 
 impl RedisPublisher {
-    /// Sorts the messages without an outcome by shard. What can be known to fail gets its outcome here.
-    async fn sort<'a>(&self, batch: &mut Batch<'a>) -> Vec<Lane<'a>> {
-        let mut lanes: BTreeMap<(&'a TopicName, u32), Lane<'a>> = BTreeMap::new();
-        let mut missing: HashMap<&'a TopicName, Outcome> = HashMap::new();
-        let messages: &'a [Message] = batch.messages;
-        for (place, message) in messages.iter().enumerate() {
-            if batch.outcomes[place].is_some() {
-                continue;
+    /// Finds the shards of every topic of the unsent messages, and refuses messages that cannot be sent.
+    async fn prepare<'a>(&self, sequencer: &mut KeySequencer<'a>) -> Shards<'a> {
+        let (mut shards, mut missing) = (Shards::new(), HashMap::new());
+        sequencer.refuse_unsent(|message| self.refuse(message));
+        let topics: HashSet<&'a TopicName> = sequencer.unsent().map(|message| &message.topic).collect();
+        for topic in topics {
+            match self.topics.shards(&self.link, topic).await {
+                Ok(found) => drop(shards.insert(topic, found)),
+                Err(why) => drop(missing.insert(topic, why.outcome(topic))),
             }
-            if batch.is_held(place) {
-                batch.settle(place, Outcome::behind_predecessor());
-                continue;
-            }
-            if let Some(refused) = self.refuse(message) {
-                batch.settle(place, refused);
-                continue;
-            }
-            // A topic that cannot be had is asked for once.
-            if let Some(outcome) = missing.get(&message.topic) {
-                batch.settle(place, outcome.clone());
-                continue;
-            }
-            let shards = match self.topics.shards(&self.link, &message.topic).await {
-                Ok(shards) => shards,
-                Err(why) => {
-                    let outcome = why.outcome(&message.topic);
-                    missing.insert(&message.topic, outcome.clone());
-                    batch.settle(place, outcome);
-                    continue;
-                }
-            };
-            let count = shards.len() as u32;
-            let shard = match &message.key {
-                Some(key) => shard_of(key.as_str().as_bytes(), count),
-                // By its id, so that a copy comes to where the original is known.
-                None => shard_of(broker_id(message).as_bytes(), count),
-            };
-            let lane = lanes.entry((&message.topic, shard));
-            let lane = lane.or_insert_with(|| Lane { topic: &message.topic, shard, shards, waiting: VecDeque::new() });
-            lane.waiting.push_back(place);
         }
-        lanes.into_values().collect()
+        sequencer.refuse_unsent(|message| missing.get(&message.topic).cloned());
+        shards
     }
 
-    /// What Redis would not take however often it is sent.
+    /// Refuses a message that Redis never accepts.
     fn refuse(&self, message: &Message) -> Option<Outcome> {
         let (bytes, limit) = (message.payload.len(), self.payload_bytes);
         let reason = match message.headers.iter().count() {
-            _ if bytes > limit => format!("the payload is {bytes} bytes, and Redis takes {limit} (proto-max-bulk-len)"),
-            count if count > MOST_HEADERS => {
-                format!("the message has {count} headers, and {MOST_HEADERS} are possible")
+            _ if bytes > limit => {
+                format!("the payload is {bytes} bytes, and Redis accepts {limit} (proto-max-bulk-len)")
+            }
+            count if count > MAX_HEADERS => {
+                format!("the message has {count} headers, and {MAX_HEADERS} are possible")
             }
             _ => return None,
         };
         Some(Outcome::refuse(ErrorCode::TOO_LARGE, reason))
     }
 
-    /// The next messages of `lane` that fit into one call; those whose key is held are settled on the way.
-    fn take(batch: &mut Batch<'_>, lane: &mut Lane<'_>) -> Vec<usize> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        while let Some(place) = lane.waiting.front().copied() {
-            if batch.is_held(place) {
-                batch.settle(place, Outcome::behind_predecessor());
-            } else {
-                bytes += batch.messages[place].payload.len();
-                if taken.len() == MOST_MESSAGES || (bytes > MOST_BYTES && !taken.is_empty()) {
-                    break;
-                }
-                taken.push(place);
+    /// Hands out the next call of every shard.
+    fn next_calls<'a>(sequencer: &mut KeySequencer<'a>, shards: &Shards<'a>) -> BTreeMap<(&'a TopicName, u32), Call> {
+        let mut calls: BTreeMap<(&'a TopicName, u32), (Call, usize)> = BTreeMap::new();
+        let mut destinations = Vec::new();
+        let taken = sequencer.take_ready(|message| {
+            let Some(count) = shards.get(&message.topic).map(|shards| shards.len() as u32) else { return false };
+            let shard = match &message.key {
+                Some(key) => shard_of(key.as_str().as_bytes(), count),
+                // By its id, so that a duplicate reaches the shard that remembers the original.
+                None => shard_of(broker_id(message).as_bytes(), count),
+            };
+            let (call, admitted) = calls.entry((&message.topic, shard)).or_default();
+            let is_admitted = call.has_room_for(message, *admitted);
+            if is_admitted {
+                *admitted += 1;
+                destinations.push((&message.topic, shard));
             }
-            lane.waiting.pop_front();
+            is_admitted
+        });
+        for (index, destination) in taken.into_iter().zip(destinations) {
+            if let Some((call, _)) = calls.get_mut(&destination) {
+                call.indexes.push(index);
+            }
         }
-        taken
+        calls.into_iter().map(|(destination, (call, _))| (destination, call)).collect()
     }
 
-    fn append(&self, batch: &Batch<'_>, lane: &Lane<'_>, taken: &[usize]) -> Cmd {
-        let messages = || taken.iter().map(|place| &batch.messages[*place]);
-        let payloads: usize = messages().map(|message| message.payload.len()).sum();
-        let room = (taken.len() * USUAL_ARGUMENTS, payloads + taken.len() * USUAL_BYTES);
-        let Keys { stream, hash, recent, older } = &lane.shards[lane.shard as usize];
-        let mut call = script::call_with_capacity(&APPEND, &[stream, hash, recent, older], room);
-        call.arg(lane.shards.len()).arg(millis(self.options.dedup)).arg(taken.len());
-        for message in messages() {
+    fn append(&self, sequencer: &KeySequencer<'_>, shards: &[Keys], shard: u32, call: &Call) -> Cmd {
+        let count = call.indexes.len();
+        let room = (count * USUAL_ARGUMENTS, call.bytes + count * USUAL_BYTES);
+        let Keys { stream, hash, recent, older } = &shards[shard as usize];
+        let mut command = script::call_with_capacity(&APPEND, &[stream, hash, recent, older], room);
+        command.arg(shards.len()).arg(millis(self.options.dedup)).arg(count);
+        for message in call.indexes.iter().map(|index| sequencer.message(*index)) {
             let headers = wire::headers(message, &self.options.source);
-            call.arg(broker_id(message).as_bytes()).arg(2 * headers.len() + 2);
+            command.arg(broker_id(message).as_bytes()).arg(2 * headers.len() + 2);
             for (name, value) in &headers {
-                call.arg(name).arg(value);
+                command.arg(name).arg(value);
             }
-            call.arg(wire::DATA).arg(&message.payload[..]);
+            command.arg(wire::DATA).arg(&message.payload[..]);
         }
-        call
+        command
     }
 
-    /// Sends the next call of every lane together, and settles what was answered. Lanes that must be sent again come back
-    /// as they were.
-    async fn round(&self, batch: &mut Batch<'_>, lanes: &mut [Lane<'_>]) -> Round {
+    /// Sends the next call of every shard together, and settles what was answered. Puts back the messages of calls that
+    /// must be repeated.
+    async fn round<'a>(&self, sequencer: &mut KeySequencer<'a>, shards: &Shards<'a>) -> Round {
+        let calls = Self::next_calls(sequencer, shards);
         let mut pipeline = redis::pipe();
-        let mut calls = Vec::new();
-        for (number, lane) in lanes.iter_mut().enumerate() {
-            let taken = Self::take(batch, lane);
-            if !taken.is_empty() {
-                pipeline.add_command(self.append(batch, lane, &taken));
-                calls.push((number, taken));
-            }
+        for ((topic, shard), call) in &calls {
+            pipeline.add_command(self.append(sequencer, &shards[topic], *shard, call));
         }
         if calls.is_empty() {
-            return Round::Over;
+            return Round::Done;
         }
         if self.options.replicas > 0 {
-            // A little less than the patience for an answer, so that there is one.
+            // A little less than the timeout of the response, so that Redis answers before that.
             let wait = self.options.timeout.mul_f64(0.8);
             pipeline.cmd("WAIT").arg(self.options.replicas).arg(millis(wait).max(1));
         }
         let mut answers = match self.link.ask(&pipeline).await {
             Ok(answers) => answers,
             Err(failed) => {
-                let outcome = error::call_outcome(&failed);
-                calls.iter().flat_map(|(_, taken)| taken).for_each(|place| batch.settle(*place, outcome.clone()));
-                return Round::Cut;
+                sequencer.settle_in_flight(&error::call_outcome(&failed));
+                return Round::ConnectionLost;
             }
         };
         let copies = match self.options.replicas {
             0 => Ok(()),
             wanted => enough_copies(answers.pop(), wanted),
         };
-        let mut again = false;
-        for ((number, taken), answer) in calls.into_iter().zip(answers) {
+        let mut repeated = Vec::new();
+        for (((topic, shard), call), answer) in calls.into_iter().zip(answers) {
             match answer {
                 Value::ServerError(error) if is_worth_repeating(&error) => {
-                    again = true;
-                    self.topics.forget(lanes[number].topic);
-                    taken.into_iter().rev().for_each(|place| lanes[number].waiting.push_front(place));
+                    self.topics.forget(topic);
+                    repeated.extend(call.indexes);
                 }
                 Value::ServerError(error) => {
                     let outcome = error::outcome(&error);
-                    taken.into_iter().for_each(|place| batch.settle(place, outcome.clone()));
+                    call.indexes.into_iter().for_each(|index| sequencer.settle(index, outcome.clone()));
                 }
-                answer => settle_answer(batch, lanes[number].shard, taken, answer, &copies),
+                answer => settle_answer(sequencer, shard, call.indexes, answer, &copies),
             }
         }
-        if again { Round::Again } else { Round::Sent }
+        if repeated.is_empty() {
+            return Round::Sent;
+        }
+        repeated.sort_unstable();
+        repeated.into_iter().rev().for_each(|index| sequencer.put_back(index));
+        Round::Repeat
     }
 
-    /// Sends everything of `batch`. A call is repeated when the topic was made anew, or the script was forgotten: none of
-    /// its messages was stored then.
-    async fn send(&self, batch: &mut Batch<'_>) {
-        for _ in 0..MOST_REPEATS {
-            let mut lanes = self.sort(batch).await;
+    /// Sends everything. A call is repeated if the topic was recreated or Redis has lost the script: none of its
+    /// messages was stored then.
+    async fn send(&self, sequencer: &mut KeySequencer<'_>) {
+        for _ in 0..MAX_ATTEMPTS {
+            let shards = self.prepare(sequencer).await;
             loop {
-                match self.round(batch, &mut lanes).await {
+                match self.round(sequencer, &shards).await {
                     Round::Sent => {}
-                    Round::Over | Round::Cut => return,
-                    Round::Again => break,
+                    Round::Done | Round::ConnectionLost => return,
+                    Round::Repeat => break,
                 }
             }
         }
     }
 }
 
-/// How sending a call of every lane ended.
+/// How sending one call of every shard ended.
 enum Round {
     Sent,
-    /// There was nothing to send.
-    Over,
-    /// The connection was lost.
-    Cut,
-    /// Redis knew the script or the topic no more.
-    Again,
+    /// Nothing was left to send.
+    Done,
+    ConnectionLost,
+    /// Redis did not know the script or the topic.
+    Repeat,
 }
 
 fn is_worth_repeating(error: &ServerError) -> bool {
     matches!(error::cause(error), Cause::StaleTopic | Cause::NoScript)
 }
 
-/// Whether so many replicas have what was written, and what that means for the messages if not.
+/// Whether enough replicas have what was written; if not, the outcome of the messages.
 fn enough_copies(answer: Option<Value>, wanted: u32) -> Result<(), Outcome> {
     match answer {
         Some(Value::Int(copies)) if copies >= i64::from(wanted) => Ok(()),
@@ -255,19 +225,25 @@ fn enough_copies(answer: Option<Value>, wanted: u32) -> Result<(), Outcome> {
     }
 }
 
-fn settle_answer(batch: &mut Batch<'_>, shard: u32, taken: Vec<usize>, answer: Value, copies: &Result<(), Outcome>) {
-    let Value::Array(ids) = answer else {
-        let outcome = Outcome::Unknown(format!("Redis answered {answer:?} to messages"));
-        return taken.into_iter().for_each(|place| batch.settle(place, outcome.clone()));
+fn settle_answer(
+    sequencer: &mut KeySequencer<'_>,
+    shard: u32,
+    indexes: Vec<usize>,
+    answer: Value,
+    copies: &Result<(), Outcome>,
+) {
+    let ids = match &answer {
+        Value::Array(ids) => &ids[..],
+        _ => &[],
     };
     let mut ids = ids.iter();
-    for place in taken {
+    for index in indexes {
         let outcome = match (ids.next().and_then(EntryId::from_value), copies) {
             (Some(id), Ok(())) => Outcome::Accepted(Position { partition: shard, offset: id.offset() }),
             (Some(_), Err(outcome)) => outcome.clone(),
-            (None, _) => Outcome::Unknown("Redis did not say where it put the message".into()),
+            (None, _) => Outcome::Unknown("Redis did not answer with the id of the message".into()),
         };
-        batch.settle(place, outcome);
+        sequencer.settle(index, outcome);
     }
 }
 
@@ -277,22 +253,11 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 #[async_trait]
 impl Publisher for RedisPublisher {
-    async fn publish(&self, messages: &[Message]) -> Vec<Outcome> {
-        let mut batch = Batch { messages, outcomes: vec![None; messages.len()], held: HashSet::new() };
-        self.send(&mut batch).await;
-        // What was never sent: the connection was lost on something before it, or Redis knew its topic otherwise each time.
-        for place in 0..messages.len() {
-            if batch.outcomes[place].is_none() {
-                let outcome = match batch.is_held(place) {
-                    true => Outcome::behind_predecessor(),
-                    false => Outcome::retry_later(
-                        ErrorCode::UNAVAILABLE,
-                        "Redis was lost, or the topic changed, before it was sent",
-                    ),
-                };
-                batch.settle(place, outcome);
-            }
-        }
-        batch.outcomes.into_iter().flatten().collect()
+    async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+        let mut sequencer = KeySequencer::new(batch, Pipelining::InOrder);
+        self.send(&mut sequencer).await;
+        let reason = "Redis was lost, or the topic changed, before it was sent";
+        sequencer.give_up_unsent(&Outcome::retry_later(ErrorCode::UNAVAILABLE, reason));
+        sequencer.into_outcomes()
     }
 }

@@ -4,69 +4,64 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use landfall_broker_toolkit::{InFlight, InFlightMessage, Receipt, Settle};
+use landfall_core::{Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::Redis;
-use crate::entry::EntryId;
+use crate::entry::{Entry, EntryId};
 use crate::group::member::Member;
-use crate::group::shelf::{Place, Shelf};
 use crate::wire;
 
-/// Hands out what a task in the background has fetched: whoever stops waiting for it loses nothing.
+/// The entries in flight; a partition is a shard.
+pub(crate) type Deliveries = InFlight<EntryId, Entry>;
+
+/// Finished entries on their way to Redis.
+pub(crate) type Finished = mpsc::UnboundedReceiver<(u32, EntryId)>;
+
+/// Delivers what a background task fetches, so that cancelling `next` loses nothing.
 #[derive(Debug)]
 pub(crate) struct RedisSubscriber {
     topic: TopicName,
-    shelf: Arc<Shelf>,
+    settler: Arc<Settler>,
     stop: CancellationToken,
     member: Option<JoinHandle<Result<()>>>,
 }
 
 impl RedisSubscriber {
     pub(crate) async fn join(redis: &Redis, topic: &TopicName, group: &GroupName) -> Result<Self> {
-        let (shelf, finished) = Shelf::new();
-        let shelf = Arc::new(shelf);
-        let mut member = Member::new(redis, topic, group, Arc::clone(&shelf));
+        let deliveries = Arc::new(Deliveries::default());
+        let (finished, receiver) = mpsc::unbounded_channel();
+        let mut member = Member::new(redis, topic, group, Arc::clone(&deliveries));
         member.prepare().await?;
         let stop = CancellationToken::new();
-        let member = tokio::spawn(member.run(finished, stop.clone()));
-        Ok(Self { topic: topic.clone(), shelf, stop, member: Some(member) })
+        let member = tokio::spawn(member.run(receiver, stop.clone()));
+        let settler = Arc::new(Settler { deliveries, finished });
+        Ok(Self { topic: topic.clone(), settler, stop, member: Some(member) })
+    }
+
+    fn stop(&self) {
+        drop(self.settler.deliveries.close());
+        self.stop.cancel();
     }
 }
 
 #[async_trait]
 impl Subscriber for RedisSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
-        loop {
-            if let Some((place, entry)) = self.shelf.take(Instant::now()) {
-                let position = Position { partition: place.shard, offset: place.id.offset() };
-                let receipt = Receipt { shelf: Arc::clone(&self.shelf), place: Some(place) };
-                return Ok(Some(Delivery::new(wire::message(&self.topic, &entry), position, Box::new(receipt))));
-            }
-            if let Some(error) = self.shelf.take_error() {
-                return Err(error);
-            }
-            let due = async {
-                match self.shelf.next_due() {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.shelf.arrived() => {}
-                () = due => {}
-            }
-        }
+        let Some(entry) = self.settler.deliveries.next().await? else { return Ok(None) };
+        let position = Position { partition: entry.partition, offset: entry.offset.offset() };
+        let message = wire::message(&self.topic, &entry.content);
+        Ok(Some(Delivery::new(message, position, Receipt::new(self.settler.clone(), entry))))
     }
 
     async fn close(mut self: Box<Self>) -> Result<()> {
-        self.shelf.end();
-        self.stop.cancel();
+        self.stop();
         match self.member.take() {
             Some(member) => member.await.map_err(|error| {
-                Error::new(ErrorKind::Internal, "the task of a subscriber did not end well").with_source(error)
+                Error::new(ErrorKind::Internal, "the task of a subscriber panicked").with_source(error)
             })?,
             None => Ok(()),
         }
@@ -74,52 +69,34 @@ impl Subscriber for RedisSubscriber {
 }
 
 impl Drop for RedisSubscriber {
-    /// The task goes on until it has told Redis that it leaves.
+    /// The task runs until it has acknowledged what was finished and left the group.
     fn drop(&mut self) {
-        self.shelf.end();
-        self.stop.cancel();
+        self.stop();
     }
 }
 
-/// Stands behind a delivery; dropped unsettled, it gives the message back.
 #[derive(Debug)]
-struct Receipt {
-    shelf: Arc<Shelf>,
-    /// Taken when it is settled.
-    place: Option<Place>,
+struct Settler {
+    deliveries: Arc<Deliveries>,
+    finished: mpsc::UnboundedSender<(u32, EntryId)>,
 }
 
-#[async_trait]
-impl Acknowledge for Receipt {
-    /// Redis is told a moment later, together with others. It is told even if the stream has gone to another member: the
-    /// message is finished, whoever has it now.
-    async fn ack(mut self: Box<Self>) -> Result<()> {
-        match self.place.take() {
-            Some(place) => self.shelf.finish(place),
-            None => Ok(()),
-        }
+impl Settle for Settler {
+    type Message = InFlightMessage<EntryId, Entry>;
+
+    /// Redis is informed a moment later, together with other entries, and even if the stream has moved to another
+    /// member: the entry is finished, and that stays true.
+    fn ack(&self, entry: Self::Message) -> Result<()> {
+        self.deliveries.finish(&entry);
+        let InFlightMessage { partition, offset: id, .. } = entry;
+        self.finished.send((partition, id)).map_err(|_| {
+            let reason = "is delivered again, since its subscriber has left the group";
+            Error::new(ErrorKind::Conflict, format!("entry {id} of partition {partition} {reason}"))
+        })
     }
 
-    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        if let Some(place) = self.place.take() {
-            self.shelf.give_back(place, delay);
-        }
+    fn nack(&self, entry: Self::Message, delay: Duration) -> Result<()> {
+        self.deliveries.give_back(entry, delay);
         Ok(())
     }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.shelf.give_back(place, Duration::ZERO);
-        }
-    }
-}
-
-/// For what is told about an entry by its id.
-pub(crate) fn left(shard: u32, id: EntryId) -> Error {
-    Error::new(
-        ErrorKind::Conflict,
-        format!("entry {id} of partition {shard} is delivered again, since its subscriber has left the group"),
-    )
 }

@@ -15,16 +15,14 @@ mod clock;
 mod config;
 mod doctor;
 mod error;
-mod held;
 mod member;
 mod names;
-mod plan;
 mod poll;
 mod publisher;
 mod queues;
 mod settle;
-mod shelf;
 mod subscriber;
+mod visibility;
 mod wire;
 
 pub use broker::Sqs;

@@ -1,93 +1,94 @@
-//! One task for each subscriber. It receives, keeps what is held from being handed to others, and tells SQS what became
-//! of it. It ends when its subscriber has gone and nothing that it handed out is left, so that a delivery which outlives
-//! its subscriber is still finished or given back.
+//! The background task of a subscriber: it fetches, extends visibility timeouts, and informs SQS of settled messages.
+//!
+//! It ends when its subscriber is gone and every message it delivered is settled, so that a delivery which outlives its
+//! subscriber can still be acknowledged or given back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::types::MessageSystemAttributeName as System;
-use landfall_core::{Delivery, TopicName};
+use landfall_core::TopicName;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::error::{CallError, Effect};
-use crate::held::{Decision, Held};
 use crate::poll::{Polled, Polls};
 use crate::queues::Queues;
-use crate::settle::{Order, Settling, Told, What};
-use crate::shelf::Shelf;
-use crate::subscriber::Receipt;
+use crate::settle::{Action, Answered, Request, Settling};
+use crate::subscriber::{Deliveries, Fetched};
+use crate::visibility::{Settlement, Visibility};
 use crate::wire;
 
-/// How long a subscriber that closes waits for calls that are listening. What they bring later is given back, unless
-/// the process has ended: then it comes again when SQS misses its holder.
-const LAST_CALLS: Duration = Duration::from_secs(2);
+/// How long a subscriber that closes waits for long polls. A message that one of them returns later is released, unless
+/// the process has ended; then SQS redelivers it after its visibility timeout.
+const LAST_POLLS: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Somebody waits, and there is nothing.
+    /// The subscriber waits, and no message is there.
     Wanted,
-    /// Something was taken, and little is left.
+    /// A message was delivered, and few are left.
     Low,
-    Finish(u64),
-    GiveBack(u64, Duration),
-    /// Answered when everything that was decided has been told.
+    Ack(u64),
+    Nack(u64, Duration),
+    /// Answered when SQS has been informed of everything settled by then.
     Stop(Option<oneshot::Sender<()>>),
 }
 
 pub(crate) struct Member {
     topic: TopicName,
-    visibility: Duration,
-    shelf: Arc<Shelf>,
+    visibility_timeout: Duration,
+    deliveries: Arc<Deliveries>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// For the receipts.
-    tell: mpsc::UnboundedSender<Command>,
-    held: Held,
+    visibility: Visibility,
     polls: Polls,
     settling: Settling,
     stopped: Option<Instant>,
-    waiting_for_the_end: Vec<oneshot::Sender<()>>,
+    closing: Vec<oneshot::Sender<()>>,
 }
 
 impl Member {
-    pub(crate) fn new(queues: Queues, topic: TopicName, shelf: Arc<Shelf>) -> (Self, mpsc::UnboundedSender<Command>) {
-        let (tell, commands) = mpsc::unbounded_channel();
-        let visibility = queues.options.visibility;
+    pub(crate) fn new(
+        queues: Queues,
+        topic: TopicName,
+        deliveries: Arc<Deliveries>,
+    ) -> (Self, mpsc::UnboundedSender<Command>) {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let visibility_timeout = queues.options.visibility;
         let member = Self {
-            visibility,
-            shelf,
+            visibility_timeout,
+            deliveries,
             commands,
-            tell: tell.clone(),
-            held: Held::new(visibility),
+            visibility: Visibility::new(visibility_timeout),
             polls: Polls::new(queues.clone(), topic.clone()),
             settling: Settling::new(queues, topic.clone()),
             topic,
             stopped: None,
-            waiting_for_the_end: Vec::new(),
+            closing: Vec::new(),
         };
-        (member, tell)
+        (member, sender)
     }
 
     pub(crate) async fn run(mut self) {
-        let mut beat = interval(self.visibility / 6);
+        let mut beat = interval(self.visibility_timeout / 6);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let wake = self.wake_at();
             tokio::select! {
                 Some(command) = self.commands.recv() => {
-                    self.obey(command);
-                    // Those that came together are told together.
+                    self.execute(command);
+                    // Commands that arrived together share calls.
                     while let Ok(command) = self.commands.try_recv() {
-                        self.obey(command);
+                        self.execute(command);
                     }
                 }
                 Some(polled) = self.polls.next() => self.arrived(polled),
-                Some((made, told)) = self.settling.next() => self.told(made, told),
+                Some((made, answered)) = self.settling.next() => self.answered(made, answered),
                 _ = beat.tick() => self.extend(),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
             if self.stopped.is_none() {
-                self.polls.start(self.held.len(), self.shelf.len());
+                self.polls.start(self.visibility.len(), self.deliveries.waiting());
             }
             self.settling.start();
             if self.has_ended() {
@@ -97,50 +98,58 @@ impl Member {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let last_calls = (!self.waiting_for_the_end.is_empty()).then_some(self.stopped).flatten();
-        let last_calls = last_calls.map(|stopped| stopped + LAST_CALLS).filter(|end| *end > Instant::now());
+        let last_polls = (!self.closing.is_empty()).then_some(self.stopped).flatten();
+        let last_polls = last_polls.map(|stopped| stopped + LAST_POLLS).filter(|end| *end > Instant::now());
         let polls = self.polls.wake_at().filter(|_| self.stopped.is_none());
-        [polls, self.settling.wake_at(), last_calls].into_iter().flatten().min()
+        [polls, self.settling.wake_at(), last_polls].into_iter().flatten().min()
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
-            Command::Wanted => self.polls.wanted = self.shelf.len() == 0,
+            Command::Wanted => self.polls.wanted = self.deliveries.waiting() == 0,
             Command::Low => {}
-            Command::Finish(number) => self.decide(number, Decision::Finish),
-            Command::GiveBack(number, delay) => {
-                let decision = self.held.give_back(number, delay, Instant::now());
-                self.decide(number, decision);
+            Command::Ack(number) => self.settle(number, Settlement::Delete),
+            Command::Nack(number, delay) => {
+                let settlement = self.visibility.release(number, delay, Instant::now());
+                self.settle(number, settlement);
             }
-            Command::Stop(waiting) => {
+            Command::Stop(closing) => {
                 self.stopped.get_or_insert_with(Instant::now);
-                self.waiting_for_the_end.extend(waiting);
-                drop(self.shelf.close(None));
+                self.closing.extend(closing);
+                self.release_waiting();
             }
         }
     }
 
-    fn decide(&mut self, number: u64, decision: Decision) {
-        let Some(hold) = self.held.get(number) else { return };
-        hold.done = true;
-        if hold.extending {
-            hold.decided = Some(decision);
+    /// Delivers nothing more; other consumers get what waits here at once.
+    fn release_waiting(&mut self) {
+        for message in self.deliveries.close() {
+            self.settle(message.offset, Settlement::Release(0));
+        }
+    }
+
+    fn settle(&mut self, number: u64, settlement: Settlement) {
+        let Some(message) = self.visibility.get(number) else { return };
+        message.is_settled = true;
+        if message.is_extending {
+            message.deferred = Some(settlement);
             return;
         }
-        let what = match decision {
-            Decision::Finish => What::Delete,
-            Decision::GiveBack(seconds) => What::GiveBack(seconds),
+        let action = match settlement {
+            Settlement::Delete => Action::Delete,
+            Settlement::Release(seconds) => Action::Release(seconds),
         };
-        self.settling.add(Order::new(number, hold.receipt.clone(), what));
+        self.settling.add(Request::new(number, message.receipt_handle.clone(), action));
     }
 
     fn arrived(&mut self, polled: Polled) {
         let messages = match polled.result {
             Ok(messages) => messages,
-            Err(trouble) if trouble.effect == Effect::Permanent && self.stopped.is_none() => {
-                let error = trouble.into_error(&format!("the queue of topic {} cannot be received from", self.topic));
+            Err(error) if error.effect == Effect::Permanent && self.stopped.is_none() => {
+                let error = error.into_error(&format!("the queue of topic {} cannot be received from", self.topic));
                 self.stopped = Some(Instant::now());
-                return drop(self.shelf.close(Some(error)));
+                self.deliveries.fail(error);
+                return self.release_waiting();
             }
             Err(_) => return,
         };
@@ -149,90 +158,92 @@ impl Member {
             let group = stored.attributes().and_then(|known| known.get(&System::MessageGroupId)).cloned();
             let message_id = stored.message_id().unwrap_or_default().to_owned();
             let position = wire::position(&message_id);
-            let receipt = stored.receipt_handle().unwrap_or_default().to_owned();
-            let number = self.held.add(receipt, message_id, polled.asked.max(self.listened_since()));
+            let receipt_handle = stored.receipt_handle().unwrap_or_default().to_owned();
+            let number = self.visibility.add(receipt_handle, message_id, polled.asked.max(a_second_ago()));
             let now = Instant::now();
-            if let Some(delay) = self.held.postponed(number, now) {
-                let decision = self.held.give_back(number, delay, now);
-                self.decide(number, decision);
+            if let Some(delay) = self.visibility.remaining_delay(number, now) {
+                let settlement = self.visibility.release(number, delay, now);
+                self.settle(number, settlement);
             } else if self.stopped.is_some() {
-                self.decide(number, Decision::GiveBack(0));
+                self.settle(number, Settlement::Release(0));
             } else {
                 let message = wire::decode(&self.topic, &stored);
-                let receipt = Receipt::new(number, group.clone(), self.shelf.clone(), self.tell.clone());
-                arrived.push((group, Delivery::new(message, position, Box::new(receipt))));
+                arrived.push((0, number, Fetched { message, position, group }));
             }
         }
         if !arrived.is_empty() {
             self.polls.wanted = false;
-            self.shelf.put(arrived);
+            // Together, so that a nack of the first message of a group finds its successors.
+            self.deliveries.arrive(arrived);
         }
-    }
-
-    /// A call may have listened for a long time before anything came, so that its beginning says little about when the
-    /// message was handed over: that was a moment ago.
-    fn listened_since(&self) -> Instant {
-        let now = Instant::now();
-        now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
     }
 
     fn extend(&mut self) {
-        let seconds = i32::try_from(self.visibility.as_secs()).unwrap_or(i32::MAX);
-        for (number, receipt) in self.held.extend(Instant::now()) {
-            self.settling.add(Order::new(number, receipt, What::Extend(seconds)));
+        let seconds = i32::try_from(self.visibility_timeout.as_secs()).unwrap_or(i32::MAX);
+        for (number, receipt_handle) in self.visibility.extend(Instant::now()) {
+            self.settling.add(Request::new(number, receipt_handle, Action::Extend(seconds)));
         }
     }
 
-    fn told(&mut self, made: Instant, told: Told) {
-        for (order, result) in told {
-            match order.what {
-                What::Extend(_) => self.extended(made, order.number, result),
-                What::Delete | What::GiveBack(_) => self.settled(order, result),
+    fn answered(&mut self, made: Instant, answered: Answered) {
+        for (request, result) in answered {
+            match request.action {
+                Action::Extend(_) => self.extended(made, request.number, result),
+                Action::Delete | Action::Release(_) => self.settled(request, result),
             }
         }
     }
 
     fn extended(&mut self, made: Instant, number: u64, result: Result<(), CallError>) {
-        let Some(hold) = self.held.get(number) else { return };
-        hold.extending = false;
+        let Some(message) = self.visibility.get(number) else { return };
+        message.is_extending = false;
         match result {
-            Ok(()) => hold.until = made + self.visibility,
-            Err(trouble) if trouble.effect == Effect::Permanent => {
-                tracing::warn!(%trouble, topic = %self.topic, "a message is held no longer; it comes again");
-                hold.done = true;
+            Ok(()) => message.hidden_until = made + self.visibility_timeout,
+            Err(error) if error.effect == Effect::Permanent => {
+                tracing::warn!(%error, topic = %self.topic, "visibility timeout not extended, SQS redelivers");
+                message.is_settled = true;
             }
             // The next beat tries again.
-            Err(trouble) => tracing::warn!(%trouble, topic = %self.topic, "a message may come to others as well"),
+            Err(error) => {
+                tracing::warn!(%error, topic = %self.topic, "visibility timeout not extended yet, trying again");
+            }
         }
-        if let Some(decision) = hold.decided.take() {
-            self.decide(number, decision);
+        if let Some(settlement) = message.deferred.take() {
+            self.settle(number, settlement);
         }
     }
 
-    fn settled(&mut self, order: Order, result: Result<(), CallError>) {
-        let Err(trouble) = result else { return self.held.remove(order.number) };
-        let Some(hold) = self.held.get(order.number) else { return };
-        if trouble.effect == Effect::Permanent || trouble.is_missing() || hold.until < Instant::now() {
-            // SQS has given it to others by itself, or soon will.
-            tracing::warn!(%trouble, topic = %self.topic, "not acknowledged; the message comes again");
-            self.held.remove(order.number);
+    fn settled(&mut self, request: Request, result: Result<(), CallError>) {
+        let Err(error) = result else { return self.visibility.remove(request.number) };
+        let Some(message) = self.visibility.get(request.number) else { return };
+        if error.effect == Effect::Permanent || error.is_missing() || message.hidden_until < Instant::now() {
+            // The message is visible to other consumers already, or soon will be.
+            tracing::warn!(%error, topic = %self.topic, "message not acknowledged, SQS redelivers");
+            self.visibility.remove(request.number);
         } else {
-            self.settling.again(order);
+            self.settling.retry(request);
         }
     }
 
-    /// Whether this task has nothing left to do. Those who wait for less are answered on the way.
+    /// Whether this task has nothing left to do. Answers the callers of `close` on the way.
     fn has_ended(&mut self) -> bool {
         let Some(stopped) = self.stopped else { return false };
         if !self.commands.is_empty() || !self.settling.is_idle() {
             return false;
         }
-        if self.polls.is_idle() || stopped.elapsed() >= LAST_CALLS {
-            for waiting in self.waiting_for_the_end.drain(..) {
-                // Whoever asked may have stopped waiting.
-                let _ = waiting.send(());
+        if self.polls.is_idle() || stopped.elapsed() >= LAST_POLLS {
+            for closing in self.closing.drain(..) {
+                // The caller may have stopped waiting.
+                let _ = closing.send(());
             }
         }
-        self.polls.is_idle() && self.held.len() == 0
+        self.polls.is_idle() && self.visibility.len() == 0
     }
+}
+
+/// The earliest time at which a message that has just arrived can have been hidden. A long poll may have waited for a
+/// long time before SQS returned a message, so the time of the call says little.
+fn a_second_ago() -> Instant {
+    let now = Instant::now();
+    now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
 }

@@ -1,5 +1,5 @@
-//! Asking for messages: one call at a time while there is little, several while there is much, none that nobody waits
-//! for, and less and less often while the service does not answer.
+//! Long polls for messages: one at a time while messages are few, several while they are many, none while the
+//! subscriber does not wait, and with backoff while SQS is unavailable.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use crate::client::timeouts;
 use crate::error::{CallError, Effect};
-use crate::plan::CALL_ENTRIES;
+use crate::publisher::CALL_ENTRIES;
 use crate::queues::Queues;
 
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5), max_attempts: u32::MAX };
-/// Between two calls that brought nothing, where they do not wait by themselves.
+/// The least time between two calls that return nothing, for queues whose calls do not wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -24,28 +24,28 @@ pub(crate) struct Polls {
     queues: Queues,
     topic: TopicName,
     running: JoinSet<Polled>,
-    /// Messages that the running calls may bring.
+    /// The most messages that the running calls may return.
     expected: usize,
-    /// Calls that are worth making at once.
+    /// How many concurrent calls pay off.
     worthwhile: usize,
-    /// Somebody waits, and there is nothing for them.
+    /// The subscriber waits, and no message is there.
     pub(crate) wanted: bool,
     failures: u32,
     not_before: Instant,
-    /// Calls whose answers were lost: asked under the same name, SQS gives the same answer.
-    unanswered: Vec<CallName>,
+    /// Calls whose responses were lost. SQS repeats its response to a call with the same attempt id.
+    unanswered: Vec<AttemptId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Polled {
     pub(crate) asked: Instant,
     most: usize,
-    name: Option<CallName>,
+    attempt: Option<AttemptId>,
     pub(crate) result: Result<Vec<Stored>, CallError>,
 }
 
 #[derive(Debug, Clone)]
-struct CallName {
+struct AttemptId {
     text: String,
     first_used: Instant,
 }
@@ -69,30 +69,30 @@ impl Polls {
         self.running.is_empty()
     }
 
-    /// When to look again whether to call; `None` if only an event can change that.
+    /// When the next call may be made; `None` if only an event can change that.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         let pausing = self.wanted && self.running.is_empty() && self.not_before > Instant::now();
         pausing.then_some(self.not_before)
     }
 
-    /// Makes the calls that are worth making, with `held` and `ready` messages at hand.
-    pub(crate) fn start(&mut self, held: usize, ready: usize) {
+    /// Makes the calls that pay off while `in_flight` messages are unsettled and `waiting` of them undelivered.
+    pub(crate) fn start(&mut self, in_flight: usize, waiting: usize) {
         let now = Instant::now();
         while now >= self.not_before && self.running.len() < self.worthwhile {
             let wanted = self.wanted && self.running.is_empty();
-            let ahead = self.worthwhile > 1 && ready + self.expected < self.worthwhile * CALL_ENTRIES;
-            let room = self.queues.options.in_flight.saturating_sub(held + self.expected);
+            let ahead = self.worthwhile > 1 && waiting + self.expected < self.worthwhile * CALL_ENTRIES;
+            let room = self.queues.options.in_flight.saturating_sub(in_flight + self.expected);
             let most = room.min(CALL_ENTRIES);
             if most == 0 || !(wanted || ahead) {
                 return;
             }
             self.expected += most;
-            let name = self.queues.options.fifo.then(|| self.name(now));
-            self.running.spawn(poll(self.queues.clone(), self.topic.clone(), most, name));
+            let attempt = self.queues.options.fifo.then(|| self.attempt_id(now));
+            self.running.spawn(poll(self.queues.clone(), self.topic.clone(), most, attempt));
         }
     }
 
-    /// The next call that ended. Cancel-safe.
+    /// Waits for a call to end. Cancellation-safe.
     pub(crate) async fn next(&mut self) -> Option<Polled> {
         loop {
             match self.running.join_next().await? {
@@ -101,8 +101,8 @@ impl Polls {
                     self.learn(&polled);
                     return Some(polled);
                 }
-                // Only a runtime that ends takes a task away.
-                Err(error) => tracing::warn!(%error, topic = %self.topic, "a call for messages ended"),
+                // Only a runtime that shuts down cancels a task.
+                Err(error) => tracing::warn!(%error, topic = %self.topic, "poll cancelled"),
             }
         }
     }
@@ -112,7 +112,7 @@ impl Polls {
         match &polled.result {
             Ok(messages) => {
                 if self.failures > 0 {
-                    tracing::info!(topic = %self.topic, failures = self.failures, "messages can be received again");
+                    tracing::info!(topic = %self.topic, failures = self.failures, "SQS available again");
                 }
                 self.failures = 0;
                 match messages.len() {
@@ -126,43 +126,44 @@ impl Polls {
                     _ => {}
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 self.failures = self.failures.saturating_add(1);
                 self.worthwhile = 1;
                 let delay = BACKOFF.delay_after(self.failures, random()).unwrap_or(BACKOFF.cap);
                 self.not_before = now + delay;
                 self.wanted = true;
-                if trouble.effect != Effect::Permanent {
-                    self.unanswered.extend(polled.name.clone());
+                if error.effect != Effect::Permanent {
+                    self.unanswered.extend(polled.attempt.clone());
                 }
-                if trouble.is_missing() {
+                if error.is_missing() {
                     self.queues.forget(&self.topic);
                 }
-                tracing::warn!(%trouble, topic = %self.topic, failures = self.failures, ?delay, "cannot receive; trying again");
+                let failures = self.failures;
+                tracing::warn!(%error, topic = %self.topic, failures, ?delay, "SQS unavailable, backing off");
             }
         }
     }
 
-    /// The name of the next call: that of one whose answer was lost, while it can still be given again.
-    fn name(&mut self, now: Instant) -> CallName {
+    /// The attempt id of the next call: that of a call whose response was lost, while SQS can still repeat it.
+    fn attempt_id(&mut self, now: Instant) -> AttemptId {
         let visibility = self.queues.options.visibility;
         self.unanswered.retain(|lost| now.duration_since(lost.first_used) < visibility);
-        let new = || CallName { text: MessageId::new().to_string(), first_used: now };
+        let new = || AttemptId { text: MessageId::new().to_string(), first_used: now };
         self.unanswered.pop().unwrap_or_else(new)
     }
 }
 
-async fn poll(queues: Queues, topic: TopicName, most: usize, name: Option<CallName>) -> Polled {
+async fn poll(queues: Queues, topic: TopicName, most: usize, attempt: Option<AttemptId>) -> Polled {
     let asked = Instant::now();
-    let result = receive(&queues, &topic, most, name.as_ref()).await;
-    Polled { asked, most, name, result }
+    let result = receive(&queues, &topic, most, attempt.as_ref()).await;
+    Polled { asked, most, attempt, result }
 }
 
 async fn receive(
     queues: &Queues,
     topic: &TopicName,
     most: usize,
-    name: Option<&CallName>,
+    attempt: Option<&AttemptId>,
 ) -> Result<Vec<Stored>, CallError> {
     let options = &queues.options;
     let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
@@ -176,12 +177,12 @@ async fn receive(
         .message_attribute_names("All")
         .message_system_attribute_names(System::MessageGroupId)
         .message_system_attribute_names(System::SentTimestamp)
-        .set_receive_request_attempt_id(name.map(|name| name.text.clone()));
+        .set_receive_request_attempt_id(attempt.map(|attempt| attempt.text.clone()));
     let patient = ConfigBuilder::default().timeout_config(timeouts(options, options.wait + options.timeout));
     Ok(call.customize().config_override(patient).send().await?.messages.unwrap_or_default())
 }
 
-/// So that members who were all disturbed at once do not come back all at once.
+/// Jitter, so that members which failed together do not retry together.
 fn random() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     f64::from(now.subsec_nanos() % 1_000) / 1_000.0

@@ -1,4 +1,4 @@
-//! Telling SQS what became of messages, ten in a call, and again if the call failed.
+//! Informs SQS of settled messages and extends visibility timeouts, ten messages in a call, with retries.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::error::CallError;
-use crate::plan::CALL_ENTRIES;
+use crate::publisher::CALL_ENTRIES;
 use crate::queues::Queues;
 
-/// Calls of one kind at once.
+/// Concurrent calls of one kind.
 const CALLS: usize = 8;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What SQS is told about one message.
+/// What SQS is to do with one message.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct Request {
     pub(crate) number: u64,
-    pub(crate) receipt: String,
-    pub(crate) what: What,
+    receipt_handle: String,
+    pub(crate) action: Action,
     failures: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Action {
     Delete,
-    /// Others may have it in so many seconds.
-    GiveBack(i32),
-    /// Its holder needs it for so many seconds more.
+    /// Make it visible to others after this many seconds.
+    Release(i32),
+    /// Hide it for this many seconds more.
     Extend(i32),
 }
 
-impl Order {
-    pub(crate) fn new(number: u64, receipt: String, what: What) -> Self {
-        Self { number, receipt, what, failures: 0 }
+impl Request {
+    pub(crate) fn new(number: u64, receipt_handle: String, action: Action) -> Self {
+        Self { number, receipt_handle, action, failures: 0 }
     }
 }
 
-/// One call's answer to each of its orders.
-pub(crate) type Told = Vec<(Order, Result<(), CallError>)>;
+/// The requests of one call, each with its result.
+pub(crate) type Answered = Vec<(Request, Result<(), CallError>)>;
 
 #[derive(Debug)]
 pub(crate) struct Settling {
     queues: Queues,
     topic: TopicName,
-    deletions: Line,
-    changes: Line,
-    later: Vec<(Instant, Order)>,
-    running: JoinSet<(Kind, Instant, Told)>,
+    deletions: Queue,
+    changes: Queue,
+    backing_off: Vec<(Instant, Request)>,
+    running: JoinSet<(Kind, Instant, Answered)>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    waiting: VecDeque<Order>,
+struct Queue {
+    waiting: VecDeque<Request>,
     calls: usize,
 }
 
@@ -69,107 +69,115 @@ enum Kind {
 
 impl Settling {
     pub(crate) fn new(queues: Queues, topic: TopicName) -> Self {
-        let (deletions, changes) = (Line::default(), Line::default());
-        Self { queues, topic, deletions, changes, later: Vec::new(), running: JoinSet::new() }
+        let (deletions, changes) = (Queue::default(), Queue::default());
+        Self { queues, topic, deletions, changes, backing_off: Vec::new(), running: JoinSet::new() }
     }
 
-    pub(crate) fn add(&mut self, order: Order) {
-        match order.what {
-            What::Delete => self.deletions.waiting.push_back(order),
-            What::GiveBack(_) | What::Extend(_) => self.changes.waiting.push_back(order),
+    pub(crate) fn add(&mut self, request: Request) {
+        match request.action {
+            Action::Delete => self.deletions.waiting.push_back(request),
+            Action::Release(_) | Action::Extend(_) => self.changes.waiting.push_back(request),
         }
     }
 
-    /// Once more, after a pause that doubles.
-    pub(crate) fn again(&mut self, mut order: Order) {
-        let pause = FIRST_PAUSE * (1 << order.failures.min(5));
-        order.failures += 1;
-        self.later.push((Instant::now() + pause, order));
+    /// Sends `request` again, after a backoff that doubles.
+    pub(crate) fn retry(&mut self, mut request: Request) {
+        let backoff = FIRST_BACKOFF * (1 << request.failures.min(5));
+        request.failures += 1;
+        self.backing_off.push((Instant::now() + backoff, request));
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        let nothing = |line: &Line| line.waiting.is_empty();
-        nothing(&self.deletions) && nothing(&self.changes) && self.later.is_empty() && self.running.is_empty()
+        let is_empty = |queue: &Queue| queue.waiting.is_empty();
+        is_empty(&self.deletions) && is_empty(&self.changes) && self.backing_off.is_empty() && self.running.is_empty()
     }
 
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.later.iter().map(|(due, _)| *due).min()
+        self.backing_off.iter().map(|(due, _)| *due).min()
     }
 
-    /// Makes the calls that can be made. One that is not full waits while another is under way: more may come.
+    /// Makes the calls that can be made. A call that is not full waits while another is in flight: more may come.
     pub(crate) fn start(&mut self) {
         let now = Instant::now();
-        for (_, order) in self.later.extract_if(.., |(due, _)| *due <= now).collect::<Vec<_>>() {
-            self.add(order);
+        for (_, request) in self.backing_off.extract_if(.., |(due, _)| *due <= now).collect::<Vec<_>>() {
+            self.add(request);
         }
-        for (kind, line) in [(Kind::Deletion, &mut self.deletions), (Kind::Change, &mut self.changes)] {
-            while line.calls < CALLS
-                && !line.waiting.is_empty()
-                && (line.waiting.len() >= CALL_ENTRIES || line.calls == 0)
+        for (kind, queue) in [(Kind::Deletion, &mut self.deletions), (Kind::Change, &mut self.changes)] {
+            while queue.calls < CALLS
+                && !queue.waiting.is_empty()
+                && (queue.waiting.len() >= CALL_ENTRIES || queue.calls == 0)
             {
-                let orders: Vec<_> = line.waiting.drain(..line.waiting.len().min(CALL_ENTRIES)).collect();
-                line.calls += 1;
+                let requests: Vec<_> = queue.waiting.drain(..queue.waiting.len().min(CALL_ENTRIES)).collect();
+                queue.calls += 1;
                 let (queues, topic) = (self.queues.clone(), self.topic.clone());
-                self.running.spawn(async move { (kind, now, tell(queues, topic, kind, orders).await) });
+                self.running.spawn(async move { (kind, now, call(queues, topic, kind, requests).await) });
             }
         }
     }
 
-    /// When a call was made that has ended now, and its answers. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<(Instant, Told)> {
+    /// Waits for a call to end, and returns when it was made and its answers. Cancellation-safe.
+    pub(crate) async fn next(&mut self) -> Option<(Instant, Answered)> {
         loop {
             match self.running.join_next().await? {
-                Ok((kind, made, told)) => {
-                    let line = if kind == Kind::Deletion { &mut self.deletions } else { &mut self.changes };
-                    line.calls -= 1;
-                    return Some((made, told));
+                Ok((kind, made, answered)) => {
+                    let queue = if kind == Kind::Deletion { &mut self.deletions } else { &mut self.changes };
+                    queue.calls -= 1;
+                    return Some((made, answered));
                 }
-                // Only a runtime that ends takes a task away.
-                Err(error) => tracing::warn!(%error, topic = %self.topic, "a call about messages ended"),
+                // Only a runtime that shuts down cancels a task.
+                Err(error) => tracing::warn!(%error, topic = %self.topic, "settling call cancelled"),
             }
         }
     }
 }
 
-async fn tell(queues: Queues, topic: TopicName, kind: Kind, orders: Vec<Order>) -> Told {
-    let told = match kind {
-        Kind::Deletion => delete(&queues, &topic, &orders).await,
-        Kind::Change => change(&queues, &topic, &orders).await,
+async fn call(queues: Queues, topic: TopicName, kind: Kind, requests: Vec<Request>) -> Answered {
+    let failed = match kind {
+        Kind::Deletion => delete(&queues, &topic, &requests).await,
+        Kind::Change => change(&queues, &topic, &requests).await,
     };
-    match told {
-        // What is not named as failed was done.
+    match failed {
+        // Entries that SQS does not list as failed succeeded.
         Ok(failed) => {
-            let trouble = |place: usize| failed.iter().find(|entry| entry.id == place.to_string()).map(CallError::from);
-            let told = orders.into_iter().enumerate().map(|(place, order)| (order, trouble(place).map_or(Ok(()), Err)));
-            told.collect()
+            let error = |id: usize| failed.iter().find(|entry| entry.id == id.to_string()).map(CallError::from);
+            let each = requests.into_iter().enumerate();
+            each.map(|(id, request)| (request, error(id).map_or(Ok(()), Err))).collect()
         }
-        Err(trouble) => {
-            if trouble.is_missing() {
+        Err(error) => {
+            if error.is_missing() {
                 queues.forget(&topic);
             }
-            orders.into_iter().map(|order| (order, Err(trouble.clone()))).collect()
+            requests.into_iter().map(|request| (request, Err(error.clone()))).collect()
         }
     }
 }
 
-async fn delete(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, CallError> {
-    let entries = orders.iter().enumerate().map(|(place, order)| {
-        DeleteMessageBatchRequestEntry::builder().id(place.to_string()).receipt_handle(&order.receipt).build()
+async fn delete(
+    queues: &Queues,
+    topic: &TopicName,
+    requests: &[Request],
+) -> Result<Vec<BatchResultErrorEntry>, CallError> {
+    let entries = requests.iter().enumerate().map(|(id, request)| {
+        DeleteMessageBatchRequestEntry::builder().id(id.to_string()).receipt_handle(&request.receipt_handle).build()
     });
     let entries: Result<Vec<_>, _> = entries.collect();
     let call = queues.client.delete_message_batch().queue_url(queues.url(topic).await?);
     Ok(call.set_entries(Some(entries.map_err(incomplete)?)).send().await?.failed)
 }
 
-async fn change(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, CallError> {
-    let entries = orders.iter().enumerate().map(|(place, order)| {
-        let seconds = match order.what {
-            What::Delete => 0,
-            What::GiveBack(seconds) | What::Extend(seconds) => seconds,
+async fn change(
+    queues: &Queues,
+    topic: &TopicName,
+    requests: &[Request],
+) -> Result<Vec<BatchResultErrorEntry>, CallError> {
+    let entries = requests.iter().enumerate().map(|(id, request)| {
+        let seconds = match request.action {
+            Action::Delete => 0,
+            Action::Release(seconds) | Action::Extend(seconds) => seconds,
         };
         ChangeMessageVisibilityBatchRequestEntry::builder()
-            .id(place.to_string())
-            .receipt_handle(&order.receipt)
+            .id(id.to_string())
+            .receipt_handle(&request.receipt_handle)
             .visibility_timeout(seconds)
             .build()
     });

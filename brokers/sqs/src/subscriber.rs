@@ -1,131 +1,112 @@
-//! The subscriber's end: it takes from the shelf what the member's task puts there.
+//! The subscriber, and how its deliveries are settled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, Result, Subscriber, TopicName};
+use landfall_broker_toolkit::{InFlight, InFlightMessage, Receipt, Settle};
+use landfall_core::{Delivery, Error, ErrorKind, Message, Position, Result, Subscriber, TopicName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::member::{Command, Member};
-use crate::plan::CALL_ENTRIES;
+use crate::publisher::CALL_ENTRIES;
 use crate::queues::Queues;
-use crate::shelf::{Shelf, Taken};
+
+/// The messages of a queue in flight, by the number that the member gave them.
+pub(crate) type Deliveries = InFlight<u64, Fetched>;
+
+/// A message as the member fetched it.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) message: Result<Message>,
+    pub(crate) position: Position,
+    /// The message group, on FIFO queues.
+    pub(crate) group: Option<String>,
+}
 
 #[derive(Debug)]
 pub(crate) struct SqsSubscriber {
-    shelf: Arc<Shelf>,
-    tell: mpsc::UnboundedSender<Command>,
-    /// How long closing may take.
+    settler: Arc<Settler>,
+    /// The longest that `close` waits.
     timeout: Duration,
 }
 
 impl SqsSubscriber {
     pub(crate) fn start(queues: Queues, topic: TopicName) -> Self {
-        let (shelf, timeout) = (Arc::new(Shelf::default()), queues.options.timeout);
-        let (member, tell) = Member::new(queues, topic, shelf.clone());
+        let (deliveries, timeout) = (Arc::new(Deliveries::default()), queues.options.timeout);
+        deliveries.assign(0);
+        let (member, commands) = Member::new(queues, topic, deliveries.clone());
         tokio::spawn(member.run());
-        Self { shelf, tell, timeout }
+        Self { settler: Arc::new(Settler { deliveries, commands }), timeout }
     }
 }
 
 #[async_trait]
 impl Subscriber for SqsSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
-        loop {
-            match self.shelf.take() {
-                Taken::Delivery(delivery, left) => {
-                    if left < CALL_ENTRIES {
-                        self.say(Command::Low);
-                    }
-                    return Ok(Some(*delivery));
-                }
-                Taken::Failed(error) => return Err(error),
-                Taken::Closed => return Ok(None),
-                Taken::Nothing => self.say(Command::Wanted),
-            }
-            self.shelf.changed.notified().await;
+        let settler = &self.settler;
+        let next = settler.deliveries.next_or_else(|| settler.send(Command::Wanted)).await?;
+        let Some((message, fetched)) = next.map(InFlightMessage::split) else { return Ok(None) };
+        if settler.deliveries.waiting() < CALL_ENTRIES {
+            settler.send(Command::Low);
         }
+        let receipt = Receipt::new(settler.clone(), (message, fetched.group));
+        Ok(Some(Delivery::new(fetched.message, fetched.position, receipt)))
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
         let (ended, end) = oneshot::channel();
-        self.say(Command::Stop(Some(ended)));
+        self.settler.send(Command::Stop(Some(ended)));
         match tokio::time::timeout(self.timeout, end).await {
             Ok(_) => Ok(()),
             Err(_) => {
-                Err(Error::new(ErrorKind::Unknown, "SQS was not told of every acknowledgement; those come again"))
+                let reason = "SQS did not confirm every acknowledgement in time; those messages are delivered again";
+                Err(Error::new(ErrorKind::Unknown, reason))
             }
         }
-    }
-}
-
-impl SqsSubscriber {
-    /// The task is there for as long as its subscriber is, unless the runtime has ended.
-    fn say(&self, command: Command) {
-        let _ = self.tell.send(command);
     }
 }
 
 impl Drop for SqsSubscriber {
     fn drop(&mut self) {
-        self.say(Command::Stop(None));
+        self.settler.send(Command::Stop(None));
     }
 }
 
-/// Stands behind a delivery. An acknowledgement is handed to the member's task, which tells SQS of ten at a time: one
-/// that gets lost on the way means that the message comes again. Dropped undecided, it gives the message back.
+/// Hands settled messages to the member's task, which informs SQS of ten at a time. SQS redelivers a message whose
+/// settlement is lost on the way.
 #[derive(Debug)]
-pub(crate) struct Receipt {
-    number: u64,
-    group: Option<String>,
-    shelf: Arc<Shelf>,
-    /// Taken when it is decided.
-    tell: Option<mpsc::UnboundedSender<Command>>,
+pub(crate) struct Settler {
+    deliveries: Arc<Deliveries>,
+    commands: mpsc::UnboundedSender<Command>,
 }
 
-impl Receipt {
-    pub(crate) fn new(
-        number: u64,
-        group: Option<String>,
-        shelf: Arc<Shelf>,
-        tell: mpsc::UnboundedSender<Command>,
-    ) -> Self {
-        Self { number, group, shelf, tell: Some(tell) }
-    }
-
-    /// Without a task there is nobody who keeps the message from coming again.
-    fn finish(&mut self) {
-        if let Some(tell) = self.tell.take() {
-            let _ = tell.send(Command::Finish(self.number));
-        }
-    }
-
-    fn give_back(&mut self, delay: Duration) {
-        let Some(tell) = self.tell.take() else { return };
-        let _ = tell.send(Command::GiveBack(self.number, delay));
-        if let Some(group) = &self.group {
-            // What came behind it and was not handed out must not overtake it: dropped, it is given back as well.
-            drop(self.shelf.take_group(group));
-        }
+impl Settler {
+    /// The task runs for at least as long as its subscriber, unless the runtime has ended; then SQS redelivers.
+    fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
     }
 }
 
-#[async_trait]
-impl Acknowledge for Receipt {
-    async fn ack(mut self: Box<Self>) -> Result<()> {
-        self.finish();
+impl Settle for Settler {
+    /// With its message group.
+    type Message = (InFlightMessage<u64, ()>, Option<String>);
+
+    fn ack(&self, (message, _): Self::Message) -> Result<()> {
+        self.deliveries.finish(&message);
+        self.send(Command::Ack(message.offset));
         Ok(())
     }
 
-    async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        self.give_back(delay);
+    fn nack(&self, (message, group): Self::Message, delay: Duration) -> Result<()> {
+        self.deliveries.finish(&message);
+        self.send(Command::Nack(message.offset, delay));
+        if group.is_some() {
+            // Successors in the same group that wait here must not overtake it, so they go back to SQS as well.
+            for successor in self.deliveries.remove_waiting(|fetched| fetched.group == group) {
+                self.send(Command::Nack(successor.offset, Duration::ZERO));
+            }
+        }
         Ok(())
-    }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        self.give_back(Duration::ZERO);
     }
 }

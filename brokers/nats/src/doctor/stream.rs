@@ -154,8 +154,7 @@ fn batches(config: &Config, supports_batches: bool) -> Option<StreamFinding> {
         check: "nats.atomic-batches",
         rank: Rank::Latency,
         what:
-            "The stream does not allow atomic batches, which the server supports: messages of one key are sent one by \
-               one."
+            "The stream does not allow atomic batches, which the server supports: publishers that use them are refused."
                 .into(),
         mend: "nats stream edit --allow-batch",
     })

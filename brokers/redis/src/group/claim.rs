@@ -1,9 +1,9 @@
-//! Taking over what the group was given and has not finished, before anything new is read.
+//! Claims the entries that the group was given and has not finished, before new ones are read.
 
 use redis::Value;
 
 use super::CONSUMER;
-use super::member::{Member, Phase, Shard, Trouble};
+use super::member::{LeasedShard, Member, MemberError, Phase};
 use crate::entry::{Entry, EntryId};
 use crate::error::{self, Cause};
 use crate::script::{self, CLAIM};
@@ -12,10 +12,10 @@ use crate::script::{self, CLAIM};
 const PAGE: usize = 200;
 
 impl Member {
-    /// The next page of each stream that came to this member of late. Answers whether there was any, and room for it.
-    pub(super) async fn claim(&mut self) -> Result<bool, Trouble> {
+    /// Claims the next page of each stream that was leased recently. Returns whether there was one, and room for it.
+    pub(super) async fn claim(&mut self) -> Result<bool, MemberError> {
         let room = self.room();
-        let claiming = |(shard, held): (&u32, &Shard)| match held.phase {
+        let claiming = |(shard, held): (&u32, &LeasedShard)| match held.phase {
             Phase::Claiming(from) => Some((*shard, from)),
             _ => None,
         };
@@ -32,14 +32,14 @@ impl Member {
             claim.arg(&self.token).arg(self.group.as_str()).arg(CONSUMER).arg(from.to_string()).arg(page);
             pipeline.add_command(claim);
         }
-        let answers = self.link.ask(&pipeline).await.map_err(Trouble::CallError)?;
+        let answers = self.link.ask(&pipeline).await.map_err(MemberError::CallError)?;
         for ((shard, _), answer) in claiming.into_iter().zip(answers) {
             match answer {
                 Value::ServerError(error) if error::cause(&error) == Cause::NoGroup => self.restore_group().await?,
-                Value::ServerError(error) => return Err(Trouble::Answered(error)),
+                Value::ServerError(error) => return Err(MemberError::Answered(error)),
                 Value::Array(parts) => self.claimed(shard, parts),
-                // The lease is somebody else's.
-                _ => self.lose(shard),
+                // Another member holds the lease.
+                _ => self.revoke(shard),
             }
         }
         Ok(true)
@@ -56,18 +56,18 @@ impl Member {
         {
             let ids: Vec<_> = deleted.iter().filter_map(EntryId::from_value).map(|id| id.to_string()).collect();
             tracing::error!(topic = %self.topic, group = %self.group, partition = shard, ?ids,
-                "somebody deleted entries that the group had not finished");
+                "unfinished entries were deleted from the stream");
         }
-        self.shelf.put(shard, Entry::list(entries));
-        self.look_again(|other| other == shard);
+        self.deliver(shard, Entry::list(entries));
+        self.may_have_more(|other| other == shard);
     }
 
-    /// The group is gone: Redis was emptied, or failed over to a server that did not know it. It begins again at the
-    /// beginning, since what it had finished is not known either.
-    pub(super) async fn restore_group(&mut self) -> Result<(), Trouble> {
+    /// Creates a group that Redis has lost: it was flushed, or failed over to a server without the group. The group
+    /// starts at the beginning, since its progress is lost too.
+    pub(super) async fn restore_group(&mut self) -> Result<(), MemberError> {
         let made = self.make_groups().await?;
         tracing::error!(topic = %self.topic, group = %self.group, streams = made,
-            "Redis has lost the group; it begins again at the beginning");
+            "Redis has lost the group, restarting it at the beginning");
         Ok(())
     }
 }

@@ -1,34 +1,35 @@
-//! Which streams are this member's: a fair share of them, each as long as its lease is renewed.
+//! Leases streams: a fair share for each member, for as long as it renews its leases.
 
+use landfall_broker_toolkit::assignment;
 use landfall_core::{Error, ErrorKind, Result};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::member::{Member, Phase, Shard, Trouble};
+use super::member::{LeasedShard, Member, MemberError, Phase};
 use crate::entry::EntryId;
 use crate::publisher::millis;
 use crate::script::{self, HOLD, JOIN, RELEASE};
 use crate::topics::number;
 
 impl Member {
-    /// Gives a sign of life, renews what is held, takes what is free and gives up what others should have.
-    pub(super) async fn beat(&mut self) -> Result<(), Trouble> {
-        // Renewing a lease changes it, and what is watched must not have changed.
-        self.close_gates();
+    /// Registers as alive, renews the leases, claims free streams and gives up what exceeds the fair share.
+    pub(super) async fn beat(&mut self) -> Result<(), MemberError> {
+        // Renewing a lease changes its key, so a transaction that watches it would fail.
+        self.drop_watches();
         let share = self.share().await?;
         self.renew().await?;
-        let active = self.held.values().filter(|shard| !matches!(shard.phase, Phase::Leaving(_))).count();
+        let active = self.held.values().filter(|shard| !matches!(shard.phase, Phase::Draining(_))).count();
         if active < share {
             self.acquire(share - active).await?;
         } else {
             self.give_up(active - share);
         }
-        self.release_the_left().await?;
+        self.release_drained().await?;
         self.trim().await
     }
 
-    /// How many streams this member should have: the streams divided by the members, the first ones take the rest.
-    async fn share(&mut self) -> Result<usize, Trouble> {
+    /// How many streams this member should hold.
+    async fn share(&mut self) -> Result<usize, MemberError> {
         let members = self.names.members(&self.topic, &self.group);
         let mut join = script::call(&JOIN, &[&members]);
         join.arg(&self.token).arg(millis(self.options.lease));
@@ -38,9 +39,9 @@ impl Member {
         let answers = self.ask(&pipeline).await?;
         if answers.get(1).and_then(number) != Some(self.shards) {
             if self.shards > 0 {
-                tracing::error!(topic = %self.topic, "the topic was removed or made anew, or Redis has lost it");
+                tracing::error!(topic = %self.topic, "topic removed or recreated, or lost by Redis");
             }
-            (0..self.shards).for_each(|shard| self.lose(shard));
+            (0..self.shards).for_each(|shard| self.revoke(shard));
             self.shards = 0;
             self.look_up().await?;
         }
@@ -48,27 +49,26 @@ impl Member {
             answers.into_iter().next().and_then(|answer| redis::from_redis_value(answer).ok()).unwrap_or_default();
         tokens.sort();
         let rank = tokens.iter().position(|token| *token == self.token).unwrap_or(tokens.len());
-        let (shards, members) = (self.shards as usize, tokens.len().max(1));
-        Ok(shards / members + usize::from(rank < shards % members))
+        Ok(assignment::share(self.shards as usize, tokens.len(), rank))
     }
 
-    async fn renew(&mut self) -> Result<(), Trouble> {
+    async fn renew(&mut self) -> Result<(), MemberError> {
         let held: Vec<u32> = self.held.keys().copied().collect();
         for (shard, answer) in self.hold(&held).await? {
             match answer {
                 1 => {}
-                // It ran out and was nobody's, at least not now: somebody may have had it in between.
+                // It had expired and was free; another member may have held it in between.
                 2 => self.begin(shard),
                 _ => {
-                    tracing::warn!(topic = %self.topic, group = %self.group, partition = shard, "a lease was lost");
-                    self.lose(shard);
+                    tracing::warn!(topic = %self.topic, group = %self.group, partition = shard, "lease lost");
+                    self.revoke(shard);
                 }
             }
         }
         Ok(())
     }
 
-    async fn acquire(&mut self, wanted: usize) -> Result<(), Trouble> {
+    async fn acquire(&mut self, wanted: usize) -> Result<(), MemberError> {
         let others: Vec<u32> = (0..self.shards).filter(|shard| !self.held.contains_key(shard)).collect();
         if others.is_empty() {
             return Ok(());
@@ -88,8 +88,8 @@ impl Member {
         Ok(())
     }
 
-    /// Takes or renews the leases of `shards`; the numbers are those that the script answers with.
-    async fn hold(&mut self, shards: &[u32]) -> Result<Vec<(u32, i64)>, Trouble> {
+    /// Claims or renews the leases of `shards`; returns the script's answer for each.
+    async fn hold(&mut self, shards: &[u32]) -> Result<Vec<(u32, i64)>, MemberError> {
         if shards.is_empty() {
             return Ok(Vec::new());
         }
@@ -106,32 +106,33 @@ impl Member {
 
     fn begin(&mut self, shard: u32) {
         let phase = Phase::Claiming(EntryId::ZERO);
-        let since = self.shelf.open(shard);
-        self.held.insert(shard, Shard { phase, since, delivered: EntryId::ZERO, trimmed: Instant::now() });
+        let generation = self.deliveries.assign(shard);
+        let leased = LeasedShard { phase, generation, delivered: EntryId::ZERO, trimmed: Instant::now() };
+        self.held.insert(shard, leased);
     }
 
-    /// The last ones go first; what the consumer has of them it may finish, for as long as a lease lasts.
+    /// Drains the last `surplus` streams: the consumer may finish what it has of them, for as long as a lease lasts.
     fn give_up(&mut self, surplus: usize) {
         let latest = Instant::now() + self.options.lease;
-        let active = self.held.iter_mut().rev().filter(|(_, shard)| !matches!(shard.phase, Phase::Leaving(_)));
+        let active = self.held.iter_mut().rev().filter(|(_, shard)| !matches!(shard.phase, Phase::Draining(_)));
         for (number, shard) in active.take(surplus) {
-            shard.phase = Phase::Leaving(latest);
-            self.shelf.leave(*number);
+            shard.phase = Phase::Draining(latest);
+            self.deliveries.drain(*number);
         }
     }
 
-    async fn release_the_left(&mut self) -> Result<(), Trouble> {
+    async fn release_drained(&mut self) -> Result<(), MemberError> {
         let now = Instant::now();
-        let has_left = |number: u32, shard: &Shard| match shard.phase {
-            Phase::Leaving(latest) => latest <= now || self.shelf.is_empty(number),
+        let is_drained = |number: u32, shard: &LeasedShard| match shard.phase {
+            Phase::Draining(latest) => latest <= now || self.deliveries.len_of(number) == 0,
             _ => false,
         };
-        let left: Vec<u32> =
-            self.held.iter().filter(|(number, shard)| has_left(**number, shard)).map(|(number, _)| *number).collect();
-        self.release(&left).await
+        let drained = self.held.iter().filter(|(number, shard)| is_drained(**number, shard));
+        let drained: Vec<u32> = drained.map(|(number, _)| *number).collect();
+        self.release(&drained).await
     }
 
-    async fn release(&mut self, shards: &[u32]) -> Result<(), Trouble> {
+    async fn release(&mut self, shards: &[u32]) -> Result<(), MemberError> {
         if shards.is_empty() {
             return Ok(());
         }
@@ -142,11 +143,11 @@ impl Member {
             release.arg(&self.token);
             pipeline.add_command(release);
         }
-        shards.iter().for_each(|shard| self.lose(*shard));
+        shards.iter().for_each(|shard| self.revoke(*shard));
         self.ask(&pipeline).await.map(drop)
     }
 
-    /// Gives everything back, so that nobody has to wait until the leases run out.
+    /// Deregisters and releases the leases, so that other members need not wait for them to expire.
     pub(super) async fn leave(mut self) -> Result<()> {
         let held: Vec<u32> = self.held.keys().copied().collect();
         let mut pipeline = redis::pipe();
@@ -156,23 +157,21 @@ impl Member {
             Ok(()) => self.ask(&pipeline).await.map(drop),
             failed => failed,
         };
-        left.map_err(|trouble| {
-            let error = trouble.error(&self.topic);
-            tracing::warn!(topic = %self.topic, group = %self.group, %error, "a member leaves without a word");
-            Error::new(
-                ErrorKind::Unavailable,
-                "the leases of a subscriber were not given back; they run out by themselves",
-            )
-            .with_source(error)
+        left.map_err(|error| {
+            let error = error.error(&self.topic);
+            let (topic, group) = (&self.topic, &self.group);
+            tracing::warn!(%topic, %group, %error, "deregistration failed, the leases will expire");
+            let reason = "the leases of a subscriber were not released; they will expire";
+            Error::new(ErrorKind::Unavailable, reason).with_source(error)
         })
     }
 
-    /// Every answer, or the first error among them.
-    pub(super) async fn ask(&mut self, pipeline: &redis::Pipeline) -> Result<Vec<Value>, Trouble> {
-        let answers = self.link.ask(pipeline).await.map_err(Trouble::CallError)?;
+    /// Returns every answer, or the first error among them.
+    pub(super) async fn ask(&mut self, pipeline: &redis::Pipeline) -> Result<Vec<Value>, MemberError> {
+        let answers = self.link.ask(pipeline).await.map_err(MemberError::CallError)?;
         for answer in &answers {
             if let Value::ServerError(error) = answer {
-                return Err(Trouble::Answered(error.clone()));
+                return Err(MemberError::Answered(error.clone()));
             }
         }
         Ok(answers)

@@ -1,4 +1,4 @@
-//! The task behind a subscriber.
+//! The background task of a subscriber.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -11,39 +11,38 @@ use redis::{ServerError, Value};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::bell::{self, Rung};
+use super::blocking_read::{self, NewEntries};
 use super::read::Lane;
 use super::settle;
-use super::shelf::{Finished, Shelf};
 use crate::broker::Redis;
 use crate::config::Options;
-use crate::entry::EntryId;
+use crate::entry::{Entry, EntryId};
 use crate::error::{self, CallError, Cause};
 use crate::link::Link;
 use crate::names::Names;
+use crate::subscriber::{Deliveries, Finished};
 use crate::topics::{LookupError, Topics};
 
-/// The longest between two looks at the leases.
-const LONGEST_BEAT: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest time between two renewals of the leases.
+const MAX_BEAT: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
-pub(super) struct Shard {
+pub(super) struct LeasedShard {
     pub(super) phase: Phase,
-    /// Grows each time a stream comes to this member.
-    pub(super) since: u64,
-    /// Everything up to here was given to the group.
+    /// Of its deliveries: grows each time a stream is leased.
+    pub(super) generation: u64,
+    /// Redis has given the group every entry up to this one.
     pub(super) delivered: EntryId,
     pub(super) trimmed: Instant,
 }
 
-/// How far a stream has come to this member.
 pub(super) enum Phase {
-    /// What the group was given before and has not finished comes first, from this id on.
+    /// Claims what the group was given and has not finished, from this id on.
     Claiming(EntryId),
     Reading,
-    /// It goes to another member, at this time at the latest.
-    Leaving(Instant),
+    /// Moves to another member, at this time at the latest.
+    Draining(Instant),
 }
 
 pub(crate) struct Member {
@@ -53,30 +52,30 @@ pub(crate) struct Member {
     pub(super) group: GroupName,
     pub(super) topics: Arc<Topics>,
     pub(super) link: Arc<Link>,
-    /// The connection on which Redis keeps its answers back.
-    pub(super) bell: Arc<Link>,
-    pub(super) shelf: Arc<Shelf>,
-    /// Who this is, in the leases.
+    /// For [`blocking_read`].
+    pub(super) blocking_link: Arc<Link>,
+    pub(super) deliveries: Arc<Deliveries>,
+    /// Identifies this member as the holder of a lease.
     pub(super) token: String,
-    /// How many shards the topic has; none until it was seen.
+    /// The number of shards of the topic; 0 until the topic was found.
     pub(super) shards: u32,
-    pub(super) held: BTreeMap<u32, Shard>,
+    pub(super) held: BTreeMap<u32, LeasedShard>,
     pub(super) lanes: [Lane; 2],
-    /// Where the next read begins, so that no shard starves.
-    pub(super) turn: usize,
+    /// Rotates the first stream of a read, so that none starves.
+    pub(super) rotation: usize,
     beat_at: Instant,
-    ringing: Option<BoxFuture<'static, std::result::Result<Rung, CallError>>>,
+    blocked: Option<BoxFuture<'static, std::result::Result<NewEntries, CallError>>>,
 }
 
-/// What kept a member from its work.
-pub(super) enum Trouble {
+/// Why a member could not do its work.
+pub(super) enum MemberError {
     CallError(CallError),
     Answered(ServerError),
     LookupError(LookupError),
 }
 
 impl Member {
-    pub(crate) fn new(redis: &Redis, topic: &TopicName, group: &GroupName, shelf: Arc<Shelf>) -> Self {
+    pub(crate) fn new(redis: &Redis, topic: &TopicName, group: &GroupName, deliveries: Arc<Deliveries>) -> Self {
         let link = || Arc::new(Link::new(Arc::clone(&redis.options)));
         let (first, second) = (link(), link());
         Self {
@@ -86,52 +85,52 @@ impl Member {
             group: group.clone(),
             topics: Arc::clone(&redis.topics),
             link: Arc::clone(&first),
-            bell: link(),
-            shelf,
+            blocking_link: link(),
+            deliveries,
             token: MessageId::new().to_string(),
             shards: 0,
             held: BTreeMap::new(),
             lanes: [Lane::new(first), Lane::new(second)],
-            turn: 0,
+            rotation: 0,
             beat_at: Instant::now(),
-            ringing: None,
+            blocked: None,
         }
     }
 
-    /// Makes the topic, if it may, and the group: from here on nothing that is published is removed unread. A topic that
-    /// somebody else has to make is waited for.
+    /// Creates the topic, if allowed, and the group: from here on no published entry is trimmed unread. If the topic
+    /// may not be created here, the member waits for it.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
         match self.look_up().await {
-            Ok(()) | Err(Trouble::LookupError(LookupError::NotFound)) => Ok(()),
-            Err(trouble) => Err(trouble.error(&self.topic)),
+            Ok(()) | Err(MemberError::LookupError(LookupError::NotFound)) => Ok(()),
+            Err(error) => Err(error.error(&self.topic)),
         }
     }
 
-    pub(super) async fn look_up(&mut self) -> std::result::Result<(), Trouble> {
-        let shards = self.topics.look_up(&self.link, &self.topic).await.map_err(Trouble::LookupError)?;
+    pub(super) async fn look_up(&mut self) -> std::result::Result<(), MemberError> {
+        let shards = self.topics.look_up(&self.link, &self.topic).await.map_err(MemberError::LookupError)?;
         self.shards = shards.len() as u32;
         self.make_groups().await.map(drop)
     }
 
-    /// Makes the group on every stream that lacks it, at the beginning; answers with how many did.
-    pub(super) async fn make_groups(&mut self) -> std::result::Result<usize, Trouble> {
+    /// Creates the group, at the beginning, on every stream that lacks it; returns how many did.
+    pub(super) async fn make_groups(&mut self) -> std::result::Result<usize, MemberError> {
         let mut pipeline = redis::pipe();
         for shard in 0..self.shards {
             let stream = self.names.stream(&self.topic, shard);
             pipeline.cmd("XGROUP").arg("CREATE").arg(stream).arg(self.group.as_str()).arg("0").arg("MKSTREAM");
         }
         let mut made = 0;
-        for answer in self.link.ask(&pipeline).await.map_err(Trouble::CallError)? {
+        for answer in self.link.ask(&pipeline).await.map_err(MemberError::CallError)? {
             match answer {
                 Value::ServerError(error) if error.code() == "BUSYGROUP" => {}
-                Value::ServerError(error) => return Err(Trouble::Answered(error)),
+                Value::ServerError(error) => return Err(MemberError::Answered(error)),
                 _ => made += 1,
             }
         }
         Ok(made)
     }
 
-    /// Works until `stop`, then tells Redis what was finished and leaves.
+    /// Runs until `stop`, then acknowledges what was finished and leaves the group.
     pub(crate) async fn run(mut self, finished: Finished, stop: CancellationToken) -> Result<()> {
         let settling = settle::Settling {
             options: Arc::clone(&self.options),
@@ -141,122 +140,127 @@ impl Member {
             link: Arc::clone(&self.link),
         };
         let settling = tokio::spawn(settling.run(finished, stop.clone()));
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = FIRST_BACKOFF;
         loop {
             let step = tokio::select! {
                 step = self.step() => step,
                 () = stop.cancelled() => break,
             };
-            let Err(trouble) = step else {
-                pause = FIRST_PAUSE;
+            let Err(error) = step else {
+                backoff = FIRST_BACKOFF;
                 continue;
             };
-            self.report(trouble);
-            self.close_gates();
-            self.ringing = None;
+            self.report(error);
+            self.drop_watches();
+            self.blocked = None;
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(backoff) => {}
                 () = stop.cancelled() => break,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
         let settled = settling.await.map_err(|error| {
-            Error::new(landfall_core::ErrorKind::Internal, "the task that acknowledges did not end well")
-                .with_source(error)
+            Error::new(landfall_core::ErrorKind::Internal, "the task that acknowledges panicked").with_source(error)
         });
         let left = self.leave().await;
         settled??;
         left
     }
 
-    /// Looks after the leases if it is time, asks for what there is room for, and waits for whatever comes first.
-    async fn step(&mut self) -> std::result::Result<(), Trouble> {
+    /// Renews the leases if they are due, reads as much as there is room for, and waits for the first event.
+    async fn step(&mut self) -> std::result::Result<(), MemberError> {
         if Instant::now() >= self.beat_at {
             self.beat().await?;
-            self.beat_at = Instant::now() + (self.options.lease / 3).min(LONGEST_BEAT);
+            self.beat_at = Instant::now() + (self.options.lease / 3).min(MAX_BEAT);
         }
         if self.claim().await? {
             return Ok(());
         }
         self.read();
         let beat = tokio::time::sleep_until(self.beat_at);
-        let shelf = Arc::clone(&self.shelf);
-        if self.waits_for_an_answer() {
+        let deliveries = Arc::clone(&self.deliveries);
+        if self.has_read_in_flight() {
             let waits_for_room = self.waits_for_room();
             tokio::select! {
-                taken = self.take_answer() => taken?,
-                () = shelf.changed(), if waits_for_room => {}
+                finished = self.finish_read() => finished?,
+                () = deliveries.room_changed(), if waits_for_room => {}
                 () = beat => {}
             }
         } else if self.waits_for_room() {
             tokio::select! {
-                () = shelf.changed() => {}
+                () = deliveries.room_changed() => {}
                 () = beat => {}
             }
         } else {
             tokio::select! {
                 () = self.wait_for_more() => {}
-                () = beat => self.look_again(|_| true),
+                () = beat => self.may_have_more(|_| true),
             }
         }
         Ok(())
     }
 
-    /// Nothing was there: Redis tells when there is.
+    /// Waits until Redis reports new entries.
     async fn wait_for_more(&mut self) {
-        if self.ringing.is_none() {
-            self.ringing = bell::hang(self);
+        if self.blocked.is_none() {
+            self.blocked = blocking_read::start(self);
         }
-        // It is kept if something else comes first: a connection that waits in Redis can do nothing else.
-        let rung = match &mut self.ringing {
-            Some(ringing) => ringing.await,
+        // Kept if another event comes first: Redis does nothing else on this connection until the read returns.
+        let found = match &mut self.blocked {
+            Some(blocked) => blocked.await,
             None => pending().await,
         };
-        self.ringing = None;
-        self.heard(rung).await;
+        self.blocked = None;
+        self.unblocked(found).await;
     }
 
-    /// What the bell has told was given to the group by now, or is with the next read.
-    async fn heard(&mut self, rung: std::result::Result<Rung, CallError>) {
-        match rung {
-            Ok(rung) => {
-                for (shard, id) in &rung {
+    /// Marks the streams with new entries as worth reading. The next blocking read begins behind these entries: the
+    /// group has them by then, or the next read of the group returns them.
+    async fn unblocked(&mut self, found: std::result::Result<NewEntries, CallError>) {
+        match found {
+            Ok(found) => {
+                for (shard, id) in &found {
                     if let Some(shard) = self.held.get_mut(shard) {
                         shard.delivered = shard.delivered.max(*id);
                     }
                 }
-                self.look_again(|shard| rung.iter().any(|(rung, _)| *rung == shard));
+                self.may_have_more(|shard| found.iter().any(|(found, _)| *found == shard));
             }
             Err(failed) => {
-                self.report(Trouble::CallError(failed));
-                tokio::time::sleep(FIRST_PAUSE).await;
-                self.look_again(|_| true);
+                self.report(MemberError::CallError(failed));
+                tokio::time::sleep(FIRST_BACKOFF).await;
+                self.may_have_more(|_| true);
             }
         }
     }
 
-    pub(super) fn lose(&mut self, shard: u32) {
+    pub(super) fn deliver(&self, shard: u32, entries: Vec<Entry>) {
+        self.deliveries.arrive(entries.into_iter().map(|entry| (shard, entry.id, entry)));
+    }
+
+    /// Forgets a stream whose lease is lost or released.
+    pub(super) fn revoke(&mut self, shard: u32) {
         self.held.remove(&shard);
-        self.shelf.lose(shard);
+        self.deliveries.revoke(shard);
     }
 
-    pub(super) fn close_gates(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.gate = None);
+    pub(super) fn drop_watches(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.watch = None);
     }
 
-    /// What passes is logged, and tried again; what does not is told to the subscriber.
-    fn report(&self, trouble: Trouble) {
-        let heals = !matches!(&trouble, Trouble::Answered(error)
+    /// Logs an error; one that retrying cannot mend is also reported to the subscriber.
+    fn report(&self, error: MemberError) {
+        let is_permanent = matches!(&error, MemberError::Answered(error)
             if matches!(error::cause(error), Cause::OtherNode | Cause::WrongType));
-        let error = trouble.error(&self.topic);
-        tracing::warn!(topic = %self.topic, group = %self.group, %error, "a subscriber of Redis waits");
-        if !heals {
-            self.shelf.fail(error);
+        let error = error.error(&self.topic);
+        tracing::warn!(topic = %self.topic, group = %self.group, %error, "Redis unavailable, backing off");
+        if is_permanent {
+            self.deliveries.fail(error);
         }
     }
 }
 
-impl Trouble {
+impl MemberError {
     pub(super) fn error(self, topic: &TopicName) -> Error {
         match self {
             Self::CallError(failed) => error::call_error(failed),

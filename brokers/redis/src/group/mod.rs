@@ -1,20 +1,19 @@
-//! A member of a group: which streams it reads, what it fetched from them, and what it has finished.
+//! A member of a group: it leases streams, reads and delivers their entries, and acknowledges finished ones.
 //!
-//! Redis lets any consumer of a group read any stream, so the members agree by leases which stream is whose: a key in
-//! Redis with the member's token, that runs out unless it is renewed. A member that lost a lease without noticing must
-//! not take new entries, or the order of a key would break; so it reads in a transaction that Redis refuses when the
-//! lease has changed ([`read`]). What it took before is claimed by whoever has the lease next, before anything new
-//! ([`claim`]).
+//! Redis lets any consumer of a group read any stream, so the members share the streams out by leases: a key in Redis
+//! with the member's token, which expires unless it is renewed. A member that lost a lease without noticing must not
+//! read new entries, or the order of a key would break. So it reads in a transaction that Redis refuses if the lease
+//! has changed ([`read`]). The next holder claims what the group was given and has not finished before it reads new
+//! entries ([`claim`]).
 
-mod bell;
+mod blocking_read;
 mod claim;
 mod leases;
 pub(crate) mod member;
 mod read;
 mod settle;
-pub(crate) mod shelf;
 mod trim;
 
-/// The name under which every member reads. The lease says who that is at the moment; a name for each would leave
-/// thousands behind.
+/// The consumer name under which every member reads. The lease says which member that is at present; a name for each
+/// member would leave thousands behind in Redis.
 const CONSUMER: &str = "landfall";

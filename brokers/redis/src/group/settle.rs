@@ -1,4 +1,4 @@
-//! Telling Redis what was finished, many at a time.
+//! Acknowledges finished entries to Redis (`XACK`), many at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use redis::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::shelf::Finished;
 use crate::config::Options;
 use crate::entry::EntryId;
 use crate::error::{self, CallError, Cause};
 use crate::link::Link;
 use crate::names::Names;
+use crate::subscriber::Finished;
 
-/// What is told at a time.
-const MOST: usize = 5_000;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The most entries acknowledged in one call.
+const MAX_BATCH: usize = 5_000;
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 pub(super) struct Settling {
     pub(super) options: Arc<Options>,
@@ -30,26 +30,27 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Until `stop`; what was finished by then is told before this ends, unless Redis cannot be told for too long.
+    /// Runs until `stop`, then acknowledges what was finished by then. Fails if Redis is unavailable for too long
+    /// meanwhile.
     pub(super) async fn run(self, mut finished: Finished, stop: CancellationToken) -> Result<()> {
         let mut batch = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                _ = finished.recv_many(&mut batch, MOST) => {}
+                _ = finished.recv_many(&mut batch, MAX_BATCH) => {}
                 () = stop.cancelled() => break,
             }
-            self.tell(&mut batch, Some(&stop)).await?;
+            self.acknowledge(&mut batch, Some(&stop)).await?;
         }
         finished.close();
-        while finished.recv_many(&mut batch, MOST).await > 0 {
-            self.tell(&mut batch, None).await?;
+        while finished.recv_many(&mut batch, MAX_BATCH).await > 0 {
+            self.acknowledge(&mut batch, None).await?;
         }
         Ok(())
     }
 
-    /// Tries until it worked; once `stop` was given, or without it, no longer than Redis may take to answer.
-    async fn tell(&self, batch: &mut Vec<(u32, EntryId)>, stop: Option<&CancellationToken>) -> Result<()> {
+    /// Retries until it succeeds; once `stop` is cancelled, or without it, only until the timeout.
+    async fn acknowledge(&self, batch: &mut Vec<(u32, EntryId)>, stop: Option<&CancellationToken>) -> Result<()> {
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         batch.drain(..).for_each(|(shard, id)| shards.entry(shard).or_default().push(id.to_string()));
         let mut pipeline = redis::pipe();
@@ -58,10 +59,10 @@ impl Settling {
             pipeline.cmd("XACK").arg(stream).arg(self.group.as_str()).arg(ids);
         }
         let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = FIRST_BACKOFF;
         loop {
             let error = match self.link.ask(&pipeline).await {
-                Ok(answers) => match answers.into_iter().find_map(passing) {
+                Ok(answers) => match answers.into_iter().find_map(temporary) {
                     Some(error) => CallError::AfterSending(error.into()),
                     None => return Ok(()),
                 },
@@ -71,15 +72,15 @@ impl Settling {
             if is_leaving && started.elapsed() >= self.options.timeout {
                 return Err(error::call_error(error));
             }
-            tracing::warn!(topic = %self.topic, group = %self.group, ?error, "what was finished could not be told yet");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tracing::warn!(topic = %self.topic, group = %self.group, ?error, "acknowledgement failed, backing off");
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 }
 
-/// An error that may pass. A group or stream that is gone has nothing left to be told.
-fn passing(answer: Value) -> Option<redis::ServerError> {
+/// Returns an error that may be temporary. A group or stream that no longer exists needs no acknowledgement.
+fn temporary(answer: Value) -> Option<redis::ServerError> {
     match answer {
         Value::ServerError(error) if error::cause(&error) != Cause::NoGroup => Some(error),
         _ => None,

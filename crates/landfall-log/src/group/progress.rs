@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use landfall_broker_toolkit::assignment::balance;
 use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::disk::Disk;
 use crate::durable;
-use crate::group::assignment::balance;
 use crate::group::file::GroupFile;
 use crate::group::members::Members;
 use crate::group::partition_progress::{DeliveryDecision, PartitionProgress};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Delivery, GroupName, Result, Subscriber, TopicName};
+use landfall_broker_toolkit::{InFlightMessage, Receipt};
+use landfall_core::{Delivery, GroupName, Position, Result, Subscriber, TopicName};
 use tokio::sync::watch;
 
-use crate::group::in_flight::{InFlight, Receipt};
+use crate::group::deliveries::{Delivered, MemberDeliveries};
 use crate::group::member::Member;
 use crate::log::Log;
 use crate::read::lanes::Lanes;
@@ -22,7 +23,7 @@ pub(crate) struct LogSubscriber {
     /// `None` while the topic does not exist.
     source: Option<Source>,
     created: watch::Receiver<()>,
-    in_flight: Arc<InFlight>,
+    deliveries: Arc<MemberDeliveries>,
     member: Member,
 }
 
@@ -49,7 +50,7 @@ impl LogSubscriber {
             closed: log.closed(),
             source: None,
             created: log.topics().created(),
-            in_flight: Arc::new(InFlight::new(group, member.id(), Arc::downgrade(log.flusher()))),
+            deliveries: Arc::new(MemberDeliveries::new(group, member.id(), Arc::downgrade(log.flusher()))),
             member,
         }
     }
@@ -63,7 +64,7 @@ impl LogSubscriber {
         }
         let Some(topic) = self.log.topics().get(&self.name) else {
             self.source = None;
-            self.in_flight.assign(&self.member.partitions(&[]));
+            self.deliveries.assign(&self.member.partitions(&[]));
             return Ok(());
         };
         let progress = topic.progress();
@@ -78,7 +79,7 @@ impl LogSubscriber {
         }
         let starts = partitions.iter().map(|partition| seek::start(&**partition)).collect::<Result<Vec<_>>>()?;
         let assigned = self.member.partitions(&starts);
-        let from = self.in_flight.assign(&assigned);
+        let from = self.deliveries.assign(&assigned);
         let numbers: Vec<_> = assigned.iter().map(|assigned| (assigned.partition, assigned.generation)).collect();
         if let Some(source) = self.source.as_mut().filter(|source| source.assigned == numbers) {
             // Only other members were affected, so the records that were read ahead stay valid.
@@ -95,7 +96,7 @@ impl LogSubscriber {
 
     /// Returns a record in memory or readable now; `None` if there is none yet or too many are in flight.
     async fn next_record(&mut self) -> Result<Option<(u32, Record)>> {
-        if self.in_flight.count() >= self.log.options().max_in_flight {
+        if self.deliveries.count() >= self.log.options().max_in_flight {
             return Ok(None);
         }
         let Some(source) = &mut self.source else { return Ok(None) };
@@ -112,7 +113,7 @@ impl LogSubscriber {
 
     /// Waits until there may be something to deliver.
     async fn wait(&mut self) {
-        let has_room = self.in_flight.count() < self.log.options().max_in_flight;
+        let has_room = self.deliveries.count() < self.log.options().max_in_flight;
         let session_expiry = self.member.deadline();
         // The senders awaited here live as long as the log, and so as long as this subscriber.
         let progress = async {
@@ -131,14 +132,16 @@ impl LogSubscriber {
             () = progress => {}
             _ = self.created.changed() => {}
             () = self.member.changed() => {}
-            () = self.in_flight.changed() => {}
+            () = self.deliveries.changed() => {}
             () = session_expiry => {}
             _ = self.closed.changed() => {}
         }
     }
 
-    fn delivery(&self, record: &Record, receipt: Receipt) -> Delivery {
-        Delivery::new(record.message(&self.name), receipt.position(), Box::new(receipt))
+    fn delivery(&self, message: InFlightMessage<u64, Delivered>) -> Delivery {
+        let position = Position { partition: message.partition, offset: message.offset };
+        let decoded = message.content.record.message(&self.name);
+        Delivery::new(decoded, position, Receipt::new(self.deliveries.clone(), message))
     }
 }
 
@@ -154,12 +157,12 @@ impl Subscriber for LogSubscriber {
             let found = self.find_source();
             // Checked after the source, which marks every change as seen. A deletion before is detected here, and a
             // later one wakes the wait.
-            if self.in_flight.is_discarded() {
+            if self.deliveries.is_discarded() {
                 return Err(topic::deleted(&self.name));
             }
             found?;
-            if let Some((record, receipt)) = self.in_flight.redeliver() {
-                return Ok(Some(self.delivery(&record, receipt)));
+            if let Some(message) = self.deliveries.next() {
+                return Ok(Some(self.delivery(message)));
             }
             let record = self.next_record().await;
             // If a file is gone because the topic was deleted, report that instead.
@@ -168,12 +171,13 @@ impl Subscriber for LogSubscriber {
             }
             match record? {
                 Some((partition, record)) if record.is_removed() => {
-                    self.in_flight.skip_removed(partition, record.offset)?;
+                    self.deliveries.skip_removed(partition, record.offset)?;
                 }
                 Some((partition, record)) => {
-                    // A previous owner may have finished it, or the partition has moved meanwhile.
-                    if let Some(receipt) = self.in_flight.deliver(partition, &record) {
-                        return Ok(Some(self.delivery(&record, receipt)));
+                    // Ignored if a previous owner has finished it, or the partition has moved meanwhile.
+                    self.deliveries.deliver(partition, record);
+                    if let Some(message) = self.deliveries.next() {
+                        return Ok(Some(self.delivery(message)));
                     }
                 }
                 None => self.wait().await,
@@ -182,7 +186,7 @@ impl Subscriber for LogSubscriber {
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
-        self.in_flight.close();
+        self.deliveries.close();
         if *self.closed.borrow() {
             // Closing the log has saved everything, or reported that it could not.
             return Ok(());
@@ -197,6 +201,6 @@ impl Subscriber for LogSubscriber {
 
 impl Drop for LogSubscriber {
     fn drop(&mut self) {
-        self.in_flight.close();
+        self.deliveries.close();
     }
 }

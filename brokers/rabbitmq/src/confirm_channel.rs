@@ -1,8 +1,7 @@
-//! A channel that confirms, used by one batch at a time.
+//! A channel with publisher confirms, used by one batch at a time.
 //!
-//! One at a time because of returned messages: the client hands a returned message over with whichever confirm comes
-//! next, not with the message's own. Once all confirms of a batch are there, so are all of its returned messages, and
-//! they are told apart by their ids.
+//! One at a time because of returned messages: the client attaches a returned message to the next confirm, not to its
+//! own. Once all confirms of a batch have arrived, so have its returned messages, which are identified by their ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,23 +17,23 @@ use tokio::time::Instant;
 use crate::confirm::{Started, start};
 use crate::error;
 use crate::link::Link;
-use crate::rounds::Proven;
+use crate::warm_up::Proven;
 
-/// How often it is looked whether the server has stopped taking messages.
+/// How often to check whether the server has raised an alarm.
 const TICK: Duration = Duration::from_millis(100);
 
-pub(crate) struct Line {
+pub(crate) struct ConfirmChannel {
     pub(crate) connection: Arc<Connection>,
     channel: Channel,
     pub(crate) proven: Proven,
-    /// A queue turned down the first message that this channel sent it. Where its leader has just died that was
-    /// seen to be for good, as if the channel went on asking the server that is gone. Another channel asks anew.
+    /// A queue refused the first message that this channel sent it. After the death of its leader such a queue was seen
+    /// to refuse this channel for ever, as if the channel kept using the dead server; a new channel was accepted.
     pub(crate) is_stale: bool,
     sent: u64,
 }
 
-/// One message, ready to be sent.
-pub(crate) struct Parcel<'a> {
+/// One message, ready to be published.
+pub(crate) struct Publication<'a> {
     pub(crate) exchange: ShortString,
     pub(crate) slot: u32,
     pub(crate) id: String,
@@ -42,22 +41,21 @@ pub(crate) struct Parcel<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// What became of one message on this channel.
+/// The server's response to one message.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Confirmed {
     Accepted(Position),
     /// No queue is bound for it.
     Returned,
     Nacked,
-    /// The channel or the connection ended before there was an answer.
+    /// The channel or the connection ended before the confirm.
     Failed(lapin::Error),
-    /// It never left.
     NotSent(lapin::Error),
-    /// Nothing was heard of it; why nobody waits any longer.
-    Silence(&'static str),
+    /// No confirm arrived, with the reason why the wait ended.
+    TimedOut(&'static str),
 }
 
-impl Line {
+impl ConfirmChannel {
     pub(crate) async fn open(link: &Link) -> Result<Self> {
         let connection = link.connection().await?;
         let channel = link.channel().await?;
@@ -70,53 +68,53 @@ impl Line {
         self.channel.status().connected() && self.connection.status().connected()
     }
 
-    /// Sends `parcels` in this order, waits for their confirms until `deadline`, and answers for each.
-    pub(crate) async fn send(&mut self, parcels: Vec<Parcel<'_>>, deadline: Instant) -> Vec<Answer> {
-        let (mut ids, mut waiting) = (Vec::with_capacity(parcels.len()), Vec::with_capacity(parcels.len()));
-        for Parcel { exchange, slot, id, properties, payload } in parcels {
+    /// Publishes `batch` in this order and waits for the confirms until `deadline`.
+    pub(crate) async fn send(&mut self, batch: Vec<Publication<'_>>, deadline: Instant) -> Vec<Confirmed> {
+        let (mut ids, mut waiting) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for Publication { exchange, slot, id, properties, payload } in batch {
             let options = BasicPublishOptions { mandatory: true, immediate: false };
             let slot = ShortString::from(slot.to_string());
             let publish = self.channel.basic_publish(exchange, slot, options, payload, properties);
             waiting.push(match start(publish).await {
-                Started::Answered(Err(error)) => Waiting::Settled(Answer::NotSent(error)),
+                Started::Answered(Err(error)) => Waiting::Settled(Confirmed::NotSent(error)),
                 Started::Answered(Ok(confirm)) => Waiting::Confirm(Box::pin(confirmed(async { Ok(confirm) }))),
                 Started::Waiting(publish) => Waiting::Confirm(Box::pin(confirmed(publish))),
             });
             ids.push(id);
         }
-        let silence = self.wait(&mut waiting, deadline).await;
+        let timed_out = self.wait(&mut waiting, deadline).await;
         let mut returned: HashMap<String, usize> = HashMap::new();
-        let mut answers = Vec::with_capacity(waiting.len());
+        let mut confirmed = Vec::with_capacity(waiting.len());
         for waiting in waiting {
             self.sent += 1;
-            let said = match waiting {
-                Waiting::Settled(answer) => Err(answer),
-                Waiting::Confirmed(said) => said.map_err(Answer::Failed),
-                // It may have come while nobody looked, and may carry what was returned of another.
+            let confirm = match waiting {
+                Waiting::Settled(settled) => Err(settled),
+                Waiting::Confirmed(confirm) => confirm.map_err(Confirmed::Failed),
+                // It may have arrived since the wait ended, perhaps with a returned message of another.
                 Waiting::Confirm(confirm) => match confirm.now_or_never() {
-                    Some(said) => said.map_err(Answer::Failed),
-                    None => Err(Answer::Silence(silence.unwrap_or("it was not waited for"))),
+                    Some(confirm) => confirm.map_err(Confirmed::Failed),
+                    None => Err(Confirmed::TimedOut(timed_out.unwrap_or("it was not waited for"))),
                 },
             };
-            answers.push(match said {
-                Ok(Said { is_accepted, returned: of }) => {
+            confirmed.push(match confirm {
+                Ok(Confirm { is_accepted, returned: of }) => {
                     of.into_iter().for_each(|id| *returned.entry(id).or_default() += 1);
                     let position = Position { partition: 0, offset: self.sent };
-                    if is_accepted { Answer::Accepted(position) } else { Answer::Nacked }
+                    if is_accepted { Confirmed::Accepted(position) } else { Confirmed::Nacked }
                 }
-                Err(answer) => answer,
+                Err(settled) => settled,
             });
         }
-        for (id, answer) in ids.iter().zip(&mut answers) {
+        for (id, confirmed) in ids.iter().zip(&mut confirmed) {
             if let Some(times) = returned.get_mut(id).filter(|times| **times > 0) {
                 *times -= 1;
-                *answer = Answer::Returned;
+                *confirmed = Confirmed::Returned;
             }
         }
-        answers
+        confirmed
     }
 
-    /// Waits for every confirm, unless it takes too long or the server says that it takes nothing; then why.
+    /// Waits for every confirm. Returns why it stopped before: the deadline passed, or the server raised an alarm.
     async fn wait(&self, waiting: &mut [Waiting<'_>], deadline: Instant) -> Option<&'static str> {
         let all = async {
             for one in waiting {
@@ -142,26 +140,26 @@ impl Line {
     }
 }
 
-/// A confirm, and the id of the returned message that came with it, which may be another's.
-struct Said {
+/// A confirm, and the id of the returned message that came with it, which may be that of another message.
+struct Confirm {
     is_accepted: bool,
     returned: Option<String>,
 }
 
-type Confirming<'a> = std::pin::Pin<Box<dyn Future<Output = lapin::Result<Said>> + Send + 'a>>;
+type Confirming<'a> = std::pin::Pin<Box<dyn Future<Output = lapin::Result<Confirm>> + Send + 'a>>;
 
 enum Waiting<'a> {
-    Settled(Answer),
+    Settled(Confirmed),
     Confirm(Confirming<'a>),
-    Confirmed(lapin::Result<Said>),
+    Confirmed(lapin::Result<Confirm>),
 }
 
-async fn confirmed(publish: impl Future<Output = lapin::Result<PublisherConfirm>>) -> lapin::Result<Said> {
+async fn confirmed(publish: impl Future<Output = lapin::Result<PublisherConfirm>>) -> lapin::Result<Confirm> {
     let confirmation = publish.await?.await?;
     let is_accepted = confirmation.is_ack();
     let returned = confirmation.take_message().map(|message| {
         let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
         id.unwrap_or_default()
     });
-    Ok(Said { is_accepted, returned })
+    Ok(Confirm { is_accepted, returned })
 }

@@ -1,36 +1,43 @@
-//! Assigns partitions to the members of a group.
+//! Which member of a group gets which partition.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Gives every partition one owner among `members`; the shares of any two differ by at most one.
+/// Gives every partition one owner among `members`. The shares of any two members differ by at most one.
 ///
-/// Sticky: a member keeps its partitions unless it has more than its share. A moved partition must be read again by
-/// its new owner, and its messages in flight are delivered twice. Without members, no partition has an owner.
-pub(crate) fn balance(owners: &mut [Option<u64>], members: &[u64]) {
-    let mut owned: BTreeMap<u64, usize> = members.iter().map(|member| (*member, 0)).collect();
+/// A member keeps its partitions as far as its share allows, and no more move than must: a partition that moves is read
+/// again by its new owner, and what was in flight in it is delivered twice. Without members no partition has an owner.
+/// Members that see the same `owners` and `members`, in whatever order, compute the same assignment.
+pub fn balance<M: Ord + Clone>(owners: &mut [Option<M>], members: &[M]) {
+    let mut owned: BTreeMap<&M, usize> = members.iter().map(|member| (member, 0)).collect();
     for owner in owners.iter_mut() {
-        match owner.and_then(|member| owned.get_mut(&member)) {
+        match owner.as_ref().and_then(|member| owned.get_mut(member)) {
             Some(count) => *count += 1,
             None => *owner = None,
         }
     }
-    let Some(least) = owners.len().checked_div(owned.len()) else { return };
-    let larger_shares = owners.len() % owned.len();
-    // The larger shares go to the members that own most, so that fewer partitions move.
-    let mut by_count: Vec<(u64, usize)> = owned.into_iter().collect();
+    // The larger shares go to those that own most, so that they give up less.
+    let mut by_count: Vec<(&M, usize)> = owned.into_iter().collect();
     by_count.sort_by_key(|(member, count)| (Reverse(*count), *member));
-    let share = |(place, (member, _)): (usize, &(u64, usize))| (*member, least + usize::from(place < larger_shares));
-    let mut left: BTreeMap<u64, usize> = by_count.iter().enumerate().map(share).collect();
+    let (partitions, count) = (owners.len(), by_count.len());
+    let shares = by_count.iter().enumerate().map(|(rank, (member, _))| (*member, share(partitions, count, rank)));
+    let mut left: BTreeMap<&M, usize> = shares.collect();
 
     for owner in owners.iter_mut() {
-        match owner.and_then(|member| left.get_mut(&member)) {
+        match owner.as_ref().and_then(|member| left.get_mut(member)) {
             Some(left) if *left > 0 => *left -= 1,
             _ => *owner = None,
         }
     }
     let mut takers = left.into_iter().flat_map(|(member, left)| std::iter::repeat_n(member, left));
-    owners.iter_mut().filter(|owner| owner.is_none()).for_each(|owner| *owner = takers.next());
+    owners.iter_mut().filter(|owner| owner.is_none()).for_each(|owner| *owner = takers.next().cloned());
+}
+
+/// How many of `partitions` the member at `rank` among `members` gets. If they do not divide evenly, the first members
+/// get one more. For groups whose members claim partitions without knowing who owns which.
+pub fn share(partitions: usize, members: usize, rank: usize) -> usize {
+    let members = members.max(1);
+    partitions / members + usize::from(rank < partitions % members)
 }
 
 #[cfg(test)]
@@ -42,9 +49,11 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Join,
-        /// The member at this index.
+        /// The member at this place among those present.
         Leave(proptest::sample::Index),
         Grow(usize),
+        /// A member that saw something else claims the partition at this place.
+        Claim(proptest::sample::Index, proptest::sample::Index),
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
@@ -52,6 +61,7 @@ mod tests {
             3 => Just(Step::Join),
             2 => any::<proptest::sample::Index>().prop_map(Step::Leave),
             1 => (1..5_usize).prop_map(Step::Grow),
+            2 => any::<(proptest::sample::Index, proptest::sample::Index)>().prop_map(|(p, m)| Step::Claim(p, m)),
         ]
     }
 
@@ -59,8 +69,8 @@ mod tests {
         owners.iter().filter(|owner| **owner == Some(member)).count()
     }
 
-    /// The minimum of moves that gives `members` even shares of `before`: partitions without an owner, and those
-    /// beyond the best share of their owner.
+    /// The least that must move so that `members` share `before` evenly: partitions without an owner, and those that a
+    /// member has beyond its share, where the larger shares go to the members that own most.
     fn fewest_moves(before: &[Option<u64>], members: &[u64]) -> usize {
         let (least, larger) = (before.len() / members.len(), before.len() % members.len());
         let mut counts: Vec<usize> = members.iter().map(|member| count(before, *member)).collect();
@@ -71,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_partition_has_one_owner_shares_are_even_and_moves_are_minimal(
+        fn shares_are_even_stable_and_move_no_more_than_they_must(
             partitions in 1..20_usize,
             steps in proptest::collection::vec(any_step(), 1..40),
         ) {
@@ -84,6 +94,11 @@ mod tests {
                     }
                     Step::Leave(_) if members.is_empty() => {}
                     Step::Leave(place) => drop(members.remove(place.index(members.len()))),
+                    Step::Claim(..) if members.is_empty() => {}
+                    Step::Claim(place, member) => {
+                        let place = place.index(owners.len());
+                        owners[place] = Some(members[member.index(members.len())]);
+                    }
                     Step::Grow(by) => owners.resize(owners.len() + by, None),
                 }
                 let before = owners.clone();
@@ -97,15 +112,26 @@ mod tests {
                 prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{:?}", counts);
                 let moved = before.iter().zip(&owners).filter(|(before, after)| before != after).count();
                 prop_assert_eq!(moved, fewest_moves(&before, &members));
-                let settled = owners.clone();
+                let (settled, mut same) = (owners.clone(), before);
                 balance(&mut owners, &members);
-                prop_assert_eq!(&owners, &settled, "nothing moves without a membership change");
+                prop_assert_eq!(&owners, &settled, "nothing moves while no member joins or leaves");
+                members.reverse();
+                balance(&mut same, &members);
+                members.reverse();
+                prop_assert_eq!(&same, &settled, "the order in which the members are listed does not matter");
             }
+        }
+
+        #[test]
+        fn shares_by_rank_are_even_and_cover_every_partition(partitions in 0..50_usize, members in 1..20_usize) {
+            let shares: Vec<usize> = (0..members).map(|rank| share(partitions, members, rank)).collect();
+            prop_assert_eq!(shares.iter().sum::<usize>(), partitions);
+            prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{:?}", shares);
         }
     }
 
     #[test]
-    fn joining_member_takes_only_its_share() {
+    fn a_member_that_joins_takes_only_its_share_from_the_others() {
         let mut owners = [Some(1), Some(1), Some(1), Some(2), Some(2), Some(2)];
         balance(&mut owners, &[1, 2, 3]);
         assert_eq!(owners, [Some(1), Some(1), Some(3), Some(2), Some(2), Some(3)]);

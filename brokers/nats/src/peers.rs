@@ -1,27 +1,28 @@
-//! The members of a group, as one of them hears of the others.
+//! The other members of a group.
 //!
-//! They tell each other over plain NATS that they are there. Nothing depends on it being true: who owns a shard stands
-//! in its consumer. A member that is not heard is taken for gone after a while, and its shards with it.
+//! Members announce themselves over core NATS. Correctness does not depend on it: the consumer of a shard records its
+//! owner. A member that is silent for the session timeout counts as gone, and its shards are claimed by others.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::plan::MemberName;
+/// A unique name for every subscriber; later ones are greater.
+pub(crate) type MemberName = String;
 
-/// What a member says: a word and its name.
+/// What a member announces, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// New here; the others answer at once.
+pub(crate) enum Announcement {
+    /// It has joined; the others answer at once.
     Hello(MemberName),
     Here(MemberName),
-    /// Has given shards away, or was told that one is not its own any more.
+    /// It has given up shards, or lost one.
     Moved(MemberName),
     Leaving(MemberName),
 }
 
-impl Word {
+impl Announcement {
     pub(crate) fn to_text(&self) -> String {
         match self {
             Self::Hello(name) => format!("hello {name}"),
@@ -32,9 +33,9 @@ impl Word {
     }
 
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let (word, name) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+        let (kind, name) = std::str::from_utf8(text).ok()?.split_once(' ')?;
         let name = name.to_owned();
-        match word {
+        match kind {
             "hello" => Some(Self::Hello(name)),
             "here" => Some(Self::Here(name)),
             "moved" => Some(Self::Moved(name)),
@@ -45,33 +46,35 @@ impl Word {
 }
 
 #[derive(Debug)]
-pub(crate) struct Members {
+pub(crate) struct Peers {
     me: MemberName,
     session: Duration,
-    /// When each of the others was heard last, or first missed.
+    /// When each of the others was last heard, or first missed.
     seen: HashMap<MemberName, Instant>,
 }
 
-impl Members {
+impl Peers {
     pub(crate) fn new(me: MemberName, session: Duration) -> Self {
         Self { me, session, seen: HashMap::new() }
     }
 
-    /// Whether it changes who is there, or who has what.
-    pub(crate) fn hear(&mut self, word: &Word) -> bool {
-        match word {
-            Word::Hello(name) | Word::Here(name) | Word::Moved(name) if *name == self.me => false,
-            Word::Here(name) => self.seen.insert(name.clone(), Instant::now()).is_none(),
-            Word::Hello(name) | Word::Moved(name) => {
+    /// Records an announcement. Returns whether it may change the assignment.
+    pub(crate) fn hear(&mut self, announcement: &Announcement) -> bool {
+        match announcement {
+            Announcement::Hello(name) | Announcement::Here(name) | Announcement::Moved(name) if *name == self.me => {
+                false
+            }
+            Announcement::Here(name) => self.seen.insert(name.clone(), Instant::now()).is_none(),
+            Announcement::Hello(name) | Announcement::Moved(name) => {
                 self.seen.insert(name.clone(), Instant::now());
                 true
             }
-            Word::Leaving(name) => self.seen.remove(name).is_some() || *name != self.me,
+            Announcement::Leaving(name) => self.seen.remove(name).is_some() || *name != self.me,
         }
     }
 
-    /// Everybody who is there, in order: whoever was heard of late, and the owners of shards that were not heard yet,
-    /// for as long as they may still be.
+    /// The present members, sorted: those heard within the session timeout, and owners of shards that were not heard
+    /// yet, for the same time.
     pub(crate) fn present<'a>(&mut self, owners: impl Iterator<Item = &'a MemberName>) -> Vec<MemberName> {
         let now = Instant::now();
         for owner in owners.filter(|owner| **owner != self.me) {
@@ -91,22 +94,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_they_were_said() {
+    fn an_announcement_is_parsed_as_it_was_written() {
         let name = || "0190-member".to_owned();
-        for word in [Word::Hello(name()), Word::Here(name()), Word::Moved(name()), Word::Leaving(name())] {
-            assert_eq!(Word::parse(word.to_text().as_bytes()), Some(word));
+        for announcement in [
+            Announcement::Hello(name()),
+            Announcement::Here(name()),
+            Announcement::Moved(name()),
+            Announcement::Leaving(name()),
+        ] {
+            assert_eq!(Announcement::parse(announcement.to_text().as_bytes()), Some(announcement));
         }
-        assert_eq!(Word::parse(b"gibberish"), None);
+        assert_eq!(Announcement::parse(b"gibberish"), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_owner_is_given_its_time_and_then_gone() {
+    async fn a_silent_owner_is_gone_after_the_session_timeout() {
         let session = Duration::from_secs(10);
-        let mut members = Members::new("b".into(), session);
+        let mut members = Peers::new("b".into(), session);
         let owner = "a".to_owned();
         assert_eq!(members.present([&owner].into_iter()), ["a", "b"]);
         tokio::time::advance(session / 2).await;
-        assert!(!members.hear(&Word::Here("a".into())));
+        assert!(!members.hear(&Announcement::Here("a".into())));
         tokio::time::advance(session - Duration::from_millis(1)).await;
         assert_eq!(members.present([&owner].into_iter()), ["a", "b"]);
         tokio::time::advance(Duration::from_millis(2)).await;
@@ -114,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_goodbye_is_gone_at_once() {
-        let mut members = Members::new("b".into(), Duration::from_secs(10));
-        assert!(members.hear(&Word::Hello("a".into())));
-        assert!(members.hear(&Word::Leaving("a".into())));
+    fn a_member_that_leaves_is_gone_at_once() {
+        let mut members = Peers::new("b".into(), Duration::from_secs(10));
+        assert!(members.hear(&Announcement::Hello("a".into())));
+        assert!(members.hear(&Announcement::Leaving("a".into())));
         assert_eq!(members.present(std::iter::empty()), ["b"]);
     }
 }
