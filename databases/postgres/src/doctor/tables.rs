@@ -1,4 +1,4 @@
-//! Landfall's own tables: their version, and what somebody changed about them.
+//! Landfall's own tables: their version, and changes made to them by hand.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub(super) async fn version(database: &Postgres) -> Result<Option<Finding>> {
     Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
-/// An index as the server has it: its table, its name, how statements name it, whether it is the primary key, and whether
-/// it is in use.
+/// An index on the server: its table, its name, its quoted name, whether it is the primary key, and whether it is
+/// valid.
 type Index = (String, String, String, bool, bool);
 
 pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
@@ -34,7 +34,7 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let mut findings: Vec<Finding> = gone
         .iter()
         .map(|(table,)| {
-            let what = format!("the table {table} is gone although the version of the tables is this build's");
+            let what = format!("the table {table} is missing although the schema has this build's version");
             Finding::new(
                 (SCHEMA, Rank::Loss),
                 table,
@@ -44,7 +44,8 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         })
         .collect();
     let question = "
-        SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND index.indisready
+        SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND
+            index.indisready
         FROM unnest($1::text[]) name
         JOIN pg_index index ON index.indrelid = to_regclass(name)
         JOIN pg_class class ON class.oid = index.indexrelid";
@@ -58,20 +59,20 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         let is_it =
             |(_, name, _, is_primary, _): &Index| index.name.as_ref().map_or(*is_primary, |wanted| wanted == name);
         let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be taken twice",
-            _ => "work takes the longer, the more rows there are",
+            Rank::Duplicates => "the same message can be handled twice",
+            _ => "calls get slower with the number of rows",
         };
         match of_table.iter().find(|found| is_it(found)) {
             None => findings.push(Finding::new(
                 (MISSING, index.rank()),
                 index.to_string(),
                 format!("the {index} is missing: {so_that}"),
-                "make it as `landfall migrate --print` shows it",
+                "create it as `landfall migrate --print` shows it",
             )),
             Some((_, _, name, _, false)) => findings.push(Finding::new(
                 (INVALID, index.rank()),
                 index.to_string(),
-                format!("the {index} is there but not valid, as an interrupted CREATE INDEX leaves it: {so_that}"),
+                format!("the {index} is not valid, as after an interrupted CREATE INDEX: {so_that}"),
                 format!("REINDEX INDEX {name};"),
             )),
             Some(_) => {}
@@ -80,12 +81,12 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Tables that are empty after a crash and on a standby. One is meant to be.
+/// Reports unlogged tables, which are empty after a crash and on a standby. One is unlogged on purpose.
 pub(super) async fn unlogged(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
     let tables: Vec<String> =
         expected.tables.into_iter().filter(|table| !table.is_unlogged).map(|table| table.name).collect();
-    // With their partitions, also those that are made day by day.
+    // Including their partitions, also those created per day.
     let question = "
         SELECT class.oid::regclass::text
         FROM unnest($1::text[]) name JOIN pg_class class
@@ -95,7 +96,7 @@ pub(super) async fn unlogged(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> 
     let found: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
     let judge = |(table,): (String,)| {
         let what =
-            format!("the table {table} is not logged: it is empty after a crash, and on a standby that takes over");
+            format!("the table {table} is unlogged: it is empty after a crash, and on a standby that takes over");
         Finding::new(UNLOGGED, &table, what, format!("ALTER TABLE {table} SET LOGGED;"))
     };
     Ok(found.into_iter().map(judge).collect())
@@ -110,7 +111,10 @@ pub(super) async fn vacuum(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         WHERE option.option_name = 'autovacuum_enabled' AND NOT option.option_value::boolean";
     let found: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
     let judge = |(table,): (String,)| {
-        let what = format!("autovacuum is off for the table {table}: it keeps its dead rows and gets ever slower");
+        let what = format!(
+            "autovacuum is off for the table {table}: it keeps its dead rows and gets slower and \
+             slower"
+        );
         Finding::new(AUTOVACUUM, &table, what, format!("ALTER TABLE {table} RESET (autovacuum_enabled);"))
     };
     Ok(found.into_iter().map(judge).collect())

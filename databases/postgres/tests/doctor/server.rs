@@ -93,7 +93,7 @@ async fn slots(database: &Postgres) {
     let found = diagnose(database).await;
     let idle = only(&found, "postgres.replication-slot");
     assert_eq!((idle.rank, idle.about.as_str()), (Rank::Latency, "replication slot idle"));
-    assert!(idle.what.contains("keeps"), "{}", idle.what);
+    assert!(idle.what.contains("retains"), "{}", idle.what);
 
     for more in THREE_SEGMENTS {
         run(database, more).await;

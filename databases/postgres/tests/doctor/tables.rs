@@ -67,7 +67,8 @@ async fn every_index_that_the_migrations_make_would_be_missed() {
     let made: Vec<(String, Option<String>)> = sqlx::query_as(
         "SELECT indrelid::regclass::text, CASE WHEN indisprimary THEN NULL ELSE indexrelid::regclass::text END
          FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
-         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = indexrelid)",
+         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid =
+             indexrelid)",
     )
     .fetch_all(database.pool())
     .await

@@ -1,4 +1,5 @@
-//! Transactions that stay open keep nobody waiting, old row versions or not. That late commits are not lost is in the suite.
+//! Transactions that stay open keep nobody waiting, old row versions or not. That late commits are not lost is in the
+//! suite.
 
 use landfall_core::{Database, OutboxQueue, OutboxWriter};
 

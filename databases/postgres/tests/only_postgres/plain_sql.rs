@@ -66,7 +66,8 @@ async fn publish_takes_json_and_answers_with_the_id() {
     assert_eq!((&plain.payload[..], &plain.key, plain.kind.as_str()), (&b"[1]"[..], &None, "message"));
 }
 
-/// The table takes it, because constraints would cost every insert more than all the rest; the relay says what is wrong.
+/// The table takes it, because constraints would cost every insert more than all the rest; the relay says what is
+/// wrong.
 #[tokio::test]
 async fn what_no_broker_could_take_is_unreadable_for_the_relay_and_says_why() {
     let Some(database) = migrated().await else { return };

@@ -1,5 +1,6 @@
-//! The relay's speed: its functions use indexes whatever the statistics say, and read no more than they hand out. A plan
-//! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
+//! The relay's speed: its functions use indexes whatever the statistics say, and read no more than they hand out. A
+//! plan that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment
+//! begins.
 
 use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
 use landfall_testkit::eventually;
@@ -83,10 +84,11 @@ async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     }
     let (id, xid): (i64, String) =
         sqlx::query_as("SELECT id, xid::text FROM landfall_outbox_mark()").fetch_one(&mut *connection).await.unwrap();
-    // Transactions of other tests count as well: one that is older than the mark and ends after the next snapshot has the
-    // relay look back once to where it began.
+    // Transactions of other tests count as well: one that is older than the mark and ends after the next snapshot has
+    // the relay look back once to where it began.
     let others = format!(
-        "SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS open (xid) WHERE xid < '{xid}' AND xid <> '{old_xid}'"
+        "SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS open (xid) WHERE xid < '{xid}' AND xid <> \
+         '{old_xid}'"
     );
     eventually(SOON, "the end of what others began before the mark", async || {
         count(&mut database.pool().acquire().await.unwrap(), &others).await == 0

@@ -97,7 +97,8 @@ async fn an_outbox_that_is_already_there_is_imported_through_a_pooler() {
     .execute(database.pool())
     .await
     .unwrap();
-    // Several at once, on more connections than the pooler has: each statement may meet one that another has prepared on.
+    // Several at once, on more connections than the pooler has: each statement may meet one that another has prepared
+    // on.
     let mut imports = tokio::task::JoinSet::new();
     for number in 0..6 {
         let database = connect(&pooler).await;

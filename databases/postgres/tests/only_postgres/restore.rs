@@ -1,5 +1,5 @@
-//! A dump restored into another cluster, where transaction ids begin somewhere else: what was not sent is sent, what was
-//! sent is not, and what is written there is not mistaken for old.
+//! A dump restored into another cluster, where transaction ids begin somewhere else: what was not sent is sent, what
+//! was sent is not, and what is written there is not mistaken for old.
 
 use std::process::{Command, Stdio};
 

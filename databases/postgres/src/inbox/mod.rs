@@ -1,21 +1,25 @@
-//! The consumer's side: one transaction holds the inbox row, the handler's writes and nothing else.
+//! The consumer's side: one transaction contains the inbox row and the handler's writes.
 //!
-//! Live traffic and a redrive of the same key meet on one row of `held_key`. `admit` locks it before it queues a
-//! message behind a dead letter; `complete_redriven` locks it before it looks whether anything is still queued. So
-//! either the newcomer is queued and seen, or the key is free and the newcomer goes on after the last letter's effect.
+//! Live traffic and a redrive of the same key synchronise on one row of `held_key`. `admit` locks it before it queues a
+//! message behind a dead letter; `complete_redriven` locks it before it checks whether anything is still queued. So the
+//! new message is either queued and seen, or its key is free and it runs after the last dead letter's effect.
+
+mod sequence;
+mod view;
 
 use landfall_core::{
     Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, GroupName, Hold, Inbox, Message,
     MessageId, Origin, Parking, RedriveItem, Result, Setback,
 };
+use landfall_sql_toolkit::bind_message;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres as Server};
 use uuid::Uuid;
 
 use crate::housekeeping::seconds;
-use crate::moment::Moment;
 use crate::statements::Sql;
+use crate::timestamp::TimestampTz;
 use crate::{Postgres, row};
 
 impl Inbox for Postgres {
@@ -35,7 +39,7 @@ impl Inbox for Postgres {
                 .bind(message.key.as_ref().map(|key| key.as_str()))
                 .fetch_one(&mut *connection)
                 .await
-                .map_err(self.could_not("take charge of a message"))?;
+                .map_err(self.could_not("insert an inbox row"))?;
             if !fresh {
                 return Ok(Admission::Duplicate);
             }
@@ -63,7 +67,7 @@ impl Inbox for Postgres {
             .bind(ids)
             .fetch_all(&mut *connection)
             .await
-            .map_err(self.could_not("take charge of a batch"))?;
+            .map_err(self.could_not("insert inbox rows"))?;
         let admission = BatchAdmission::new(batch, inserted.into_iter().map(MessageId::from));
         let (topics, keys): (Vec<_>, Vec<_>) = admission.keys().into_iter().unzip();
         let held: Vec<(String, String)> = self
@@ -109,7 +113,7 @@ impl Inbox for Postgres {
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
-        // What is delayed belongs to live traffic and comes first: a redrive of many must not keep it waiting.
+        // Delayed messages belong to live traffic and come first: a large redrive must not delay them.
         for statement in [&self.statements().next_delayed, &self.statements().next_redriven] {
             let row = self
                 .query(statement)
@@ -117,7 +121,7 @@ impl Inbox for Postgres {
                 .bind(resting)
                 .fetch_optional(&mut *connection)
                 .await
-                .map_err(self.could_not("look for a redriven message"))?;
+                .map_err(self.could_not("read the next redriven message"))?;
             if let Some(row) = row {
                 return row::redrive_item(&row).map(Some);
             }
@@ -134,11 +138,11 @@ impl Inbox for Postgres {
             .await
             .map_err(self.could_not(doing))?;
         let Some(group) = group else {
-            // An effect that belongs to nobody's redrive must not be committed.
+            // An effect without a redrive must not be committed.
             let sentence = format!("dead letter {} is not being redriven; roll the transaction back", item.id);
             return Err(Error::new(ErrorKind::Conflict, sentence));
         };
-        self.pass_key_on(connection, &group, &item.message).await
+        self.hand_over_key(connection, &group, &item.message).await
     }
 
     async fn park_redriven(
@@ -160,15 +164,15 @@ impl Inbox for Postgres {
             .await
             .map_err(self.could_not("park a redriven message"))?;
         if let Some(group) = group.as_deref().filter(|_| hold == Hold::Nothing) {
-            self.pass_key_on(connection, group, &item.message).await?;
+            self.hand_over_key(connection, group, &item.message).await?;
         }
         Ok(group.is_some())
     }
 }
 
 impl Postgres {
-    /// Gives the key of `message`, which does not hold it any more, to the next letter that waits for it, or frees it.
-    async fn pass_key_on(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<()> {
+    /// Makes the next dead letter of the key due, or frees the key, after `message` has stopped holding it.
+    async fn hand_over_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<()> {
         if self.lock_held_key(connection, group, message).await? {
             self.query(&self.statements().hand_over_key)
                 .bind(group)
@@ -176,12 +180,12 @@ impl Postgres {
                 .bind(message.key.as_ref().map(|key| key.as_str()))
                 .execute(connection)
                 .await
-                .map_err(self.could_not("pass on a key"))?;
+                .map_err(self.could_not("hand over a key"))?;
         }
         Ok(())
     }
 
-    /// Whether the message's key is held for `group`; if so, nobody else releases it before this transaction ends.
+    /// Returns whether the message's key is held for `group`. A held key is locked until the transaction ends.
     async fn lock_held_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<bool> {
         let Some(key) = &message.key else { return Ok(false) };
         let locked = self
@@ -211,7 +215,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// The twelve parameters that `queue_behind` and `park` begin with.
+    /// Binds the twelve parameters that `queue_behind` and `park` begin with.
     fn bind_letter<'q>(
         &self,
         statement: &Sql,
@@ -219,18 +223,9 @@ impl Postgres {
         message: &'q Message,
         origin: Origin,
     ) -> Query<'q, Server, PgArguments> {
-        self.query(statement)
-            .bind(group.as_str())
-            .bind(message.id.as_uuid())
-            .bind(message.topic.as_str())
-            .bind(message.key.as_ref().map(|key| key.as_str()))
-            .bind(message.sequence)
-            .bind(message.kind.as_str())
-            .bind(message.mode.as_str())
-            .bind(message.headers.to_json())
-            .bind(&message.payload[..])
-            .bind(Moment(message.time))
-            // The columns are signed and the broker's numbers are not; the bits come back as they were.
+        let query = self.query(statement).bind(group.as_str());
+        bind_message(query, message, message.id.as_uuid(), TimestampTz(message.time))
+            // The columns are signed and a broker's numbers are not; the bits come back as they were.
             .bind(origin.map(|position| position.partition as i32))
             .bind(origin.map(|position| position.offset as i64))
     }

@@ -1,12 +1,13 @@
-//! The outbox as senders use it: rows in the caller's own transaction.
+//! The outbox for senders: rows in the caller's own transaction.
 
 use landfall_core::{Database, Message, OutboxWriter, Result};
+use landfall_sql_toolkit::bind_message;
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::moment::Moment;
+use crate::timestamp::TimestampTz;
 
-/// Rows of one statement. The protocol takes a gigabyte at a time, which a few hundred of the largest messages fill.
+/// Rows of one statement. A protocol message is limited to 1 GiB, which a few hundred of the largest messages fill.
 const ROWS_PER_STATEMENT: usize = 500;
 
 impl OutboxWriter for Postgres {
@@ -28,7 +29,7 @@ impl OutboxWriter for Postgres {
             return self.commit(transaction).await;
         }
         self.enqueue(&mut transaction, messages).await?;
-        // The statement before it was answered, so the transaction has not failed, and this cannot be a rollback.
+        // The insert succeeded, so the transaction has no failed statement and the server cannot answer with ROLLBACK.
         transaction.commit().await.map_err(self.could_not_commit())
     }
 
@@ -39,19 +40,11 @@ impl OutboxWriter for Postgres {
 
 impl Postgres {
     async fn insert_one(&self, connection: &mut PgConnection, message: &Message) -> Result<()> {
-        self.query(&self.statements().enqueue_one)
-            .bind(message.id.as_uuid())
-            .bind(message.topic.as_str())
-            .bind(message.key.as_ref().map(|key| key.as_str()))
-            .bind(message.sequence)
-            .bind(message.kind.as_str())
-            .bind(message.mode.as_str())
-            .bind(message.headers.to_json())
-            .bind(&message.payload[..])
-            .bind(Moment(message.time))
+        let query = self.query(&self.statements().enqueue_one);
+        bind_message(query, message, message.id.as_uuid(), TimestampTz(message.time))
             .execute(connection)
             .await
-            .map_err(self.could_not("put a message into the outbox"))?;
+            .map_err(self.could_not("insert a message into the outbox"))?;
         Ok(())
     }
 
@@ -68,10 +61,10 @@ impl Postgres {
             .bind(column(messages, |message| message.mode.as_str()))
             .bind(column(messages, |message| message.headers.to_json()))
             .bind(column(messages, |message| &message.payload[..]))
-            .bind(column(messages, |message| Moment(message.time)))
+            .bind(column(messages, |message| TimestampTz(message.time)))
             .execute(connection)
             .await
-            .map_err(self.could_not("put messages into the outbox"))?;
+            .map_err(self.could_not("insert messages into the outbox"))?;
         Ok(())
     }
 }

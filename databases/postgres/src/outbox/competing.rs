@@ -1,17 +1,18 @@
-//! The outbox without order: rows are locked, sent and deleted, by as many relays as there are.
+//! The outbox for relays without order: any number of them lock, publish and delete rows.
 
 use async_trait::async_trait;
 use landfall_core::{Claim, CompetingQueue, Database, Decision, OutboxEntry, Result, RowId, Settlement};
 use sqlx::Transaction;
 
-use crate::outbox_settle::{Plan, Whereabouts};
-use crate::{Postgres, row};
+use super::settle::{Changes, RowLocation};
+use crate::Postgres;
+use crate::row::EntryColumns;
 
 #[async_trait]
 impl CompetingQueue for Postgres {
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>> {
         let doing = "claim messages of the outbox";
-        self.inner.at_home.get_or_try_init(|| self.feel_at_home()).await?;
+        self.inner.is_adopted.get_or_try_init(|| self.adopt_restored_tables()).await?;
         let mut transaction = self.begin().await?;
         let rows = self
             .query(&self.statements().claim)
@@ -19,10 +20,15 @@ impl CompetingQueue for Postgres {
             .fetch_all(&mut *transaction)
             .await
             .map_err(self.could_not(doing))?;
-        let claimed: Vec<_> =
-            rows.iter().map(row::entry).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))?;
-        let waiting = claimed.iter().filter(|(_, waits)| *waits).map(|(entry, _)| entry.row).collect();
-        let entries = claimed.into_iter().map(|(entry, _)| entry).collect();
+        let (mut entries, mut waiting) = (Vec::with_capacity(rows.len()), Vec::new());
+        if let Some(first) = rows.first() {
+            let columns = EntryColumns::find(first, "waits").map_err(self.could_not(doing))?;
+            for row in &rows {
+                let (entry, waits) = columns.entry(row).map_err(self.could_not(doing))?;
+                waiting.extend(waits.then_some(entry.row));
+                entries.push(entry);
+            }
+        }
         Ok(Box::new(Claimed { database: self.clone(), transaction, entries, waiting }))
     }
 }
@@ -31,7 +37,7 @@ struct Claimed {
     database: Postgres,
     transaction: Transaction<'static, sqlx::Postgres>,
     entries: Vec<OutboxEntry>,
-    /// Those that waited for another attempt; the others are rows of the outbox itself.
+    /// Rows of the waiting table; the others are rows of the outbox.
     waiting: Vec<RowId>,
 }
 
@@ -42,26 +48,26 @@ impl Claim for Claimed {
     }
 
     async fn settle(mut self: Box<Self>, settlements: &[Settlement]) -> Result<()> {
-        let (mut left, mut sent) = (Vec::new(), Vec::new());
-        let mut plan = Plan::default();
+        let (mut removed, mut published) = (Vec::new(), Vec::new());
+        let mut changes = Changes::default();
         for Settlement { row, decision, .. } in settlements {
             if self.waiting.contains(row) {
-                plan.add(*row, Whereabouts::Waiting, decision);
+                changes.add(*row, RowLocation::Waiting, decision);
             } else {
-                plan.add(*row, Whereabouts::Claimed, decision);
-                left.push(*row);
+                changes.add(*row, RowLocation::Claimed, decision);
+                removed.push(*row);
                 if *decision == Decision::Published {
-                    sent.push(*row);
+                    published.push(*row);
                 }
             }
         }
         let database = self.database.clone();
-        database.carry_out_claimed(&mut self.transaction, &plan).await?;
-        if !left.is_empty() {
+        database.apply_to_claimed(&mut self.transaction, &changes).await?;
+        if !removed.is_empty() {
             database
-                .query(&database.statements().leave)
-                .bind(&left)
-                .bind(&sent)
+                .query(&database.statements().remove_claimed)
+                .bind(&removed)
+                .bind(&published)
                 .bind(database.inner.keep_sent.is_some())
                 .execute(&mut *self.transaction)
                 .await

@@ -1,22 +1,19 @@
-//! The outbox as the relay uses it. `outbox_read.rs` reads, `outbox_settle.rs` settles, `cursor.rs` is what they know in
-//! between, and `migrations/` has the statements as functions.
+//! The outbox for relays that keep order.
 //!
-//! Rows are never changed: the relay reads what is visible now and was not visible when it looked last, and settling
-//! says how far it has come. Order within a key comes from one relay per shard, which settling enforces by locking and
-//! comparing the leases in the same transaction.
+//! Order within a key comes from one relay per shard. Settling enforces it by locking and comparing the leases in the
+//! same transaction.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{Database, Lease, Message, OutboxEntry, OutboxQueue, OutboxWriter, Result, RowId, Settlement};
-
 use tokio::sync::{Mutex, MutexGuard};
 
+use super::window::{Cursor, ShardLease};
 use crate::Postgres;
-use crate::cursor::{Cursor, Held};
 
-/// As in the definition of the column `shard`.
+/// As in the SQL function `shard_of`.
 const SHARDS: u16 = 16;
 
 #[async_trait]
@@ -33,19 +30,19 @@ impl OutboxQueue for Postgres {
     }
 
     async fn next(&self, leases: &[Lease], limit: usize) -> Result<Vec<OutboxEntry>> {
-        let held = Held::of(leases);
-        if held.is_empty() || limit == 0 {
+        let leases = ShardLease::from_leases(leases);
+        if leases.is_empty() || limit == 0 {
             return Ok(Vec::new());
         }
-        let mut cursor = InUse::of(&self.inner.cursor).await;
-        self.follow(&mut cursor, held).await?;
-        let batch = self.read(&mut cursor, limit).await?;
+        let mut cursor = CursorGuard::lock(&self.inner.cursor).await;
+        self.load(&mut cursor, leases).await?;
+        let batch = self.next_batch(&mut cursor, limit).await?;
         cursor.keep();
         Ok(batch)
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {
-        let mut cursor = InUse::of(&self.inner.cursor).await;
+        let mut cursor = CursorGuard::lock(&self.inner.cursor).await;
         let settled = self.settle_all(&mut cursor, leases, settlements).await?;
         cursor.keep();
         if !settled.is_empty() {
@@ -59,25 +56,25 @@ impl OutboxQueue for Postgres {
     }
 }
 
-/// The cursor while it is worked on. After a failure, or when whoever waits for it has gone, nobody knows what has happened;
-/// the table does.
-struct InUse<'a> {
+/// The cursor during a call. Resets it unless the call succeeds: after an error or a cancellation, only the progress
+/// table says what has happened.
+struct CursorGuard<'a> {
     cursor: MutexGuard<'a, Cursor>,
-    is_known: bool,
+    is_valid: bool,
 }
 
-impl<'a> InUse<'a> {
-    async fn of(cursor: &'a Mutex<Cursor>) -> Self {
-        Self { cursor: cursor.lock().await, is_known: false }
+impl<'a> CursorGuard<'a> {
+    async fn lock(cursor: &'a Mutex<Cursor>) -> Self {
+        Self { cursor: cursor.lock().await, is_valid: false }
     }
 
-    /// It was done.
+    /// Keeps the cursor's state: the call succeeded.
     fn keep(mut self) {
-        self.is_known = true;
+        self.is_valid = true;
     }
 }
 
-impl Deref for InUse<'_> {
+impl Deref for CursorGuard<'_> {
     type Target = Cursor;
 
     fn deref(&self) -> &Cursor {
@@ -85,16 +82,16 @@ impl Deref for InUse<'_> {
     }
 }
 
-impl DerefMut for InUse<'_> {
+impl DerefMut for CursorGuard<'_> {
     fn deref_mut(&mut self) -> &mut Cursor {
         &mut self.cursor
     }
 }
 
-impl Drop for InUse<'_> {
+impl Drop for CursorGuard<'_> {
     fn drop(&mut self) {
-        if !self.is_known {
-            self.cursor.forget();
+        if !self.is_valid {
+            self.cursor.reset();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What each entity has reached.
+//! The sequence that each entity has reached.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ impl Sequences for Postgres {
             .bind(keys)
             .fetch_all(connection)
             .await
-            .map_err(self.could_not("look up what was reached"))?;
+            .map_err(self.could_not("read sequences"))?;
         let known: HashMap<_, _> = rows.iter().map(|(topic, key, reached)| ((&**topic, &**key), *reached)).collect();
         Ok(names.iter().map(|name| known.get(name).copied().flatten()).collect())
     }
@@ -42,7 +42,7 @@ impl Sequences for Postgres {
             .bind(numbers)
             .execute(connection)
             .await
-            .map_err(self.could_not("record what was reached"))?;
+            .map_err(self.could_not("write sequences"))?;
         Ok(())
     }
 }
