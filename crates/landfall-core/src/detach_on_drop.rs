@@ -1,11 +1,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that nobody can cut off: whoever drops it before its end hands the rest of it to `finish`, which lets it come
-/// to its end somewhere else.
+/// Makes a future cancellation-safe: if dropped before its end, it is passed to `finish`, which runs the rest
+/// elsewhere.
 ///
-/// For calls of drivers that do not stand it: a `BEGIN` whose caller is gone before the answer leaves a transaction open
-/// in a connection that goes back to the pool. Nothing is spawned as long as nobody is dropped.
+/// For driver calls that are not cancellation-safe: a `BEGIN` whose caller is dropped before the answer leaves an open
+/// transaction in a connection that returns to the pool. Without a cancellation, nothing is spawned.
 #[derive(Debug)]
 pub struct DetachOnDrop<F: Future, S: FnOnce(Pin<Box<F>>)> {
     future: Option<Pin<Box<F>>>,
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_its_end_is_handed_to_nobody() {
+    fn finished_future_is_not_detached() {
         let mut handed = 0;
         let mut future = DetachOnDrop::new(std::future::ready(7), |_| handed += 1);
         assert_eq!(poll(&mut future), Poll::Ready(7));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_what_is_dropped_goes_on() {
+    fn dropped_future_continues_elsewhere() {
         let mut steps = 0;
         let mut rest = None;
         {

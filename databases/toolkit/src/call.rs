@@ -43,7 +43,7 @@ where
 /// connection: a transaction may still begin in one of them.
 async fn finish(mut rest: Pin<Box<impl Future>>, epoch: Option<Arc<ConnectionEpoch>>) {
     match epoch {
-        Some(epoch) if timeout(CALL_DEADLINE, rest.as_mut()).await.is_err() => epoch.lose_all(),
+        Some(epoch) if timeout(CALL_DEADLINE, rest.as_mut()).await.is_err() => epoch.retire_all(),
         Some(_) => {}
         None => drop(rest.await),
     }

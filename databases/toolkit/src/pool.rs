@@ -30,7 +30,7 @@ pub fn pool_options<DB: Database>(
         .acquire_timeout(ACQUIRE_WITHIN)
         .test_before_acquire(false)
         .before_acquire(move |connection, meta| {
-            let is_current = epoch.covers(meta.age);
+            let is_current = epoch.is_current(meta.age);
             Box::pin(async move {
                 if is_current && meta.idle_for > CHECK_AFTER_IDLE {
                     return check(connection).await;

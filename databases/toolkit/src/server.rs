@@ -73,7 +73,7 @@ impl<E: ErrorCodes> Server<E> {
         if let (Some(epoch), sqlx::Error::Database(answer)) = (&self.epoch, error)
             && E::is_read_only(&**answer)
         {
-            epoch.lose();
+            epoch.retire();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Landfall's own tables: their version, and what somebody took away from them.
+//! Landfall's own tables: their version, and missing tables and indexes.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ pub(super) async fn version(database: &Sqlite) -> Result<Option<Finding>> {
     Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
 }
 
-/// A primary key belongs to its table for good in SQLite, so only what has a name of its own can be missing.
+/// SQLite cannot drop a primary key, so only named indexes can be missing.
 pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
     let question = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'index')";
     let found: Vec<(String,)> =
         sqlx::query_as(question).fetch_all(&mut *checkup.connection).await.map_err(checkup.database.cannot(DOING))?;
     let found: BTreeSet<&str> = found.iter().map(|(name,)| name.as_str()).collect();
-    let gone =
+    let missing_tables =
         expected.tables.iter().map(|table| table.name.as_str()).filter(|name| !found.contains(name)).map(|table| {
-            let what = format!("the table {table} is gone although the version of the tables is this build's");
+            let what = format!("the table {table} is missing although the schema has this build's version");
             let mend = "restore it from a backup, or from `landfall migrate --print`";
             Finding::new((SCHEMA, Rank::Loss), table, what, mend)
         });
@@ -36,11 +36,17 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     };
     let missing = expected.indexes.iter().filter(is_missing).map(|index| {
         let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be taken twice",
-            _ => "work takes the longer, the more rows there are",
+            Rank::Duplicates => "the same message can be handled twice",
+            _ => "calls get slower with the number of rows",
         };
         let what = format!("the {index} is missing: {so_that}");
-        Finding::new((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
+        Finding::new(
+            (MISSING, index.rank()),
+            index.to_string(),
+            what,
+            "create it as `landfall migrate --print` \
+             shows it",
+        )
     });
-    Ok(gone.chain(missing).collect())
+    Ok(missing_tables.chain(missing).collect())
 }
