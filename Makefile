@@ -15,5 +15,6 @@ soak:
 	cargo run --release -p landfall-system-tests --bin soak
 
 lint:
+	scripts/lint-prose
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features landfall-cli/full -- -D warnings

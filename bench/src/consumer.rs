@@ -1,4 +1,4 @@
-//! How fast effects happen: one transaction per message, with the inbox row and one row of effect in it.
+//! Consumer throughput: one transaction per message, with the inbox row and one row of effect in it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::bare::{Bare, Table};
-use crate::contest::{self, Contestant, Pace, Turn, ensure_equal};
-use crate::supply::Supply;
+use crate::contest::{self, Contestant, Pace, Sample, ensure_equal};
+use crate::preloaded_broker::PreloadedBroker;
 use crate::table::{Row, rate_rows};
 use crate::workload::{PAYLOAD_BYTES, group, message, topic};
 
-/// A consumer that takes longer than this for a turn is stuck, and the run ends with a sentence.
+/// A consumer that needs longer than this for a sample is stuck; the run fails.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure<D: Bare>(database: &D, concurrency: usize, total: Duration) -> Result<Vec<Row>> {
@@ -26,11 +26,11 @@ pub(crate) async fn measure<D: Bare>(database: &D, concurrency: usize, total: Du
         Box::new(Landfall { database, concurrency, pace: Pace::guess(200.0) }),
         Box::new(BareTransactions { database, concurrency, pace: Pace::guess(200.0) }),
     ];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(rate_rows(&name, "msg/s", &["one bare transaction each"], &turns))
+    let samples = contest::compare(&name, total, &mut contestants).await?;
+    Ok(rate_rows(&name, "msg/s", &["one bare transaction each"], &samples))
 }
 
-/// The handler: one row of effect, through the inbox transaction.
+/// The handler: inserts one row of effect in the inbox transaction.
 pub(crate) struct Effect;
 
 impl<D: Bare> Handler<D> for Effect {
@@ -47,7 +47,7 @@ struct Landfall<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let messages = messages(self.pace.operations(length))?;
         let (database, concurrency) = (self.database.clone(), self.concurrency);
         let options = Options { concurrency, ..Options::default() };
@@ -59,15 +59,14 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
     }
 }
 
-/// Lets a consumer handle `messages`, and answers with how many there were and how long it took until the last one was
-/// acknowledged.
+/// Runs a consumer over `messages`. Returns their number, and the time until the last one was acknowledged.
 pub(crate) async fn drain<D: Inbox, W: Work<D>>(
     messages: Vec<Message>,
     consumer: impl FnOnce(Arc<dyn Broker>) -> Consumer<D, W>,
 ) -> Result<(u64, Duration)> {
     let count = messages.len() as u64;
     let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
-    let consumer = consumer(Arc::new(Supply::new(messages, acknowledged)));
+    let consumer = consumer(Arc::new(PreloadedBroker::new(messages, acknowledged)));
     let stop = CancellationToken::new();
 
     let started = Instant::now();
@@ -94,7 +93,7 @@ pub(crate) struct BareTransactions<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for BareTransactions<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let messages = messages(self.pace.operations(length))?;
         let count = messages.len() as u64;
         let messages = Arc::new(Mutex::new(messages.into_iter()));
@@ -124,10 +123,10 @@ pub(crate) fn messages(count: u64) -> Result<Vec<Message>> {
     (0..count).map(|number| message(number, PAYLOAD_BYTES)).collect()
 }
 
-/// Every message has taken effect, once; then empty tables for whoever is next.
-pub(crate) async fn checked<D: Bare>(database: &D, count: u64, elapsed: Duration) -> Result<Turn> {
+/// Verifies that every message took effect exactly once; then empties the tables for the next sample.
+pub(crate) async fn checked<D: Bare>(database: &D, count: u64, elapsed: Duration) -> Result<Sample> {
     ensure_equal("rows in the inbox", database.count(Table::Inbox).await?, count)?;
     ensure_equal("effects", database.count(Table::Effects).await?, count)?;
     database.clear().await?;
-    Ok(Turn::Rate { operations: count, elapsed })
+    Ok(Sample::Rate { operations: count, elapsed })
 }

@@ -1,5 +1,5 @@
-//! What batches bring, on PostgreSQL: up to a hundred messages in one transaction, through a handler for one message
-//! and through one for a slice, beside one bare transaction a message on one connection and on 32.
+//! What batches gain, on PostgreSQL: up to a hundred messages in one transaction, through a handler for one message
+//! and through one for a slice. The peer runs one bare transaction per message, on 1, 16 and 32 connections.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use landfall::postgres::{self, Postgres};
 
 use crate::Result;
 use crate::consumer::{BareTransactions, Effect, checked, drain, messages};
-use crate::contest::{self, Contestant, Pace, Turn};
+use crate::contest::{self, Contestant, Pace, Sample};
 use crate::table::{Row, rate_rows};
 use crate::workload::{group, topic};
 
 const BATCH: usize = 100;
-/// The most connections that the peer uses.
-const MANY: usize = 32;
+/// The largest number of connections that the peer uses.
+const MAX_CONNECTIONS: usize = 32;
 
 pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
-    let max_connections = MANY as u32 + 4;
+    let max_connections = MAX_CONNECTIONS as u32 + 4;
     let database = Postgres::connect(url, postgres::Options { max_connections, ..Default::default() }).await?;
     let mut rows = Vec::new();
     for (what, set_based) in [("each", false), ("set-based", true)] {
@@ -29,11 +29,11 @@ pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
             Box::new(Batched { database: &database, set_based, pace: Pace::guess(2000.0) }),
             Box::new(bare(1)),
             Box::new(bare(16)),
-            Box::new(bare(MANY)),
+            Box::new(bare(MAX_CONNECTIONS)),
         ];
-        let turns = contest::hold(&name, total, &mut contestants).await?;
+        let samples = contest::compare(&name, total, &mut contestants).await?;
         let peers = ["one bare transaction each, 1 connection", "the same, 16 connections", "the same, 32 connections"];
-        rows.extend(rate_rows(&name, "msg/s", &peers, &turns));
+        rows.extend(rate_rows(&name, "msg/s", &peers, &samples));
     }
     Ok(rows)
 }
@@ -46,7 +46,7 @@ struct Batched<'a> {
 
 #[async_trait]
 impl Contestant for Batched<'_> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let messages = messages(self.pace.operations(length))?;
         let (database, set_based) = (self.database.clone(), self.set_based);
         let options = Options { concurrency: 1, batch: BATCH, ..Options::default() };
@@ -61,7 +61,7 @@ impl Contestant for Batched<'_> {
     }
 }
 
-/// The effect of a whole slice as one statement.
+/// Inserts the effects of a whole slice with one statement.
 struct Slice;
 
 impl BatchHandler<Postgres> for Slice {

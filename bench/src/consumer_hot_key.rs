@@ -1,9 +1,9 @@
-//! A hot key among a thousand, on PostgreSQL: how long the messages of the others take from the broker to their
-//! acknowledgement, with a key that has half of the traffic and without.
+//! A hot key among a thousand, on PostgreSQL: the latency of the other keys' messages, from broker to
+//! acknowledgement, with and without a key that has half of the traffic.
 //!
-//! Both runs have the same number of messages a second of the other keys; the hot one comes besides. The rate is
-//! what one handler at a time could not keep up with: a key is handled one after the other, so it is batches that keep
-//! the hot key from falling behind, and fair lanes that keep the others from paying for it.
+//! The other keys have the same rate in both runs; the hot key's messages come in addition. One handler at a time could
+//! not sustain the rate, and a key's messages are handled one after the other. So batches keep the hot key from falling
+//! behind, and fair key lanes keep the other keys from waiting for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 use crate::Result;
 use crate::bare::{Bare, Table};
 use crate::consumer::Effect;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Sample, ensure_equal};
 use crate::latency::{messages_in, ticks};
 use crate::observed::Observed;
 use crate::table::{Row, latency_rows};
 use crate::workload::{PAYLOAD_BYTES, group, message, topic};
 
-/// Messages a second of the thousand other keys, sent as bursts.
+/// Messages a second of the thousand other keys, sent in bursts.
 const PER_SECOND: u32 = 1_000;
-const BURSTS: u32 = 100;
+const BURSTS_PER_SECOND: u32 = 100;
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
@@ -37,8 +37,8 @@ pub(crate) async fn measure(url: &str, total: Duration) -> Result<Vec<Row>> {
         format!("broker → effect of the other keys, PostgreSQL, {PER_SECOND} msg/s, beside a hot key with as many");
     let run = |hot| Traffic { database: &database, hot };
     let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(run(true)), Box::new(run(false))];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(latency_rows(&name, &["the same without the hot key"], &turns))
+    let samples = contest::compare(&name, total, &mut contestants).await?;
+    Ok(latency_rows(&name, &["the same without the hot key"], &samples))
 }
 
 struct Traffic<'a> {
@@ -48,7 +48,7 @@ struct Traffic<'a> {
 
 #[async_trait]
 impl Contestant for Traffic<'_> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
         let memory = Arc::new(MemoryBroker::new());
         let broker: Arc<dyn Broker> = memory.clone();
@@ -58,11 +58,11 @@ impl Contestant for Traffic<'_> {
         let stop = CancellationToken::new();
         let consumer = tokio::spawn(consumer.run(stop.clone()));
 
-        let (mut sent, mut count, mut ticks) = (HashMap::new(), 0_u64, ticks(BURSTS));
-        for burst in 0..=messages_in(length, BURSTS) {
+        let (mut sent, mut count, mut ticks) = (HashMap::new(), 0_u64, ticks(BURSTS_PER_SECOND));
+        for burst in 0..=messages_in(length, BURSTS_PER_SECOND) {
             ticks.tick().await;
             let mut messages = Vec::new();
-            for n in 0..u64::from(PER_SECOND / BURSTS) {
+            for n in 0..u64::from(PER_SECOND / BURSTS_PER_SECOND) {
                 messages.push(message(burst * 97 + n * 101, PAYLOAD_BYTES)?);
                 if self.hot {
                     messages.push(Message { key: Some(Key::new("hot")?), ..message(0, PAYLOAD_BYTES)? });
@@ -78,7 +78,7 @@ impl Contestant for Traffic<'_> {
         consumer.await??;
         ensure_equal("effects", self.database.count(Table::Effects).await?, count)?;
         self.database.clear().await?;
-        Ok(Turn::Latencies(latencies?))
+        Ok(Sample::Latencies(latencies?))
     }
 }
 
@@ -86,7 +86,7 @@ fn is_cold(message: &Message) -> bool {
     message.key.as_ref().is_some_and(|key| key.as_str() != "hot")
 }
 
-/// The times of those that count.
+/// The latencies of the messages that are measured.
 async fn collect(
     acknowledgements: &mut mpsc::UnboundedReceiver<(MessageId, Instant)>,
     mut sent: HashMap<MessageId, (Instant, bool)>,
@@ -94,10 +94,10 @@ async fn collect(
     let mut latencies = Vec::with_capacity(sent.len());
     while !sent.is_empty() {
         let next = tokio::time::timeout(STUCK_AFTER, acknowledgements.recv()).await?;
-        let (id, effective) = next.ok_or("the consumer ended before the effects of all messages")?;
-        let (started, counts) = sent.remove(&id).ok_or("a message took effect twice or was never sent")?;
-        if counts {
-            latencies.push(effective - started);
+        let (id, acknowledged) = next.ok_or("the consumer ended before the effects of all messages")?;
+        let (started, is_measured) = sent.remove(&id).ok_or("a message took effect twice or was never sent")?;
+        if is_measured {
+            latencies.push(acknowledged - started);
         }
     }
     Ok(latencies)

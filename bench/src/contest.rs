@@ -1,7 +1,7 @@
-//! How two or more ways of doing the same thing are compared on a machine that is never quite idle.
+//! Compares two or more ways of doing the same work, on a machine that is never quite idle.
 //!
-//! They take turns (A B C, A B C, …), each turn as long as the others'. A ratio is computed from the turns of one
-//! round, which saw about the same machine, and the median over the rounds is what the table shows.
+//! The contestants alternate (A B C, A B C, …) and all samples have the same length. A ratio compares samples of one
+//! round, because the machine was in about the same state. The table shows the median over the rounds.
 
 use std::time::{Duration, Instant};
 
@@ -10,64 +10,64 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 
-/// Turns that count, an odd number so that there is one in the middle. One more before them warms up caches,
-/// connections and plans, and is dropped.
+/// Measured rounds; an odd number has a median. One round before them warms up caches, connections and plans, and is
+/// dropped.
 const ROUNDS: u32 = 7;
 
-/// One way of doing the thing that is measured.
+/// One way of doing the work that is measured.
 #[async_trait]
 pub(crate) trait Contestant: Send {
-    /// Works for about `length`, on fresh data, and fails if what was done is not what was counted. Preparing and
-    /// checking are not part of the time it answers with.
-    async fn turn(&mut self, length: Duration) -> Result<Turn>;
+    /// Works for about `length` on fresh data, and fails if the stored result does not match the count. Preparation and
+    /// checks are not part of the measured time.
+    async fn sample(&mut self, length: Duration) -> Result<Sample>;
 }
 
-/// What came of one turn.
-pub(crate) enum Turn {
-    /// So many operations took this long together.
+/// The result of one measurement of one contestant.
+pub(crate) enum Sample {
+    /// The number of operations, and how long they took together.
     Rate { operations: u64, elapsed: Duration },
-    /// How long each single operation took.
+    /// How long each operation took.
     Latencies(Vec<Duration>),
 }
 
-/// Lets the contestants take turns for `total` each, and answers with everybody's turns in their order.
-#[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
-pub(crate) async fn hold(
+/// Measures all contestants alternately, for `total` each. Returns the samples of each, in the order of `contestants`.
+#[allow(clippy::print_stderr, reason = "progress on a terminal")]
+pub(crate) async fn compare(
     name: &str,
     total: Duration,
     contestants: &mut [Box<dyn Contestant + '_>],
-) -> Result<Vec<Vec<Turn>>> {
+) -> Result<Vec<Vec<Sample>>> {
     let started = Instant::now();
     let length = total / ROUNDS;
-    let mut turns: Vec<Vec<Turn>> = contestants.iter().map(|_| Vec::new()).collect();
+    let mut samples: Vec<Vec<Sample>> = contestants.iter().map(|_| Vec::new()).collect();
     for round in 0..=ROUNDS {
-        for (contestant, turns) in contestants.iter_mut().zip(&mut turns) {
-            settle();
-            let turn = contestant.turn(length).await.map_err(|error| format!("{name}: {error}"))?;
+        for (contestant, samples) in contestants.iter_mut().zip(&mut samples) {
+            flush_disk();
+            let sample = contestant.sample(length).await.map_err(|error| format!("{name}: {error}"))?;
             if round > 0 {
-                turns.push(turn);
+                samples.push(sample);
             }
         }
     }
     eprintln!("{name}: done in {:.1} s", started.elapsed().as_secs_f64());
-    Ok(turns)
+    Ok(samples)
 }
 
-/// Lets the disk finish what the turn before left behind (files that were removed, pages that were not written), so that
-/// nobody pays for somebody else. Where there is no such command the turns are a little less fair.
-fn settle() {
+/// Flushes writes left over from the previous sample (removed files, dirty pages), so that they do not slow down the
+/// next one. Without a `sync` command the samples are a little less fair.
+fn flush_disk() {
     let _ = std::process::Command::new("sync").status();
 }
 
-/// How many operations to prepare for a turn of a given length, learnt from the turns before.
+/// The number of operations to prepare for a sample of a given length, learnt from the previous samples.
 ///
-/// What consumes prepared work cannot stop when the time is up; it is given about as much as fits.
+/// A contestant that consumes prepared work cannot stop when the time is up, so it gets about as much as fits.
 pub(crate) struct Pace {
     per_second: f64,
 }
 
 impl Pace {
-    /// A low first guess: it only makes the dropped turn a short one.
+    /// A low first guess is safe: it only shortens the warm-up sample.
     pub(crate) fn guess(per_second: f64) -> Self {
         Self { per_second }
     }
@@ -81,8 +81,8 @@ impl Pace {
     }
 }
 
-/// Lets `clients` tasks repeat `operation` until the time is up, and answers with how often it was done.
-pub(crate) async fn repeat<F, O>(clients: usize, length: Duration, operation: F) -> Result<Turn>
+/// Runs `operation` in a loop in `clients` tasks until the time is up. Returns how often it ran.
+pub(crate) async fn repeat<F, O>(clients: usize, length: Duration, operation: F) -> Result<Sample>
 where
     F: Fn() -> O + Clone + Send + 'static,
     O: Future<Output = Result<()>> + Send,
@@ -104,13 +104,13 @@ where
     while let Some(count) = tasks.join_next().await {
         operations += count??;
     }
-    Ok(Turn::Rate { operations, elapsed: started.elapsed() })
+    Ok(Sample::Rate { operations, elapsed: started.elapsed() })
 }
 
-/// Fails with a sentence unless the two counts are the same.
+/// Fails unless the two counts are equal.
 pub(crate) fn ensure_equal(what: &str, found: u64, expected: u64) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    Err(format!("{what}: {found} were found and {expected} were expected; the figures would be worthless").into())
+    Err(format!("{what}: found {found}, expected {expected}; the measurement is invalid").into())
 }

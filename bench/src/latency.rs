@@ -1,8 +1,8 @@
-//! How long it takes from the call that commits a message until its effect has committed, through everything: outbox,
-//! relay, embedded log, consumer. At a modest rate, so that it is a time and not a queue.
+//! Latency from the call that commits a message until its effect has committed, through outbox, relay, embedded log and
+//! consumer. The rate is low, so that the figure contains no queueing.
 //!
-//! The peer does the same three durable things one after the other in one task, with nobody to wake: a transaction
-//! with the outbox row, a synced append, a transaction with the inbox row and the effect.
+//! The peer does the same three durable writes one after the other in one task, with nothing to wake up. They are a
+//! transaction with the outbox row, a synced append, and a transaction with the inbox row and the effect.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,21 +20,21 @@ use tokio_util::sync::CancellationToken;
 use crate::Result;
 use crate::bare::{Bare, Table};
 use crate::consumer::Effect;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Sample, ensure_equal};
 use crate::observed::Observed;
 use crate::table::{Row, latency_rows};
 use crate::workload::{PAYLOAD_BYTES, group, message, topic};
 
 pub(crate) const PER_SECOND: u32 = 100;
-/// An effect that has not happened after this long never will, and the run ends with a sentence.
+/// An effect that has not happened after this long is treated as lost; the run fails.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Vec<Row>> {
     let name = format!("commit → effect, {}, {PER_SECOND} msg/s", D::NAME);
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { database }), Box::new(StepByStep { database })];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(latency_rows(&name, &["the same three syncs in a row"], &turns))
+    let samples = contest::compare(&name, total, &mut contestants).await?;
+    Ok(latency_rows(&name, &["the same three syncs in a row"], &samples))
 }
 
 /// The whole path over the embedded log.
@@ -44,15 +44,19 @@ pub(crate) struct Landfall<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let folder = tempfile::tempdir()?;
         let broker = Arc::new(Log::open(folder.path(), log::Options::default())?);
         commit_to_effect(self.database, broker, length).await
     }
 }
 
-/// From commit to effect over `broker`, for `length`, and every message accounted for.
-pub(crate) async fn commit_to_effect<D: Bare>(database: &D, broker: Arc<dyn Broker>, length: Duration) -> Result<Turn> {
+/// Measures from commit to effect over `broker` for `length`, and checks that every message took effect.
+pub(crate) async fn commit_to_effect<D: Bare>(
+    database: &D,
+    broker: Arc<dyn Broker>,
+    length: Duration,
+) -> Result<Sample> {
     let (acknowledged, acknowledgements) = mpsc::unbounded_channel();
     let queue = Arc::new(database.clone());
     let relay = relay::Relay::new(queue.clone(), queue, broker.publisher(), relay::Options::default());
@@ -70,8 +74,8 @@ pub(crate) async fn commit_to_effect<D: Bare>(database: &D, broker: Arc<dyn Brok
     checked(database, latencies?).await
 }
 
-/// Sends at the agreed rate, and pairs every message with its acknowledgement, which the consumer gives right after
-/// the commit of the effect. The first message opens files and takes leases, and does not count.
+/// Sends at a fixed rate and pairs every message with its acknowledgement, which the consumer sends right after the
+/// commit of the effect. The first message opens files and acquires leases; it is not measured.
 async fn send_and_watch<D: Bare>(
     database: &D,
     length: Duration,
@@ -94,9 +98,9 @@ async fn send_and_watch<D: Bare>(
     }
     let mut latencies = Vec::with_capacity(sent.len());
     while !sent.is_empty() {
-        let (id, effective) = effect().await?;
+        let (id, acknowledged) = effect().await?;
         let started = sent.remove(&id).ok_or_else(|| format!("message {id} took effect twice or was never sent"))?;
-        latencies.push(effective - started);
+        latencies.push(acknowledged - started);
     }
     Ok(latencies)
 }
@@ -114,7 +118,7 @@ struct StepByStep<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for StepByStep<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut file = tempfile::tempfile()?;
         let mut latencies = Vec::new();
         let mut ticks = ticks(PER_SECOND);
@@ -143,9 +147,9 @@ pub(crate) fn messages_in(length: Duration, per_second: u32) -> u64 {
     (length.as_secs_f64() * f64::from(per_second)).ceil() as u64
 }
 
-/// As many effects as messages, the uncounted first one included; then empty tables for whoever is next.
-async fn checked<D: Bare>(database: &D, latencies: Vec<Duration>) -> Result<Turn> {
+/// Verifies one effect per message, the unmeasured first one included; then empties the tables for the next sample.
+async fn checked<D: Bare>(database: &D, latencies: Vec<Duration>) -> Result<Sample> {
     ensure_equal("effects", database.count(Table::Effects).await?, latencies.len() as u64 + 1)?;
     database.clear().await?;
-    Ok(Turn::Latencies(latencies))
+    Ok(Sample::Latencies(latencies))
 }

@@ -1,5 +1,5 @@
-//! What the embedded log adds to writing bytes and syncing them: batches of 256 by one publisher and by four, and one
-//! message at a time.
+//! What the embedded log adds to writing bytes and syncing them: batches of 256 by one publisher and by four, and
+//! single messages.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -11,7 +11,7 @@ use landfall::{Broker, Message, MessageId, Publisher};
 use tokio::task::JoinSet;
 
 use crate::Result;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Sample, ensure_equal};
 use crate::table::{Row, rate_rows};
 use crate::workload::message;
 
@@ -27,14 +27,14 @@ pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
             Box::new(RawWrite { batch, zeroed_bytes: 0 }),
             Box::new(RawWrite { batch, zeroed_bytes: 64 * 1024 * 1024 }),
         ];
-        let turns = contest::hold(&name, total, &mut contestants).await?;
+        let samples = contest::compare(&name, total, &mut contestants).await?;
         let peers = ["write + fdatasync, growing file", "write + fdatasync, over zeros"];
-        rows.extend(rate_rows(&name, "msg/s", &peers, &turns));
+        rows.extend(rate_rows(&name, "msg/s", &peers, &samples));
     }
     Ok(rows)
 }
 
-/// One partition, since a batch that is spread over four files is four syncs and would be compared with one.
+/// Uses one partition: a batch spread over four files needs four syncs, and the peer does one.
 struct Landfall {
     batch: usize,
     publishers: usize,
@@ -42,16 +42,16 @@ struct Landfall {
 
 #[async_trait]
 impl Contestant for Landfall {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let folder = tempfile::tempdir()?;
         let log = Log::open(folder.path(), Options { partitions: 1, ..Options::default() })?;
-        // The topic, its first segment and the room in it: the raw file is there before its turn begins, too.
+        // Creates the topic and preallocates its first segment; the raw file also exists before its measurement.
         log.publish(&[message(0, PAYLOAD)?]).await;
         let batch = || (0..self.batch as u64).map(|n| message(n, PAYLOAD)).collect::<Result<Vec<Message>>>();
         let (mut operations, mut elapsed) = (0, Duration::ZERO);
         let mut publishers = JoinSet::new();
         if self.publishers == 1 {
-            // In the thread that waits for it, like the raw file: a task of its own would add the scheduler's wake-up.
+            // Runs in the waiting thread, as the raw write does: a separate task would add the scheduler's wake-up.
             (operations, elapsed) = publish(log.clone(), batch()?, length).await?;
         } else {
             for _ in 0..self.publishers {
@@ -65,13 +65,13 @@ impl Contestant for Landfall {
         }
         let stored = log.topics().await?.iter().map(|topic| topic.messages).sum();
         ensure_equal("messages in the log", stored, operations + 1)?;
-        Ok(Turn::Rate { operations, elapsed })
+        Ok(Sample::Rate { operations, elapsed })
     }
 }
 
-/// Publishes `batch` again and again, for about `length`; how many messages that were, and how long it took.
+/// Publishes `batch` repeatedly for about `length`. Returns the number of messages and the time it took.
 ///
-/// New ids are the sender's work, so they are made outside the time that counts.
+/// Creating new ids is the sender's work, so it is not measured.
 pub(crate) async fn publish(log: Log, mut batch: Vec<Message>, length: Duration) -> Result<(u64, Duration)> {
     let (mut operations, mut elapsed) = (0, Duration::ZERO);
     while elapsed < length {
@@ -89,8 +89,8 @@ pub(crate) async fn publish(log: Log, mut batch: Vec<Message>, length: Duration)
     Ok((operations, elapsed))
 }
 
-/// The payloads alone, without a header, a checksum or an index. A file that grows makes every sync write its new
-/// length too; one that was filled with zeros before does not, which is as cheap as this disk can be durable.
+/// Writes the payloads alone, without header, checksum or index. In a growing file every sync also writes the new
+/// length. A file filled with zeros beforehand avoids that: the lowest cost of durability on this disk.
 struct RawWrite {
     batch: usize,
     zeroed_bytes: u64,
@@ -98,7 +98,7 @@ struct RawWrite {
 
 #[async_trait]
 impl Contestant for RawWrite {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let bytes = vec![b'x'; self.batch * PAYLOAD];
         let mut file = self.file()?;
         let started = Instant::now();
@@ -117,7 +117,7 @@ impl Contestant for RawWrite {
         if self.zeroed_bytes == 0 {
             ensure_equal("bytes in the file", file.metadata()?.len(), operations * PAYLOAD as u64)?;
         }
-        Ok(Turn::Rate { operations, elapsed })
+        Ok(Sample::Rate { operations, elapsed })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What it costs that a topic knows its messages by their ids, when it has very many of them.
+//! What deduplication by message id costs in a topic with very many ids.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use landfall::TopicName;
 use landfall::log::{Log, Options, TopicSettings};
 
 use crate::Result;
-use crate::contest::{self, Contestant, Turn};
+use crate::contest::{self, Contestant, Sample};
 use crate::log_append::{PAYLOAD, publish};
-use crate::log_supply::fill;
+use crate::log_fill::fill;
 use crate::table::{Row, rate_rows};
 use crate::workload::{message, topic};
 
-/// The ids are what matters: with this payload ten million take about a gigabyte.
+/// Only the ids matter: with this payload ten million messages take about a gigabyte.
 const SMALL_PAYLOAD: usize = 16;
 const BATCH: u64 = 256;
 
-#[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
+#[allow(clippy::print_stderr, reason = "progress on a terminal")]
 pub(crate) async fn measure(total: Duration, ids: u64) -> Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let log = Log::open(folder.path(), Options { partitions: 1, ..Options::default() })?;
-    let (known, unknown) = (topic()?, TopicName::new("copies")?);
-    log.create_topic(&known, None, TopicSettings::default()).await?;
+    let (deduplicated, plain) = (topic()?, TopicName::new("copies")?);
+    log.create_topic(&deduplicated, None, TopicSettings::default()).await?;
     let settings = TopicSettings { deduplicate: false, ..TopicSettings::default() };
-    log.create_topic(&unknown, None, settings).await?;
+    log.create_topic(&plain, None, settings).await?;
     let mut next = 0;
-    fill(&log, &known, ids, SMALL_PAYLOAD, |stored| {
+    fill(&log, &deduplicated, ids, SMALL_PAYLOAD, |stored| {
         if stored >= next {
             eprintln!("log-dedup: {stored} of {ids} ids are in the topic");
             next += ids / 10;
@@ -34,14 +34,16 @@ pub(crate) async fn measure(total: Duration, ids: u64) -> Result<Vec<Row>> {
     })
     .await?;
     let name = format!("log append, 1 KiB × {BATCH}, synced, {} live ids", count(ids));
-    let mut contestants: [Box<dyn Contestant>; 2] =
-        [Box::new(Append { log: log.clone(), topic: known }), Box::new(Append { log: log.clone(), topic: unknown })];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
+    let mut contestants: [Box<dyn Contestant>; 2] = [
+        Box::new(Append { log: log.clone(), topic: deduplicated }),
+        Box::new(Append { log: log.clone(), topic: plain }),
+    ];
+    let samples = contest::compare(&name, total, &mut contestants).await?;
     log.close().await?;
-    Ok(rate_rows(&name, "msg/s", &["the same, deduplicate = false"], &turns))
+    Ok(rate_rows(&name, "msg/s", &["the same, deduplicate = false"], &samples))
 }
 
-/// As people say it.
+/// Formats a count with a unit: `10 M`, `250 k`.
 pub(crate) fn count(number: u64) -> String {
     if number >= 1_000_000 { format!("{} M", number / 1_000_000) } else { format!("{} k", number / 1_000) }
 }
@@ -53,10 +55,10 @@ struct Append {
 
 #[async_trait]
 impl Contestant for Append {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut batch = (0..BATCH).map(|n| message(n, PAYLOAD)).collect::<Result<Vec<_>>>()?;
         batch.iter_mut().for_each(|message| message.topic = self.topic.clone());
         let (operations, elapsed) = publish(self.log.clone(), batch, length).await?;
-        Ok(Turn::Rate { operations, elapsed })
+        Ok(Sample::Rate { operations, elapsed })
     }
 }

@@ -1,5 +1,4 @@
-//! Whether the memory of the process stays as it is while very many messages pass through a log that removes the old
-//! ones.
+//! Whether the memory of the process stays constant while very many messages pass through a log with retention.
 
 use std::time::Duration;
 
@@ -9,20 +8,20 @@ use landfall::log::{Log, Options, TopicSettings};
 use crate::Result;
 use crate::contest::ensure_equal;
 use crate::log_dedup::count;
-use crate::log_supply::fill;
+use crate::log_fill::fill;
 use crate::machine;
 use crate::table::{Row, size_row};
 use crate::workload::topic;
 
 const PAYLOAD: usize = 100;
-/// Only when it is told to, so that what was removed can be counted.
+/// Disables the periodic rounds: the benchmark runs maintenance explicitly, so that it can count removed messages.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
-/// What the partition keeps: about a million messages, so that most of those that pass are removed again.
+/// Retention of the partition: about a million messages, so that most of those that pass are removed again.
 const KEPT_BYTES: u64 = 192 * 1024 * 1024;
-/// Old segments are removed after so many messages.
-const MAINTAINED: u64 = 250_000;
+/// Messages between two maintenance rounds.
+const MAINTENANCE_INTERVAL: u64 = 250_000;
 
-#[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
+#[allow(clippy::print_stderr, reason = "progress on a terminal")]
 pub(crate) async fn measure(records: u64) -> Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let log = Log::open(folder.path(), Options { partitions: 1, maintenance: NEVER, ..Options::default() })?;
@@ -31,7 +30,7 @@ pub(crate) async fn measure(records: u64) -> Result<Vec<Row>> {
     let (mut passed, mut removed, mut sizes) = (0, 0, Vec::new());
     for percent in [10, 50, 100] {
         while passed < records * percent / 100 {
-            let more = (records * percent / 100 - passed).min(MAINTAINED);
+            let more = (records * percent / 100 - passed).min(MAINTENANCE_INTERVAL);
             fill(&log, &topic()?, more, PAYLOAD, |_| ()).await?;
             passed += more;
             removed += log.maintain().await?.removed_messages;

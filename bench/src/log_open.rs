@@ -1,4 +1,4 @@
-//! How long a log of 1 GiB takes to open after its process was killed, beside reading all of it.
+//! How long a log of 1 GiB takes to open after SIGKILL, compared with reading all of its bytes.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use landfall::Broker;
 use landfall::log::{Log, Options};
 
 use crate::Result;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
-use crate::log_supply::fill;
+use crate::contest::{self, Contestant, Sample, ensure_equal};
+use crate::log_fill::fill;
 use crate::table::{Row, latency_rows};
 use crate::workload::topic;
 
@@ -22,14 +22,14 @@ pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
     let (live, killed) = (folder.path().join("live"), folder.path().join("killed"));
     let log = Log::open(&live, Options::default())?;
     fill(&log, &topic()?, MESSAGES, PAYLOAD, |_| ()).await?;
-    // What a kill leaves: the files as they are while the log is open, with the room that was made in them.
+    // The state after a kill: the files of an open log, with their preallocated space.
     copy(&live, &killed)?;
     log.close().await?;
     let mut contestants: [Box<dyn Contestant + '_>; 2] =
         [Box::new(Opening { killed: &killed, folder: folder.path() }), Box::new(Reading { killed: &killed })];
     let name = "log open after SIGKILL, 1 GiB";
-    let turns = contest::hold(name, total, &mut contestants).await?;
-    Ok(latency_rows(name, &["reading all of it"], &turns))
+    let samples = contest::compare(name, total, &mut contestants).await?;
+    Ok(latency_rows(name, &["reading all of it"], &samples))
 }
 
 struct Opening<'a> {
@@ -39,8 +39,8 @@ struct Opening<'a> {
 
 #[async_trait]
 impl Contestant for Opening<'_> {
-    async fn turn(&mut self, _length: Duration) -> Result<Turn> {
-        // Each time anew: opening it once makes it whole.
+    async fn sample(&mut self, _length: Duration) -> Result<Sample> {
+        // Every sample needs a fresh copy, because opening a log repairs it.
         let copied = tempfile::tempdir_in(self.folder)?;
         copy(self.killed, copied.path())?;
         let started = Instant::now();
@@ -48,7 +48,7 @@ impl Contestant for Opening<'_> {
         let elapsed = started.elapsed();
         ensure_equal("messages", log.topics().await?.iter().map(|topic| topic.messages).sum(), MESSAGES)?;
         log.close().await?;
-        Ok(Turn::Latencies(vec![elapsed]))
+        Ok(Sample::Latencies(vec![elapsed]))
     }
 }
 
@@ -58,14 +58,14 @@ struct Reading<'a> {
 
 #[async_trait]
 impl Contestant for Reading<'_> {
-    async fn turn(&mut self, _length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, _length: Duration) -> Result<Sample> {
         let started = Instant::now();
         let bytes = read(self.killed)?;
         let elapsed = started.elapsed();
         if bytes < MESSAGES * PAYLOAD as u64 {
             return Err(format!("only {bytes} bytes were read").into());
         }
-        Ok(Turn::Latencies(vec![elapsed]))
+        Ok(Sample::Latencies(vec![elapsed]))
     }
 }
 

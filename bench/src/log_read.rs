@@ -1,4 +1,4 @@
-//! Reading a log back from the page cache, beside reading the bytes of its files.
+//! Reading a log from the page cache, compared with reading the bytes of its files.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,15 +10,15 @@ use landfall::log::{Log, Options};
 use landfall::{Broker, StartAt};
 
 use crate::Result;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Sample, ensure_equal};
 use crate::log_append::PAYLOAD;
-use crate::log_supply::fill;
+use crate::log_fill::fill;
 use crate::table::{Row, rate_rows};
 use crate::workload::topic;
 
-/// 256 MiB: more than any processor's cache, less than any machine's memory.
+/// 256 MiB: larger than any processor cache, smaller than any machine's memory.
 const MESSAGES: u64 = 256 * 1024;
-/// Messages that a reader asks for at a time.
+/// Messages per call of the reader.
 const AT_A_TIME: usize = 1024;
 
 pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
@@ -33,8 +33,8 @@ pub(crate) async fn measure(total: Duration) -> Result<Vec<Row>> {
     let bytes = files.iter().map(|path| Ok(path.metadata()?.len())).sum::<Result<u64>>()?;
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { log, bytes }), Box::new(RawRead { files, bytes })];
-    let turns = contest::hold(name, total, &mut contestants).await?;
-    Ok(rate_rows(name, "MB/s", &["read of the same files, 256 KiB at a time"], &turns))
+    let samples = contest::compare(name, total, &mut contestants).await?;
+    Ok(rate_rows(name, "MB/s", &["read of the same files, 256 KiB at a time"], &samples))
 }
 
 fn segments(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -50,7 +50,7 @@ fn segments(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads messages as any program does that is in the same process. What it reads counts as the bytes of the files.
+/// Reads messages inside the process through a reader. The rate counts the bytes of the segment files.
 struct Landfall {
     log: Log,
     bytes: u64,
@@ -58,7 +58,7 @@ struct Landfall {
 
 #[async_trait]
 impl Contestant for Landfall {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let (started, mut passes) = (Instant::now(), 0);
         while started.elapsed() < length {
             let mut reader = self.log.read(&topic()?, StartAt::Beginning).await?;
@@ -77,11 +77,11 @@ impl Contestant for Landfall {
             ensure_equal("bytes of payload read", payload_bytes, MESSAGES * PAYLOAD as u64)?;
             passes += 1;
         }
-        Ok(Turn::Rate { operations: passes * self.bytes / 1_000_000, elapsed: started.elapsed() })
+        Ok(Sample::Rate { operations: passes * self.bytes / 1_000_000, elapsed: started.elapsed() })
     }
 }
 
-/// Reads the bytes and looks at none of them.
+/// Reads the bytes without looking at them.
 struct RawRead {
     files: Vec<PathBuf>,
     bytes: u64,
@@ -89,7 +89,7 @@ struct RawRead {
 
 #[async_trait]
 impl Contestant for RawRead {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut buffer = vec![0; 256 * 1024];
         let (started, mut passes) = (Instant::now(), 0);
         while started.elapsed() < length {
@@ -106,6 +106,6 @@ impl Contestant for RawRead {
             ensure_equal("bytes read", read_bytes, self.bytes)?;
             passes += 1;
         }
-        Ok(Turn::Rate { operations: passes * self.bytes / 1_000_000, elapsed: started.elapsed() })
+        Ok(Sample::Rate { operations: passes * self.bytes / 1_000_000, elapsed: started.elapsed() })
     }
 }

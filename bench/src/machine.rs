@@ -1,4 +1,4 @@
-//! What the figures were measured on: they mean nothing without it.
+//! Describes the machine: figures mean nothing without it.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,14 +13,14 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) processor: String,
     pub(crate) memory_gib: f64,
-    /// Of one 4 KiB append with `fdatasync`, median: nothing durable can be faster than this, one at a time.
+    /// Median of one 4 KiB append with `fdatasync`: a lower bound for any single durable write.
     pub(crate) sync_us: f64,
-    /// How many others wanted a core when the run began, over the last minute.
+    /// Load average of the last minute when the run began.
     pub(crate) load: f64,
 }
 
-/// Looks at the machine. What `/proc` does not tell (it is Linux's) is left out of the description.
-#[allow(clippy::print_stderr, reason = "a warning for the person who waits")]
+/// Describes the machine. Fields that need Linux's `/proc` stay empty on other systems.
+#[allow(clippy::print_stderr, reason = "warnings on a terminal")]
 pub(crate) fn describe() -> Result<Machine> {
     let processor = proc_field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".into());
     let memory = proc_field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
@@ -33,7 +33,7 @@ pub(crate) fn describe() -> Result<Machine> {
         load: load.and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or_default(),
     };
     if machine.load > machine.cores as f64 / 2.0 {
-        eprintln!("warning: the machine is busy (load {:.1}); trust the ratios more than the figures", machine.load);
+        eprintln!("warning: the machine is busy (load {:.1}); ratios are more reliable than rates", machine.load);
     }
     if cfg!(debug_assertions) {
         eprintln!("warning: this is a debug build; use cargo run --release -p landfall-bench");
@@ -51,10 +51,10 @@ impl Machine {
     }
 }
 
-/// How much memory a process (its number, or `self`) has in use, as Linux counts it.
+/// Resident memory of a process (its id, or `self`), as Linux reports it.
 pub(crate) fn resident_bytes(process: &str) -> Result<u64> {
     let field = proc_field(&format!("/proc/{process}/status"), "VmRSS")
-        .ok_or("this system does not tell what memory is in use")?;
+        .ok_or("this system does not report resident memory in /proc")?;
     Ok(field.trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 

@@ -1,12 +1,13 @@
-//! One command, one table: Landfall beside its peers and the machine's limits, in one run.
+//! One command, one table: Landfall compared with its peers and the machine's limits, in one run.
 //!
 //! ```text
-//! cargo run --release -p landfall-bench -- [--seconds N] [--only NAME] [--database NAME] [--broker NAME] [--records N] [--json]
+//! cargo run --release -p landfall-bench -- \
+//!     [--seconds N] [--only NAME] [--database NAME] [--broker NAME] [--records N] [--json]
 //! ```
 //!
-//! Every measurement is a contest: Landfall and its peers take turns on the same server and the same disk, several
-//! times over, so that whatever else the machine does meanwhile hits all of them alike. Every turn checks that what
-//! it claims to have done is there. The table goes to stdout, everything else to stderr.
+//! Every measurement is a contest: Landfall and its peers alternate several times on the same server and disk, so that
+//! other load on the machine affects all of them alike. Every sample checks that its result is stored. The table goes
+//! to stdout, everything else to stderr.
 
 mod bare;
 mod brokers;
@@ -17,19 +18,19 @@ mod contest;
 mod latency;
 mod log_append;
 mod log_dedup;
+mod log_fill;
 mod log_memory;
 mod log_open;
 mod log_read;
-mod log_supply;
 mod machine;
 mod observed;
 mod outbox_insert;
+mod preloaded_broker;
 mod relay;
 mod relay_latency;
 mod relay_memory;
 mod relay_passed;
 mod rotation_pause;
-mod supply;
 mod table;
 mod workload;
 
@@ -44,29 +45,29 @@ use landfall::sqlite::Sqlite;
 use crate::bare::Bare;
 use crate::table::{Report, Row};
 
-/// What went wrong is told to a person and ends the run; nobody decides by its kind.
+/// Errors end the run and are printed; the program never decides by their kind.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Measures Landfall beside its peers and prints one table.
+/// Measures Landfall compared with its peers and prints one table.
 #[derive(Debug, Parser)]
 #[command(name = "landfall-bench")]
 struct Arguments {
-    /// How long each side of a row is measured, in seconds, all its turns together.
+    /// Time for each side of a row, in seconds, over all its samples.
     #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// Only this measurement; may be given several times.
+    /// Run only this measurement; may be repeated.
     #[arg(long, value_name = "NAME", value_enum)]
     only: Vec<Measurement>,
-    /// Only on this database; may be given several times.
+    /// Run only on this database; may be repeated.
     #[arg(long, value_name = "NAME", value_enum)]
     database: Vec<On>,
-    /// Only over this broker; may be given several times.
+    /// Run only over this broker; may be repeated.
     #[arg(long, value_name = "NAME", value_enum)]
-    broker: Vec<brokers::Which>,
-    /// How many ids are live in log-dedup, and how many records pass in log-memory and relay-passed.
+    broker: Vec<brokers::BrokerChoice>,
+    /// Number of live ids in log-dedup, and of records that pass in log-memory and relay-passed.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     records: u64,
-    /// Prints one JSON object in place of the table, with the ratio of every round.
+    /// Print one JSON object instead of the table, with the ratio of every round.
     #[arg(long)]
     json: bool,
 }
@@ -77,23 +78,23 @@ enum Measurement {
     Relay,
     RelayLatency,
     RelayMemory,
-    /// Only if it is asked for: it lets `--records` messages pass through PostgreSQL.
+    /// Only on request: passes `--records` messages through PostgreSQL.
     RelayPassed,
-    /// Only if it is asked for: how long writers wait at most while parts of PostgreSQL's outbox are emptied.
+    /// Only on request: the longest wait of a writer while partitions of PostgreSQL's outbox are truncated.
     RotationPause,
     LogAppend,
     LogRead,
-    /// Only if it is asked for: it fills a log with `--records` first.
+    /// Only on request: fills a log with `--records` first.
     LogDedup,
-    /// Only if it is asked for: it lets `--records` pass.
+    /// Only on request: passes `--records` through a log.
     LogMemory,
-    /// Only if it is asked for: it writes and copies a gibibyte.
+    /// Only on request: writes and copies a gibibyte.
     LogOpen,
     Consumer,
     ConsumerBatch,
     ConsumerHotKey,
     Latency,
-    /// Only if it is asked for: every broker beside its own client, and the whole path over it.
+    /// Only on request: every broker compared with its own client, and the whole path over it.
     Broker,
 }
 
@@ -107,15 +108,15 @@ enum On {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("it must be a number from 0.1 to 3600".into()),
+        _ => Err("must be a number from 0.1 to 3600".into()),
     }
 }
 
 #[tokio::main]
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "printing the table is what this program is for")]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "this program prints a table")]
 async fn main() -> ExitCode {
-    if let Ok(url) = std::env::var(relay_memory::RELAY_OF) {
-        return match relay_memory::be_a_relay(&url).await {
+    if let Ok(url) = std::env::var(relay_memory::RELAY_DATABASE_URL) {
+        return match relay_memory::run_relay(&url).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("landfall-bench: {error}");
@@ -225,7 +226,7 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// Whatever of the wanted is measured on a database, in the order of a message's path.
+/// Runs the selected database measurements, in the order of a message's path.
 async fn on_database<D: Bare>(database: &D, wanted: impl Fn(Measurement) -> bool, total: Duration) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     if wanted(Measurement::OutboxInsert) {

@@ -1,4 +1,4 @@
-//! A broker that tells when each message was acknowledged, and is otherwise the one behind it.
+//! Wraps a broker and reports when each message was acknowledged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use landfall::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Where the moments go.
-type Moments = UnboundedSender<(MessageId, Instant)>;
+/// Where the times of acknowledgements are reported.
+type AckTimes = UnboundedSender<(MessageId, Instant)>;
 
 pub(crate) struct Observed {
     broker: Arc<dyn Broker>,
-    moments: Moments,
+    ack_times: AckTimes,
 }
 
 impl Observed {
-    pub(crate) fn new(broker: Arc<dyn Broker>, moments: Moments) -> Self {
-        Self { broker, moments }
+    pub(crate) fn new(broker: Arc<dyn Broker>, ack_times: AckTimes) -> Self {
+        Self { broker, ack_times }
     }
 }
 
@@ -36,7 +36,7 @@ impl Broker for Observed {
 
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         let subscriber = self.broker.subscribe(topic, group).await?;
-        Ok(Box::new(ObservedSubscriber { subscriber, moments: self.moments.clone() }))
+        Ok(Box::new(ObservedSubscriber { subscriber, ack_times: self.ack_times.clone() }))
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
@@ -50,7 +50,7 @@ impl Broker for Observed {
 
 struct ObservedSubscriber {
     subscriber: Box<dyn Subscriber>,
-    moments: Moments,
+    ack_times: AckTimes,
 }
 
 #[async_trait]
@@ -59,7 +59,7 @@ impl Subscriber for ObservedSubscriber {
         let Some(delivery) = self.subscriber.next().await? else { return Ok(None) };
         let (message, position, acknowledge) = delivery.into_parts();
         let id = message.as_ref().ok().map(|message| message.id);
-        let acknowledge = Box::new(ObservedAcknowledge { id, acknowledge, moments: self.moments.clone() });
+        let acknowledge = Box::new(ObservedAcknowledge { id, acknowledge, ack_times: self.ack_times.clone() });
         Ok(Some(Delivery::new(message, position, acknowledge)))
     }
 
@@ -72,15 +72,15 @@ impl Subscriber for ObservedSubscriber {
 struct ObservedAcknowledge {
     id: Option<MessageId>,
     acknowledge: Box<dyn Acknowledge>,
-    moments: Moments,
+    ack_times: AckTimes,
 }
 
 #[async_trait]
 impl Acknowledge for ObservedAcknowledge {
     async fn ack(self: Box<Self>) -> Result<()> {
         if let Some(id) = self.id {
-            // Nobody listens any more once the turn is over.
-            let _ = self.moments.send((id, Instant::now()));
+            // The receiver is closed once the sample is complete.
+            let _ = self.ack_times.send((id, Instant::now()));
         }
         self.acknowledge.ack().await
     }

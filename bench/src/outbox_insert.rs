@@ -1,4 +1,4 @@
-//! What it costs to commit a message: one transaction with one message in it, over and over.
+//! The cost of committing a message: one transaction with one message in it, repeatedly.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use landfall::produce::Outbox;
 
 use crate::Result;
 use crate::bare::{Bare, Table};
-use crate::contest::{self, Contestant, Turn, ensure_equal, repeat};
+use crate::contest::{self, Contestant, Sample, ensure_equal, repeat};
 use crate::table::{Row, rate_rows};
 use crate::workload::{PAYLOAD_BYTES, message};
 
@@ -15,8 +15,8 @@ pub(crate) async fn measure<D: Bare>(database: &D, clients: usize, total: Durati
     let name = format!("outbox insert, {}, {clients} {}", D::NAME, if clients == 1 { "client" } else { "clients" });
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { database, clients }), Box::new(BareInsert { database, clients })];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(rate_rows(&name, "tx/s", &["BEGIN, INSERT, COMMIT"], &turns))
+    let samples = contest::compare(&name, total, &mut contestants).await?;
+    Ok(rate_rows(&name, "tx/s", &["BEGIN, INSERT, COMMIT"], &samples))
 }
 
 struct Landfall<'a, D> {
@@ -26,7 +26,7 @@ struct Landfall<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let outbox = Outbox::new(self.database.clone());
         let insert = move || {
             let outbox = outbox.clone();
@@ -36,8 +36,8 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
                 Ok(outbox.commit_with(transaction, std::slice::from_ref(&message)).await?)
             }
         };
-        let turn = repeat(self.clients, length, insert).await?;
-        checked(self.database, turn, self.database.count(Table::Outbox).await?).await
+        let sample = repeat(self.clients, length, insert).await?;
+        checked(self.database, sample, self.database.count(Table::Outbox).await?).await
     }
 }
 
@@ -48,22 +48,22 @@ struct BareInsert<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for BareInsert<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let database = self.database.clone();
         let insert = move || {
             let database = database.clone();
             async move { database.insert(&message(0, PAYLOAD_BYTES)?).await }
         };
-        let turn = repeat(self.clients, length, insert).await?;
-        checked(self.database, turn, self.database.count_peers().await?).await
+        let sample = repeat(self.clients, length, insert).await?;
+        checked(self.database, sample, self.database.count_peers().await?).await
     }
 }
 
-/// As many rows as transactions; then an empty table for whoever is next.
-async fn checked<D: Bare>(database: &D, turn: Turn, rows: u64) -> Result<Turn> {
-    if let Turn::Rate { operations, .. } = turn {
+/// Verifies one row per transaction; then empties the table for the next sample.
+async fn checked<D: Bare>(database: &D, sample: Sample, rows: u64) -> Result<Sample> {
+    if let Sample::Rate { operations, .. } = sample {
         ensure_equal("rows in the outbox", rows, operations)?;
     }
     database.clear().await?;
-    Ok(turn)
+    Ok(sample)
 }

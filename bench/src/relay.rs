@@ -1,4 +1,4 @@
-//! How fast the relay empties an outbox into a broker that accepts everything at once.
+//! How fast the relay drains an outbox into a broker that accepts everything at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::bare::{BATCH, Bare, Table};
-use crate::contest::{self, Contestant, Pace, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Pace, Sample, ensure_equal};
 use crate::table::{Row, rate_rows};
 
-/// A relay that takes longer than this for a turn is stuck, and the run ends with a sentence.
+/// A relay that needs longer than this for a sample is stuck; the run fails.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Vec<Row>> {
     contest(database, total, format!("relay to a no-op broker, {}", D::NAME)).await
 }
 
-/// The same while somebody keeps a transaction open, beside the same while nobody does.
+/// The same with an old open transaction, compared with none.
 pub(crate) async fn measure_beside_an_old_transaction(database: &Postgres, total: Duration) -> Result<Vec<Row>> {
     let name = "relay, an old transaction open, PostgreSQL";
     let landfall = || Landfall { database, pace: Pace::guess(10_000.0) };
@@ -35,8 +35,8 @@ pub(crate) async fn measure_beside_an_old_transaction(database: &Postgres, total
             contestant: ClaimAndDelete { database, pace: Pace::guess(10_000.0) },
         }),
     ];
-    let turns = contest::hold(name, total, &mut contestants).await?;
-    Ok(rate_rows(name, "rows/s", &["itself without one", "claim 500 … DELETE, one open"], &turns))
+    let samples = contest::compare(name, total, &mut contestants).await?;
+    Ok(rate_rows(name, "rows/s", &["itself without one", "claim 500 … DELETE, one open"], &samples))
 }
 
 async fn contest<D: Bare>(database: &D, total: Duration, name: String) -> Result<Vec<Row>> {
@@ -45,8 +45,8 @@ async fn contest<D: Bare>(database: &D, total: Duration, name: String) -> Result
         Box::new(ClaimAndDelete { database, pace: Pace::guess(10_000.0) }),
         Box::new(Select { database }),
     ];
-    let turns = contest::hold(&name, total, &mut contestants).await?;
-    Ok(rate_rows(&name, "rows/s", &["claim 500 … DELETE", "SELECT 500 (removes nothing)"], &turns))
+    let samples = contest::compare(&name, total, &mut contestants).await?;
+    Ok(rate_rows(&name, "rows/s", &["claim 500 … DELETE", "SELECT 500 (removes nothing)"], &samples))
 }
 
 struct Landfall<'a, D> {
@@ -56,19 +56,19 @@ struct Landfall<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
-    /// From the moment the relay may look until the last row is settled. It has its leases by then: they are taken
-    /// once in a relay's life.
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    /// Measures from the relay's first read until the last row is settled. The relay already holds its leases, because
+    /// it acquires them only once.
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let rows = self.pace.operations(length);
         self.database.fill(rows).await?;
         let elapsed = drain(self.database, rows).await?;
         self.database.clear().await?;
         self.pace.learn(rows, elapsed);
-        Ok(Turn::Rate { operations: rows, elapsed })
+        Ok(Sample::Rate { operations: rows, elapsed })
     }
 }
 
-/// While somebody keeps a transaction open, who wrote something and will look at the past.
+/// Runs the contestant with an open transaction that has a transaction id and an old snapshot.
 struct BesideAnOldTransaction<'a, C> {
     database: &'a Postgres,
     contestant: C,
@@ -76,19 +76,19 @@ struct BesideAnOldTransaction<'a, C> {
 
 #[async_trait]
 impl<C: Contestant> Contestant for BesideAnOldTransaction<'_, C> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut old = self.database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
         sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
-        let turn = self.contestant.turn(length).await;
+        let sample = self.contestant.sample(length).await;
         old.rollback().await?;
-        turn
+        sample
     }
 }
 
-/// How long a relay takes to send `rows`, which are all there are.
+/// Measures how long a relay takes to publish `rows`, the only rows of the outbox.
 pub(crate) async fn drain<D: Bare>(database: &D, rows: u64) -> Result<Duration> {
-    let gate = Arc::new(Gate::new(database.clone()));
-    let broker = Arc::new(Nowhere::default());
+    let gate = Arc::new(GatedOutbox::new(database.clone()));
+    let broker = Arc::new(DiscardingBroker::default());
     let stop = CancellationToken::new();
     let relay = Relay::new(gate.clone(), Arc::new(database.clone()), broker.clone(), Options::default());
     let relay = tokio::spawn(relay.run(stop.clone()));
@@ -107,29 +107,29 @@ pub(crate) async fn drain<D: Bare>(database: &D, rows: u64) -> Result<Duration> 
     Ok(elapsed)
 }
 
-/// A broker that accepts everything and keeps nothing.
+/// A broker that accepts everything and stores nothing.
 #[derive(Default)]
-pub(crate) struct Nowhere {
+pub(crate) struct DiscardingBroker {
     accepted: AtomicU64,
 }
 
 #[async_trait]
-impl Publisher for Nowhere {
+impl Publisher for DiscardingBroker {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
         let first = self.accepted.fetch_add(batch.len() as u64, Ordering::Relaxed);
         (first..).take(batch.len()).map(|offset| Outcome::Accepted(Position { partition: 0, offset })).collect()
     }
 }
 
-/// The outbox as the relay sees it: empty until the gate opens, and counting what is settled.
-struct Gate<D> {
+/// The outbox as the relay sees it: empty until the gate opens. Counts settled rows.
+struct GatedOutbox<D> {
     database: D,
     is_open: AtomicBool,
     settled: AtomicU64,
     progress: Notify,
 }
 
-impl<D: Bare> Gate<D> {
+impl<D: Bare> GatedOutbox<D> {
     fn new(database: D) -> Self {
         Self { database, is_open: AtomicBool::new(false), settled: AtomicU64::new(0), progress: Notify::new() }
     }
@@ -138,7 +138,7 @@ impl<D: Bare> Gate<D> {
         let started = Instant::now();
         while database.held(Shard::LEASES).await?.len() < usize::from(self.shards()) {
             if started.elapsed() > STUCK_AFTER {
-                return Err("the relay did not get the leases of all shards".into());
+                return Err("the relay did not acquire the leases of all shards".into());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -158,7 +158,7 @@ impl<D: Bare> Gate<D> {
 }
 
 #[async_trait]
-impl<D: Bare> OutboxQueue for Gate<D> {
+impl<D: Bare> OutboxQueue for GatedOutbox<D> {
     async fn append(&self, messages: &[Message]) -> landfall::Result<()> {
         self.database.append(messages).await
     }
@@ -186,7 +186,7 @@ impl<D: Bare> OutboxQueue for Gate<D> {
     }
 }
 
-/// The loop that everybody writes first: claim some rows and delete them in one statement, until there are none.
+/// The usual hand-written loop: claim and delete some rows in one statement, until the table is empty.
 struct ClaimAndDelete<'a, D> {
     database: &'a D,
     pace: Pace,
@@ -194,7 +194,7 @@ struct ClaimAndDelete<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for ClaimAndDelete<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let rows = self.pace.operations(length);
         self.database.fill_peers(rows).await?;
         let started = Instant::now();
@@ -209,18 +209,18 @@ impl<D: Bare> Contestant for ClaimAndDelete<'_, D> {
         ensure_equal("rows claimed", claimed, rows)?;
         self.database.clear().await?;
         self.pace.learn(rows, elapsed);
-        Ok(Turn::Rate { operations: rows, elapsed })
+        Ok(Sample::Rate { operations: rows, elapsed })
     }
 }
 
-/// Only reads, always the same rows: what the connection and the driver can carry.
+/// Only reads, always the same rows: the limit of the connection and the driver.
 struct Select<'a, D> {
     database: &'a D,
 }
 
 #[async_trait]
 impl<D: Bare> Contestant for Select<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let rows = 5_000;
         self.database.fill_peers(rows).await?;
         let started = Instant::now();
@@ -233,6 +233,6 @@ impl<D: Bare> Contestant for Select<'_, D> {
         let elapsed = started.elapsed();
         ensure_equal("rows in the outbox", self.database.count_peers().await?, rows)?;
         self.database.clear().await?;
-        Ok(Turn::Rate { operations, elapsed })
+        Ok(Sample::Rate { operations, elapsed })
     }
 }

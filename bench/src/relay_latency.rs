@@ -1,5 +1,5 @@
-//! How long it takes from the call that commits a message until the relay has handed it to the broker, at a rate at
-//! which nothing queues. The peer is the commit alone: what the relay adds is the difference.
+//! Latency from the call that commits a message until the relay has handed it to the broker, at a rate without
+//! queueing. The peer is the commit alone; the difference is what the relay adds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::bare::Bare;
-use crate::contest::{self, Contestant, Turn, ensure_equal};
+use crate::contest::{self, Contestant, Sample, ensure_equal};
 use crate::latency::{messages_in, send, ticks};
 use crate::table::{Row, latency_rows};
 use crate::workload::{PAYLOAD_BYTES, message};
 
 const PER_SECOND: u32 = 20;
-/// A 99th percentile of fewer messages than this many seconds bring would be the largest of a handful.
-const AT_LEAST: Duration = Duration::from_secs(21);
+/// A shorter run has too few messages for a 99th percentile.
+const MIN_TOTAL: Duration = Duration::from_secs(21);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure<D: Bare>(database: &D, total: Duration) -> Result<Vec<Row>> {
     let name = format!("commit → broker, {}, {PER_SECOND} msg/s", D::NAME);
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Landfall { database }), Box::new(CommitAlone { database })];
-    let turns = contest::hold(&name, total.max(AT_LEAST), &mut contestants).await?;
-    Ok(latency_rows(&name, &["the commit alone"], &turns))
+    let samples = contest::compare(&name, total.max(MIN_TOTAL), &mut contestants).await?;
+    Ok(latency_rows(&name, &["the commit alone"], &samples))
 }
 
 struct Landfall<'a, D> {
@@ -38,8 +38,8 @@ struct Landfall<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for Landfall<'_, D> {
-    /// The first message waits until the relay has its leases, and does not count.
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    /// The first message waits until the relay has its leases; it is not measured.
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let (arrived, mut arrivals) = mpsc::unbounded_channel();
         let (database, stop) = (Arc::new(self.database.clone()), CancellationToken::new());
         let relay = Relay::new(database.clone(), database, Arc::new(Arrivals(arrived)), Options::default());
@@ -68,11 +68,11 @@ impl<D: Bare> Contestant for Landfall<'_, D> {
         stop.cancel();
         relay.await??;
         self.database.clear().await?;
-        Ok(Turn::Latencies(latencies))
+        Ok(Sample::Latencies(latencies))
     }
 }
 
-/// A broker that accepts everything and tells when.
+/// A broker that accepts everything and reports when.
 struct Arrivals(mpsc::UnboundedSender<(MessageId, Instant)>);
 
 #[async_trait]
@@ -80,7 +80,7 @@ impl Publisher for Arrivals {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
         let at = Instant::now();
         for message in batch {
-            // Nobody listens any more once the turn is over.
+            // The receiver is closed once the sample is complete.
             let _ = self.0.send((message.id, at));
         }
         batch.iter().map(|_| Outcome::Accepted(Position { partition: 0, offset: 0 })).collect()
@@ -93,7 +93,7 @@ struct CommitAlone<'a, D> {
 
 #[async_trait]
 impl<D: Bare> Contestant for CommitAlone<'_, D> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut ticks = ticks(PER_SECOND);
         let mut latencies = Vec::new();
         for number in 0..messages_in(length, PER_SECOND) {
@@ -105,6 +105,6 @@ impl<D: Bare> Contestant for CommitAlone<'_, D> {
         }
         ensure_equal("rows inserted", self.database.count_peers().await?, latencies.len() as u64)?;
         self.database.clear().await?;
-        Ok(Turn::Latencies(latencies))
+        Ok(Sample::Latencies(latencies))
     }
 }

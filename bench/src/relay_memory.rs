@@ -1,5 +1,5 @@
-//! What a relay has in memory at a steady load: a process of its own with nothing but a relay in it, which empties a
-//! PostgreSQL outbox into a broker that accepts everything.
+//! The memory of a relay under constant load: a process with only a relay in it, which drains a PostgreSQL outbox into
+//! a broker that accepts everything.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -14,23 +14,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::machine;
-use crate::relay::Nowhere;
+use crate::relay::DiscardingBroker;
 use crate::table::{Row, size_row};
 use crate::workload::{PAYLOAD_BYTES, message};
 
-/// Set for the process that is to be a relay: the database it works on.
-pub(crate) const RELAY_OF: &str = "LANDFALL_BENCH_RELAY_OF";
-/// A relay of a daemon with the usual pool.
+/// Set for the relay's process: the URL of its database.
+pub(crate) const RELAY_DATABASE_URL: &str = "LANDFALL_BENCH_RELAY_OF";
+/// The daemon's default pool size.
 const CONNECTIONS: u32 = 5;
 const PER_SECOND: u64 = 5_000;
 const BATCH: u64 = 500;
 const DRAINED_WITHIN: Duration = Duration::from_secs(60);
-/// What issue and documentation promise.
+/// The figure that the documentation promises.
 const GOAL_MIB: f64 = 32.0;
 
 pub(crate) async fn measure(database: &Postgres, url: &str, total: Duration) -> Result<Vec<Row>> {
     let relay = spawn(url)?;
-    let process = relay.id().ok_or("the relay ended at once")?;
+    let process = relay.id().ok_or("the relay's process ended at once")?;
     database.append(&[message(0, PAYLOAD_BYTES)?]).await?;
     drained(database).await?;
     let quiet = resident_mebibytes(process)?;
@@ -56,11 +56,12 @@ pub(crate) async fn measure(database: &Postgres, url: &str, total: Duration) -> 
     ])
 }
 
-/// What the process that was started does: relays until its parent lets go of it.
-pub(crate) async fn be_a_relay(url: &str) -> Result<()> {
+/// The main function of the relay's process: runs a relay until the parent closes stdin.
+pub(crate) async fn run_relay(url: &str) -> Result<()> {
     let database = Postgres::connect(url, Options { max_connections: CONNECTIONS, ..Options::default() }).await?;
     let (database, stop) = (Arc::new(database), CancellationToken::new());
-    let relay = Relay::new(database.clone(), database, Arc::new(Nowhere::default()), relay::Options::default());
+    let relay =
+        Relay::new(database.clone(), database, Arc::new(DiscardingBroker::default()), relay::Options::default());
     let relay = tokio::spawn(relay.run(stop.clone()));
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     stop.cancel();
@@ -69,13 +70,13 @@ pub(crate) async fn be_a_relay(url: &str) -> Result<()> {
 
 fn spawn(url: &str) -> Result<Child> {
     let this = std::env::current_exe()?;
-    Ok(Command::new(this).env(RELAY_OF, url).stdin(Stdio::piped()).kill_on_drop(true).spawn()?)
+    Ok(Command::new(this).env(RELAY_DATABASE_URL, url).stdin(Stdio::piped()).kill_on_drop(true).spawn()?)
 }
 
 async fn stop(mut relay: Child) -> Result<()> {
     drop(relay.stdin.take());
     let status = relay.wait().await?;
-    if status.success() { Ok(()) } else { Err(format!("the relay ended with {status}").into()) }
+    if status.success() { Ok(()) } else { Err(format!("the relay's process ended with {status}").into()) }
 }
 
 async fn drained(database: &Postgres) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Whether the relay is as fast, and its tables as small, after very many messages have passed through them, beside a
-//! transaction that was left open all the time: than a fresh outbox on the same server, in turns, and than at first.
+//! Whether the relay stays as fast and its tables as small after very many messages, with a transaction that is open
+//! all the time. It is compared with a fresh outbox on the same server, alternately, and with its own first rounds.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use landfall::postgres::Postgres;
 
 use crate::Result;
 use crate::bare::Bare;
-use crate::contest::{self, Contestant, Turn};
+use crate::contest::{self, Contestant, Sample};
 use crate::log_dedup::count;
 use crate::relay::drain;
 use crate::table::{Row, rate_rows, size_row, speed_row};
 
-/// Messages that are written and then sent, each time.
+/// Messages written and then published in each round.
 const ROUND: u64 = 250_000;
-/// The rounds at each end whose speed is compared.
+/// The number of rounds at each end whose speed is compared.
 const COMPARED: usize = 5;
 
-#[allow(clippy::print_stderr, reason = "progress is for the person who waits")]
+#[allow(clippy::print_stderr, reason = "progress on a terminal")]
 pub(crate) async fn measure(database: &Postgres, fresh: &Postgres, records: u64) -> Result<Vec<Row>> {
     let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     sqlx::query("SELECT pg_current_xact_id()").execute(&mut *old).await?;
@@ -34,11 +34,11 @@ pub(crate) async fn measure(database: &Postgres, fresh: &Postgres, records: u64)
     }
     let name = format!("relay after {} messages, an old transaction open, PostgreSQL", count(rounds * ROUND));
     let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(Round(database)), Box::new(Round(fresh))];
-    let turns = contest::hold(&name, Duration::ZERO, &mut contestants).await?;
+    let samples = contest::compare(&name, Duration::ZERO, &mut contestants).await?;
     old.rollback().await?;
     let (first, last) = (median(&speeds[..COMPARED]), median(&speeds[speeds.len() - COMPARED..]));
     let bytes = format!("{name}, tables and indexes at rest");
-    let mut rows = rate_rows(&name, "rows/s", &["a fresh outbox"], &turns);
+    let mut rows = rate_rows(&name, "rows/s", &["a fresh outbox"], &samples);
     rows.extend([
         speed_row(&name, "rows/s", last, "itself, the first 5 of them", first),
         size_row(&bytes, "MiB", sizes[sizes.len() - 1], "itself after the first", sizes[0]),
@@ -46,23 +46,23 @@ pub(crate) async fn measure(database: &Postgres, fresh: &Postgres, records: u64)
     Ok(rows)
 }
 
-/// A round as a turn: it takes as long as it takes.
+/// A round as a sample; it has no fixed length.
 struct Round<'a>(&'a Postgres);
 
 #[async_trait]
 impl Contestant for Round<'_> {
-    async fn turn(&mut self, _: Duration) -> Result<Turn> {
+    async fn sample(&mut self, _: Duration) -> Result<Sample> {
         self.0.fill(ROUND).await?;
-        Ok(Turn::Rate { operations: ROUND, elapsed: drain(self.0, ROUND).await? })
+        Ok(Sample::Rate { operations: ROUND, elapsed: drain(self.0, ROUND).await? })
     }
 }
 
-/// What the outbox takes once everything in it is settled and what can be emptied was.
+/// The size of the outbox once everything is settled and every partition that can be truncated is empty.
 async fn size_at_rest(database: &Postgres) -> Result<f64> {
-    // A part that somebody else looks at right now is left for the next time, so it is tried more than once.
-    let mut in_vain = 0;
-    while in_vain < 10 {
-        in_vain = if database.rotate().await? == 0 { in_vain + 1 } else { 0 };
+    // Rotation skips a partition that another session is reading, so it is retried.
+    let mut attempts_without_progress = 0;
+    while attempts_without_progress < 10 {
+        attempts_without_progress = if database.rotate().await? == 0 { attempts_without_progress + 1 } else { 0 };
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let bytes: i64 = sqlx::query_scalar(

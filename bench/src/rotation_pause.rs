@@ -1,8 +1,9 @@
-//! How long a writer is kept waiting at most while parts of PostgreSQL's outbox are emptied as fast as they can be, beside
-//! the same writers and the same relay while nothing is emptied.
+//! The longest wait of a writer while partitions of PostgreSQL's outbox are truncated continuously, compared with the
+//! same writers and the same relay without truncation.
 //!
-//! A part takes 65,536 ids in real life and is emptied long after its last writer has left. Here the ids jump to the next
-//! part all the time, so writers who took their id before the jump still write into a part that is about to be emptied.
+//! In production a partition holds 65,536 ids and is truncated long after its last writer has committed. Here the id
+//! sequence jumps to the next partition all the time. So writers with an id from before the jump still write into a
+//! partition that is about to be truncated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,39 +18,39 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::bare::{Bare, Table};
-use crate::contest::{self, Contestant, Turn, ensure_equal};
-use crate::relay::Nowhere;
+use crate::contest::{self, Contestant, Sample, ensure_equal};
+use crate::relay::DiscardingBroker;
 use crate::table::{Row, longest_rows};
 use crate::workload::{PAYLOAD_BYTES, message};
 
 const WRITERS: usize = 4;
-/// The longest of fewer commits than these seconds bring says little.
-const AT_LEAST: Duration = Duration::from_secs(21);
+/// A shorter run has too few commits for a meaningful maximum.
+const MIN_TOTAL: Duration = Duration::from_secs(21);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-#[allow(clippy::print_stderr, reason = "how often it happened is for the person who waits")]
+#[allow(clippy::print_stderr, reason = "progress on a terminal")]
 pub(crate) async fn measure(database: &Postgres, total: Duration) -> Result<Vec<Row>> {
     let name = format!("commit while parts are emptied, PostgreSQL, {WRITERS} writers");
     let emptied = AtomicU64::new(0);
     let mut contestants: [Box<dyn Contestant>; 2] =
         [Box::new(Writers { database, emptied: Some(&emptied) }), Box::new(Writers { database, emptied: None })];
-    let turns = contest::hold(&name, total.max(AT_LEAST), &mut contestants).await?;
+    let samples = contest::compare(&name, total.max(MIN_TOTAL), &mut contestants).await?;
     drop(contestants);
-    eprintln!("{name}: {} parts were emptied", emptied.load(Ordering::Relaxed));
-    Ok(longest_rows(&name, &["while none is"], &turns))
+    eprintln!("{name}: {} partitions truncated", emptied.load(Ordering::Relaxed));
+    Ok(longest_rows(&name, &["while none is"], &samples))
 }
 
 struct Writers<'a> {
     database: &'a Postgres,
-    /// Where parts are emptied, how many were.
+    /// Counts truncated partitions; `None` disables truncation.
     emptied: Option<&'a AtomicU64>,
 }
 
 #[async_trait]
 impl Contestant for Writers<'_> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let (database, stop) = (Arc::new(self.database.clone()), CancellationToken::new());
-        let relay = Relay::new(database.clone(), database, Arc::new(Nowhere::default()), Options::default());
+        let relay = Relay::new(database.clone(), database, Arc::new(DiscardingBroker::default()), Options::default());
         let relay = tokio::spawn(relay.run(stop.clone()));
         let mut writers = JoinSet::new();
         for number in 0..WRITERS {
@@ -58,7 +59,7 @@ impl Contestant for Writers<'_> {
         if let Some(emptied) = self.emptied {
             let rotated = rotate(self.database, length).await?;
             if rotated == 0 {
-                return Err("no part was emptied; the figures would be worthless".into());
+                return Err("no partition was truncated; the measurement is invalid".into());
             }
             emptied.fetch_add(rotated, Ordering::Relaxed);
         }
@@ -69,7 +70,7 @@ impl Contestant for Writers<'_> {
         let started = Instant::now();
         while self.database.count(Table::Outbox).await? > 0 {
             if started.elapsed() > STUCK_AFTER {
-                return Err(format!("the relay did not send everything in {STUCK_AFTER:?}").into());
+                return Err(format!("the relay did not drain the outbox in {STUCK_AFTER:?}").into());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -77,11 +78,11 @@ impl Contestant for Writers<'_> {
         relay.await??;
         ensure_equal("rows left in the outbox", self.database.count(Table::Outbox).await?, 0)?;
         self.database.clear().await?;
-        Ok(Turn::Latencies(latencies))
+        Ok(Sample::Latencies(latencies))
     }
 }
 
-/// Each from before `BEGIN` until the commit is answered.
+/// Commits messages in a loop. Returns the time of each, from before `BEGIN` until the commit returns.
 async fn write(database: Postgres, number: u64, length: Duration) -> Result<Vec<Duration>> {
     let outbox = Outbox::new(database);
     let (started, mut latencies) = (Instant::now(), Vec::new());
@@ -95,7 +96,7 @@ async fn write(database: Postgres, number: u64, length: Duration) -> Result<Vec<
     Ok(latencies)
 }
 
-/// Lets the ids jump to the next part, and empties what can be, without a pause.
+/// Advances the id sequence to the next partition and truncates what it can, without a pause.
 async fn rotate(database: &Postgres, length: Duration) -> Result<u64> {
     let jump =
         "SELECT setval('landfall_outbox_id_seq', ((last_value >> 16) + 1) << 16, false) FROM landfall_outbox_id_seq";

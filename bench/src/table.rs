@@ -1,14 +1,14 @@
-//! From turns to rows, and from rows to the table.
+//! Turns samples into rows, and rows into the table.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::contest::Turn;
+use crate::contest::Sample;
 use crate::machine::Machine;
 
-/// Everything a run found out.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(crate) not_run: Vec<String>,
 }
 
-/// Landfall beside one peer.
+/// Landfall compared with one peer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     name: String,
@@ -26,8 +26,8 @@ pub(crate) struct Row {
     landfall: f64,
     peer_name: String,
     peer: f64,
-    /// Landfall's speed as a multiple of the peer's, round by round: 1 is as fast, below 1 is slower. For latencies
-    /// it is the peer's time divided by Landfall's, so that it reads the same way.
+    /// Landfall's speed divided by the peer's, for each round: 1 is equal, below 1 is slower. For latencies it is the
+    /// peer's time divided by Landfall's, so that it reads the same way.
     ratios: Vec<f64>,
     ratio: f64,
 }
@@ -47,9 +47,9 @@ impl Row {
     }
 }
 
-/// One row per peer, from the turns of Landfall (the first) and its peers, as the contest gave them.
-pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
-    let rates: Vec<Vec<f64>> = turns.iter().map(|turns| turns.iter().map(rate).collect()).collect();
+/// One row per peer, from the samples of Landfall (the first) and its peers, as the contest returned them.
+pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], samples: &[Vec<Sample>]) -> Vec<Row> {
+    let rates: Vec<Vec<f64>> = samples.iter().map(|samples| samples.iter().map(rate).collect()).collect();
     let Some((landfall, others)) = rates.split_first() else { return Vec::new() };
     let row = |(peer_name, peer): (&&str, &Vec<f64>)| {
         let ratios = landfall.iter().zip(peer).map(|(landfall, peer)| landfall / peer).collect();
@@ -58,24 +58,25 @@ pub(crate) fn rate_rows(name: &str, unit: &'static str, peers: &[&str], turns: &
     peers.iter().zip(others).map(row).collect()
 }
 
-/// Two rows per peer, median and 99th percentile. The percentiles shown are over all rounds together.
-pub(crate) fn latency_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
-    quantile_rows(name, peers, turns, &[("p50", 0.50), ("p99", 0.99)])
+/// Two rows per peer: median and 99th percentile. Both percentiles cover all rounds together.
+pub(crate) fn latency_rows(name: &str, peers: &[&str], samples: &[Vec<Sample>]) -> Vec<Row> {
+    quantile_rows(name, peers, samples, &[("p50", 0.50), ("p99", 0.99)])
 }
 
-/// Two rows per peer, 99th percentile and the longest of all, for what must never take long.
-pub(crate) fn longest_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>]) -> Vec<Row> {
-    quantile_rows(name, peers, turns, &[("p99", 0.99), ("longest", 1.0)])
+/// Two rows per peer: 99th percentile and maximum, for operations that must never take long.
+pub(crate) fn longest_rows(name: &str, peers: &[&str], samples: &[Vec<Sample>]) -> Vec<Row> {
+    quantile_rows(name, peers, samples, &[("p99", 0.99), ("longest", 1.0)])
 }
 
-fn quantile_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>], quantiles: &[(&str, f64)]) -> Vec<Row> {
-    let Some((landfall, others)) = turns.split_first() else { return Vec::new() };
-    let all = |turns: &[Turn], quantile| percentile(turns.iter().flat_map(latencies).copied().collect(), quantile);
-    let one = |turn: &Turn, quantile| percentile(latencies(turn).to_vec(), quantile);
+fn quantile_rows(name: &str, peers: &[&str], samples: &[Vec<Sample>], quantiles: &[(&str, f64)]) -> Vec<Row> {
+    let Some((landfall, others)) = samples.split_first() else { return Vec::new() };
+    let all =
+        |samples: &[Sample], quantile| percentile(samples.iter().flat_map(latencies).copied().collect(), quantile);
+    let one = |sample: &Sample, quantile| percentile(latencies(sample).to_vec(), quantile);
     let mut rows = Vec::new();
     for (peer_name, peer) in peers.iter().zip(others) {
         rows.extend(quantiles.iter().map(|&(label, quantile)| {
-            let ratio = |(landfall, peer): (&Turn, &Turn)| one(peer, quantile) / one(landfall, quantile);
+            let ratio = |(landfall, peer): (&Sample, &Sample)| one(peer, quantile) / one(landfall, quantile);
             let ratios = landfall.iter().zip(peer).map(ratio).collect();
             let (landfall, peer) = (all(landfall, quantile), all(peer, quantile));
             Row::new(format!("{name}, {label}"), "ms", landfall, (*peer_name).into(), peer, ratios)
@@ -84,35 +85,35 @@ fn quantile_rows(name: &str, peers: &[&str], turns: &[Vec<Turn>], quantiles: &[(
     rows
 }
 
-/// One row for a size that should not have grown: below 1 it has.
+/// One row for a size that must not grow; a ratio below 1 means that it grew.
 pub(crate) fn size_row(name: &str, unit: &'static str, landfall: f64, peer_name: &str, peer: f64) -> Row {
     Row::new(name.into(), unit, landfall, peer_name.into(), peer, vec![peer / landfall])
 }
 
-/// One row for a speed that should not have fallen.
+/// One row for a speed that must not fall.
 pub(crate) fn speed_row(name: &str, unit: &'static str, landfall: f64, peer_name: &str, peer: f64) -> Row {
     Row::new(name.into(), unit, landfall, peer_name.into(), peer, vec![landfall / peer])
 }
 
-fn rate(turn: &Turn) -> f64 {
-    match turn {
-        Turn::Rate { operations, elapsed } => *operations as f64 / elapsed.as_secs_f64(),
-        Turn::Latencies(each) => 1.0 / each.iter().sum::<Duration>().as_secs_f64() * each.len() as f64,
+fn rate(sample: &Sample) -> f64 {
+    match sample {
+        Sample::Rate { operations, elapsed } => *operations as f64 / elapsed.as_secs_f64(),
+        Sample::Latencies(each) => 1.0 / each.iter().sum::<Duration>().as_secs_f64() * each.len() as f64,
     }
 }
 
-fn latencies(turn: &Turn) -> &[Duration] {
-    match turn {
-        Turn::Latencies(each) => each,
-        Turn::Rate { .. } => &[],
+fn latencies(sample: &Sample) -> &[Duration] {
+    match sample {
+        Sample::Latencies(each) => each,
+        Sample::Rate { .. } => &[],
     }
 }
 
-/// In milliseconds.
+/// The percentile in milliseconds.
 fn percentile(mut each: Vec<Duration>, quantile: f64) -> f64 {
     each.sort();
-    let place = ((each.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
-    each.get(place).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
+    let index = ((each.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
+    each.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -121,7 +122,7 @@ fn median(values: &[f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Three digits that mean something; nobody believes a fourth.
+/// Formats three significant digits; a fourth would be noise.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100_000.0 => format!("{:.0} k", value / 1e3),
@@ -163,12 +164,12 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn rates(rates: &[u64]) -> Vec<Turn> {
-        rates.iter().map(|rate| Turn::Rate { operations: *rate, elapsed: Duration::from_secs(1) }).collect()
+    fn rates(rates: &[u64]) -> Vec<Sample> {
+        rates.iter().map(|rate| Sample::Rate { operations: *rate, elapsed: Duration::from_secs(1) }).collect()
     }
 
     #[test]
-    fn a_rate_is_compared_within_its_round_and_shown_as_a_median() {
+    fn rate_row_compares_within_rounds_and_shows_medians() {
         let rows = rate_rows("x", "/s", &["bare"], &[rates(&[100, 300, 90]), rates(&[200, 300, 100])]);
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].landfall, rows[0].peer), (100.0, 200.0));
@@ -177,15 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_twice_as_long_is_half_as_fast() {
-        let turn = |millis: u64| vec![Turn::Latencies(vec![Duration::from_millis(millis); 10])];
-        let rows = latency_rows("x", &["bare"], &[turn(4), turn(2)]);
+    fn doubled_latency_gives_a_ratio_of_one_half() {
+        let sample = |millis: u64| vec![Sample::Latencies(vec![Duration::from_millis(millis); 10])];
+        let rows = latency_rows("x", &["bare"], &[sample(4), sample(2)]);
         assert_eq!(rows.iter().map(|row| row.ratio).collect::<Vec<_>>(), [0.5, 0.5]);
         assert_eq!(rows[1].to_markdown(), "| x, p99 | 4.00 ms | bare | 2.00 ms | 0.50 | 0.50–0.50 |");
     }
 
     #[test]
-    fn the_99th_percentile_of_a_hundred_is_the_last_but_one() {
+    fn p99_of_a_hundred_samples_is_the_second_largest() {
         let each = (1..=100).map(Duration::from_millis).collect();
         assert_eq!(percentile(each, 0.99), 99.0);
     }

@@ -1,4 +1,4 @@
-//! What `landfall serve` does beside a service: here it ends once the outbox is empty, and shows what arrived.
+//! A stand-in for `landfall serve`: it stops once the outbox is empty, and prints what arrived.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Result, until};
 
-/// Takes everything from the outbox to an embedded log, and prints what stands in `topic` then.
+/// Publishes everything in the outbox to an embedded log, and prints the messages of `topic`.
 pub async fn deliver<D>(database: D, topic: &str) -> Result<()>
 where
     D: OutboxQueue + OutboxView + Leases + 'static,

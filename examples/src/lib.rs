@@ -1,4 +1,4 @@
-//! What the examples share: an error that is only told, a wait that ends, and a relay that is stopped when it is done.
+//! Helpers of the examples: an error type, a wait with a timeout, and a relay that stops when the outbox is empty.
 
 mod delivery;
 
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 pub use delivery::deliver;
 
-/// The examples tell their errors to a person and end; nobody decides by their kind.
+/// Examples print their errors and exit; they never decide by the kind of an error.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The database that the example's first argument names.
+/// The database URL from the example's first argument.
 pub fn database_url() -> Result<String> {
     std::env::args().nth(1).ok_or_else(|| "give the URL of an empty database as the argument".into())
 }
 
-/// Asks `is_so` until it answers yes, for at most 20 seconds.
+/// Polls `condition` until it is true, for at most 20 seconds.
 ///
-/// A real service waits for nothing: its relay and its consumer run for as long as it does. The examples want to show
-/// what happened, and so have to know when it has.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+/// A real service does not wait: its relay and its consumer run as long as the service. The examples wait because they
+/// print the result.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
-    while !is_so().await? {
+    while !condition().await? {
         if started.elapsed() > Duration::from_secs(20) {
-            return Err(format!("waited in vain until {what}").into());
+            return Err(format!("timed out waiting until {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

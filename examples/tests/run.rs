@@ -1,6 +1,6 @@
-//! Runs every example and compares what it prints with `expected/<name>.txt`: documentation that cannot rot.
+//! Runs every example and compares its output with `expected/<name>.txt`, so that the documentation stays correct.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use landfall_testkit::servers::{fresh_mysql_database, fresh_postgres_database};
 use tokio::process::Command;
 
-/// An example ends by itself within seconds; on a busy machine it may take a little longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// An example ends within seconds; on a busy machine it may take longer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One test per example; every file and folder in `src/bin` must be among them. Where a function follows, it gives the
-/// URL of an empty database, which becomes the example's argument; without a server the test is not run.
+/// One test per example; every file and folder in `src/bin` must be listed. A function after `on` returns the URL of an
+/// empty database, which becomes the example's argument; without a server the test is skipped.
 macro_rules! examples {
     ($($test:ident: $name:literal $(on $server:path)?,)*) => {
         const EXAMPLES: &[&str] = &[$($name),*];
@@ -27,21 +27,21 @@ macro_rules! examples {
                     let Some(url) = $server().await else { return };
                     example.arg(url);
                 )?
-                prints_what_is_expected(example, $name).await;
+                assert_expected_output(example, $name).await;
             }
         )*
     };
 }
 
 examples! {
-    a_transfer_is_booked_once: "transfer_sqlite",
-    a_change_and_its_message_commit_together: "execute_with_message",
+    transfer_is_applied_once: "transfer_sqlite",
+    change_and_message_commit_together: "execute_with_message",
     one_insert_is_enough: "plain_sql",
-    a_parked_message_is_redriven_in_order: "park_and_redrive",
-    each_mode_keeps_its_promise: "delivery_modes",
-    an_outage_loses_nothing_and_drains: "outage",
-    a_number_is_stored_once: "numbered_producer",
-    the_shop_answers_every_order: "real_world_shop",
+    parked_message_is_redriven_in_order: "park_and_redrive",
+    each_delivery_mode_keeps_its_promise: "delivery_modes",
+    outage_loses_nothing_and_drains: "outage",
+    producer_sequence_is_stored_once: "numbered_producer",
+    shop_replies_to_every_order: "real_world_shop",
     sqlx_shares_its_transaction_on_postgresql: "stack_sqlx_postgres" on fresh_postgres_database,
     sqlx_shares_its_transaction_on_mysql: "stack_sqlx_mysql" on fresh_mysql_database,
     tokio_postgres_shares_its_transaction: "stack_tokio_postgres" on fresh_postgres_database,
@@ -49,11 +49,11 @@ examples! {
 }
 
 #[tokio::test]
-async fn the_shop_answers_every_order_on_postgresql_too() {
+async fn shop_replies_to_every_order_on_postgresql() {
     let Some(url) = fresh_postgres_database().await else { return };
     let mut shop = Command::new(env!("CARGO_BIN_EXE_real_world_shop"));
     shop.arg(url);
-    prints_what_is_expected(shop, "real_world_shop").await;
+    assert_expected_output(shop, "real_world_shop").await;
 }
 
 #[test]
@@ -67,15 +67,15 @@ fn every_example_is_run() {
     assert_eq!(found, run);
 }
 
-async fn prints_what_is_expected(mut example: Command, name: &str) {
-    // A DATABASE_URL of the machine's own must not be touched by a test.
+async fn assert_expected_output(mut example: Command, name: &str) {
+    // A test must not touch the database of the machine's own DATABASE_URL.
     example.env_remove("DATABASE_URL").stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, example.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{name} did not end within {PATIENCE:?}")).unwrap();
+    let output = tokio::time::timeout(TIMEOUT, example.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{name} did not end within {TIMEOUT:?}")).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} failed with {}: {errors}", output.status);
 
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected").join(name).with_extension("txt");
     let expected = std::fs::read_to_string(expected).unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{name} printed something else; errors: {errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{name} printed something else; stderr: {errors}");
 }

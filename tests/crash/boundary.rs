@@ -1,8 +1,8 @@
-//! Every boundary that a message crosses, hit on purpose (L1–L4).
+//! Kills at every boundary that a message crosses (L1–L4).
 //!
-//! For each: a worker with all roles dies there the first time it comes by; the next one gets a little further before
-//! it dies at the same place, and so does a third. Then a last one drains what they left. Nothing may be lost,
-//! doubled, out of order, or there without having been committed, and each key's effects are exactly 1, 2, 3…
+//! For each boundary, a worker with all roles is killed the first time it reaches it. The next ones get further before
+//! they are killed at the same boundary. A last worker drains what they left. Nothing may be lost, duplicated,
+//! reordered or published without a commit, and each key's effects must be exactly 1, 2, 3…
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,47 +10,47 @@ use std::path::Path;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall_system_tests::{Adapter, Failpoint, World};
+use landfall_system_tests::{Adapter, Failpoint, Harness};
 
-use crate::WORLD;
+use crate::WORKER;
 
-/// At which time of coming by it dies: at once, in the middle of a burst, and when it has been at work for a while.
+/// The hit at which the worker is killed: at once, within a burst, and after some time of work.
 const HITS: [u32; 3] = [1, 5, 17];
 
-async fn die_again_and_again<D: Adapter>(mut world: World<D>, boundary: &str) {
+async fn kill_repeatedly_at<D: Adapter>(mut harness: Harness<D>, boundary: &str) {
     for hit in HITS {
-        world.die_at(Failpoint::kill(boundary, hit)).await;
+        harness.run_until_killed_at(Failpoint::kill(boundary, hit)).await;
     }
-    world.drain().await;
-    world.judge().await.assert_nothing_is_wrong();
+    harness.drain().await;
+    harness.check().await.assert_clean();
 }
 
 macro_rules! killed {
     ($($moment:ident: $boundary:literal),* $(,)?) => {
-        /// Those at which the usual service dies.
+        /// The boundaries at which the default service is killed.
         const BOUNDARIES: &[&str] = &[$($boundary),*];
 
         mod killed_on_sqlite {
             $(#[tokio::test]
             async fn $moment() {
-                let world = super::World::<super::Sqlite>::sqlite(super::WORLD, 1).await;
-                super::die_again_and_again(world, $boundary).await;
+                let harness = super::Harness::<super::Sqlite>::sqlite(super::WORKER, 1).await;
+                super::kill_repeatedly_at(harness, $boundary).await;
             })*
         }
 
         mod killed_on_postgresql {
             $(#[tokio::test]
             async fn $moment() {
-                let Some(world) = super::World::<super::Postgres>::postgres(super::WORLD, 2).await else { return };
-                super::die_again_and_again(world, $boundary).await;
+                let Some(harness) = super::Harness::<super::Postgres>::postgres(super::WORKER, 2).await else { return };
+                super::kill_repeatedly_at(harness, $boundary).await;
             })*
         }
 
         mod killed_on_mariadb {
             $(#[tokio::test]
             async fn $moment() {
-                let Some(world) = super::World::<super::MySql>::mysql(super::WORLD, 3).await else { return };
-                super::die_again_and_again(world, $boundary).await;
+                let Some(harness) = super::Harness::<super::MySql>::mysql(super::WORKER, 3).await else { return };
+                super::kill_repeatedly_at(harness, $boundary).await;
             })*
         }
     };
@@ -67,18 +67,26 @@ killed! {
     before_the_commit_of_a_redriven_effect: "redrive.before-commit",
 }
 
-/// A crash point that is added to the steps needs a line above.
+/// A new failpoint in the library needs a line above.
 #[test]
-fn every_crash_point_of_the_steps_is_hit() {
-    let steps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/landfall/src");
+fn every_failpoint_of_the_library_is_tested() {
     let mut found = BTreeSet::new();
-    for step in ["produce", "relay", "consume"] {
-        for file in std::fs::read_dir(steps.join(step)).unwrap() {
-            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-            let points = text.split("fail_point!(\"").skip(1).filter_map(|rest| rest.split_once('"'));
-            found.extend(points.map(|(name, _)| name.to_owned()));
-        }
-    }
+    // The failpoint of `import` has its own test.
+    collect_failpoints(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/landfall/src"), &mut found);
+    found.retain(|name| !name.starts_with("import."));
     let hit = BOUNDARIES.iter().chain(crate::strategy::BOUNDARIES).map(|name| (*name).to_owned());
     assert_eq!(found, hit.collect());
+}
+
+fn collect_failpoints(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_failpoints(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        let points = text.split("fail_point!(\"").skip(1).filter_map(|rest| rest.split_once('"'));
+        found.extend(points.map(|(name, _)| name.to_owned()));
+    }
 }

@@ -1,10 +1,5 @@
-//! A process is killed: at every boundary, and at any moment.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed"
-)]
+//! Processes are killed at every boundary and at random times.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod boundary;
 mod planted;
@@ -12,4 +7,4 @@ mod random;
 mod strategy;
 
 /// The worker's binary.
-const WORLD: &str = env!("CARGO_BIN_EXE_world");
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");

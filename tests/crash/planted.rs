@@ -1,80 +1,80 @@
-//! The harness must be able to fail: with a bug planted in the worker it names the promise that is broken.
+//! The harness must be able to fail: with a bug planted in the worker, it names the violated promise.
 //!
-//! The same worlds, the same kills, the same judge as everywhere else. Each bug breaks one promise.
+//! Workers, kills and checks are the same as in the other tests. Each bug violates one promise.
 
 use std::time::Duration;
 
-use landfall_system_tests::{Failpoint, Plant, Role, Service, World};
+use landfall_system_tests::{Failpoint, Harness, PlantedBug, Role, Service};
 
-use crate::WORLD;
+use crate::WORKER;
 
 #[tokio::test]
-async fn an_early_acknowledgement_is_found_to_lose_messages() {
-    let mut world = World::sqlite(WORLD, 11).await;
-    world.setup.plant = Some(Plant::AcknowledgeEarly);
-    // It will come to that.
-    world.standstill = Duration::from_secs(3);
-    // What the first one writes is waiting when the second begins to consume, so that it receives many at a time.
-    world.setup.writes = Some(40);
-    world.setup.roles = vec![Role::Write, Role::Relay];
-    let life = world.begin();
-    world.wait_until_published(&life).await;
-    world.stop(life).await;
+async fn early_acknowledgement_is_detected_as_loss() {
+    let mut harness = Harness::sqlite(WORKER, 11).await;
+    harness.setup.planted_bug = Some(PlantedBug::AcknowledgeEarly);
+    // The lost messages never arrive, so the drain will stall.
+    harness.stall_timeout = Duration::from_secs(3);
+    // The second worker starts to consume with a backlog, so that it receives many messages at a time.
+    harness.setup.writes = Some(40);
+    harness.setup.roles = vec![Role::Write, Role::Relay];
+    let worker = harness.start();
+    harness.wait_until_published(&worker).await;
+    harness.stop(worker).await;
 
-    world.setup.roles = Role::ALL.to_vec();
+    harness.setup.roles = Role::ALL.to_vec();
     for hit in [30, 30] {
-        world.die_at(Failpoint::kill("consume.after-handler", hit)).await;
+        harness.run_until_killed_at(Failpoint::kill("consume.after-handler", hit)).await;
     }
-    world.drain().await;
-    let verdict = world.judge().await;
-    assert!(!verdict.report.lost.is_empty(), "{verdict}");
+    harness.drain().await;
+    let result = harness.check().await;
+    assert!(!result.report.lost.is_empty(), "{result}");
 }
 
 #[tokio::test]
-async fn a_message_enqueued_outside_of_the_transaction_is_found_to_be_a_phantom() {
-    let mut world = World::sqlite(WORLD, 12).await;
-    world.setup.plant = Some(Plant::EnqueueOutside);
+async fn enqueue_outside_the_transaction_is_detected_as_phantom() {
+    let mut harness = Harness::sqlite(WORKER, 12).await;
+    harness.setup.planted_bug = Some(PlantedBug::EnqueueOutside);
     for hit in [5, 10] {
-        world.die_at(Failpoint::kill("produce.before-commit", hit)).await;
+        harness.run_until_killed_at(Failpoint::kill("produce.before-commit", hit)).await;
     }
-    world.drain().await;
-    let verdict = world.judge().await;
-    assert!(!verdict.report.phantom.is_empty(), "{verdict}");
+    harness.drain().await;
+    let result = harness.check().await;
+    assert!(!result.report.phantom.is_empty(), "{result}");
 }
 
 #[tokio::test]
-async fn a_consumer_without_an_inbox_is_found_to_double_effects() {
-    let mut world = World::sqlite(WORLD, 13).await;
-    world.setup.plant = Some(Plant::SkipInbox);
+async fn consumer_without_inbox_is_detected_as_duplicate_effect() {
+    let mut harness = Harness::sqlite(WORKER, 13).await;
+    harness.setup.planted_bug = Some(PlantedBug::SkipInbox);
     for hit in [5, 10] {
-        world.die_at(Failpoint::kill("consume.after-commit", hit)).await;
+        harness.run_until_killed_at(Failpoint::kill("consume.after-commit", hit)).await;
     }
-    world.drain().await;
-    let verdict = world.judge().await;
-    assert!(!verdict.report.doubled.is_empty(), "{verdict}");
+    harness.drain().await;
+    let result = harness.check().await;
+    assert!(!result.report.doubled.is_empty(), "{result}");
 }
 
-/// The kills of the strategies, and none of the strategies.
+/// The same kills as for the idempotency strategies, but without any of them.
 #[tokio::test]
-async fn a_service_without_a_guard_is_found_to_double_effects() {
-    let mut world = World::sqlite(WORLD, 15).await;
-    world.setup.service = Service::Unguarded;
+async fn service_without_guard_is_detected_as_duplicate_effect() {
+    let mut harness = Harness::sqlite(WORKER, 15).await;
+    harness.setup.service = Service::Unguarded;
     for hit in [5, 10] {
-        world.die_at(Failpoint::kill("consume.after-commit", hit)).await;
+        harness.run_until_killed_at(Failpoint::kill("consume.after-commit", hit)).await;
     }
-    world.drain().await;
-    let verdict = world.judge().await;
-    assert!(!verdict.report.doubled.is_empty(), "{verdict}");
+    harness.drain().await;
+    let result = harness.check().await;
+    assert!(!result.report.doubled.is_empty(), "{result}");
 }
 
 #[tokio::test]
-async fn a_relay_that_publishes_backwards_is_found_to_reorder() {
-    let mut world = World::sqlite(WORLD, 14).await;
-    world.setup.plant = Some(Plant::ReverseBatches);
-    // Nobody relays while the first one writes, so the second finds several messages of each key.
-    world.setup.roles = vec![Role::Write];
-    world.die_at(Failpoint::kill("produce.after-commit", 60)).await;
-    world.drain().await;
-    let verdict = world.judge().await;
-    assert!(!verdict.report.reordered.is_empty(), "{verdict}");
+async fn reversed_batches_are_detected_as_reordering() {
+    let mut harness = Harness::sqlite(WORKER, 14).await;
+    harness.setup.planted_bug = Some(PlantedBug::ReverseBatches);
+    // No relay runs while the first worker writes, so the second finds several messages of each key.
+    harness.setup.roles = vec![Role::Write];
+    harness.run_until_killed_at(Failpoint::kill("produce.after-commit", 60)).await;
+    harness.drain().await;
+    let result = harness.check().await;
+    assert!(!result.report.reordered.is_empty(), "{result}");
 }

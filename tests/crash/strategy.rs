@@ -1,25 +1,25 @@
-//! Every way to be idempotent, and every place where a message waits for its next try, killed around the handler, the
-//! commit and the acknowledgement (L3): each effect happens once, and per key in order.
+//! Every idempotency strategy and every retry lane, killed around the handler, the commit and the acknowledgement (L3).
+//! Each effect happens once, and per key in order.
 
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall_system_tests::{Adapter, Failpoint, Service, World};
+use landfall_system_tests::{Adapter, Failpoint, Harness, Service};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::RedisServer;
 
-use crate::WORLD;
+use crate::WORKER;
 
 /// Before and after the handler, after the commit, after the acknowledgement.
 const AROUND: [&str; 4] =
     ["consume.before-handler", "consume.after-handler", "consume.after-commit", "consume.after-ack"];
-/// On the way into the table and out of it.
+/// On the way into the database's retry lane and out of it.
 const DELAYED: [&str; 4] =
     ["consume.before-park", "consume.after-commit", "redrive.before-park", "redrive.before-commit"];
-/// On the way into the topic and out of it.
+/// On the way into the retry topic and out of it.
 const MOVED: [&str; 3] = ["lane.after-publish", "consume.after-handler", "consume.after-commit"];
 
-/// Those that are reached here and by no usual service, or not for certain.
+/// The boundaries that the default service does not reach, or not reliably.
 pub(crate) const BOUNDARIES: &[&str] = &[
     "consume.before-handler",
     "consume.after-ack",
@@ -28,74 +28,74 @@ pub(crate) const BOUNDARIES: &[&str] = &[
     "lane.after-publish",
 ];
 
-/// Dies at each of `boundaries`, at once or when it has been at work for a moment.
-async fn die_at_each<D: Adapter>(world: &mut World<D>, service: Service, boundaries: &[&str]) {
-    world.setup.service = service;
+/// Kills workers at each of `boundaries`, after a few hits.
+async fn kill_at_each<D: Adapter>(harness: &mut Harness<D>, service: Service, boundaries: &[&str]) {
+    harness.setup.service = service;
     for (boundary, hit) in boundaries.iter().zip([3, 5, 9, 2]) {
-        world.die_at(Failpoint::kill(boundary, hit)).await;
+        harness.run_until_killed_at(Failpoint::kill(boundary, hit)).await;
     }
-    world.drain().await;
+    harness.drain().await;
 }
 
-async fn once_and_in_order<D: Adapter>(mut world: World<D>, service: Service, boundaries: &[&str]) {
-    die_at_each(&mut world, service, boundaries).await;
-    world.judge().await.assert_nothing_is_wrong();
+async fn once_and_in_order<D: Adapter>(mut harness: Harness<D>, service: Service, boundaries: &[&str]) {
+    kill_at_each(&mut harness, service, boundaries).await;
+    harness.check().await.assert_clean();
 }
 
-async fn once<D: Adapter>(mut world: World<D>, service: Service, boundaries: &[&str]) {
-    die_at_each(&mut world, service, boundaries).await;
-    world.judge().await.assert_nothing_but_the_order_is_wrong();
+async fn once<D: Adapter>(mut harness: Harness<D>, service: Service, boundaries: &[&str]) {
+    kill_at_each(&mut harness, service, boundaries).await;
+    harness.check().await.assert_clean_except_order();
 }
 
-/// Redis forgets everything between two lives.
-async fn behind_redis<D: Adapter>(mut world: World<D>) {
+/// Redis is flushed between two workers.
+async fn behind_redis<D: Adapter>(mut harness: Harness<D>) {
     let Some(redis) = RedisServer::start(&current_test()).await else { return };
-    world.setup.service = Service::BehindRedis(redis.url());
+    harness.setup.service = Service::BehindRedis(redis.url());
     for (boundary, hit) in AROUND.iter().zip([3, 5, 9, 2]) {
-        world.die_at(Failpoint::kill(boundary, hit)).await;
+        harness.run_until_killed_at(Failpoint::kill(boundary, hit)).await;
         redis.flush().await.unwrap();
     }
-    world.drain().await;
-    world.judge().await.assert_nothing_is_wrong();
+    harness.drain().await;
+    harness.check().await.assert_clean();
 }
 
 macro_rules! killed {
-    ($($test:ident: $judge:ident($service:ident, $boundaries:ident)),* $(,)?) => {
-        killed!(@on on_sqlite, super::World::<super::Sqlite>::sqlite(super::WORLD, 21).await,
-            $($test: $judge($service, $boundaries)),*);
-        killed!(@on on_postgresql, match super::World::<super::Postgres>::postgres(super::WORLD, 22).await {
-            Some(world) => world,
+    ($($test:ident: $check:ident($service:ident, $boundaries:ident)),* $(,)?) => {
+        killed!(@on on_sqlite, super::Harness::<super::Sqlite>::sqlite(super::WORKER, 21).await,
+            $($test: $check($service, $boundaries)),*);
+        killed!(@on on_postgresql, match super::Harness::<super::Postgres>::postgres(super::WORKER, 22).await {
+            Some(harness) => harness,
             None => return,
-        }, $($test: $judge($service, $boundaries)),*);
-        killed!(@on on_mariadb, match super::World::<super::MySql>::mysql(super::WORLD, 23).await {
-            Some(world) => world,
+        }, $($test: $check($service, $boundaries)),*);
+        killed!(@on on_mariadb, match super::Harness::<super::MySql>::mysql(super::WORKER, 23).await {
+            Some(harness) => harness,
             None => return,
-        }, $($test: $judge($service, $boundaries)),*);
+        }, $($test: $check($service, $boundaries)),*);
     };
-    (@on $database:ident, $world:expr, $($test:ident: $judge:ident($service:ident, $boundaries:ident)),*) => {
+    (@on $database:ident, $harness:expr, $($test:ident: $check:ident($service:ident, $boundaries:ident)),*) => {
         mod $database {
             $(#[tokio::test]
             async fn $test() {
-                super::$judge($world, super::Service::$service, &super::$boundaries).await;
+                super::$check($harness, super::Service::$service, &super::$boundaries).await;
             })*
 
             #[tokio::test]
-            async fn redis_in_front_that_is_flushed() {
-                super::behind_redis($world).await;
+            async fn redis_cache_that_is_flushed() {
+                super::behind_redis($harness).await;
             }
         }
     };
 }
 
 killed! {
-    the_inbox_one_by_one: once_and_in_order(OneByOne, AROUND),
-    the_inbox_in_batches: once_and_in_order(Batches, AROUND),
-    the_inbox_with_a_set_based_handler: once_and_in_order(SetBased, AROUND),
-    a_unique_constraint: once_and_in_order(UniqueConstraint, AROUND),
-    an_upsert: once_and_in_order(Upsert, AROUND),
-    a_conditional_update: once_and_in_order(ConditionalUpdate, AROUND),
-    a_guard_row: once_and_in_order(GuardRow, AROUND),
-    a_version: once_and_in_order(Version, AROUND),
+    inbox_one_by_one: once_and_in_order(OneByOne, AROUND),
+    inbox_in_batches: once_and_in_order(Batches, AROUND),
+    inbox_with_a_set_based_handler: once_and_in_order(SetBased, AROUND),
+    unique_constraint: once_and_in_order(UniqueConstraint, AROUND),
+    upsert: once_and_in_order(Upsert, AROUND),
+    conditional_update: once_and_in_order(ConditionalUpdate, AROUND),
+    guard_row: once_and_in_order(GuardRow, AROUND),
+    version: once_and_in_order(Version, AROUND),
     delayed_in_the_database: once_and_in_order(DelayedInTheDatabase, DELAYED),
     delayed_in_a_topic: once(DelayedInATopic, MOVED),
 }

@@ -1,4 +1,4 @@
-//! The command: figures on stdout, and an exit code that says whether anything is wrong.
+//! The command: figures on stdout, and an exit code that says whether the run is clean.
 
 use std::process::Output;
 
@@ -15,7 +15,7 @@ fn figures(output: &Output) -> Value {
 }
 
 #[tokio::test]
-async fn a_clean_run_exits_with_0_and_says_what_happened() {
+async fn clean_run_exits_with_0_and_prints_figures() {
     let _alone = alone().await;
     let output = command(&["--database", "sqlite", "--minutes", "0.05", "--seed", "71", "--json"]).await;
     let figures = figures(&output);
@@ -28,7 +28,7 @@ async fn a_clean_run_exits_with_0_and_says_what_happened() {
 }
 
 #[tokio::test]
-async fn a_run_with_a_fault_exits_with_1_and_names_it() {
+async fn run_with_a_planted_bug_exits_with_1_and_names_it() {
     let _alone = alone().await;
     let planted = ["--plant", "one-epoch-for-all", "--minutes", "0.1", "--seed", "72"];
     let output = command(&[&["--database", "sqlite", "--json"][..], &planted].concat()).await;
@@ -38,14 +38,14 @@ async fn a_run_with_a_fault_exits_with_1_and_names_it() {
 }
 
 #[tokio::test]
-async fn an_order_that_the_database_cannot_work_in_is_wrong_use() {
+async fn unsupported_order_is_a_usage_error() {
     let output = command(&["--database", "sqlite", "--order", "none"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("relays cannot compete"), "{output:?}");
 }
 
 #[tokio::test]
-async fn a_database_that_nobody_knows_is_wrong_use() {
+async fn unknown_database_is_a_usage_error() {
     let output = command(&["--database", "oracle"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("is none of sqlite, postgres, mysql"), "{output:?}");

@@ -1,11 +1,6 @@
-//! The soak as a test: a minute of everything on each database, the bugs that it must find, and how fast a relay's
-//! work is taken over. `make soak` runs it for ten minutes each.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed"
-)]
+//! The soak as a test: a minute of all faults on each database, planted bugs that it must detect, and the time of a
+//! takeover. `make soak` runs it for ten minutes each.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod command;
 mod minute;
@@ -18,16 +13,16 @@ use landfall_system_tests::soak::{Figures, Options, run};
 use landfall_testkit::{current_test, not_run};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The program that plays the parts.
+/// The program that runs the processes of a soak.
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
 
-/// Each of these keeps a machine busy: one after the other.
+/// Serializes the tests: each of them keeps a machine busy.
 async fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    TURN.lock().await
+    static RUNNING: Mutex<()> = Mutex::const_new(());
+    RUNNING.lock().await
 }
 
-/// `None` where the server cannot be had; it has been said then.
+/// Returns `None` without the server, after reporting that the test is not run.
 async fn soak(options: &Options) -> Option<Figures> {
     match run(options).await {
         Ok(figures) => {
@@ -42,7 +37,7 @@ async fn soak(options: &Options) -> Option<Figures> {
     }
 }
 
-/// A new one each time, printed with the figures; `LANDFALL_TEST_SEED` repeats a run, as far as processes allow.
+/// A new seed each time, printed with the figures; `LANDFALL_TEST_SEED` repeats a run, as far as scheduling allows.
 fn seed() -> u64 {
     match std::env::var("LANDFALL_TEST_SEED") {
         Ok(seed) => seed.parse().expect("LANDFALL_TEST_SEED is a number"),

@@ -1,4 +1,4 @@
-//! A minute of everything: nothing lost, nothing made up, nothing doubled, nothing out of order (L1–L4, L7, L9).
+//! A minute of all faults: nothing lost, nothing invented, nothing duplicated, nothing out of order (L1–L4, L7, L9).
 
 use std::time::Duration;
 
@@ -9,40 +9,40 @@ use crate::{SOAK, alone, seed, soak};
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_wrong_after_a_minute_on_sqlite() {
-    let Some(figures) = a_minute(DatabaseKind::Sqlite).await else { return };
-    assert_trouble(&figures);
+async fn soak_is_clean_after_a_minute_on_sqlite() {
+    let Some(figures) = soak_a_minute(DatabaseKind::Sqlite).await else { return };
+    assert_faults_injected(&figures);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_wrong_after_a_minute_on_postgresql() {
-    let Some(figures) = a_minute(DatabaseKind::Postgres).await else { return };
-    assert_trouble(&figures);
-    assert_server_trouble(&figures);
+async fn soak_is_clean_after_a_minute_on_postgresql() {
+    let Some(figures) = soak_a_minute(DatabaseKind::Postgres).await else { return };
+    assert_faults_injected(&figures);
+    assert_server_faults_injected(&figures);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_wrong_after_a_minute_on_mariadb() {
-    let Some(figures) = a_minute(DatabaseKind::Mysql).await else { return };
-    assert_trouble(&figures);
-    assert_server_trouble(&figures);
+async fn soak_is_clean_after_a_minute_on_mariadb() {
+    let Some(figures) = soak_a_minute(DatabaseKind::Mysql).await else { return };
+    assert_faults_injected(&figures);
+    assert_server_faults_injected(&figures);
 }
 
-async fn a_minute(database: DatabaseKind) -> Option<Figures> {
+async fn soak_a_minute(database: DatabaseKind) -> Option<Figures> {
     let _alone = alone().await;
     let figures = soak(&Options::new(database, MINUTE, seed(), SOAK)).await?;
     assert!(figures.is_clean(), "{figures}");
     Some(figures)
 }
 
-/// A run in which nothing happened would prove nothing.
-fn assert_trouble(figures: &Figures) {
+/// A run without faults would prove nothing.
+fn assert_faults_injected(figures: &Figures) {
     assert!(figures.messages > 500 && figures.rolled_back > 0, "{figures}");
-    assert!(figures.blows.relay_kills > 0 && figures.blows.lease_pauses > 0, "{figures}");
+    assert!(figures.faults.relay_kills > 0 && figures.faults.lease_pauses > 0, "{figures}");
     assert!(figures.takeovers > 0 && figures.redriven > 0, "{figures}");
 }
 
-fn assert_server_trouble(figures: &Figures) {
-    assert!(figures.blows.restarts > 0 && figures.cuts > 0, "{figures}");
+fn assert_server_faults_injected(figures: &Figures) {
+    assert!(figures.faults.restarts > 0 && figures.cuts > 0, "{figures}");
     assert!(figures.unknown_committed > 0 && figures.unknown > figures.unknown_committed, "{figures}");
 }

@@ -1,7 +1,7 @@
-//! Dying, or falling asleep, at a named boundary.
+//! Killing or stopping the process at a named failpoint.
 //!
-//! The callback runs on the thread that has reached the boundary, and never returns to it alive (or not before
-//! somebody sends SIGCONT): what stands behind the boundary has not begun.
+//! The callback runs on the thread that reached the failpoint. It never returns after a kill, and only after SIGCONT
+//! when stopped: nothing behind the failpoint has started.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failpoint {
     pub name: String,
-    /// At the how-manieth time that the process reaches it, counted from 1.
+    /// Fires at this hit, counted from 1.
     pub hit: u32,
     pub action: Action,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// SIGKILL: nothing is flushed, nothing is told to anybody.
+    /// SIGKILL: nothing is flushed or reported.
     Kill,
-    /// SIGSTOP: the whole process sleeps until SIGCONT.
-    Stop,
+    /// SIGSTOP: the whole process stops until SIGCONT.
+    StopMode,
 }
 
 impl Failpoint {
@@ -32,11 +32,11 @@ impl Failpoint {
     }
 
     pub fn stop(name: &str, hit: u32) -> Self {
-        Self { name: name.into(), hit, action: Action::Stop }
+        Self { name: name.into(), hit, action: Action::StopMode }
     }
 
-    /// What the process says on stderr right before: the parent's proof that it was this boundary.
-    pub fn last_words(&self) -> String {
+    /// The line on stderr right before the signal: it proves to the parent that this failpoint was hit.
+    pub fn announcement(&self) -> String {
         format!("failpoint {} reached for time {}: {:?}", self.name, self.hit, self.action)
     }
 
@@ -48,11 +48,11 @@ impl Failpoint {
         let (name, hits) = (self.name.clone(), AtomicU32::new(0));
         let callback = move || {
             if hits.fetch_add(1, Ordering::SeqCst) + 1 == self.hit {
-                // One write to an unbuffered stream: it is in the pipe before the signal is sent.
-                let _ = std::io::stderr().write_all(format!("{}\n", self.last_words()).as_bytes());
+                // One write to an unbuffered stream: the line is in the pipe before the signal is sent.
+                let _ = std::io::stderr().write_all(format!("{}\n", self.announcement()).as_bytes());
                 let signal = match self.action {
                     Action::Kill => Signal::SIGKILL,
-                    Action::Stop => Signal::SIGSTOP,
+                    Action::StopMode => Signal::SIGSTOP,
                 };
                 // Neither signal can be blocked or refused.
                 let _ = raise(signal);

@@ -1,4 +1,4 @@
-//! What a service's own tables can know of what was done: a bill for each message, and how far each key has come.
+//! Idempotency by the service's own tables: a bill per message, and the last applied sequence of each key.
 
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
@@ -6,26 +6,26 @@ use landfall::sqlite::Sqlite;
 use landfall::{Database, Message};
 
 pub trait Guards: Database {
-    /// What the constraint on `bills` is called in an error.
+    /// The name of the constraint on `bills` in errors.
     const ONE_BILL: &'static str;
 
     fn create_guards(&self) -> impl Future<Output = sqlx::Result<()>> + Send;
 
-    /// Writes the bill of `message`; violates [`Guards::ONE_BILL`] if there is one.
+    /// Inserts the bill of `message`; violates [`Guards::ONE_BILL`] if it exists.
     fn bill(
         &self,
         connection: &mut Self::Connection,
         message: &Message,
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
 
-    /// The same, and no error if there is one; answers with the rows it wrote.
+    /// Inserts the bill of `message` unless it exists. Returns the number of inserted rows.
     fn bill_once(
         &self,
         connection: &mut Self::Connection,
         message: &Message,
     ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
-    /// The key of `message` goes on from the number before it to its own; answers with the rows it changed.
+    /// Advances the key of `message` from the previous sequence to its own. Returns the number of changed rows.
     fn advance(
         &self,
         connection: &mut Self::Connection,
@@ -35,14 +35,20 @@ pub trait Guards: Database {
 
 /// The same statements in each dialect.
 macro_rules! guards {
-    ($adapter:ty, $one_bill:literal, $insert:literal, $ignore:literal, [$one:literal, $two:literal, $three:literal]) => {
+    (
+        $adapter:ty,
+        $one_bill:literal,
+        $insert:literal,
+        $ignore:literal,
+        [$one:literal, $two:literal, $three:literal]
+    ) => {
         impl Guards for $adapter {
             const ONE_BILL: &'static str = $one_bill;
 
             async fn create_guards(&self) -> sqlx::Result<()> {
                 for statement in [
                     "CREATE TABLE bills (number varchar(36) NOT NULL, CONSTRAINT bills_number UNIQUE (number))",
-                    "CREATE TABLE tallies (customer varchar(200) PRIMARY KEY, applied bigint NOT NULL)",
+                    "CREATE TABLE applied_sequences (customer varchar(200) PRIMARY KEY, applied bigint NOT NULL)",
                 ] {
                     sqlx::query(statement).execute(self.pool()).await?;
                 }
@@ -62,10 +68,11 @@ macro_rules! guards {
 
             async fn advance(&self, connection: &mut Self::Connection, message: &Message) -> sqlx::Result<u64> {
                 let key = message.key.as_ref().map(|key| key.as_str());
-                let begin = concat!($insert, " INTO tallies (customer, applied) VALUES (", $one, ", 0)", $ignore);
+                let begin =
+                    concat!($insert, " INTO applied_sequences (customer, applied) VALUES (", $one, ", 0)", $ignore);
                 sqlx::query(begin).bind(key).execute(&mut *connection).await?;
                 let update = concat!(
-                    "UPDATE tallies SET applied = ",
+                    "UPDATE applied_sequences SET applied = ",
                     $one,
                     " WHERE customer = ",
                     $two,

@@ -1,64 +1,64 @@
-//! The consuming service: one effect per message, in the inbox transaction, and nothing else.
+//! The consuming service: one effect per message, in the inbox transaction.
 
 use landfall::consume::{Context, Handler};
 use landfall::{ErrorCode, Failure, Message, Result};
 use rand::Rng;
 
-use crate::books::Books;
+use crate::business_tables::BusinessTables;
 
-/// How a message behaves in the handler; it says so in its payload.
+/// How a message behaves in the handler; encoded in its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Temper {
+pub enum Behaviour {
     Plain,
-    /// Fails at the first try of every delivery.
+    /// Fails at the first attempt of every delivery.
     Flaky,
-    /// Is parked when it is first seen, and works once a person has redriven it.
+    /// Is parked at the first attempt, and succeeds after a redrive.
     Poison,
 }
 
-impl Temper {
-    const ALL: [Temper; 3] = [Temper::Plain, Temper::Flaky, Temper::Poison];
+impl Behaviour {
+    const ALL: [Behaviour; 3] = [Behaviour::Plain, Behaviour::Flaky, Behaviour::Poison];
 
-    /// Few are poison: while a key is held its messages are handled as dead letters, and must not come in faster.
-    pub fn pick(random: &mut impl Rng, trouble: bool) -> Self {
+    /// Poison is rare: the messages of a held key are handled as dead letters, and must not arrive faster than that.
+    pub fn random(random: &mut impl Rng, handler_failures: bool) -> Self {
         match random.random_range(0..100) {
-            0 if trouble => Temper::Poison,
-            1..=5 if trouble => Temper::Flaky,
-            _ => Temper::Plain,
+            0 if handler_failures => Behaviour::Poison,
+            1..=5 if handler_failures => Behaviour::Flaky,
+            _ => Behaviour::Plain,
         }
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Temper::Plain => "plain",
-            Temper::Flaky => "flaky",
-            Temper::Poison => "poison",
+            Behaviour::Plain => "plain",
+            Behaviour::Flaky => "flaky",
+            Behaviour::Poison => "poison",
         }
     }
 
-    /// How this try of `message` ends.
-    pub fn judge(message: &Message, attempt: u32) -> Result<(), Failure> {
-        match Self::of(&message.payload) {
-            Some(Temper::Flaky) if attempt == 1 => Err(Failure::retry("flaky at the first try")),
-            Some(Temper::Poison) if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
+    /// The result of this attempt of `message`.
+    pub fn result(message: &Message, attempt: u32) -> Result<(), Failure> {
+        match Self::parse(&message.payload) {
+            Some(Behaviour::Flaky) if attempt == 1 => Err(Failure::retry("flaky at the first attempt")),
+            Some(Behaviour::Poison) if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
             Some(_) => Ok(()),
-            None => Err(Failure::park(ErrorCode::VALIDATION, "this is no payload of the writers")),
+            None => Err(Failure::park(ErrorCode::VALIDATION, "not a payload of the writers")),
         }
     }
 
-    pub fn of(payload: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|temper| temper.as_str().as_bytes() == payload)
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|behaviour| behaviour.as_str().as_bytes() == payload)
     }
 }
 
-/// Appends to `effects`, and only then says that it failed: a rollback that forgot something would show.
+/// Inserts into `effects` before it fails: an incomplete rollback would be visible.
 #[derive(Debug, Clone)]
 pub struct AppendEffect<D>(pub D);
 
-impl<D: Books> Handler<D> for AppendEffect<D> {
+impl<D: BusinessTables> Handler<D> for AppendEffect<D> {
     async fn handle(&self, context: Context<'_, D>) -> Result<(), Failure> {
         let Context { message, connection, attempt, .. } = context;
         self.0.record_effect(connection, message).await?;
-        Temper::judge(message, attempt)
+        Behaviour::result(message, attempt)
     }
 }

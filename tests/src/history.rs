@@ -1,7 +1,7 @@
-//! What a worker says on stdout while it lives: one JSON object a line.
+//! The events that a worker prints to stdout: one JSON object per line.
 //!
-//! A line is written before the thing it announces begins and after the thing it confirms is over, so whatever the
-//! process was doing when it died has an `Invoke` and no end: nobody knows how it ended.
+//! A worker prints `Invoke` before a transaction starts and its result after it has ended. So a transaction that was
+//! interrupted by a kill has an `Invoke` without a result: its outcome is unknown.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use std::sync::Arc;
 use landfall::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// Where a writer tells its history: on stdout in a worker process, in memory inside the test's own.
-pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
+/// Receives the events of a writer: stdout in a worker process, memory inside a test.
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// Everything is open, the roles begin.
+    /// Everything is open, and the roles start.
     Ready,
-    /// A transaction with this message is about to begin.
+    /// A transaction with this message is about to start.
     Invoke { id: MessageId, key: String },
-    /// It is committed.
+    /// The transaction is committed.
     Ok { id: MessageId },
-    /// It is rolled back, on purpose or not.
+    /// The transaction is rolled back, on purpose or not.
     Failed { id: MessageId },
-    /// The connection was lost under the commit.
+    /// The connection was lost during the commit.
     Unknown { id: MessageId },
-    /// After that, somebody looked: whether it was committed.
+    /// The writer looked up an unknown commit: whether it was committed.
     Resolved { id: MessageId, committed: bool },
-    /// A relay has settled something of this shard under this epoch for the first time.
+    /// A relay has settled a message of this shard under this epoch for the first time.
     Settled { shard: u16, epoch: i64 },
-    /// Every role has ended in good order.
+    /// All roles have shut down gracefully.
     Stopped,
 }
 
 impl Event {
-    /// One write of one line under the stream's lock, which is flushed at its end.
-    pub fn say(&self) {
+    /// Writes one line under the stream's lock, and flushes it.
+    pub fn print(&self) {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
-        // When the parent is gone nobody listens, and the worker is about to notice.
+        // If the parent is gone the write fails, and the worker is about to exit.
         let _ = std::io::stdout().lock().write_all(&line);
     }
 
-    /// `None` for a line that is none of ours; a process that is killed may leave a half one.
+    /// Returns `None` for other lines; a killed process may also leave an incomplete one.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }

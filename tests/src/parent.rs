@@ -1,4 +1,4 @@
-//! What a worker process owes to the one that started it: to end when it is told to, and when that one is gone.
+//! A worker process exits on SIGTERM, and when its parent is gone.
 
 use std::os::unix::process::parent_id;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A test that is killed cannot clean up after itself; whoever has another parent than it began with is an orphan.
-pub fn end_with_the_parent() {
+/// Exits when the parent is gone: a killed test cannot stop its workers. A changed parent id means that the process is
+/// an orphan.
+pub fn exit_with_parent() {
     let parent = parent_id();
     std::thread::spawn(move || {
         while parent_id() == parent {
@@ -17,8 +18,8 @@ pub fn end_with_the_parent() {
     });
 }
 
-/// Cancelled on SIGTERM.
-pub fn told_to_stop() -> std::io::Result<CancellationToken> {
+/// Returns a token that SIGTERM cancels.
+pub fn stop_on_sigterm() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let stopping = stop.clone();

@@ -1,4 +1,4 @@
-//! The consuming service in all its ways to be idempotent, and with each place where a message may wait for its next try.
+//! The consuming service with every idempotency strategy and every retry lane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use landfall::{Backoff, Broker, Failure, GroupName, Result, TopicName};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::{AppendEffect, Temper};
+use crate::handler::{AppendEffect, Behaviour};
 use crate::setup::{GROUP, TOPIC};
 use crate::worker::{Adapter, consumer_options};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Service {
-    /// The inbox; several messages in one transaction.
+    /// The inbox, with several messages per transaction.
     Batches,
-    /// The inbox; each message in its own.
+    /// The inbox, with one message per transaction.
     OneByOne,
-    /// The inbox; one call for several messages.
+    /// The inbox, with one handler call for several messages.
     SetBased,
-    /// No inbox: a unique constraint of the service's own.
+    /// No inbox: the service's own unique constraint.
     UniqueConstraint,
-    /// No inbox: an insert that does nothing if the row is there.
+    /// No inbox: an insert that does nothing if the row exists.
     Upsert,
-    /// No inbox: an update with a condition.
+    /// No inbox: a conditional update.
     ConditionalUpdate,
-    /// No inbox row but one for the business id.
+    /// No inbox row, but a guard row for the business id.
     GuardRow,
-    /// The inbox, and the version that was reached: without the inbox a copy of an old message would be an old version,
-    /// and parked.
+    /// The inbox plus the last version: without the inbox, a duplicate of an old message would have an old version and
+    /// be parked.
     Version,
-    /// A bug on purpose: nothing at all keeps a copy from taking effect.
+    /// A planted bug: no deduplication at all.
     Unguarded,
-    /// Redis at this URL in front of the inbox.
+    /// A Redis cache at this URL in front of the inbox.
     BehindRedis(String),
-    /// What fails waits in the table.
+    /// Failed messages wait in the database.
     DelayedInTheDatabase,
-    /// What fails waits in the retry topic, and there is no order.
+    /// Failed messages wait in the retry topic, without order.
     DelayedInATopic,
 }
 
-/// Consumes until `stop`.
+/// Consumes until `stop` is cancelled.
 pub async fn run<D: Adapter>(
     service: Service,
     database: D,
@@ -92,7 +92,7 @@ fn options(service: &Service, backoff: Backoff) -> Options {
     }
 }
 
-/// Has its effect first, and takes it back when the service's own tables say that it was there.
+/// Applies the effect first, and rolls it back if the service's own tables show a duplicate.
 struct Guarded<D> {
     service: Service,
     effect: AppendEffect<D>,
@@ -112,11 +112,11 @@ impl<D: Adapter> Handler<D> for Guarded<D> {
             Service::GuardRow => context.first_time("order", &message.id.to_string()).await?,
             _ => {}
         }
-        Temper::judge(message, context.attempt)
+        Behaviour::result(message, context.attempt)
     }
 }
 
-/// All effects of a slice, or none.
+/// Applies all effects of a batch, or none.
 struct AppendEffects<D>(AppendEffect<D>);
 
 impl<D: Adapter> BatchHandler<D> for AppendEffects<D> {
@@ -124,6 +124,6 @@ impl<D: Adapter> BatchHandler<D> for AppendEffects<D> {
         for message in context.messages {
             self.0.0.record_effect(&mut *context.connection, message).await?;
         }
-        context.messages.iter().try_for_each(|message| Temper::judge(message, context.attempt))
+        context.messages.iter().try_for_each(|message| Behaviour::result(message, context.attempt))
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker process is told: one JSON value, its only argument. The test writes it, the worker reads it.
+//! The configuration of a worker process: its only argument, as JSON.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use landfall::Backoff;
 use serde::{Deserialize, Serialize};
 
 use crate::failpoint::Failpoint;
-use crate::plant::Plant;
+use crate::planted_bug::PlantedBug;
 use crate::service::Service;
 
 /// The topic and the group of every scenario.
@@ -19,30 +19,30 @@ pub const GROUP: &str = "stock";
 pub struct Setup {
     /// The database of the writers and the relay: `sqlite:…`, `postgres:…` or `mysql:…`.
     pub producer: String,
-    /// The database of the consumer, of the same kind: a service of its own.
+    /// The database of the consumer, which is a separate service; of the same kind.
     pub consumer: String,
     pub broker: BrokerAddress,
     pub roles: Vec<Role>,
-    /// Decides what the writers do: how long they pause, what they roll back, which messages are poison.
+    /// Determines the writers' pauses, their rollbacks, and which messages are poison.
     pub seed: u64,
-    /// As many writers as keys; each key has its own.
+    /// The number of keys; each has its own writer.
     pub keys: u32,
-    /// How many transactions each writer tries; without it they write until the process ends.
+    /// The number of transactions of each writer; `None` for no limit.
     pub writes: Option<u32>,
-    /// Whether some messages fail in the handler: once, or until a person has redriven them.
-    pub trouble: bool,
-    /// How long the leases of a killed relay keep its successor waiting.
+    /// Whether some messages fail in the handler: once, or until they are redriven.
+    pub handler_failures: bool,
+    /// The lease of a relay; the successor of a killed one waits for its expiry.
     pub lease_ms: u64,
-    /// Messages that the relay takes at a time.
+    /// The relay's batch size.
     pub batch: usize,
-    /// The first pause after a failure.
+    /// The first backoff after a failure.
     pub backoff_ms: u64,
-    /// How often the relay offers a refused message before it is parked.
+    /// How often the relay publishes a refused message before it is parked.
     pub max_attempts: u32,
-    /// How the consuming service is idempotent.
+    /// The idempotency strategy of the consuming service.
     pub service: Service,
     pub failpoint: Option<Failpoint>,
-    pub plant: Option<Plant>,
+    pub planted_bug: Option<PlantedBug>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub enum Role {
     Write,
     Relay,
     Consume,
-    /// The person on call: redrives whatever is parked, on both sides, again and again.
+    /// An operator: redrives all parked messages on both sides repeatedly.
     Operate,
 }
 
@@ -62,7 +62,7 @@ impl Role {
 pub enum BrokerAddress {
     /// The embedded log in this folder.
     Log(PathBuf),
-    /// A recording broker of the testkit, in the test's own process. It can only be published to.
+    /// A recording broker in the test's own process. A worker can only publish to it.
     Remote(SocketAddr),
 }
 

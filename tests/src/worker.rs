@@ -1,5 +1,5 @@
-//! A whole service in one process: opens both databases and the broker, and plays the roles it was given until it is
-//! told to stop (SIGTERM), its parent is gone, or it dies at a failpoint.
+//! A whole service in one process: opens both databases and the broker, and runs its roles until SIGTERM, the end of
+//! its parent, or a failpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::books::Books;
+use crate::business_tables::BusinessTables;
 use crate::guards::Guards;
 use crate::handler::AppendEffect;
 use crate::history::Event;
-use crate::plant::{plant_in_broker, plant_in_publisher};
+use crate::planted_bug::{with_broker_bug, with_publisher_bug};
 use crate::service;
 use crate::setup::{BrokerAddress, GROUP, Role, Setup, TOPIC};
 use crate::writer::Writer;
 
-/// Everything that the harness asks of a database adapter.
+/// Everything that the tests require of a database adapter.
 pub trait Adapter:
-    Books
+    BusinessTables
     + Guards
     + OutboxWriter
     + InboxView
@@ -49,7 +49,7 @@ pub trait Adapter:
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Few connections: a process that lives for some hundred milliseconds must not spend them on connecting.
+/// Few connections: a process that lives for a few hundred milliseconds must not spend them on connecting.
 const CONNECTIONS: u32 = 6;
 
 impl Adapter for Sqlite {
@@ -82,17 +82,17 @@ impl Adapter for MySql {
     }
 }
 
-/// Plays the roles; returns when `stop` is cancelled and all of them have ended in good order.
+/// Runs the roles. Returns when `stop` is cancelled and all of them have shut down gracefully.
 pub async fn run(setup: Setup, stop: CancellationToken) -> Result<()> {
     if let Some(failpoint) = setup.failpoint.clone() {
         failpoint.arm()?;
     }
     if setup.producer.starts_with("sqlite:") {
-        Worker::<Sqlite>::open(setup).await?.play(stop).await
+        Worker::<Sqlite>::open(setup).await?.run(stop).await
     } else if setup.producer.starts_with("mysql:") {
-        Worker::<MySql>::open(setup).await?.play(stop).await
+        Worker::<MySql>::open(setup).await?.run(stop).await
     } else {
-        Worker::<Postgres>::open(setup).await?.play(stop).await
+        Worker::<Postgres>::open(setup).await?.run(stop).await
     }
 }
 
@@ -108,7 +108,7 @@ impl<D: Adapter> Worker<D> {
         Ok(Self { producer, consumer, setup })
     }
 
-    async fn play(&self, stop: CancellationToken) -> Result<()> {
+    async fn run(&self, stop: CancellationToken) -> Result<()> {
         let (broker, publisher) = self.connect_broker().await?;
         let mut roles = JoinSet::new();
         for role in &self.setup.roles {
@@ -118,7 +118,8 @@ impl<D: Adapter> Worker<D> {
                     roles.spawn(self.relay(publisher.clone()).run(stop.clone()));
                 }
                 Role::Consume => {
-                    let broker = broker.clone().ok_or_else(|| unsupported("a remote broker cannot be read"))?;
+                    let broker =
+                        broker.clone().ok_or_else(|| unsupported("a remote broker does not deliver messages"))?;
                     let (service, backoff) = (self.setup.service.clone(), self.setup.backoff());
                     roles.spawn(service::run(service, self.consumer.clone(), broker, backoff, stop.clone()));
                 }
@@ -127,27 +128,27 @@ impl<D: Adapter> Worker<D> {
                 }
             }
         }
-        Event::Ready.say();
+        Event::Ready.print();
         while let Some(ended) = roles.join_next().await {
-            // A role that gives up, or panics, takes the process down: the test shall see it.
+            // A role that fails or panics ends the process, so that the test notices it.
             ended.map_err(|error| Error::new(ErrorKind::Internal, "a role panicked").with_source(error))??;
         }
         stop.cancelled().await;
-        Event::Stopped.say();
+        Event::Stopped.print();
         Ok(())
     }
 
     async fn connect_broker(&self) -> Result<(Option<Arc<dyn Broker>>, Arc<dyn Publisher>)> {
-        let plant = self.setup.plant;
+        let planted_bug = self.setup.planted_bug;
         match &self.setup.broker {
             BrokerAddress::Log(folder) => {
-                // Small segments, so that processes die while one is finished and the next one begun.
-                // And no look at ids: what a relay sends twice shall reach the inbox, as it does with most brokers.
+                // Small segments, so that kills also hit a segment roll. No deduplication, so that duplicates of a
+                // relay reach the inbox, as with most brokers.
                 let topic = log::TopicSettings { deduplicate: false, ..Default::default() };
                 let options = log::Options { segment_bytes: 32 * 1024, topic, ..Default::default() };
                 let broker: Arc<dyn Broker> = Arc::new(Log::open(folder, options)?);
-                let publisher = plant_in_publisher(broker.publisher(), plant);
-                Ok((Some(plant_in_broker(broker, plant)), publisher))
+                let publisher = with_publisher_bug(broker.publisher(), planted_bug);
+                Ok((Some(with_broker_bug(broker, planted_bug)), publisher))
             }
             BrokerAddress::Remote(address) => Ok((None, Arc::new(RemotePublisher::connect(*address).await?))),
         }
@@ -155,8 +156,8 @@ impl<D: Adapter> Worker<D> {
 
     fn write(&self, roles: &mut JoinSet<Result<()>>, stop: &CancellationToken) -> Result<()> {
         for number in 0..self.setup.keys {
-            let tell = Arc::new(|event: Event| event.say());
-            let writer = Writer::new(self.producer.clone(), &self.setup, number, tell)?;
+            let record = Arc::new(|event: Event| event.print());
+            let writer = Writer::new(self.producer.clone(), &self.setup, number, record)?;
             let (writes, stop) = (self.setup.writes, stop.clone());
             roles.spawn(async move {
                 writer.run(writes, stop).await;
@@ -177,7 +178,7 @@ impl<D: Adapter> Worker<D> {
     }
 }
 
-/// The consuming service, in whatever process.
+/// The consuming service, in a worker process or inside a test.
 pub fn consumer<D: Adapter>(
     database: D,
     broker: Arc<dyn Broker>,
@@ -194,7 +195,7 @@ pub(crate) fn consumer_options(backoff: Backoff) -> consume::Options {
     consume::Options { concurrency: 4, batch: 8, backoff, redrive_poll, ..Default::default() }
 }
 
-/// A person who redrives everything that is parked, again and again, in no hurry: successors shall pile up behind it.
+/// An operator who redrives all parked messages repeatedly, but slowly, so that successors queue up behind them.
 pub async fn operate<D: DeadLetters>(producer: D, consumer: D, stop: CancellationToken) -> Result<()> {
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
     while !stop.is_cancelled() {

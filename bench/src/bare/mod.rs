@@ -1,7 +1,7 @@
-//! What Landfall's peers do on a database: the same work in bare SQL, over the same pool of connections.
+//! The peers on a database: the same work in plain SQL, over the same connection pool.
 //!
-//! The peers promise less: no lease and no epoch, no failing head that holds back its key, no parking. They are the
-//! least that somebody would write by hand, and so the most that Landfall could reach.
+//! The peers promise less: no lease, no epoch, no failing head that holds back its key, no parking. They are the
+//! minimum a hand-written outbox needs, and so the upper bound for Landfall.
 
 mod mysql;
 mod postgres;
@@ -13,42 +13,42 @@ use crate::Result;
 
 /// Rows claimed, deleted or selected at a time; the relay's own default.
 pub(crate) const BATCH: u64 = 500;
-/// Connections of a pool: one for each concurrent handler, and some for whoever works beside them.
+/// Connections of a pool: one for each concurrent handler, and some for background work.
 const CONNECTIONS: u32 = 20;
 
-/// A database with Landfall's tables and a table `effects`, and what can be done with them without Landfall.
+/// A database with Landfall's tables and a table `effects`, plus the same operations in plain SQL.
 pub(crate) trait Bare: OutboxWriter + Inbox + OutboxQueue + Leases {
     const NAME: &'static str;
     /// The numbers of clients that insert into the outbox at the same time.
     const CLIENTS: &'static [usize];
 
-    /// Connects, and makes Landfall's tables and `effects`.
+    /// Connects, and creates Landfall's tables and `effects`.
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
 
     fn version(&self) -> impl Future<Output = Result<String>> + Send;
 
-    /// One message into the outbox, in a transaction of its own, into the columns that Landfall writes.
+    /// Inserts one message into the outbox in its own transaction, into the columns that Landfall writes.
     fn insert(&self, message: &Message) -> impl Future<Output = Result<()>> + Send;
 
-    /// So many rows into the outbox at once, as fast as it goes; then what a database does by itself on a quiet
-    /// table (vacuum, statistics), so that nobody is measured while it does.
+    /// Inserts `rows` rows into the outbox in bulk. Then runs the maintenance a database does on a quiet table
+    /// (vacuum, statistics), so that it does not run during a measurement.
     fn fill(&self, rows: u64) -> impl Future<Output = Result<()>> + Send;
 
-    /// The same into the table that the peers work on, where that is not Landfall's own.
+    /// Fills the table that the peers use, where that is not Landfall's own.
     fn fill_peers(&self, rows: u64) -> impl Future<Output = Result<()>> + Send {
         self.fill(rows)
     }
 
-    /// Takes up to [`BATCH`] rows out of the outbox, oldest first, and answers with how many.
+    /// Claims and deletes up to [`BATCH`] rows of the outbox, oldest first. Returns their number.
     fn claim_and_delete(&self) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Reads up to [`BATCH`] rows of the outbox, oldest first, and answers with how many.
+    /// Reads up to [`BATCH`] rows of the outbox, oldest first. Returns their number.
     fn select(&self) -> impl Future<Output = Result<u64>> + Send;
 
-    /// One message into the inbox and its effect, in one transaction, with the statements that Landfall uses.
+    /// Inserts the inbox row and the effect in one transaction, with the statements that Landfall uses.
     fn handle(&self, message: &Message) -> impl Future<Output = Result<()>> + Send;
 
-    /// The effect alone: what Landfall's handler does inside the inbox transaction.
+    /// Inserts the effect alone: the work of Landfall's handler inside the inbox transaction.
     fn apply<'a>(
         connection: &'a mut Self::Connection,
         message: &'a Message,
@@ -56,7 +56,7 @@ pub(crate) trait Bare: OutboxWriter + Inbox + OutboxQueue + Leases {
 
     fn count(&self, table: Table) -> impl Future<Output = Result<u64>> + Send;
 
-    /// The rows of the table that the peers work on.
+    /// Counts the rows of the table that the peers use.
     fn count_peers(&self) -> impl Future<Output = Result<u64>> + Send {
         self.count(Table::Outbox)
     }
@@ -65,7 +65,7 @@ pub(crate) trait Bare: OutboxWriter + Inbox + OutboxQueue + Leases {
     fn clear(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The tables whose rows are counted after a turn.
+/// The tables whose rows are counted after each sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {
     Outbox,

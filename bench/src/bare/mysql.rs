@@ -8,7 +8,7 @@ use super::{Bare, CONNECTIONS, Table};
 use crate::Result;
 use crate::workload::{GROUP, KEYS, PAYLOAD_BYTES, TOPIC};
 
-/// What somebody would write by hand: the columns that Landfall writes, and a primary key.
+/// A hand-written outbox table: the columns that Landfall writes, and a primary key.
 const PEERS: &str = "CREATE TABLE bare_outbox (
     id         BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     message_id BINARY(16)   NOT NULL DEFAULT (UNHEX(REPLACE(UUID(), '-', ''))),
@@ -23,15 +23,15 @@ const PEERS: &str = "CREATE TABLE bare_outbox (
     payload    LONGBLOB     NOT NULL
 ) CHARACTER SET utf8mb4";
 
-/// The numbers from 1 to a million, which a fill counts its rows by.
+/// The numbers from 1 to a million, from which `fill` generates its rows.
 const NUMBERS: &str = "CREATE TABLE numbers (n INT NOT NULL PRIMARY KEY)";
-const MOST: u64 = 1_000_000;
+const MAX_ROWS: u64 = 1_000_000;
 
 const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
 
 async fn fill(database: &MySql, table: &str, rows: u64) -> Result<()> {
-    if rows > MOST {
-        return Err(format!("a turn of {rows} rows is more than the {MOST} that are prepared for").into());
+    if rows > MAX_ROWS {
+        return Err(format!("a sample needs {rows} rows; the table of numbers has {MAX_ROWS}").into());
     }
     let fill = format!(
         "INSERT INTO {table} (topic, `key`, payload)
@@ -59,10 +59,10 @@ impl Bare for MySql {
         }
         let mut inserted = 1;
         database.pool().execute("INSERT INTO numbers VALUES (1)").await?;
-        while inserted < MOST {
-            // Twice as many each time.
+        while inserted < MAX_ROWS {
+            // Each statement doubles the table.
             let double = "INSERT INTO numbers SELECT n + ? FROM numbers WHERE n + ? <= ?";
-            let query = sqlx::query(double).bind(inserted as i64).bind(inserted as i64).bind(MOST as i64);
+            let query = sqlx::query(double).bind(inserted as i64).bind(inserted as i64).bind(MAX_ROWS as i64);
             inserted += query.execute(database.pool()).await?.rows_affected();
         }
         Ok(database)

@@ -10,7 +10,7 @@ use crate::workload::{GROUP, KEYS, PAYLOAD_BYTES, TOPIC};
 
 impl Bare for Sqlite {
     const NAME: &'static str = "SQLite";
-    /// There is one writer at a time, however many ask.
+    /// SQLite has one writer at a time, however many clients there are.
     const CLIENTS: &'static [usize] = &[1];
 
     async fn open(url: &str) -> Result<Self> {

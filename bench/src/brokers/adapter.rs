@@ -1,4 +1,4 @@
-//! The work, done through the adapter.
+//! The same work through Landfall's adapter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::Client;
 use crate::Result;
 use crate::workload::{group, topic};
 
-/// A delivery that has not come after this long never will.
+/// A delivery that takes longer than this is treated as lost.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) struct ThroughAdapter {
@@ -29,7 +29,7 @@ impl Client for ThroughAdapter {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         for outcome in self.broker.publisher().publish(messages).await {
             if !outcome.is_accepted() {
-                return Err(format!("a message was not accepted: {outcome:?}").into());
+                return Err(format!("the broker did not accept a message: {outcome:?}").into());
             }
         }
         Ok(())
@@ -42,7 +42,7 @@ impl Client for ThroughAdapter {
         };
         for _ in 0..count {
             let delivery = tokio::time::timeout(STUCK_AFTER, subscriber.next()).await??;
-            let (message, _, acknowledge) = delivery.ok_or("the broker was closed")?.into_parts();
+            let (message, _, acknowledge) = delivery.ok_or("the subscription ended")?.into_parts();
             message?;
             acknowledge.ack().await?;
         }

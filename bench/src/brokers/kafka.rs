@@ -1,4 +1,4 @@
-//! Kafka, one node, beside librdkafka as a service would use it by itself.
+//! Kafka, one node, compared with plain librdkafka.
 
 use std::sync::Arc;
 
@@ -51,17 +51,17 @@ impl Contender for OneNode {
         let topic = format!("{prefix}{TOPIC}");
         let admin: AdminClient<DefaultClientContext> = config.create()?;
         let new = NewTopic::new(&topic, PARTITIONS, TopicReplication::Fixed(1));
-        for made in admin.create_topics([&new], &AdminOptions::new()).await? {
-            made.map_err(|(topic, code)| format!("topic {topic}: {code}"))?;
+        for created in admin.create_topics([&new], &AdminOptions::new()).await? {
+            created.map_err(|(topic, code)| format!("cannot create topic {topic}: {code}"))?;
         }
         let producer = config.clone().set("enable.idempotence", "true").set("linger.ms", "1").create()?;
         config.set("group.id", format!("{prefix}{GROUP}")).set("auto.offset.reset", "earliest");
-        Ok(Box::new(Alone { topic, producer, config, consumer: None }))
+        Ok(Box::new(RawClient { topic, producer, config, consumer: None }))
     }
 }
 
-/// As durable as the adapter: acknowledged by every copy, and saved is what was finished.
-struct Alone {
+/// librdkafka alone, as durable as the adapter: every replica acknowledges, and only processed offsets are committed.
+struct RawClient {
     topic: String,
     producer: FutureProducer,
     config: ClientConfig,
@@ -69,7 +69,7 @@ struct Alone {
 }
 
 #[async_trait]
-impl Client for Alone {
+impl Client for RawClient {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let sent = messages.iter().map(|message| {
             let headers = wire::headers(message, "bench");
@@ -82,8 +82,8 @@ impl Client for Alone {
             self.producer.send_result(FutureRecord { key, ..record }).map_err(|(error, _)| error)
         });
         let sent = sent.collect::<std::result::Result<Vec<_>, _>>()?;
-        for answer in join_all(sent).await {
-            answer?.map_err(|(error, _)| error)?;
+        for delivered in join_all(sent).await {
+            delivered?.map_err(|(error, _)| error)?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Client for Alone {
         };
         for _ in 0..count {
             let record = consumer.recv().await?;
-            // A service looks at what it gets.
+            // A real service reads the record.
             std::hint::black_box(record.detach());
             consumer.store_offset_from_message(&record)?;
         }

@@ -1,5 +1,5 @@
-//! Each adapter beside its broker's own client, doing the same work with the same durability on the same server, and
-//! the whole path over each broker beside the whole path over the embedded log.
+//! Each adapter compared with its broker's own client: the same work, with the same durability, on the same server.
+//! Also the whole path over each broker, compared with the whole path over the embedded log.
 
 mod adapter;
 mod consume;
@@ -24,11 +24,11 @@ use crate::Result;
 use crate::table::Row;
 use crate::workload::{PAYLOAD_BYTES, group, message, topic};
 
-/// What a relay hands over at a time.
+/// The batch size of a relay.
 const BATCH: u64 = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Which {
+pub(crate) enum BrokerChoice {
     Kafka,
     Nats,
     Rabbitmq,
@@ -36,8 +36,8 @@ pub(crate) enum Which {
     Sqs,
 }
 
-impl Which {
-    /// Starts a private server; `None` where there is none.
+impl BrokerChoice {
+    /// Starts a private server; `None` if this machine cannot run one.
     fn start(self) -> BoxFuture<'static, Result<Option<Box<dyn Contender>>>> {
         match self {
             Self::Kafka => Box::pin(kafka::start()),
@@ -52,44 +52,45 @@ impl Which {
 /// One broker: its server, its adapter and its own client.
 #[async_trait]
 pub(crate) trait Contender: Send + Sync {
-    /// As people call it, with its version.
+    /// The broker's usual name, with its version.
     fn name(&self) -> String;
 
-    /// The client library, as it stands in the table.
+    /// The client library's name in the table.
     fn client_name(&self) -> &'static str;
 
-    /// The adapter, with everything it makes on the server beginning with `prefix`.
+    /// The adapter. Everything it creates on the server has a name that starts with `prefix`.
     async fn adapter(&self, prefix: &str) -> Result<Arc<dyn Broker>>;
 
-    /// The broker's own client, with everything it makes on the server beginning with `prefix`, ready to be measured:
-    /// what must be declared is declared.
+    /// The broker's own client. Everything it creates on the server has a name that starts with `prefix`.
+    /// Queues, streams and topics are declared, so that the measurement can start.
     async fn client(&self, prefix: &str) -> Result<Box<dyn Client>>;
 
-    /// What stands in the table for a client that also keeps copies out, where the broker does not do that by itself.
-    fn careful_client_name(&self) -> Option<&'static str> {
+    /// The table's name for a client that also rejects duplicates, on brokers without built-in deduplication.
+    fn deduplicating_client_name(&self) -> Option<&'static str> {
         None
     }
 
-    /// That client. It only publishes.
-    async fn careful_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
+    /// The client that also rejects duplicates. It only publishes.
+    async fn deduplicating_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
         self.client(prefix).await
     }
 }
 
-/// Whoever does the work, most of all a broker's own client without Landfall: the same payloads, keys and headers, the same acknowledgements waited for.
+/// A client under test: the adapter, or the broker's own client without Landfall. All use the same payloads, keys and
+/// headers, and wait for the same acknowledgements.
 #[async_trait]
 pub(crate) trait Client: Send {
-    /// Publishes all of it, as fast as the client can, and waits until the broker has all of it.
+    /// Publishes all messages as fast as the client can, and waits until the broker has acknowledged all of them.
     async fn publish(&mut self, messages: &[Message]) -> Result<()>;
 
-    /// Takes `count` messages that were published, and acknowledges each.
+    /// Receives `count` published messages and acknowledges each.
     async fn consume(&mut self, count: u64) -> Result<()>;
 }
 
-/// Everything about the brokers that are wanted, and by name those that cannot be started here.
-pub(crate) async fn measure(wanted: &[Which], total: Duration) -> Result<(Vec<Row>, Vec<String>, Vec<String>)> {
+/// Runs all measurements of the selected brokers. Also returns their versions, and the names of those not run.
+pub(crate) async fn measure(wanted: &[BrokerChoice], total: Duration) -> Result<(Vec<Row>, Vec<String>, Vec<String>)> {
     let (mut rows, mut software, mut not_run) = (Vec::new(), Vec::new(), Vec::new());
-    for which in Which::value_variants().iter().filter(|which| wanted.is_empty() || wanted.contains(which)) {
+    for which in BrokerChoice::value_variants().iter().filter(|which| wanted.is_empty() || wanted.contains(which)) {
         let Some(contender) = which.start().await? else {
             not_run.push(format!("everything on {which:?}"));
             continue;
@@ -99,28 +100,28 @@ pub(crate) async fn measure(wanted: &[Which], total: Duration) -> Result<(Vec<Ro
         rows.extend(publish::latency(&*contender, total).await?);
         rows.extend(consume::throughput(&*contender, total).await?);
         match path::latency(&*contender, total).await? {
-            Some(found) => rows.extend(found),
+            Some(path) => rows.extend(path),
             None => not_run.push(format!("commit → effect over {which:?}: there is no PostgreSQL")),
         }
     }
     Ok((rows, software, not_run))
 }
 
-/// Who does the work: the adapter, or the broker's own client, alone or with care.
+/// The client under test: the adapter, or the broker's own client with or without deduplication.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Adapter,
     Client,
-    Careful,
+    DeduplicatingClient,
 }
 
 impl Side {
-    /// Ready to work, with names on the server that nobody used before.
+    /// Creates the client, with names on the server that no earlier sample used.
     async fn fresh(self, contender: &dyn Contender) -> Result<Box<dyn Client>> {
         match self {
             Self::Adapter => Ok(Box::new(adapter::ThroughAdapter::new(fresh_adapter(contender).await?))),
             Self::Client => contender.client(&fresh_prefix()).await,
-            Self::Careful => contender.careful_client(&fresh_prefix()).await,
+            Self::DeduplicatingClient => contender.deduplicating_client(&fresh_prefix()).await,
         }
     }
 }
@@ -130,7 +131,7 @@ fn fresh_prefix() -> String {
     format!("bench-{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// An adapter with names of its own, whose group is there: some brokers keep nothing for those who come later.
+/// An adapter with fresh names whose group exists already: some brokers keep no messages for a group created later.
 async fn fresh_adapter(contender: &dyn Contender) -> Result<Arc<dyn Broker>> {
     let broker = contender.adapter(&fresh_prefix()).await?;
     broker.subscribe(&topic()?, &group()?).await?.close().await?;

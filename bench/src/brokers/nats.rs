@@ -1,5 +1,5 @@
-//! NATS JetStream beside async-nats: streams on disk with the same settings, every message acknowledged by the server,
-//! and every delivery acknowledged to it.
+//! NATS JetStream compared with async-nats: streams on disk with the same settings. The server acknowledges every
+//! message, and the client acknowledges every delivery.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{Client, Contender};
 use crate::Result;
 use crate::workload::{GROUP, TOPIC};
 
-/// As many as the adapter's topics have.
+/// The adapter's default number of shards.
 const SHARDS: u32 = 8;
 
 struct Nats {

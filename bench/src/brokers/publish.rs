@@ -1,4 +1,4 @@
-//! How fast messages go to the broker, and how long one takes.
+//! Publish throughput in batches, and latency of single messages.
 
 use std::time::{Duration, Instant};
 
@@ -6,37 +6,38 @@ use async_trait::async_trait;
 
 use super::{BATCH, Contender, Side, messages};
 use crate::Result;
-use crate::contest::{self, Contestant, Turn};
+use crate::contest::{self, Contestant, Sample};
 use crate::table::{Row, latency_rows, rate_rows};
 
 pub(super) async fn throughput(contender: &dyn Contender, total: Duration) -> Result<Vec<Row>> {
     let name = format!("publish, {}, {BATCH} at a time", contender.name());
-    let turns = contest::hold(&name, total, &mut sides(contender, BATCH)).await?;
-    let turns: Vec<Vec<Turn>> = turns.into_iter().map(|turns| turns.into_iter().map(rate).collect()).collect();
-    Ok(rate_rows(&name, "msg/s", &peers(contender), &turns))
+    let samples = contest::compare(&name, total, &mut sides(contender, BATCH)).await?;
+    let samples: Vec<Vec<Sample>> =
+        samples.into_iter().map(|samples| samples.into_iter().map(rate).collect()).collect();
+    Ok(rate_rows(&name, "msg/s", &peers(contender), &samples))
 }
 
 pub(super) async fn latency(contender: &dyn Contender, total: Duration) -> Result<Vec<Row>> {
     let name = format!("publish, {}, one at a time", contender.name());
-    let turns = contest::hold(&name, total, &mut sides(contender, 1)).await?;
-    Ok(latency_rows(&name, &peers(contender), &turns))
+    let samples = contest::compare(&name, total, &mut sides(contender, 1)).await?;
+    Ok(latency_rows(&name, &peers(contender), &samples))
 }
 
-/// Turns are times of batches; this is what they come to together.
-fn rate(turn: Turn) -> Turn {
-    match turn {
-        Turn::Latencies(each) => Turn::Rate { operations: each.len() as u64 * BATCH, elapsed: each.iter().sum() },
-        turn => turn,
+/// Converts the latencies of batches into a rate.
+fn rate(sample: Sample) -> Sample {
+    match sample {
+        Sample::Latencies(each) => Sample::Rate { operations: each.len() as u64 * BATCH, elapsed: each.iter().sum() },
+        sample => sample,
     }
 }
 
 fn peers(contender: &dyn Contender) -> Vec<&'static str> {
-    [contender.client_name()].into_iter().chain(contender.careful_client_name()).collect()
+    [contender.client_name()].into_iter().chain(contender.deduplicating_client_name()).collect()
 }
 
-/// The adapter, and its peers in their order.
+/// The adapter first, then its peers in the order of [`peers`].
 fn sides(contender: &dyn Contender, batch: u64) -> Vec<Box<dyn Contestant + '_>> {
-    let sides = [Side::Adapter, Side::Client, Side::Careful].into_iter().take(1 + peers(contender).len());
+    let sides = [Side::Adapter, Side::Client, Side::DeduplicatingClient].into_iter().take(1 + peers(contender).len());
     sides.map(|side| Box::new(Publishing { contender, side, batch }) as Box<dyn Contestant>).collect()
 }
 
@@ -48,13 +49,13 @@ struct Publishing<'a> {
 
 #[async_trait]
 impl Contestant for Publishing<'_> {
-    async fn turn(&mut self, length: Duration) -> Result<Turn> {
+    async fn sample(&mut self, length: Duration) -> Result<Sample> {
         let mut client = self.side.fresh(self.contender).await?;
-        // Connections and metadata come with the first batch, which does not count.
+        // The first batch opens connections and fetches metadata; it is not measured.
         client.publish(&messages(self.batch)?).await?;
         let (mut each, mut spent) = (Vec::new(), Duration::ZERO);
         while spent < length {
-            // Making the messages is not part of the time.
+            // Creating the messages is not measured.
             let messages = messages(self.batch)?;
             let started = Instant::now();
             client.publish(&messages).await?;
@@ -62,6 +63,6 @@ impl Contestant for Publishing<'_> {
             each.push(elapsed);
             spent += elapsed;
         }
-        Ok(Turn::Latencies(each))
+        Ok(Sample::Latencies(each))
     }
 }

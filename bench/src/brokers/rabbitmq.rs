@@ -18,7 +18,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 use super::{Client, Contender};
 use crate::Result;
 
-/// As many queues as the adapter makes by itself, and as much on its way to a consumer.
+/// The adapter's defaults: the number of queues, and the prefetch of a consumer.
 const QUEUES: u32 = 4;
 const PREFETCH: u16 = 250;
 
@@ -63,19 +63,19 @@ impl Contender for OnRabbitMq {
             let (from, key, options) = (exchange.clone(), number.to_string(), QueueBindOptions::default());
             channel.queue_bind(queue.into(), from.into(), key.into(), options, FieldTable::default()).await?;
         }
-        Ok(Box::new(Bare { connection, channel, exchange, consumers: None }))
+        Ok(Box::new(RawClient { connection, channel, exchange, consumers: None }))
     }
 }
 
-/// The client alone: the same headers, everything on its way at once, every confirm waited for.
-struct Bare {
+/// lapin alone: the same headers, all messages in flight at once, and a confirm for each.
+struct RawClient {
     connection: Connection,
     channel: Channel,
     exchange: String,
     consumers: Option<(Channel, SelectAll<Consumer>)>,
 }
 
-impl Bare {
+impl RawClient {
     async fn send(&self, message: &Message) -> Result<()> {
         let mut headers = FieldTable::default();
         for (name, value) in wire::headers(message, "landfall") {
@@ -91,7 +91,7 @@ impl Bare {
             self.channel.basic_publish(self.exchange.clone().into(), key.into(), options, &message.payload, properties);
         match publish.await?.await? {
             Confirmation::Ack(None) => Ok(()),
-            other => Err(format!("a message was not confirmed: {other:?}").into()),
+            other => Err(format!("RabbitMQ did not confirm a message: {other:?}").into()),
         }
     }
 
@@ -108,7 +108,7 @@ impl Bare {
 }
 
 #[async_trait]
-impl Client for Bare {
+impl Client for RawClient {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         future::try_join_all(messages.iter().map(|message| self.send(message))).await?;
         Ok(())
@@ -118,7 +118,7 @@ impl Client for Bare {
         if self.consumers.is_none() {
             self.consumers = Some(self.subscribe().await?);
         }
-        let (_, consumers) = self.consumers.as_mut().ok_or("there is a consumer")?;
+        let (_, consumers) = self.consumers.as_mut().ok_or("the consumer is missing")?;
         for _ in 0..count {
             let delivery = consumers.next().await.ok_or("the consumer has ended")??;
             delivery.ack(BasicAckOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! Redis Streams, on a server that syncs its append-only file before every answer.
+//! Redis Streams, on a server that fsyncs its append-only file before every reply.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{Client, Contender};
 use crate::Result;
 use crate::workload::GROUP;
 
-/// As many as the adapter makes by itself, and what a subscriber of it holds at a time.
+/// The adapter's defaults: the number of streams, and the messages in flight of a subscriber.
 const STREAMS: usize = 8;
 const IN_FLIGHT: usize = 1_000;
 
 pub(super) async fn start() -> Result<Option<Box<dyn Contender>>> {
     let Some(server) = RedisServer::start_with("bench", RedisOptions::durable()).await else { return Ok(None) };
-    let told = server.ask("INFO server").await?;
-    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
+    let info = server.ask("INFO server").await?;
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
     Ok(Some(Box::new(OnRedis { server, version })))
 }
 
@@ -57,17 +57,17 @@ impl Contender for OnRedis {
                 .exec_async(&mut connection)
                 .await?;
         }
-        Ok(Box::new(Bare { connection, streams, numbers: Vec::new(), ahead: 0 }))
+        Ok(Box::new(RawClient { connection, streams, unacknowledged: Vec::new(), prefetched: 0 }))
     }
 
-    fn careful_client_name(&self) -> Option<&'static str> {
+    fn deduplicating_client_name(&self) -> Option<&'static str> {
         Some("redis-rs, a key per id")
     }
 
-    async fn careful_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
+    async fn deduplicating_client(&self, prefix: &str) -> Result<Box<dyn Client>> {
         let mut connection = self.connect().await?;
-        let script = redis::cmd("SCRIPT").arg("LOAD").arg(UNLESS_KNOWN).query_async(&mut connection).await?;
-        Ok(Box::new(Careful { connection, prefix: prefix.to_owned(), script }))
+        let script = redis::cmd("SCRIPT").arg("LOAD").arg(ADD_IF_NEW).query_async(&mut connection).await?;
+        Ok(Box::new(DeduplicatingClient { connection, prefix: prefix.to_owned(), script }))
     }
 }
 
@@ -79,22 +79,22 @@ impl OnRedis {
     }
 }
 
-/// As one writes it by hand: an id that can be set is new.
-const UNLESS_KNOWN: &str = "if redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[1]) then \
-                            return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2)) end";
+/// The usual hand-written script: an id is new if `SET NX` succeeds.
+const ADD_IF_NEW: &str = "if redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[1]) then \
+                          return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2)) end";
 
-/// As long as the adapter knows an id by itself, at the least.
+/// The adapter's default deduplication window.
 const WINDOW_MS: u64 = 120_000;
 
-/// redis-rs alone, with a script per message that keeps copies out.
-struct Careful {
+/// redis-rs alone, with a script per message that rejects duplicates.
+struct DeduplicatingClient {
     connection: MultiplexedConnection,
     prefix: String,
     script: String,
 }
 
 #[async_trait]
-impl Client for Careful {
+impl Client for DeduplicatingClient {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let mut pipeline = redis::pipe();
         for message in messages {
@@ -111,7 +111,7 @@ impl Client for Careful {
     }
 }
 
-/// The same for the same key.
+/// The stream of a message; equal keys share a stream.
 fn shard(message: &Message) -> usize {
     let key = message.key.as_ref().map_or("", |key| key.as_str());
     key.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % STREAMS
@@ -124,7 +124,7 @@ fn with_fields(pipeline: &mut redis::Pipeline, message: &Message) {
     pipeline.arg("ce_data").arg(&message.payload[..]);
 }
 
-/// Sends `pipeline`, of which each answer is the id of an entry.
+/// Sends `pipeline`, whose replies are the ids of the added entries.
 async fn store(pipeline: &redis::Pipeline, connection: &mut MultiplexedConnection, count: usize) -> Result<()> {
     let ids: Vec<String> = pipeline.query_async(connection).await?;
     if ids.len() != count {
@@ -133,52 +133,52 @@ async fn store(pipeline: &redis::Pipeline, connection: &mut MultiplexedConnectio
     Ok(())
 }
 
-/// An id, and fields and values in turn.
+/// A stream entry: its id, then field names and values alternately.
 type Entry = (String, Vec<Vec<u8>>);
 
 /// redis-rs alone: the same fields in the same number of streams, a pipeline of `XADD` and a pipeline of `XACK`.
-struct Bare {
+struct RawClient {
     connection: MultiplexedConnection,
     streams: Vec<String>,
-    /// What was read and not acknowledged yet, by stream.
-    numbers: Vec<(usize, Vec<String>)>,
-    /// What was read and not taken yet.
-    ahead: u64,
+    /// Entries read and not yet acknowledged, by stream.
+    unacknowledged: Vec<(usize, Vec<String>)>,
+    /// The number of entries read and not yet consumed.
+    prefetched: u64,
 }
 
-impl Bare {
-    /// What was taken is finished.
-    fn acknowledging(&mut self) -> redis::Pipeline {
+impl RawClient {
+    /// Builds the pipeline that acknowledges everything read so far.
+    fn acknowledgements(&mut self) -> redis::Pipeline {
         let mut pipeline = redis::pipe();
-        for (stream, ids) in self.numbers.drain(..) {
+        for (stream, ids) in self.unacknowledged.drain(..) {
             pipeline.cmd("XACK").arg(&self.streams[stream]).arg(GROUP).arg(ids);
         }
         pipeline
     }
 
-    /// The next entries, in a round trip that acknowledges those before.
-    async fn turn(&mut self) -> Result<usize> {
-        let mut pipeline = self.acknowledging();
+    /// Reads the next entries and acknowledges the previous ones in the same round trip.
+    async fn fetch(&mut self) -> Result<usize> {
+        let mut pipeline = self.acknowledgements();
         pipeline.cmd("XREADGROUP").arg("GROUP").arg(GROUP).arg("bench").arg("COUNT").arg(IN_FLIGHT / STREAMS);
         pipeline.arg("STREAMS").arg(&self.streams);
         for _ in &self.streams {
             pipeline.arg(">");
         }
-        let mut answers: Vec<Value> = pipeline.query_async(&mut self.connection).await?;
-        let Some(Value::Array(streams)) = answers.pop() else { return Ok(0) };
+        let mut replies: Vec<Value> = pipeline.query_async(&mut self.connection).await?;
+        let Some(Value::Array(streams)) = replies.pop() else { return Ok(0) };
         let mut count = 0;
         for stream in streams {
             let (name, entries): (String, Vec<Entry>) = redis::from_redis_value(stream)?;
-            let stream = self.streams.iter().position(|known| *known == name).ok_or("an unknown stream")?;
+            let stream = self.streams.iter().position(|known| *known == name).ok_or("Redis named an unknown stream")?;
             count += entries.len();
-            self.numbers.push((stream, entries.into_iter().map(|(id, _)| id).collect()));
+            self.unacknowledged.push((stream, entries.into_iter().map(|(id, _)| id).collect()));
         }
         Ok(count)
     }
 }
 
 #[async_trait]
-impl Client for Bare {
+impl Client for RawClient {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let mut pipeline = redis::pipe();
         for message in messages {
@@ -189,15 +189,15 @@ impl Client for Bare {
     }
 
     async fn consume(&mut self, count: u64) -> Result<()> {
-        while self.ahead < count {
-            match self.turn().await? as u64 {
-                0 => return Err("there is nothing more to consume".into()),
-                more => self.ahead += more,
+        while self.prefetched < count {
+            match self.fetch().await? as u64 {
+                0 => return Err("the streams have no more entries".into()),
+                more => self.prefetched += more,
             }
         }
-        self.ahead -= count;
-        if self.ahead == 0 {
-            self.acknowledging().exec_async(&mut self.connection).await?;
+        self.prefetched -= count;
+        if self.prefetched == 0 {
+            self.acknowledgements().exec_async(&mut self.connection).await?;
         }
         Ok(())
     }

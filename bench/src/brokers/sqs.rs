@@ -1,5 +1,5 @@
-//! FIFO queues of SQS, on an ElasticMQ that has everything on disk before it answers. It is slower than SQS with many
-//! messages and faster with one, since it is near.
+//! FIFO queues of SQS, on an ElasticMQ that writes everything to disk before it replies. Compared with SQS it is slower
+//! with many messages and faster with one, because it runs on the same machine.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use landfall_testkit::servers::ElasticMq;
 use super::{Client, Contender};
 use crate::Result;
 
-/// What a call takes, and as many calls at once as the adapter makes by itself.
+/// SQS's batch limit, and the adapter's default numbers of concurrent calls.
 const CALL: usize = 10;
 const SENDERS: usize = 16;
 const RECEIVERS: usize = 4;
@@ -58,20 +58,20 @@ impl Contender for OnElasticMq {
             .build();
         let client = aws_sdk_sqs::Client::from_conf(config);
         let queue = client.create_queue().queue_name(format!("{prefix}orders.fifo"));
-        let made = queue.attributes(QueueAttributeName::FifoQueue, "true").send().await?;
-        Ok(Box::new(Bare { client, url: made.queue_url.ok_or("the queue has no URL")?, ahead: 0 }))
+        let created = queue.attributes(QueueAttributeName::FifoQueue, "true").send().await?;
+        Ok(Box::new(RawClient { client, url: created.queue_url.ok_or("the queue has no URL")?, prefetched: 0 }))
     }
 }
 
-/// The SDK alone: the same attributes in calls of ten, as many side by side.
-struct Bare {
+/// The SDK alone: the same attributes in calls of ten, with the adapter's concurrency.
+struct RawClient {
     client: aws_sdk_sqs::Client,
     url: String,
-    /// What was taken beyond what was asked for.
-    ahead: u64,
+    /// The number of messages received beyond what `consume` asked for.
+    prefetched: u64,
 }
 
-impl Bare {
+impl RawClient {
     async fn send(&self, messages: &[Message]) -> Result<()> {
         let mut call = self.client.send_message_batch().queue_url(&self.url);
         for message in messages {
@@ -86,15 +86,15 @@ impl Bare {
             }
             call = call.entries(entry.build()?);
         }
-        let answer = call.send().await?;
-        if answer.successful.len() != messages.len() {
-            return Err(format!("some messages were not accepted: {:?}", answer.failed).into());
+        let response = call.send().await?;
+        if response.successful.len() != messages.len() {
+            return Err(format!("SQS did not accept some messages: {:?}", response.failed).into());
         }
         Ok(())
     }
 
-    /// Takes what one call brings and acknowledges it.
-    async fn take(&self) -> Result<u64> {
+    /// Receives the messages of one call and acknowledges them.
+    async fn receive(&self) -> Result<u64> {
         let call = self.client.receive_message().queue_url(&self.url).max_number_of_messages(CALL as i32);
         let call = call.message_attribute_names("All").wait_time_seconds(1);
         let messages = call.send().await?.messages.unwrap_or_default();
@@ -108,31 +108,31 @@ impl Bare {
         }
         match call.send().await?.failed.is_empty() {
             true => Ok(messages.len() as u64),
-            false => Err("some messages were not acknowledged".into()),
+            false => Err("SQS did not acknowledge the deletion of some messages".into()),
         }
     }
 }
 
 #[async_trait]
-impl Client for Bare {
+impl Client for RawClient {
     async fn publish(&mut self, messages: &[Message]) -> Result<()> {
         let calls = messages.chunks(CALL).map(|chunk| self.send(chunk));
         stream::iter(calls.collect::<Vec<_>>()).buffer_unordered(SENDERS).try_collect().await
     }
 
     async fn consume(&mut self, count: u64) -> Result<()> {
-        // A call may bring more than was asked for; the next one has them already.
-        let mut taken = std::mem::take(&mut self.ahead);
-        // A call that is dropped hides what it brought for a while, so there is one at a time where one is enough.
-        while taken < count && count <= CALL as u64 {
-            taken += self.take().await?;
+        // A call may return more messages than requested; the next `consume` starts with them.
+        let mut received = std::mem::take(&mut self.prefetched);
+        // Dropping a call hides its messages until their visibility timeout, so small counts use one call at a time.
+        while received < count && count <= CALL as u64 {
+            received += self.receive().await?;
         }
-        let mut calls = stream::repeat(()).map(|()| self.take()).buffer_unordered(RECEIVERS);
-        while taken < count {
-            taken += calls.next().await.ok_or("a stream without end has ended")??;
+        let mut calls = stream::repeat(()).map(|()| self.receive()).buffer_unordered(RECEIVERS);
+        while received < count {
+            received += calls.next().await.ok_or("the endless stream of calls ended")??;
         }
         drop(calls);
-        self.ahead = taken - count;
+        self.prefetched = received - count;
         Ok(())
     }
 }

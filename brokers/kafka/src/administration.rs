@@ -1,4 +1,4 @@
-//! Making and removing topics.
+//! Creating and deleting topics.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::Kafka;
 use crate::error::{error, kind};
 use crate::topics::Topics;
 
-/// Copies of a topic where nobody said how many, and where there are as many nodes.
-const COPIES: usize = 3;
+/// Replication factor of a new topic if the URL does not set one. A smaller cluster gets one replica per node.
+const DEFAULT_REPLICAS: usize = 3;
 
-/// How often a node is asked whether it has heard of a new topic.
-const SHOWN_EVERY: Duration = Duration::from_millis(10);
+/// Pause between metadata requests while a new topic propagates to the nodes.
+const METADATA_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[async_trait]
 impl TopicAdministration for Kafka {
@@ -26,11 +26,12 @@ impl TopicAdministration for Kafka {
         {
             return Ok(true);
         }
-        let found = topics.shown(topic).await?;
+        let found = topics.wait_until_visible(topic).await?;
         match partitions {
             Some(wanted) if wanted != found => {
-                let sentence = format!("topic {topic} is there with {found} partitions, and {wanted} were asked for");
-                Err(Error::new(ErrorKind::Conflict, sentence))
+                let reason =
+                    format!("topic {topic} already exists with {found} partitions, not the requested {wanted}");
+                Err(Error::new(ErrorKind::Conflict, reason))
             }
             _ => Ok(false),
         }
@@ -51,61 +52,63 @@ impl TopicAdministration for Kafka {
 }
 
 impl Topics {
-    /// Makes `topic` with settings that lose nothing; `false` if somebody else just did. It is there for whoever asks next.
+    /// Creates `topic` with settings that do not lose messages. Returns `false` if it already exists.
+    /// When this returns, the nodes report the topic in their metadata.
     pub(crate) async fn create(&self, topic: &TopicName, partitions: u32) -> Result<bool> {
         let name = self.name(topic)?;
-        let copies = match self.options.replication {
-            Some(copies) => usize::from(copies),
-            None => self.metadata(None).await?.brokers().len().clamp(1, COPIES),
+        let replicas = match self.options.replication {
+            Some(replicas) => usize::from(replicas),
+            None => self.metadata(None).await?.brokers().len().clamp(1, DEFAULT_REPLICAS),
         };
-        let in_step = copies.saturating_sub(1).max(1).to_string();
-        let kept = match self.options.retention {
+        let min_in_sync = replicas.saturating_sub(1).max(1).to_string();
+        let retention_ms = match self.options.retention {
             Span::Time(time) => time.as_millis().to_string(),
             Span::Forever => "-1".into(),
         };
         let message_bytes = self.options.message_bytes.to_string();
-        let new = NewTopic::new(&name, partitions as i32, TopicReplication::Fixed(copies as i32))
-            .set("min.insync.replicas", &in_step)
+        let new = NewTopic::new(&name, partitions as i32, TopicReplication::Fixed(replicas as i32))
+            .set("min.insync.replicas", &min_in_sync)
             .set("unclean.leader.election.enable", "false")
             .set("cleanup.policy", "delete")
-            .set("retention.ms", &kept)
+            .set("retention.ms", &retention_ms)
             .set("retention.bytes", "-1")
             .set("max.message.bytes", &message_bytes)
-            // The time at which the cluster took it, whatever a sender's clock says.
+            // The broker's append time, independent of the sender's clock.
             .set("message.timestamp.type", "LogAppendTime");
-        let failed = |cause| error(format!("topic {topic} cannot be made"), cause);
+        let failed = |cause| error(format!("topic {topic} cannot be created"), cause);
         let answer = self.administer(async |admin, options| admin.create_topics([&new], options).await).await;
         let answer = answer.map_err(failed)?;
-        let is_ours = match answer.into_iter().next() {
+        let created = match answer.into_iter().next() {
             Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
             Some(Err((_, code))) => {
-                // About the settings that were asked for, and no message's fault: there is no such topic.
+                // The cluster rejected the topic's settings, not a message: report a missing topic, which is retriable.
                 let kind = match kind(code) {
                     ErrorKind::Invalid => ErrorKind::NotFound,
                     kind => kind,
                 };
-                let sentence = format!("topic {topic} cannot be made");
-                return Err(Error::new(kind, sentence).with_source(KafkaError::AdminOp(code)));
+                let reason = format!("topic {topic} cannot be created");
+                return Err(Error::new(kind, reason).with_source(KafkaError::AdminOp(code)));
             }
             _ => {
-                tracing::info!(%topic, partitions, copies, "topic made");
+                tracing::info!(%topic, partitions, replicas, "topic created");
                 true
             }
         };
-        self.shown(topic).await?;
-        Ok(is_ours)
+        self.wait_until_visible(topic).await?;
+        Ok(created)
     }
 
-    /// How many partitions a topic has that the controller knows of. It says so before the nodes have heard of it.
-    async fn shown(&self, topic: &TopicName) -> Result<u32> {
-        let limit = Instant::now() + self.options.connect_timeout;
+    /// Waits until the nodes report a topic that the controller created, and returns its number of partitions.
+    /// The controller answers before the metadata reaches the nodes.
+    async fn wait_until_visible(&self, topic: &TopicName) -> Result<u32> {
+        let deadline = Instant::now() + self.options.connect_timeout;
         loop {
             match self.partitions(topic).await? {
                 Some(partitions) => return Ok(partitions),
-                None if Instant::now() < limit => tokio::time::sleep(SHOWN_EVERY).await,
+                None if Instant::now() < deadline => tokio::time::sleep(METADATA_POLL_INTERVAL).await,
                 None => {
-                    let sentence = format!("topic {topic} was made, and the cluster does not show it yet");
-                    return Err(Error::new(ErrorKind::Unavailable, sentence));
+                    let reason = format!("topic {topic} was created, but the nodes do not report it yet");
+                    return Err(Error::new(ErrorKind::Unavailable, reason));
                 }
             }
         }

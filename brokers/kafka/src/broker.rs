@@ -1,4 +1,4 @@
-//! The broker: what it can do, and where its parts come from.
+//! The [`Broker`] implementation: its capabilities, and how it creates publishers, subscribers and readers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::reader::KafkaReader;
 use crate::subscriber::KafkaSubscriber;
 use crate::topics::Topics;
 
-/// What the headers of a message may take beside its payload.
+/// Part of `message_bytes` that is reserved for the headers of a message.
 const HEADERS_BYTES: usize = 64 * 1024;
 
 /// A Kafka cluster.
@@ -28,7 +28,8 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Takes the options. The cluster need not be up: it is reached when it is needed, and found again by itself.
+    /// Validates the options and creates the clients. The cluster may be down: the clients connect on first use and
+    /// reconnect automatically.
     pub async fn connect(options: Options) -> Result<Self> {
         options.check()?;
         let options = Arc::new(options);
@@ -50,7 +51,7 @@ impl Kafka {
 impl Broker for Kafka {
     fn capabilities(&self) -> BrokerCapabilities {
         BrokerCapabilities {
-            // The cluster knows a producer's requests again, and not a message that is sent once more.
+            // The cluster deduplicates a producer's retried requests, not a message that is published a second time.
             deduplicates: false,
             payload_bytes: Some(self.options.message_bytes.saturating_sub(HEADERS_BYTES)),
             ..BrokerCapabilities::ALL
@@ -63,9 +64,9 @@ impl Broker for Kafka {
 
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         match self.topics.ready(topic).await {
-            // A member waits for its topic, and for its cluster.
+            // The group member waits until the topic and the cluster are available.
             Err(error) if error.kind() == ErrorKind::NotFound || error.is_temporary() => {
-                tracing::warn!(%error, %topic, %group, "subscribed to what is not there yet");
+                tracing::warn!(%error, %topic, %group, "topic not available yet, subscriber waits");
             }
             ready => drop(ready?),
         }
@@ -74,19 +75,19 @@ impl Broker for Kafka {
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let (prefix, timeout) = (self.options.prefix.clone(), self.options.connect_timeout);
-        let listed = self.topics.ask(move |asking| {
-            let metadata = asking.fetch_metadata(None, timeout)?;
+        let listed = self.topics.query(move |client| {
+            let metadata = client.fetch_metadata(None, timeout)?;
             let mut listed = Vec::new();
             for topic in metadata.topics() {
                 let Some(name) = topic.name().strip_prefix(&prefix) else { continue };
                 let Ok(name) = TopicName::new(name) else { continue };
-                // Kafka's own.
+                // Kafka's internal topics.
                 if topic.name().starts_with("__") {
                     continue;
                 }
                 let mut messages = 0;
                 for partition in topic.partitions() {
-                    let (low, high) = asking.fetch_watermarks(topic.name(), partition.id(), timeout)?;
+                    let (low, high) = client.fetch_watermarks(topic.name(), partition.id(), timeout)?;
                     messages += u64::try_from(high - low).unwrap_or_default();
                 }
                 listed.push(TopicInfo {

@@ -1,4 +1,4 @@
-//! What all clients of one adapter have in common: their settings, and what they hear of the cluster.
+//! Configuration of the librdkafka clients, and the errors that librdkafka reports by callback.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,23 +11,23 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::config::{Acks, Options};
 
-/// What librdkafka tells on the side: whether we are turned away, which no call of it answers with.
+/// Errors that librdkafka reports by callback only. No API call returns a failed authentication.
 #[derive(Debug, Default)]
-pub(crate) struct Rumours {
+pub(crate) struct ClientErrors {
     denied: Mutex<Option<String>>,
 }
 
-impl Rumours {
-    /// Why we were turned away, if we were since the last call of [`Rumours::forget`].
+impl ClientErrors {
+    /// Returns why authentication failed, if it failed since the last call of [`ClientErrors::clear`].
     pub(crate) fn denied(&self) -> Option<String> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(crate) fn hear(&self, error: &KafkaError, reason: &str) {
+    pub(crate) fn record(&self, error: &KafkaError, reason: &str) {
         let denied = matches!(
             error.rdkafka_error_code(),
             Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)
@@ -35,27 +35,28 @@ impl Rumours {
         if denied {
             *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
         }
-        tracing::debug!(%error, reason, "Kafka's client reports trouble");
+        tracing::debug!(%error, reason, "librdkafka reported an error");
     }
 }
 
-/// For clients that only ask.
+/// Context of clients that read or administer: logs, and records errors.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Listening(pub(crate) Arc<Rumours>);
+pub(crate) struct ErrorContext(pub(crate) Arc<ClientErrors>);
 
-impl ClientContext for Listening {
+impl ClientContext for ErrorContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.hear(&error, reason);
+        self.0.record(&error, reason);
     }
 }
 
-impl rdkafka::consumer::ConsumerContext for Listening {}
+impl rdkafka::consumer::ConsumerContext for ErrorContext {}
 
-/// librdkafka's own lines. It calls a lost connection an error, which is none as long as it reconnects.
+/// Forwards librdkafka's log lines. Its `Error` level becomes a warning: it includes lost connections, which it
+/// re-establishes.
 pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
@@ -73,16 +74,16 @@ fn millis(time: Duration) -> String {
 }
 
 impl Options {
-    /// For every client.
+    /// Settings that all clients share.
     pub(crate) fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
             .set("bootstrap.servers", self.hosts.join(","))
             .set("client.id", &self.source)
             .set("socket.keepalive.enable", "true")
-            // Topics are made on purpose and with safe settings, never by asking for them.
+            // Only `Topics::create` creates topics, with safe settings. A metadata request never does.
             .set("allow.auto.create.topics", "false")
-            // A cluster that comes back is found at once, however long it was gone.
+            // Reconnect within a second of the cluster's return, however long the outage was.
             .set("reconnect.backoff.ms", "100")
             .set("reconnect.backoff.max.ms", "1000")
             .set("message.max.bytes", self.message_bytes.to_string())
@@ -110,24 +111,24 @@ impl Options {
         config
     }
 
-    /// For the client that publishes. `batch_bytes` is what it may send in one piece.
+    /// Settings of a producer. `batch_bytes` is the largest batch of one request.
     pub(crate) fn producer(&self, batch_bytes: usize) -> ClientConfig {
         let mut config = self.client();
         config
             .set("acks", self.acks.as_str())
-            // The partition that Java's clients, and `Key::partition`, give to a key.
+            // Chooses the same partition for a key as the Java client and `Key::partition`.
             .set("partitioner", "murmur2_random")
             .set("compression.type", &self.compression)
             .set("linger.ms", (self.linger.as_secs_f64() * 1000.0).to_string())
             .set("batch.size", batch_bytes.to_string())
-            // Nothing is given up on one by one: a message that is, while its successor goes out, is a gap in its key.
-            // Whoever waits gives up on everything at once (`line.rs`).
+            // No per-message timeout: dropping one message while its successor is sent would leave a gap in the key.
+            // The publisher gives up on all of them at once (`line.rs`).
             .set("message.timeout.ms", "0");
         match self.acks {
             Acks::All => config
                 .set("enable.idempotence", "true")
                 .set("max.in.flight.requests.per.connection", "5")
-                // What the cluster refuses for good stops the producer, in place of going on behind the gap.
+                // A permanent refusal stops the producer. Without this it would continue behind the gap.
                 .set("enable.gapless.guarantee", "true"),
             Acks::Leader | Acks::None => {
                 config.set("enable.idempotence", "false").set("max.in.flight.requests.per.connection", "1")
@@ -136,19 +137,19 @@ impl Options {
         config
     }
 
-    /// For the client that publishes as `holder` and can be silenced.
+    /// Settings of the transactional producer of `holder`, which a successor can fence.
     pub(crate) fn transactional_producer(&self, holder: &Holder, batch_bytes: usize) -> ClientConfig {
         let mut config = self.producer(batch_bytes);
         config
             .set("transactional.id", format!("{}landfall-{holder}", self.prefix))
-            // What a dead relay left open holds up its readers until somebody silences it, or for this long.
+            // An open transaction of a dead relay blocks its readers until a successor fences it, or for this long.
             .set("transaction.timeout.ms", millis(2 * self.timeout.max(Duration::from_secs(5))))
-            // A gap ends the transaction, and nobody reads behind it.
+            // Not needed: a gap aborts the transaction, so no consumer reads what follows it.
             .set("enable.gapless.guarantee", "false");
         config
     }
 
-    /// For a member of `group`.
+    /// Settings of a member of `group`.
     pub(crate) fn member(&self, group: &str) -> ClientConfig {
         let mut config = self.reader();
         config
@@ -157,8 +158,8 @@ impl Options {
             .set("session.timeout.ms", millis(self.session_timeout))
             .set("heartbeat.interval.ms", millis((self.session_timeout / 6).min(Duration::from_secs(3))))
             .set("auto.offset.reset", "earliest")
-            // Saved is only what was stored by name, which is the finished prefix of each partition, and it is saved
-            // before a partition goes to somebody else.
+            // Only explicitly stored offsets are committed: the finished prefix of each partition. librdkafka commits
+            // them before a partition moves to another member.
             .set("enable.auto.offset.store", "false")
             .set("enable.auto.commit", "true")
             .set("auto.commit.interval.ms", millis(self.commit_interval));
@@ -168,15 +169,15 @@ impl Options {
         config
     }
 
-    /// For whoever reads without a group.
+    /// Settings of a consumer without a group.
     pub(crate) fn reader(&self) -> ClientConfig {
         let mut config = self.client();
         config
             .set("isolation.level", "read_committed")
             .set("fetch.wait.max.ms", "100")
             .set("fetch.error.backoff.ms", "100")
-            // What is read ahead. Beyond it nothing is fetched for a moment, which is a second unless it is said here: at
-            // the speed of memory a second is long.
+            // Limits of the prefetch queue. When it is full, librdkafka pauses fetching for `fetch.queue.backoff.ms`.
+            // The default of one second is too long: a consumer empties the queue much sooner.
             .set("queued.min.messages", "10000")
             .set("queued.max.messages.kbytes", "16384")
             .set("fetch.queue.backoff.ms", "10");
@@ -184,8 +185,10 @@ impl Options {
     }
 }
 
-/// Runs what blocks where it may.
+/// Runs a blocking call of librdkafka on tokio's blocking threads.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let work = tokio::task::spawn_blocking(work).await;
-    work.map_err(|error| Error::new(ErrorKind::Internal, "a call of Kafka's client was broken off").with_source(error))
+    let failed =
+        |error| Error::new(ErrorKind::Internal, "a call of librdkafka panicked or was cancelled").with_source(error);
+    work.map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! Where the cluster is and how it is worked with.
+//! The options of a `kafka:` URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,64 +7,64 @@ use std::time::Duration;
 
 use landfall_core::{BrokerUrl, Error, Limits, Result, Span};
 
-/// Everything that a `kafka:` URL can say.
+/// The options of a `kafka:` URL.
 #[derive(Clone)]
 pub struct Options {
-    /// `host:port` of some nodes; they tell about the others.
+    /// Bootstrap servers, as `host:port`. The client learns the other nodes from them.
     pub hosts: Vec<String>,
     pub user: Option<String>,
     pub password: Option<String>,
-    /// How `user` and `password` are shown: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    /// SASL mechanism for `user` and `password`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
     pub sasl: String,
     pub tls: bool,
-    /// The certificates that the cluster's are checked against, in place of the machine's own.
+    /// CA certificates that verify the cluster, in place of the system's trust store.
     pub ca: Option<PathBuf>,
-    /// A certificate of our own and its key, where the cluster asks for one.
+    /// Client certificate and its key, for a cluster that requires mutual TLS.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// What every topic and group of this installation begins with on the cluster.
+    /// Prefix of every topic and group name of this installation on the cluster.
     pub prefix: String,
-    /// What stands in `ce_source`.
+    /// Value of the header `ce_source`.
     pub source: String,
-    /// Whether topics come to be when they are first published to or subscribed to.
+    /// Whether the first publish or subscribe creates a missing topic.
     pub create: bool,
-    /// Partitions of a topic that is created here.
+    /// Number of partitions of a topic that Landfall creates.
     pub partitions: u32,
-    /// Copies of a topic that is created here; without it three, or as many as there are nodes.
+    /// Replication factor of a topic that Landfall creates. Default: three, or the number of nodes if there are fewer.
     pub replication: Option<u16>,
-    /// How long a topic that is created here keeps its messages.
+    /// Retention time of a topic that Landfall creates.
     pub retention: Span,
-    /// The largest message, with key and headers.
+    /// Size limit of a message, including key and headers.
     pub message_bytes: usize,
     pub acks: Acks,
     /// `none`, `gzip`, `lz4` or `snappy`.
     pub compression: String,
-    /// Whether a relay publishes in transactions, so that whoever takes its shards over can silence it.
+    /// Whether a relay publishes in transactions, so that the successor on its shards can fence it.
     pub fencing: bool,
-    /// How long messages are gathered before they are sent.
+    /// How long the producer collects messages for a batch.
     pub linger: Duration,
-    /// After this a message that nobody answered for is [`Outcome::Unknown`](landfall_core::Outcome::Unknown).
+    /// A message without an answer for this long is [`Outcome::Unknown`](landfall_core::Outcome::Unknown).
     pub timeout: Duration,
-    /// After this a cluster that does not answer cannot be reached.
+    /// A cluster that does not answer within this time counts as unavailable.
     pub connect_timeout: Duration,
-    /// After this a member that was not heard of has left its group.
+    /// The group removes a member that sent no heartbeat for this long.
     pub session_timeout: Duration,
-    /// How often the progress of a group is saved.
+    /// Interval at which a member commits its offsets.
     pub commit_interval: Duration,
-    /// Deliveries that one subscriber may have unfinished.
+    /// Limit of unacknowledged deliveries per subscriber.
     pub in_flight: usize,
-    /// The name under which this member may come back to its group without disturbing it (`group.instance.id`).
+    /// Static membership: a member that returns under this name causes no rebalance (`group.instance.id`).
     pub instance: Option<String>,
 }
 
-/// Who must have a message before it counts as accepted.
+/// Which replicas must have a message before it counts as accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acks {
-    /// Every copy that is in step. The only one that keeps the promises.
+    /// All in-sync replicas. The only level with which Landfall's guarantees hold.
     All,
-    /// The leader alone: what it had not copied is lost with it.
+    /// The leader only. Messages that it has not replicated are lost with it.
     Leader,
-    /// Nobody: sent is accepted.
+    /// None: a sent message counts as accepted.
     None,
 }
 
@@ -126,35 +126,35 @@ impl Options {
             return Err(Error::invalid(format!("{}: is not kafka:", url.scheme)));
         }
         if !url.path.is_empty() {
-            return Err(Error::invalid("a kafka: URL has no path; names begin with what prefix= says"));
+            return Err(Error::invalid("a kafka: URL has no path; use prefix= to prefix topic names"));
         }
-        let usual = Self::default();
+        let defaults = Self::default();
         let options = Self {
             hosts: url.hosts.iter().map(|(host, port)| address(host, port.unwrap_or(9092))).collect(),
             user: url.user.take(),
             password: url.password.take(),
-            sasl: one_of(&mut url, "sasl", &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])?.unwrap_or(usual.sasl),
-            tls: url.take_parsed("tls", BOOL)?.unwrap_or(usual.tls),
+            sasl: one_of(&mut url, "sasl", &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])?.unwrap_or(defaults.sasl),
+            tls: url.take_parsed("tls", BOOL)?.unwrap_or(defaults.tls),
             ca: url.take("ca").map(PathBuf::from),
             certificate: url.take("certificate").map(PathBuf::from),
             key: url.take("key").map(PathBuf::from),
             prefix: url.take("prefix").unwrap_or_default(),
-            source: url.take("source").unwrap_or(usual.source),
-            create: url.take_parsed("create", BOOL)?.unwrap_or(usual.create),
-            partitions: url.take_parsed("partitions", "a number")?.unwrap_or(usual.partitions),
+            source: url.take("source").unwrap_or(defaults.source),
+            create: url.take_parsed("create", BOOL)?.unwrap_or(defaults.create),
+            partitions: url.take_parsed("partitions", "a number")?.unwrap_or(defaults.partitions),
             replication: url.take_parsed("replication", "a number")?,
-            retention: url.take_parsed("retention", "a time such as 45d, or forever")?.unwrap_or(usual.retention),
-            message_bytes: url.take_parsed("message_bytes", "a number of bytes")?.unwrap_or(usual.message_bytes),
-            acks: url.take_parsed("acks", "all, 1 or 0")?.unwrap_or(usual.acks),
+            retention: url.take_parsed("retention", "a time such as 45d, or forever")?.unwrap_or(defaults.retention),
+            message_bytes: url.take_parsed("message_bytes", "a number of bytes")?.unwrap_or(defaults.message_bytes),
+            acks: url.take_parsed("acks", "all, 1 or 0")?.unwrap_or(defaults.acks),
             compression: one_of(&mut url, "compression", &["none", "gzip", "lz4", "snappy"])?
-                .unwrap_or(usual.compression),
-            fencing: url.take_parsed("fencing", BOOL)?.unwrap_or(usual.fencing),
-            linger: time(&mut url, "linger")?.unwrap_or(usual.linger),
-            timeout: time(&mut url, "timeout")?.unwrap_or(usual.timeout),
-            connect_timeout: time(&mut url, "connect_timeout")?.unwrap_or(usual.connect_timeout),
-            session_timeout: time(&mut url, "session_timeout")?.unwrap_or(usual.session_timeout),
-            commit_interval: time(&mut url, "commit_interval")?.unwrap_or(usual.commit_interval),
-            in_flight: url.take_parsed("in_flight", "a number")?.unwrap_or(usual.in_flight),
+                .unwrap_or(defaults.compression),
+            fencing: url.take_parsed("fencing", BOOL)?.unwrap_or(defaults.fencing),
+            linger: time(&mut url, "linger")?.unwrap_or(defaults.linger),
+            timeout: time(&mut url, "timeout")?.unwrap_or(defaults.timeout),
+            connect_timeout: time(&mut url, "connect_timeout")?.unwrap_or(defaults.connect_timeout),
+            session_timeout: time(&mut url, "session_timeout")?.unwrap_or(defaults.session_timeout),
+            commit_interval: time(&mut url, "commit_interval")?.unwrap_or(defaults.commit_interval),
+            in_flight: url.take_parsed("in_flight", "a number")?.unwrap_or(defaults.in_flight),
             instance: url.take("instance"),
         };
         url.finish()?;
@@ -163,18 +163,20 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |sentence: &str| Err(Error::invalid(sentence));
+        let invalid = |reason: &str| Err(Error::invalid(reason));
         if let Some(character) = self.prefix.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
-            return wrong(&format!("prefix contains {character:?}; Kafka takes letters, digits, '.', '_' and '-'"));
+            return invalid(&format!("prefix contains {character:?}; Kafka allows letters, digits, '.', '_' and '-'"));
         }
         match self {
-            _ if self.partitions == 0 || self.in_flight == 0 => wrong("partitions and in_flight must be at least 1"),
-            _ if self.replication == Some(0) => wrong("replication must be at least 1"),
-            _ if self.fencing && self.acks != Acks::All => wrong("fencing=true needs acks=all"),
-            _ if self.user.is_some() != self.password.is_some() => wrong("a user needs a password, and it a user"),
-            _ if self.certificate.is_some() != self.key.is_some() => wrong("a certificate needs its key, and it that"),
+            _ if self.partitions == 0 || self.in_flight == 0 => invalid("partitions and in_flight must be at least 1"),
+            _ if self.replication == Some(0) => invalid("replication must be at least 1"),
+            _ if self.fencing && self.acks != Acks::All => invalid("fencing=true needs acks=all"),
+            _ if self.user.is_some() != self.password.is_some() => invalid("user and password must be set together"),
+            _ if self.certificate.is_some() != self.key.is_some() => {
+                invalid("certificate and key must be set together")
+            }
             _ if !self.tls && (self.ca.is_some() || self.certificate.is_some()) => {
-                wrong("ca, certificate and key mean something only with tls=true")
+                invalid("ca, certificate and key need tls=true")
             }
             _ => Ok(()),
         }
@@ -196,12 +198,12 @@ fn one_of(url: &mut BrokerUrl, name: &'static str, known: &[&str]) -> Result<Opt
 
 fn time(url: &mut BrokerUrl, name: &'static str) -> Result<Option<Duration>> {
     let span: Option<Span> = url.take_parsed(name, "a time such as 500ms or 30s")?;
-    let endless = || Error::invalid(format!("the broker URL says {name}=forever; it must be a time"));
-    span.map(|span| span.time().ok_or_else(endless)).transpose()
+    let infinite = || Error::invalid(format!("the broker URL says {name}=forever; it must be a time"));
+    span.map(|span| span.time().ok_or_else(infinite)).transpose()
 }
 
 impl fmt::Debug for Options {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("hosts", &self.hosts)
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_everything() {
+    fn url_sets_every_option() {
         let url = "kafka://shop:se%40cret@a,b:9093,[::1]?tls=true&ca=/etc/ca.pem&sasl=SCRAM-SHA-512&prefix=shop.\
                    &acks=1&create=false&partitions=3&replication=2&retention=45d&timeout=10s&linger=0\
                    &in_flight=5&compression=lz4&instance=one";
@@ -236,22 +238,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_a_sentence() {
-        for (url, sentence) in [
+    fn invalid_urls_are_refused_with_a_reason() {
+        for (url, reason) in [
             ("nats://a", "nats: is not kafka:"),
-            ("kafka://a/x", "a kafka: URL has no path; names begin with what prefix= says"),
+            ("kafka://a/x", "a kafka: URL has no path; use prefix= to prefix topic names"),
             ("kafka://a?acks=2", "the broker URL says acks=2; it must be all, 1 or 0"),
             (
                 "kafka://a?compression=zstd",
                 "the broker URL says compression=zstd; it must be one of none, gzip, lz4, snappy",
             ),
             ("kafka://a?timeout=forever", "the broker URL says timeout=forever; it must be a time"),
-            ("kafka://a?prefix=a%20b", "prefix contains ' '; Kafka takes letters, digits, '.', '_' and '-'"),
+            ("kafka://a?prefix=a%20b", "prefix contains ' '; Kafka allows letters, digits, '.', '_' and '-'"),
             ("kafka://a?fencing=true&acks=1", "fencing=true needs acks=all"),
-            ("kafka://user@a", "a user needs a password, and it a user"),
-            ("kafka://a?ca=x", "ca, certificate and key mean something only with tls=true"),
+            ("kafka://user@a", "user and password must be set together"),
+            ("kafka://a?ca=x", "ca, certificate and key need tls=true"),
         ] {
-            assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence);
+            assert_eq!(Options::from_url(url).unwrap_err().to_string(), reason);
         }
         assert!(Options::from_url("kafka://a?prefx=b").unwrap_err().to_string().contains("prefx"));
     }

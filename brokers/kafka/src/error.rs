@@ -1,10 +1,11 @@
-//! Kafka's errors in the words of the ports: one table for what became of a message, one for everything else.
+//! Maps Kafka's error codes: one table to publish outcomes, one to error kinds for all other calls.
 
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-/// What an error of a message that was handed over says about it. Only what the cluster, or its client before it sent
-/// anything, said about this very message is a refusal; of everything else nobody knows whether it was stored.
+/// Returns the outcome of a message whose delivery report has this error.
+/// It is a refusal only if the cluster rejected this very message, or the client did so before sending it.
+/// After any other error it is unknown whether the cluster stored the message.
 pub(crate) fn outcome(code: Code) -> Outcome {
     let reason = || format!("Kafka: {code}");
     match code {
@@ -14,7 +15,7 @@ pub(crate) fn outcome(code: Code) -> Outcome {
         Code::InvalidRecord | Code::InvalidMessage | Code::InvalidTopic => {
             Outcome::refuse(ErrorCode::VALIDATION, reason())
         }
-        // The time is that of sending, and another one the next time.
+        // A retry has another timestamp: that of sending.
         Code::InvalidTimestamp => Outcome::retry_later(ErrorCode::VALIDATION, reason()),
         Code::TopicAuthorizationFailed
         | Code::ClusterAuthorizationFailed
@@ -35,7 +36,7 @@ pub(crate) fn outcome(code: Code) -> Outcome {
     }
 }
 
-/// What an error of a question says about messages that were not handed over yet.
+/// Returns the outcome of messages that were never sent because a preceding request failed.
 pub(crate) fn unsent(error: &Error) -> Outcome {
     match error.kind() {
         ErrorKind::NotFound => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, error.to_string()),
@@ -45,14 +46,14 @@ pub(crate) fn unsent(error: &Error) -> Outcome {
     }
 }
 
-/// An error of a call that is about no message.
+/// The error of a call that concerns no single message.
 pub(crate) fn error(what: impl Into<String>, error: KafkaError) -> Error {
     Error::new(kind_of(&error), what).with_source(error)
 }
 
 pub(crate) fn kind_of(error: &KafkaError) -> ErrorKind {
     let code = match error {
-        // The client does not tell the code of these by itself.
+        // `rdkafka_error_code` returns `None` for these.
         KafkaError::AdminOp(code) => Some(*code),
         error => error.rdkafka_error_code(),
     };
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_said_is_a_refusal_and_what_it_did_not_say_is_unknown() {
+    fn only_explicit_rejections_are_refusals() {
         let refused = [
             (Code::MessageSizeTooLarge, ErrorCode::TOO_LARGE, false),
             (Code::InvalidRecord, ErrorCode::VALIDATION, false),
@@ -101,19 +102,19 @@ mod tests {
             let Outcome::Refused(refusal) = outcome(code) else { panic!("{code:?} is a refusal") };
             assert_eq!((refusal.code, refusal.retriable), (expected, retriable), "{code:?}");
         }
-        // A purged message may have been sent before, and one behind a fatal error too.
+        // A purged message may already have been sent, and so may one that follows a fatal error.
         for code in [Code::MessageTimedOut, Code::PurgeInflight, Code::PurgeQueue, Code::Fatal, Code::RequestTimedOut] {
             assert!(matches!(outcome(code), Outcome::Unknown(_)), "{code:?}");
         }
     }
 
     #[test]
-    fn denied_and_missing_are_told_apart_before_sending() {
+    fn unsent_messages_distinguish_denied_from_missing_topic() {
         for (code, expected) in [
             (Code::TopicAuthorizationFailed, ErrorCode::DENIED),
             (Code::UnknownTopicOrPartition, ErrorCode::UNKNOWN_TOPIC),
             (Code::BrokerTransportFailure, ErrorCode::UNAVAILABLE),
-            // Also said when all nodes are fenced for a moment.
+            // The cluster also answers this while all nodes are briefly fenced.
             (Code::InvalidReplicationFactor, ErrorCode::UNAVAILABLE),
         ] {
             for cause in [KafkaError::MetadataFetch(code), KafkaError::AdminOp(code)] {

@@ -1,7 +1,7 @@
 //! A publisher that others can silence: each batch is a transaction under a name that is the relay's own.
 //!
 //! Whoever starts a producer under the same name ends the transaction that is open and takes the right to speak from the
-//! one before; the cluster sees to both (`docs/adr/0020-a-relay-that-lost-its-shards-is-silenced-by-the-cluster.md`).
+//! one before; the cluster sees to both (`docs/adr/0020-kafka-fence-stale-relays.md`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

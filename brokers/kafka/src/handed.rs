@@ -10,7 +10,7 @@ use rdkafka::message::Message;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tokio::sync::Notify;
 
-use crate::client::{Rumours, log};
+use crate::client::{ClientErrors, log};
 use crate::error::outcome;
 
 /// Outcomes in the order of a batch, as far as they are known.
@@ -117,7 +117,7 @@ impl Ticket {
 
 /// Told by librdkafka what became of each message.
 #[derive(Debug, Default)]
-pub(crate) struct Reports(pub(crate) Arc<Rumours>);
+pub(crate) struct Reports(pub(crate) Arc<ClientErrors>);
 
 impl ClientContext for Reports {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -125,7 +125,7 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.hear(&error, reason);
+        self.0.record(&error, reason);
     }
 }
 

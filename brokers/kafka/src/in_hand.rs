@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn bad(partition: i32, offset: i64) -> Record {
-        Record::nothing(partition, offset)
+        Record::empty(partition, offset)
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Kafka behind the ports of Landfall.
+//! Kafka adapter of Landfall.
 //!
-//! * **Accepted** means that every copy in step has the message (`acks=all`), which is at least as many as the topic's
-//!   `min.insync.replicas`. Kafka answers before it syncs to disk: what guards against a power cut is that copies are on
-//!   several machines.
-//! * **Order** holds per key: a key's messages go to one partition, the one that Java's clients choose too, and the
-//!   producer numbers what it sends.
-//! * **Deduplication**: the cluster knows the requests of one producer again, so a lost answer doubles nothing. A message
-//!   that is published once more, such as after a crash of the relay, is stored once more; the inbox turns it away.
+//! * **Accepted** means that all in-sync replicas have the message (`acks=all`), at least `min.insync.replicas` of
+//!   them.
+//!   Kafka answers before it syncs to disk: replicas on several machines protect against a power failure.
+//! * **Order** holds per key. The messages of a key go to one partition, the same that Java clients choose, and the
+//!   idempotent producer numbers its requests.
+//! * **Deduplication**: the cluster recognizes retried requests of one producer, so a lost answer causes no duplicate.
+//!   A message that is published again, for example after a crash of the relay, is stored again. The inbox rejects it.
 //!
-//! `docs/operate/brokers/kafka.md` has the URL's parameters and what to watch.
+//! `docs/operate/brokers/kafka.md` documents the URL's parameters and what to monitor.
 
 mod administration;
 mod broker;
@@ -19,13 +19,13 @@ mod error;
 mod fenced;
 mod handed;
 mod in_hand;
-mod lifeline;
 mod line;
 mod offsets;
 mod polling;
 mod publisher;
 mod reader;
 mod record;
+mod stall;
 mod subscriber;
 mod topics;
 mod wire;

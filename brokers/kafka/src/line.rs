@@ -9,7 +9,7 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
 
-use crate::client::{Rumours, blocking};
+use crate::client::{ClientErrors, blocking};
 use crate::config::Options;
 use crate::error::error;
 use crate::handed::{Reports, Ticket};
@@ -145,16 +145,16 @@ pub(crate) fn batch_bytes(message_bytes: usize) -> usize {
 
 /// Blocks until the cluster answered, or was not reached in time.
 fn connect(options: &Options, topic: &str, batch_bytes: usize) -> Result<Native> {
-    let rumours = Arc::new(Rumours::default());
-    let producer = Native::from_config_and_context(&options.producer(batch_bytes), Reports(rumours.clone()))
+    let client_errors = Arc::new(ClientErrors::default());
+    let producer = Native::from_config_and_context(&options.producer(batch_bytes), Reports(client_errors.clone()))
         .map_err(|cause| error("the producer cannot be made", cause))?;
     match producer.client().fetch_metadata(Some(topic), options.connect_timeout) {
         Ok(_) => Ok(producer),
         Err(cause) => {
             // The thread that hears why may be a moment behind.
-            let denied = rumours.denied().or_else(|| {
+            let denied = client_errors.denied().or_else(|| {
                 std::thread::sleep(Duration::from_millis(200));
-                rumours.denied()
+                client_errors.denied()
             });
             match denied {
                 Some(why) => Err(Error::new(ErrorKind::Conflict, format!("the cluster turns us away: {why}"))),

@@ -12,12 +12,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::client::{Rumours, log};
+use crate::client::{ClientErrors, log};
 use crate::config::Options;
 use crate::error::error;
 use crate::in_hand::InHand;
-use crate::lifeline::Lifeline;
-use crate::record::Copies;
+use crate::record::RecordBuffer;
+use crate::stall::StallDetector;
 
 /// How long one poll waits, and so how long it takes to notice that the member is to leave.
 const POLL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(crate) struct Membership {
     pub(crate) in_hand: Arc<InHand>,
     /// As the cluster calls it.
     pub(crate) topic: String,
-    pub(crate) rumours: Arc<Rumours>,
+    pub(crate) client_errors: Arc<ClientErrors>,
     /// Whether another member has taken its place: what it has in hand is no longer its own.
     is_replaced: AtomicBool,
 }
@@ -50,7 +50,7 @@ impl ClientContext for Membership {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.rumours.hear(&error, reason);
+        self.client_errors.record(&error, reason);
     }
 }
 
@@ -125,7 +125,7 @@ impl Joining {
         let membership = Membership {
             in_hand: in_hand.clone(),
             topic: name.clone(),
-            rumours: Arc::new(Rumours::default()),
+            client_errors: Arc::new(ClientErrors::default()),
             is_replaced: AtomicBool::new(false),
         };
         let member = Member::from_config_and_context(config, membership).map_err(failed)?;
@@ -158,9 +158,9 @@ impl Joining {
 pub(crate) fn run(mut member: Member, joining: &Joining) {
     let Joining { options, topic, in_hand, .. } = joining;
     let store_every = options.commit_interval / 2;
-    let (mut stored, mut lifeline) = (Instant::now(), Lifeline::new(options));
+    let (mut stored, mut stall) = (Instant::now(), StallDetector::new(options));
     let mut polling =
-        Polling { topic, said: None, misled: None, is_quiet: false, has_come: false, copies: Copies::default() };
+        Polling { topic, said: None, misled: None, is_quiet: false, has_come: false, copies: RecordBuffer::default() };
     let mut failure = None;
     while !in_hand.is_closing() && failure.is_none() {
         let mut room = in_hand.room();
@@ -186,11 +186,11 @@ pub(crate) fn run(mut member: Member, joining: &Joining) {
             ask_again(&member);
         }
         if std::mem::take(&mut polling.has_come) {
-            lifeline.holds();
+            stall.reset();
         }
-        if lifeline.is_cut(&member) {
+        if stall.is_stalled(&member) {
             member = joining.replace(member);
-            lifeline.holds();
+            stall.reset();
         }
         if stored.elapsed() >= store_every {
             store(&member);
@@ -280,7 +280,7 @@ struct Polling<'a> {
     is_quiet: bool,
     /// Whether a record came since somebody looked.
     has_come: bool,
-    copies: Copies,
+    copies: RecordBuffer,
 }
 
 impl Polling<'_> {

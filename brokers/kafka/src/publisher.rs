@@ -3,7 +3,7 @@
 //! A batch goes out whole, as many requests at once as Kafka keeps in order for one producer, so that a thousand
 //! messages cost about one round trip. The order of a key holds because the producer numbers its requests and the
 //! cluster takes none behind a missing one, because what is refused for good stops the producer, and because a producer
-//! that did not bring everything across in time is given up as a whole (`docs/adr/0014-a-producer-is-given-up-whole.md`).
+//! that did not bring everything across in time is given up as a whole (`docs/adr/0014-kafka-replace-the-producer-after-unknown.md`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

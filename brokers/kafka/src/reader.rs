@@ -1,4 +1,4 @@
-//! Reading a topic without a group.
+//! Reads a topic without a consumer group.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,58 +13,58 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::client::{Listening, blocking};
+use crate::client::{ErrorContext, blocking};
 use crate::config::Options;
 use crate::error::error;
-use crate::record::Copies;
+use crate::record::RecordBuffer;
 use crate::topics::Topics;
 
-/// Behind the last message of a partition there may be marks of transactions, which are never delivered. Once the
-/// cluster has said that this is the end, nothing more is waited for than this.
-const MARKS: Duration = Duration::from_millis(500);
+/// How long a read waits for records after the end-of-partition event.
+/// Transaction control records may follow the last message, and they are never delivered.
+const CONTROL_RECORD_WAIT: Duration = Duration::from_millis(500);
 
-pub(crate) struct KafkaReader(Arc<Mutex<Reading>>);
+pub(crate) struct KafkaReader(Arc<Mutex<ReaderState>>);
 
-struct Reading {
+struct ReaderState {
     config: ClientConfig,
-    consumer: BaseConsumer<Listening>,
+    consumer: BaseConsumer<ErrorContext>,
     topic: TopicName,
     name: String,
-    places: BTreeMap<i32, Place>,
+    cursors: BTreeMap<i32, PartitionCursor>,
     timeout: Duration,
-    copies: Copies,
+    buffer: RecordBuffer,
 }
 
-/// Where one partition stands.
+/// Read position of one partition.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    /// Records before this are not wanted.
+struct PartitionCursor {
+    /// Records before this offset are skipped.
     from: i64,
-    /// The next offset.
+    /// Next offset to read.
     next: i64,
-    /// Where the partition ended when it was last asked.
+    /// High watermark at the last request.
     end: i64,
-    /// Whether the cluster said so after the last record.
-    ended: bool,
+    /// Whether an end-of-partition event followed the last record.
+    at_eof: bool,
 }
 
 impl KafkaReader {
     pub(crate) async fn open(options: &Options, topics: &Topics, topic: &TopicName, from: StartAt) -> Result<Self> {
-        let missing = || Error::new(ErrorKind::NotFound, format!("there is no topic {topic}"));
+        let missing = || Error::new(ErrorKind::NotFound, format!("topic {topic} does not exist"));
         let partitions = topics.partitions(topic).await?.ok_or_else(missing)?;
         let (name, topic, timeout) = (topics.name(topic)?, topic.clone(), options.connect_timeout);
         let mut config = options.reader();
-        // A group is named because librdkafka wants one; it is never joined and nothing is saved under it.
+        // librdkafka requires a group name. The reader never joins the group and commits nothing.
         config.set("group.id", format!("{}landfall-reader", options.prefix)).set("enable.auto.commit", "false");
         config.set("enable.auto.offset.store", "false").set("enable.partition.eof", "true");
         config.set("auto.offset.reset", "earliest");
-        let failed = |cause| error("the reader cannot be made", cause);
-        let consumer = BaseConsumer::from_config_and_context(&config, Listening::default()).map_err(failed)?;
-        let (places, copies) = (BTreeMap::new(), Copies::default());
-        let mut reading = Reading { config, consumer, topic, name, places, timeout, copies };
+        let failed = |cause| error("the reader's client cannot be created", cause);
+        let consumer = BaseConsumer::from_config_and_context(&config, ErrorContext::default()).map_err(failed)?;
+        let (cursors, buffer) = (BTreeMap::new(), RecordBuffer::default());
+        let mut state = ReaderState { config, consumer, topic, name, cursors, timeout, buffer };
         blocking(move || {
-            reading.begin(partitions as i32, from).map_err(|cause| error("the topic cannot be read", cause))?;
-            Ok(Self(Arc::new(Mutex::new(reading))))
+            state.begin(partitions as i32, from).map_err(|cause| error("reading the topic failed", cause))?;
+            Ok(Self(Arc::new(Mutex::new(state))))
         })
         .await?
     }
@@ -73,22 +73,22 @@ impl KafkaReader {
 #[async_trait]
 impl TopicReader for KafkaReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        let reading = self.0.clone();
+        let state = self.0.clone();
         let read = blocking(move || {
-            let mut reading = reading.lock().unwrap_or_else(PoisonError::into_inner);
-            let read = reading.read(limit);
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let read = state.read(limit);
             if read.is_err()
-                && let Err(error) = reading.renew()
+                && let Err(error) = state.reconnect()
             {
-                tracing::warn!(%error, "a reader of Kafka cannot be made anew");
+                tracing::warn!(%error, "cannot replace the reader's client");
             }
             read
         });
-        read.await?.map_err(|cause| error("the topic cannot be read", cause))
+        read.await?.map_err(|cause| error("reading the topic failed", cause))
     }
 }
 
-impl Reading {
+impl ReaderState {
     fn begin(&mut self, partitions: i32, from: StartAt) -> KafkaResult<()> {
         let times = match from {
             StartAt::Time(time) => Some(self.offsets_at(partitions, time.as_millis())?),
@@ -103,35 +103,35 @@ impl Reading {
                 (StartAt::End | StartAt::Time(_), _) => high,
             };
             let next = from.clamp(low, high);
-            self.places.insert(partition, Place { from, next, end: high, ended: false });
+            self.cursors.insert(partition, PartitionCursor { from, next, end: high, at_eof: false });
         }
         self.assign()
     }
 
     fn assign(&self) -> KafkaResult<()> {
         let mut list = TopicPartitionList::new();
-        for (partition, place) in &self.places {
-            list.add_partition_offset(&self.name, *partition, Offset::Offset(place.next))?;
+        for (partition, cursor) in &self.cursors {
+            list.add_partition_offset(&self.name, *partition, Offset::Offset(cursor.next))?;
         }
         self.consumer.assign(&list)
     }
 
-    /// Goes on with another client: this one may have forgotten where the cluster is (`lifeline.rs`).
-    fn renew(&mut self) -> KafkaResult<()> {
-        self.consumer = BaseConsumer::from_config_and_context(&self.config, Listening::default())?;
-        for place in self.places.values_mut() {
-            place.ended = false;
+    /// Replaces the client: it may have lost all knowledge of the cluster's nodes (`stall.rs`).
+    fn reconnect(&mut self) -> KafkaResult<()> {
+        self.consumer = BaseConsumer::from_config_and_context(&self.config, ErrorContext::default())?;
+        for cursor in self.cursors.values_mut() {
+            cursor.at_eof = false;
         }
         self.assign()
     }
 
-    /// For each partition that has one, the first offset that was taken at `millis` or later.
+    /// Returns the first offset with a timestamp of `millis` or later, for each partition that has one.
     fn offsets_at(&self, partitions: i32, millis: i64) -> KafkaResult<BTreeMap<i32, i64>> {
-        let mut asked = TopicPartitionList::new();
+        let mut times = TopicPartitionList::new();
         for partition in 0..partitions {
-            asked.add_partition_offset(&self.name, partition, Offset::Offset(millis))?;
+            times.add_partition_offset(&self.name, partition, Offset::Offset(millis))?;
         }
-        let found = self.consumer.offsets_for_times(asked, self.timeout)?;
+        let found = self.consumer.offsets_for_times(times, self.timeout)?;
         let offset = |offset: Offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
         Ok(found.elements().iter().filter_map(|found| Some((found.partition(), offset(found.offset())?))).collect())
     }
@@ -139,71 +139,71 @@ impl Reading {
     fn read(&mut self, limit: usize) -> KafkaResult<Vec<StoredMessage>> {
         let mut stored = Vec::new();
         let (mut quiet_since, began) = (Instant::now(), Instant::now());
-        let mut is_at_the_end = self.places.values().all(|place| place.next >= place.end);
+        let mut reached_end = self.cursors.values().all(|cursor| cursor.next >= cursor.end);
         while stored.len() < limit {
-            // What was said about the old end is heard before a new one is asked for.
-            let patience = if is_at_the_end { Duration::ZERO } else { Duration::from_millis(50) };
-            match self.consumer.poll(patience) {
+            // Drain the events about the old end before requesting the new one.
+            let poll_timeout = if reached_end { Duration::ZERO } else { Duration::from_millis(50) };
+            match self.consumer.poll(poll_timeout) {
                 Some(Ok(record)) => {
                     quiet_since = Instant::now();
-                    let Some(place) = self.places.get_mut(&record.partition()) else { continue };
-                    (place.next, place.ended) = (record.offset() + 1, false);
-                    if record.offset() >= place.from {
+                    let Some(cursor) = self.cursors.get_mut(&record.partition()) else { continue };
+                    (cursor.next, cursor.at_eof) = (record.offset() + 1, false);
+                    if record.offset() >= cursor.from {
                         let position =
                             Position { partition: record.partition() as u32, offset: record.offset() as u64 };
-                        let message = self.copies.copy(&record).message(&self.topic);
+                        let message = self.buffer.copy(&record).message(&self.topic);
                         stored.push(StoredMessage { position, message });
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     quiet_since = Instant::now();
-                    if let Some(place) = self.places.get_mut(&partition) {
-                        place.ended = true;
+                    if let Some(cursor) = self.cursors.get_mut(&partition) {
+                        cursor.at_eof = true;
                     }
                 }
-                // It reconnects by itself; whoever reads is not kept waiting for longer than any other question takes.
-                Some(Err(error)) if began.elapsed() > self.timeout => return so_far(stored, error),
-                Some(Err(error)) => tracing::debug!(%error, "a read waits for Kafka"),
-                None if is_at_the_end => {
-                    is_at_the_end = false;
-                    if let Err(error) = self.look_for_the_end() {
-                        return so_far(stored, error);
+                // The client reconnects automatically. The caller waits no longer than for any other request.
+                Some(Err(error)) if began.elapsed() > self.timeout => return partial_or_error(stored, error),
+                Some(Err(error)) => tracing::debug!(%error, "read waits for Kafka"),
+                None if reached_end => {
+                    reached_end = false;
+                    if let Err(error) = self.refresh_ends() {
+                        return partial_or_error(stored, error);
                     }
                 }
                 None if began.elapsed() > self.timeout => {
-                    return so_far(stored, KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
+                    return partial_or_error(stored, KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
                 }
                 None => {}
             }
-            if !is_at_the_end && !self.places.values().any(|place| place.is_open(quiet_since)) {
+            if !reached_end && !self.cursors.values().any(|cursor| cursor.is_open(quiet_since)) {
                 break;
             }
         }
-        // What was behind a mark was behind the end.
-        for place in self.places.values_mut().filter(|place| stored.len() < limit && place.next < place.end) {
-            place.next = place.end;
+        // Only control records remained before the end: skip them.
+        for cursor in self.cursors.values_mut().filter(|cursor| stored.len() < limit && cursor.next < cursor.end) {
+            cursor.next = cursor.end;
         }
         Ok(stored)
     }
 
-    fn look_for_the_end(&mut self) -> KafkaResult<()> {
-        for (partition, place) in &mut self.places {
+    fn refresh_ends(&mut self) -> KafkaResult<()> {
+        for (partition, cursor) in &mut self.cursors {
             let end = self.consumer.fetch_watermarks(&self.name, *partition, self.timeout)?.1;
-            place.ended &= end <= place.end;
-            place.end = end;
+            cursor.at_eof &= end <= cursor.end;
+            cursor.end = end;
         }
         Ok(())
     }
 }
 
-/// What was read is handed on; the next read meets the same trouble.
-fn so_far(stored: Vec<StoredMessage>, error: KafkaError) -> KafkaResult<Vec<StoredMessage>> {
+/// Returns what was read so far. With nothing read, returns the error; otherwise the next read meets it again.
+fn partial_or_error(stored: Vec<StoredMessage>, error: KafkaError) -> KafkaResult<Vec<StoredMessage>> {
     if stored.is_empty() { Err(error) } else { Ok(stored) }
 }
 
-impl Place {
-    /// Whether there may be more before its end.
+impl PartitionCursor {
+    /// Whether more records may follow before the end.
     fn is_open(&self, quiet_since: Instant) -> bool {
-        self.next < self.end && !(self.ended && quiet_since.elapsed() > MARKS)
+        self.next < self.end && !(self.at_eof && quiet_since.elapsed() > CONTROL_RECORD_WAIT)
     }
 }

@@ -1,6 +1,7 @@
-//! A record as it came, copied out of the client's memory once and in one piece. It becomes a message when it is handed
-//! out, and once more each time it is handed out again: the thread that polls has better things to do, and what was
-//! finished at once, which is nearly everything, was never kept twice.
+//! A record copied out of librdkafka's memory into one buffer.
+//!
+//! Each delivery and redelivery parses the record into a message. This keeps parsing off the polling thread.
+//! It also avoids a second copy of records that are acknowledged at once, which are nearly all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,10 +11,10 @@ use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 
 use crate::wire;
 
-/// Small records share pieces of memory of this size, which lives as long as one of them does.
-const PIECE_BYTES: usize = 16 * 1024;
+/// Small records share buffers of this size. A buffer lives as long as one of its records.
+const BUFFER_BYTES: usize = 16 * 1024;
 
-/// One record: its payload, its key, and the names and values of its headers with their lengths, one behind the other.
+/// One record. `bytes` holds the payload, the key, then each header's name and value, prefixed with their lengths.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) partition: i32,
@@ -25,18 +26,18 @@ pub(crate) struct Record {
     bytes: Bytes,
 }
 
-/// Where records are copied to.
+/// The buffer into which records are copied.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(BytesMut);
+pub(crate) struct RecordBuffer(BytesMut);
 
-impl Copies {
+impl RecordBuffer {
     pub(crate) fn copy(&mut self, record: &BorrowedMessage<'_>) -> Record {
         let payload = record.payload().unwrap_or_default();
         let key = record.key();
-        self.room(payload.len() + key.map_or(0, <[u8]>::len));
+        self.reserve(payload.len() + key.map_or(0, <[u8]>::len));
         self.0.put_slice(payload);
         self.0.put_slice(key.unwrap_or_default());
-        // rdkafka panics over a header whose name is not text; a record of that kind must not end the member.
+        // rdkafka panics if a header's name is not UTF-8. Such a record must not stop the group member.
         let is_readable = catch_unwind(AssertUnwindSafe(|| self.copy_headers(record))).is_ok();
         Record {
             partition: record.partition(),
@@ -52,7 +53,7 @@ impl Copies {
     fn copy_headers(&mut self, record: &BorrowedMessage<'_>) {
         for header in record.headers().into_iter().flat_map(Headers::iter) {
             let (name, value) = (header.key.as_bytes(), header.value.unwrap_or_default());
-            self.room(name.len() + value.len() + 2 * size_of::<u32>());
+            self.reserve(name.len() + value.len() + 2 * size_of::<u32>());
             for text in [name, value] {
                 self.0.put_u32_ne(text.len() as u32);
                 self.0.put_slice(text);
@@ -60,41 +61,41 @@ impl Copies {
         }
     }
 
-    fn room(&mut self, bytes: usize) {
+    fn reserve(&mut self, bytes: usize) {
         if self.0.capacity() - self.0.len() < bytes {
-            self.0.reserve(bytes.max(PIECE_BYTES));
+            self.0.reserve(bytes.max(BUFFER_BYTES));
         }
     }
 }
 
 impl Record {
     #[cfg(test)]
-    pub(crate) fn nothing(partition: i32, offset: i64) -> Self {
+    pub(crate) fn empty(partition: i32, offset: i64) -> Self {
         let stored = Timestamp::from_millis(0);
         Self { partition, offset, stored, payload: 0, key: None, is_readable: true, bytes: Bytes::new() }
     }
 
-    /// The message in it. Records of producers that were never told about Landfall are understood as far as they go.
+    /// Parses the record into a message. Records of other CloudEvents producers are accepted too.
     pub(crate) fn message(&self, topic: &TopicName) -> Result<Message> {
         if !self.is_readable {
-            return Err(Error::invalid("the name of a header is not text"));
+            return Err(Error::invalid("a header's name is not valid UTF-8"));
         }
-        let key_ends = self.payload + self.key.unwrap_or_default();
-        let key = self.key.map(|_| &self.bytes[self.payload..key_ends]);
+        let key_end = self.payload + self.key.unwrap_or_default();
+        let key = self.key.map(|_| &self.bytes[self.payload..key_end]);
         let mut headers = Vec::with_capacity(16);
-        let mut rest = &self.bytes[key_ends..];
+        let mut rest = &self.bytes[key_end..];
         while !rest.is_empty() {
-            let name = text(&mut rest);
-            headers.push((name, text(&mut rest)));
+            let name = take_prefixed(&mut rest);
+            headers.push((name, take_prefixed(&mut rest)));
         }
         wire::message(topic, key, self.stored, &headers, self.bytes.slice(..self.payload))
     }
 }
 
-/// The next name or value, which is as long as the number before it says.
-fn text<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+/// Takes the next length-prefixed name or value.
+fn take_prefixed<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let length = rest.get_u32_ne() as usize;
-    let (text, behind) = rest.split_at(length.min(rest.len()));
-    *rest = behind;
-    text
+    let (taken, remaining) = rest.split_at(length.min(rest.len()));
+    *rest = remaining;
+    taken
 }

@@ -1,4 +1,4 @@
-//! What is known of the cluster's topics: whether they are there, and how large a message they take.
+//! Topic metadata: whether a topic exists, and its message size limit. Creates missing topics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,119 +12,121 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
-use crate::client::{Listening, Rumours, blocking};
+use crate::client::{ClientErrors, ErrorContext, blocking};
 use crate::config::Options;
 use crate::error::{error, kind_of};
 
-/// After this somebody may have changed a topic's settings.
-const FRESH_FOR: Duration = Duration::from_secs(300);
+/// How long a topic's settings stay cached: an operator may change them.
+const SETTINGS_TTL: Duration = Duration::from_secs(300);
 
-/// After this somebody may tell what nobody told before.
-const UNTOLD_FOR: Duration = Duration::from_secs(10);
+/// How long the default stays cached if the settings could not be read.
+const UNREADABLE_SETTINGS_TTL: Duration = Duration::from_secs(10);
 
-/// How long what the client heard may take to be told.
-const HEARSAY: Duration = Duration::from_millis(200);
+/// How long a failed query waits for librdkafka's error callbacks, which may explain the failure.
+const CALLBACK_WAIT: Duration = Duration::from_millis(200);
 
-/// The client that only asks, and makes topics.
+/// Queries the cluster's metadata and settings, and creates topics.
 pub(crate) struct Topics {
     pub(crate) options: Arc<Options>,
-    asking: Arc<Renewable<BaseConsumer<Listening>>>,
-    admin: Arc<Renewable<AdminClient<Listening>>>,
-    rumours: Arc<Rumours>,
-    known: Mutex<HashMap<TopicName, Known>>,
+    metadata_client: Arc<ReplaceableClient<BaseConsumer<ErrorContext>>>,
+    admin: Arc<ReplaceableClient<AdminClient<ErrorContext>>>,
+    errors: Arc<ClientErrors>,
+    cache: Mutex<HashMap<TopicName, CachedSettings>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CachedSettings {
     message_bytes: usize,
-    until: Instant,
+    expires: Instant,
 }
 
-/// A client that is replaced after it could not reach the cluster: what it knows of the nodes may be what keeps it away. It
-/// goes on asking the one that it once took for the controller, or has forgotten all of them (`lifeline.rs`).
-struct Renewable<C> {
+/// A client that is replaced after it could not reach the cluster, because its view of the nodes may be stale.
+/// It may keep asking a former controller, or may have lost all nodes (`stall.rs`).
+struct ReplaceableClient<C> {
     config: ClientConfig,
-    rumours: Arc<Rumours>,
+    errors: Arc<ClientErrors>,
     client: Mutex<Arc<C>>,
 }
 
-impl<C: FromClientConfigAndContext<Listening>> Renewable<C> {
-    fn new(config: ClientConfig, rumours: &Arc<Rumours>) -> Result<Arc<Self>> {
-        let client = C::from_config_and_context(&config, Listening(rumours.clone()));
-        let client = Mutex::new(Arc::new(client.map_err(|cause| error("the client of Kafka cannot be made", cause))?));
-        Ok(Arc::new(Self { config, rumours: rumours.clone(), client }))
+impl<C: FromClientConfigAndContext<ErrorContext>> ReplaceableClient<C> {
+    fn new(config: ClientConfig, errors: &Arc<ClientErrors>) -> Result<Arc<Self>> {
+        let client = C::from_config_and_context(&config, ErrorContext(errors.clone()));
+        let client = Mutex::new(Arc::new(client.map_err(|cause| error("the client cannot be created", cause))?));
+        Ok(Arc::new(Self { config, errors: errors.clone(), client }))
     }
 
     fn client(&self) -> Arc<C> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of `client`, for another one if it could not reach the cluster. Blocks: to take one down waits for threads.
-    fn give_back(&self, client: Arc<C>, cause: Option<&KafkaError>) {
+    /// Releases `client`, and replaces it if it could not reach the cluster.
+    /// Blocks: destroying a client joins its threads.
+    fn release(&self, client: Arc<C>, cause: Option<&KafkaError>) {
         let is_current = || Arc::ptr_eq(&client, &self.client());
-        // Unless it was answered, or somebody else was quicker.
+        // Keep it if the cluster answered, or if another task has already replaced it.
         if cause.is_none_or(|cause| kind_of(cause) != ErrorKind::Unavailable) || !is_current() {
             return;
         }
-        match C::from_config_and_context(&self.config, Listening(self.rumours.clone())) {
+        match C::from_config_and_context(&self.config, ErrorContext(self.errors.clone())) {
             Ok(other) => {
                 let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
                 if Arc::ptr_eq(&current, &client) {
                     *current = Arc::new(other);
                 }
             }
-            Err(error) => tracing::warn!(%error, "the client of Kafka cannot be made anew"),
+            Err(error) => tracing::warn!(%error, "cannot replace the client"),
         }
     }
 }
 
 impl Topics {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
-        let rumours = Arc::new(Rumours::default());
-        let asking = Renewable::new(options.reader(), &rumours)?;
-        let admin = Renewable::new(options.client(), &rumours)?;
-        Ok(Self { options, asking, admin, rumours, known: Mutex::default() })
+        let errors = Arc::new(ClientErrors::default());
+        let metadata_client = ReplaceableClient::new(options.reader(), &errors)?;
+        let admin = ReplaceableClient::new(options.client(), &errors)?;
+        Ok(Self { options, metadata_client, admin, errors, cache: Mutex::default() })
     }
 
-    /// As it is called on the cluster.
+    /// The topic's name on the cluster, with the prefix.
     pub(crate) fn name(&self, topic: &TopicName) -> Result<String> {
         let name = format!("{}{topic}", self.options.prefix);
         match name.len() {
             0..=249 => Ok(name),
             length => {
-                Err(Error::invalid(format!("topic {topic} is {length} bytes long with its prefix; Kafka takes 249")))
+                Err(Error::invalid(format!("topic {topic} is {length} bytes long with its prefix; Kafka allows 249")))
             }
         }
     }
 
-    /// The largest message that `topic` takes, after it was made if need be.
+    /// Creates `topic` if it is missing and `create=true`. Returns its message size limit.
     pub(crate) async fn ready(&self, topic: &TopicName) -> Result<usize> {
-        if let Some(known) = self.known().get(topic).filter(|known| Instant::now() < known.until) {
-            return Ok(known.message_bytes);
+        if let Some(cached) = self.cache().get(topic).filter(|cached| Instant::now() < cached.expires) {
+            return Ok(cached.message_bytes);
         }
         if self.partitions(topic).await?.is_none() {
             if !self.options.create {
-                let sentence = format!("there is no topic {topic} on the cluster, and create=false");
-                return Err(Error::new(ErrorKind::NotFound, sentence));
+                let reason = format!("topic {topic} does not exist on the cluster, and create=false");
+                return Err(Error::new(ErrorKind::NotFound, reason));
             }
             self.create(topic, self.options.partitions).await?;
         }
-        // An account that may publish need not be allowed to see settings, and who is asked may be late; the cluster refuses
-        // what is too large then.
-        let told = self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await.ok();
-        let told = told.as_ref().and_then(|settings| settings.get("max.message.bytes")?.value.as_ref()?.parse().ok());
-        let message_bytes = told.map_or(self.options.message_bytes, |told: usize| told.min(self.options.message_bytes));
-        let until = Instant::now() + if told.is_some() { FRESH_FOR } else { UNTOLD_FOR };
-        self.known().insert(topic.clone(), Known { message_bytes, until });
+        // An account may publish without the right to read settings, and the answering node may lag behind.
+        // In both cases the cluster refuses messages that are too large.
+        let settings = self.settings(ResourceSpecifier::Topic(&self.name(topic)?)).await.ok();
+        let limit = settings.as_ref().and_then(|found| found.get("max.message.bytes")?.value.as_ref()?.parse().ok());
+        let message_bytes =
+            limit.map_or(self.options.message_bytes, |limit: usize| limit.min(self.options.message_bytes));
+        let expires = Instant::now() + if limit.is_some() { SETTINGS_TTL } else { UNREADABLE_SETTINGS_TTL };
+        self.cache().insert(topic.clone(), CachedSettings { message_bytes, expires });
         Ok(message_bytes)
     }
 
-    /// Something was not as it was known to be.
+    /// Clears the cache, after an answer that contradicts it.
     pub(crate) fn forget(&self) {
-        self.known().clear();
+        self.cache().clear();
     }
 
-    /// How many partitions `topic` has; `None` if there is no such topic.
+    /// Returns the number of partitions of `topic`, or `None` if it does not exist.
     pub(crate) async fn partitions(&self, topic: &TopicName) -> Result<Option<u32>> {
         let name = self.name(topic)?;
         let metadata = self.metadata(Some(name.clone())).await?;
@@ -132,79 +134,86 @@ impl Topics {
         match found.error().map(RDKafkaErrorCode::from) {
             None => Ok(Some(found.partitions().len() as u32)),
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Ok(None),
-            // It is there, and is electing.
+            // The topic exists; a leader election is in progress.
             Some(RDKafkaErrorCode::LeaderNotAvailable) => Ok(Some(found.partitions().len() as u32)),
             Some(code) => {
                 let cause = rdkafka::error::KafkaError::MetadataFetch(code);
-                Err(error(format!("the cluster tells nothing about topic {topic}"), cause))
+                Err(error(format!("the cluster returned no metadata of topic {topic}"), cause))
             }
         }
     }
 
-    /// What the cluster tells about `topic`, or about all of them.
+    /// Fetches the metadata of `topic`, or of all topics.
     pub(crate) async fn metadata(&self, topic: Option<String>) -> Result<Metadata> {
         let timeout = self.options.connect_timeout;
-        self.ask(move |asking| asking.fetch_metadata(topic.as_deref(), timeout)).await
+        self.query(move |client| client.fetch_metadata(topic.as_deref(), timeout)).await
     }
 
-    /// Asks the cluster, and says it by name if we are turned away.
-    pub(crate) async fn ask<T: Send + 'static>(
+    /// Runs a request against the cluster. Reports failed authentication as [`ErrorKind::Conflict`].
+    pub(crate) async fn query<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&BaseConsumer<Listening>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
+        request: impl FnOnce(&BaseConsumer<ErrorContext>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
     ) -> Result<T> {
-        let renewable = self.asking.clone();
-        self.rumours.forget();
-        let rumours = self.rumours.clone();
+        let replaceable = self.metadata_client.clone();
+        self.errors.clear();
+        let errors = self.errors.clone();
         let answer = blocking(move || {
-            let asking = renewable.client();
-            let answer = question(&asking);
-            // What it heard meanwhile waits in its queue.
-            let asked = Instant::now();
-            while answer.is_err() && rumours.denied().is_none() && asked.elapsed() < HEARSAY {
-                let _heard = asking.poll(HEARSAY / 10);
+            let client = replaceable.client();
+            let answer = request(&client);
+            // Error callbacks wait in the client's queue until it is polled.
+            let failed = Instant::now();
+            while answer.is_err() && errors.denied().is_none() && failed.elapsed() < CALLBACK_WAIT {
+                let _event = client.poll(CALLBACK_WAIT / 10);
             }
-            renewable.give_back(asking, answer.as_ref().err());
+            replaceable.release(client, answer.as_ref().err());
             answer
         });
-        let turned_away = |why: String| Error::new(ErrorKind::Conflict, format!("the cluster turns us away: {why}"));
-        answer.await?.map_err(|cause| match self.rumours.denied() {
-            Some(why) => turned_away(why),
+        let denied = |why: String| {
+            let reason = format!("the cluster rejected the credentials: {why}; check user and password in the URL");
+            Error::new(ErrorKind::Conflict, reason)
+        };
+        answer.await?.map_err(|cause| match self.errors.denied() {
+            Some(why) => denied(why),
             None => error("the cluster does not answer", cause),
         })
     }
 
-    /// The settings of a topic or a node.
+    /// Reads the settings of a topic or a node.
     pub(crate) async fn settings(&self, of: ResourceSpecifier<'_>) -> Result<ConfigResource> {
-        let failed = |cause| error("the cluster does not tell its settings", cause);
+        let failed = |cause| error("the cluster did not return its settings", cause);
         let found = self.administer(async |admin, options| admin.describe_configs([&of], options).await).await;
         let found = found.map_err(failed)?;
-        let found = found.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no settings were told"))?;
+        let found = found
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "the cluster's answer has no settings"))?;
         let found = found.map_err(|code| failed(rdkafka::error::KafkaError::AdminOp(code)))?;
-        // The client keeps to itself why it was told nothing; there is no topic and no node without settings.
+        // Every topic and node has settings. An empty answer means that the account may not read them; the client
+        // does not expose the error code.
         match found.entries.is_empty() {
-            true => Err(Error::new(ErrorKind::Conflict, "the cluster does not tell its settings to this account")),
+            true => Err(Error::new(ErrorKind::Conflict, "this account may not read the cluster's settings")),
             false => Ok(found),
         }
     }
 
-    /// Has something done by the controller of the cluster.
+    /// Runs an admin request against the cluster's controller.
     pub(crate) async fn administer<T>(
         &self,
-        work: impl AsyncFnOnce(&AdminClient<Listening>, &AdminOptions) -> KafkaResult<T>,
+        work: impl AsyncFnOnce(&AdminClient<ErrorContext>, &AdminOptions) -> KafkaResult<T>,
     ) -> KafkaResult<T> {
         let timeout = self.options.connect_timeout;
         let options = AdminOptions::new().request_timeout(Some(timeout)).operation_timeout(Some(timeout));
-        let (renewable, admin) = (self.admin.clone(), self.admin.client());
+        let (replaceable, admin) = (self.admin.clone(), self.admin.client());
         let answer = work(&admin, &options).await;
         let cause = answer.as_ref().err().cloned();
-        if let Err(error) = blocking(move || renewable.give_back(admin, cause.as_ref())).await {
-            tracing::warn!(%error, "a client was not given back in order");
+        if let Err(error) = blocking(move || replaceable.release(admin, cause.as_ref())).await {
+            tracing::warn!(%error, "releasing the admin client failed");
         }
         answer
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<TopicName, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, HashMap<TopicName, CachedSettings>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,16 +222,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_client_that_could_not_reach_the_cluster_is_not_asked_again() {
-        // Nobody listens there.
+    async fn unreachable_client_is_replaced() {
+        // No server listens on this port.
         let options = Options::from_url("kafka://127.0.0.1:1?connect_timeout=200ms").unwrap();
         let topics = Topics::new(Arc::new(options)).unwrap();
-        let (asking, admin) = (topics.asking.client(), topics.admin.client());
-        let kept = || topics.ask(|_| Err::<(), _>(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopic)));
-        assert_eq!(kept().await.unwrap_err().kind(), ErrorKind::NotFound);
-        assert!(Arc::ptr_eq(&asking, &topics.asking.client()), "it was answered");
+        let (metadata, admin) = (topics.metadata_client.client(), topics.admin.client());
+        let answered = || topics.query(|_| Err::<(), _>(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopic)));
+        assert_eq!(answered().await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(Arc::ptr_eq(&metadata, &topics.metadata_client.client()), "the cluster answered, so the client stays");
         topics.metadata(None).await.unwrap_err();
-        assert!(!Arc::ptr_eq(&asking, &topics.asking.client()));
+        assert!(!Arc::ptr_eq(&metadata, &topics.metadata_client.client()));
         topics.settings(ResourceSpecifier::Broker(1)).await.unwrap_err();
         assert!(!Arc::ptr_eq(&admin, &topics.admin.client()));
     }

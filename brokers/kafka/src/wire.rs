@@ -1,15 +1,15 @@
-//! A message as a record of Kafka: a CloudEvents event in binary mode, which is what `landfall_core::wire` says, with the
-//! ordering key as the record's key.
+//! Maps messages to Kafka records: CloudEvents in binary mode (see `landfall_core::wire`). The ordering key is the
+//! record's key.
 
 use bytes::Bytes;
 use landfall_core::{Error, Message, Result, Timestamp, TopicName, wire};
 use rdkafka::message::{Header, OwnedHeaders};
 
-/// A record's frame and lengths: more than Kafka needs for them.
+/// Upper bounds of Kafka's own bytes per record and per header.
 const FRAME_BYTES: usize = 128;
 const HEADER_FRAME_BYTES: usize = 8;
 
-/// The headers of `message`, and what it takes on the cluster's side.
+/// Returns the headers of `message`, and an upper bound of its stored size.
 pub(crate) fn headers(message: &Message, source: &str) -> (OwnedHeaders, usize) {
     let pairs = wire::headers(message, source);
     let mut bytes = FRAME_BYTES + message.payload.len() + message.key.as_ref().map_or(0, |key| key.as_str().len());
@@ -21,7 +21,7 @@ pub(crate) fn headers(message: &Message, source: &str) -> (OwnedHeaders, usize) 
     (headers, bytes)
 }
 
-/// The message behind a record. Records of producers that were never told about Landfall are understood as far as they go.
+/// Parses a record into a message. Records of other CloudEvents producers are accepted too.
 pub(crate) fn message(
     topic: &TopicName,
     key: Option<&[u8]>,
@@ -31,14 +31,14 @@ pub(crate) fn message(
 ) -> Result<Message> {
     let mut texts = Vec::with_capacity(headers.len());
     for (name, value) in headers {
-        let not_text = |error| {
-            Error::invalid(format!("header {:?} is not text", String::from_utf8_lossy(name))).with_source(error)
+        let not_utf8 = |error| {
+            Error::invalid(format!("header {:?} is not valid UTF-8", String::from_utf8_lossy(name))).with_source(error)
         };
-        texts.push((str::from_utf8(name).map_err(not_text)?, str::from_utf8(value).map_err(not_text)?));
+        texts.push((str::from_utf8(name).map_err(not_utf8)?, str::from_utf8(value).map_err(not_utf8)?));
     }
-    // Where the event names its key, the record's own may be anything.
+    // If the event has a partition key, the record's own key is ignored and may be any bytes.
     let named = texts.iter().any(|(name, _)| *name == wire::PARTITION_KEY);
     let key = key.filter(|key| !named && !key.is_empty()).map(str::from_utf8).transpose();
-    let key = key.map_err(|error| Error::invalid("the record's key is not text").with_source(error))?;
+    let key = key.map_err(|error| Error::invalid("the record's key is not valid UTF-8").with_source(error))?;
     wire::message(topic, key, stored, texts, payload)
 }

@@ -1,4 +1,4 @@
-//! Making and removing topics on purpose.
+//! Creating and deleting topics.
 
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Result, TopicAdministration, TopicName};
@@ -18,9 +18,10 @@ impl TopicAdministration for Nats {
         };
         let found = self.topics.find(topic).await?.partitions;
         match partitions {
-            Some(asked) if asked != found => {
-                let sentence = format!("topic {topic} has {found} partitions and not {asked}; they cannot be changed");
-                Err(Error::new(ErrorKind::Conflict, sentence))
+            Some(requested) if requested != found => {
+                let reason =
+                    format!("topic {topic} has {found} partitions, not {requested}; the number cannot be changed");
+                Err(Error::new(ErrorKind::Conflict, reason))
             }
             _ => Ok(is_new),
         }
@@ -29,7 +30,7 @@ impl TopicAdministration for Nats {
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
         match self.topics.find(topic).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            // A foreign stream is not ours to remove.
+            // `find` refuses a stream that is not a topic, so this never deletes one.
             found => found?,
         };
         self.topics.forget(topic);

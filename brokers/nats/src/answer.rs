@@ -1,36 +1,36 @@
-//! What a stream answers to one message.
+//! Parses a stream's answer to one published message.
 
 use async_nats::{Message, StatusCode, jetstream};
 use serde::Deserialize;
 
-use crate::error::{Trouble, of_server};
+use crate::error::{SendError, from_server_code};
 
-/// Why nobody knows what became of a message.
+/// Reason of an unknown outcome after a timeout.
 pub(crate) const NO_ANSWER: &str = "the server did not answer in time";
 
 #[derive(Deserialize)]
-struct Answer {
+struct PublishAck {
     #[serde(default)]
     seq: u64,
     error: Option<jetstream::Error>,
 }
 
-/// The number at the end of the subject that an answer came to.
+/// The message number at the end of the answer's subject.
 pub(crate) fn number(answer: &Message) -> Option<usize> {
     answer.subject.rsplit_once('.').and_then(|(_, number)| number.parse().ok())
 }
 
-/// Where the message stands in the stream, or why it does not.
-pub(crate) fn read(answer: &Message) -> Result<u64, Trouble> {
+/// Returns the sequence of the message in the stream, or why it was not stored.
+pub(crate) fn read(answer: &Message) -> Result<u64, SendError> {
     if answer.status == Some(StatusCode::NO_RESPONDERS) {
-        return Err(Trouble::NobodyListens);
+        return Err(SendError::NoStream);
     }
     match serde_json::from_slice(&answer.payload) {
-        Ok(Answer { error: Some(said), .. }) => Err(of_server(said.error_code().0, &said.to_string())),
-        Ok(Answer { seq, error: None }) if seq > 0 => Ok(seq),
-        // An answer that nobody understands is no answer.
-        Ok(_) => Err(Trouble::Unknown("the server's answer names no place".into())),
-        Err(error) => Err(Trouble::Unknown(format!("the server's answer cannot be read: {error}"))),
+        Ok(PublishAck { error: Some(error), .. }) => Err(from_server_code(error.error_code().0, &error.to_string())),
+        Ok(PublishAck { seq, error: None }) if seq > 0 => Ok(seq),
+        // An answer that cannot be parsed counts as no answer.
+        Ok(_) => Err(SendError::Unknown("the server's answer has no sequence".into())),
+        Err(error) => Err(SendError::Unknown(format!("the server's answer cannot be parsed: {error}"))),
     }
 }
 
@@ -46,18 +46,20 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_where_the_message_stands() {
-        let taken = message(None, r#"{"stream":"orders","seq":42,"duplicate":true}"#);
-        assert_eq!((number(&taken), read(&taken)), (Some(17), Ok(42)));
+    fn answer_has_the_stream_sequence() {
+        let stored = message(None, r#"{"stream":"orders","seq":42,"duplicate":true}"#);
+        assert_eq!((number(&stored), read(&stored)), (Some(17), Ok(42)));
     }
 
     #[test]
-    fn whatever_else_it_says_is_not_taken_for_accepted() {
-        assert_eq!(read(&message(Some(StatusCode::NO_RESPONDERS), "")), Err(Trouble::NobodyListens));
-        assert!(matches!(read(&message(None, "")), Err(Trouble::Unknown(_))));
-        assert!(matches!(read(&message(None, r#"{"stream":"orders"}"#)), Err(Trouble::Unknown(_))));
-        let full = r#"{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"orders","seq":0}"#;
-        let Err(Trouble::Not(Outcome::Refused(refusal))) = read(&message(None, full)) else { panic!("it was refused") };
+    fn other_answers_are_not_accepted() {
+        assert_eq!(read(&message(Some(StatusCode::NO_RESPONDERS), "")), Err(SendError::NoStream));
+        assert!(matches!(read(&message(None, "")), Err(SendError::Unknown(_))));
+        assert!(matches!(read(&message(None, r#"{"stream":"orders"}"#)), Err(SendError::Unknown(_))));
+        let full = r#"{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"seq":0}"#;
+        let Err(SendError::NotStored(Outcome::Refused(refusal))) = read(&message(None, full)) else {
+            panic!("expected a refusal")
+        };
         assert_eq!(refusal.code, ErrorCode::STORAGE_FULL);
     }
 }

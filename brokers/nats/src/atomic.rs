@@ -6,7 +6,7 @@ use landfall_core::{ErrorCode, Outcome, Position};
 
 use crate::chains::in_chains;
 use crate::connection::Watch;
-use crate::error::{Trouble, before_sending, denied, of_acknowledgement};
+use crate::error::{SendError, denied, from_ack_error, from_unsent};
 use crate::send::{Destination, Ready, Sent};
 use crate::topic::Topic;
 use crate::wire;
@@ -24,8 +24,10 @@ pub(crate) async fn as_batch(to: Destination<'_>, mut batch: Vec<Ready<'_>>) -> 
     };
     // Nothing of it was stored, and on its own each gets an answer of its own.
     let is_worth_a_try = match &trouble {
-        Trouble::BatchRefused(_) => true,
-        Trouble::Not(Outcome::Refused(refusal)) => refusal.code != ErrorCode::DENIED && to.connection.is_connected(),
+        SendError::BatchRefused(_) => true,
+        SendError::NotStored(Outcome::Refused(refusal)) => {
+            refusal.code != ErrorCode::DENIED && to.connection.is_connected()
+        }
         _ => false,
     };
     if is_worth_a_try {
@@ -42,7 +44,7 @@ async fn singly(to: Destination<'_>, batch: Vec<Ready<'_>>) -> Vec<Sent> {
             Ok(headers) => fit.push(Ready { headers, ..ready }),
             Err(error) => {
                 let refused = Outcome::refuse(ErrorCode::VALIDATION, error.to_string());
-                sent.push((ready.place, Some(Err(Trouble::Not(refused)))));
+                sent.push((ready.place, Some(Err(SendError::NotStored(refused)))));
             }
         }
     }
@@ -51,7 +53,7 @@ async fn singly(to: Destination<'_>, batch: Vec<Ready<'_>>) -> Vec<Sent> {
 }
 
 /// The sequence of the first of them in the stream. Their headers are used up.
-async fn atomically(to: Destination<'_>, batch: &mut [Ready<'_>]) -> Result<u64, Trouble> {
+async fn atomically(to: Destination<'_>, batch: &mut [Ready<'_>]) -> Result<u64, SendError> {
     let Destination { connection, topic, .. } = to;
     let count = batch.len();
     let Some((last, before)) = batch.split_last_mut() else { return Ok(0) };
@@ -69,22 +71,24 @@ async fn atomically(to: Destination<'_>, batch: &mut [Ready<'_>]) -> Result<u64,
             let (subject, headers) = (topic.subject(ready.shard), numbered(ready, number));
             let sent = client.publish_with_headers(subject, headers, ready.message.payload.clone()).await;
             // Without its end the batch is nothing.
-            sent.map_err(|error| Trouble::Not(Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string())))?;
+            sent.map_err(|error| {
+                SendError::NotStored(Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()))
+            })?;
         }
         let mut headers = numbered(last, count);
         headers.insert(NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL);
         let publish = PublishMessage::build().headers(headers).payload(last.message.payload.clone());
         let sent = connection.context().send_publish(topic.subject(last.shard), publish).await;
-        sent.map_err(|error| before_sending(&error))
+        sent.map_err(|error| from_unsent(&error))
     };
     // While there is no connection the client takes only so much.
-    let late = |_| Trouble::Not(connection.not_sent());
-    let acknowledged = tokio::time::timeout(connection.patience(), send).await.map_err(late)??;
+    let late = |_| SendError::NotStored(connection.not_sent());
+    let acknowledged = tokio::time::timeout(connection.timeout(), send).await.map_err(late)??;
     let acknowledgement = tokio::select! {
         acknowledgement = acknowledged.into_future() => acknowledgement,
         subject = denied_among(&mut watch, topic, batch) => return Err(denied(&subject)),
     };
-    let last = acknowledgement.map_err(|error| of_acknowledgement(&error))?.sequence;
+    let last = acknowledgement.map_err(|error| from_ack_error(&error))?.sequence;
     Ok((last + 1).saturating_sub(count as u64))
 }
 

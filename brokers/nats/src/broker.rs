@@ -1,4 +1,4 @@
-//! The broker as the daemon picks it by URL.
+//! The [`Broker`] implementation: its capabilities, and how it creates publishers, subscribers and readers.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::reader::Reader;
 use crate::subscriber::Member;
 use crate::topic::Topics;
 
-/// What a few headers take beside a payload.
-const ROOM_FOR_HEADERS: usize = 4 * 1024;
+/// Part of the message size limit that is reserved for headers.
+const HEADERS_BYTES: usize = 4 * 1024;
 
 /// JetStream on one server or a cluster. Clones share the connection.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Connects; from then on the connection is made again by itself, whatever happens to it.
+    /// Connects. Afterwards a lost connection is re-established automatically.
     pub async fn connect(options: Options) -> Result<Self> {
         let (names, options) = (Names::new(&options.prefix)?, Arc::new(options));
         let connection = Connection::open(&options).await?;
@@ -39,7 +39,7 @@ impl Nats {
 #[async_trait]
 impl Broker for Nats {
     fn capabilities(&self) -> BrokerCapabilities {
-        let payload_bytes = Some(self.largest().saturating_sub(ROOM_FOR_HEADERS));
+        let payload_bytes = Some(self.largest().saturating_sub(HEADERS_BYTES));
         BrokerCapabilities { payload_bytes, ..BrokerCapabilities::ALL }
     }
 
@@ -47,9 +47,9 @@ impl Broker for Nats {
         Arc::new(self.clone())
     }
 
-    /// The members of a group share the shards of the topic; when one joins, leaves or is silent for
-    /// [`Options::session_timeout`], shards move, and what was not finished in them is delivered again; acknowledging it where
-    /// it was delivered before is a `Conflict`.
+    /// The members of a group share the shards of the topic. Shards move when a member joins, leaves or is silent for
+    /// [`Options::session_timeout`]. Unacknowledged messages of a moved shard are delivered again, and the former
+    /// member's acknowledgements fail with `Conflict`.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(Member::join(self, topic, group)?))
     }
@@ -64,7 +64,7 @@ impl Broker for Nats {
         Ok(topics.collect())
     }
 
-    /// `NotFound` if there is no such topic.
+    /// Returns `NotFound` if the topic does not exist.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let topic = self.topics.find(topic).await?;
         Ok(Box::new(Reader::open(self.connection.clone(), topic, from).await?))

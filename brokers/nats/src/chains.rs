@@ -12,7 +12,7 @@ use landfall_core::{ErrorCode, Key, Outcome, Position};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::answer::{self, NO_ANSWER};
-use crate::error::{Trouble, denied};
+use crate::error::{SendError, denied};
 use crate::send::{Destination, Fate, Ready, Sent};
 
 /// Messages of one call without an answer. The client drops answers that nobody has taken once there are many more.
@@ -26,7 +26,7 @@ pub(crate) async fn in_chains(to: Destination<'_>, messages: Vec<Ready<'_>>) -> 
     let watch = to.connection.denials.watch();
     let client = to.connection.client();
     let inbox = client.new_inbox();
-    let listening = timeout(to.connection.patience(), client.subscribe(format!("{inbox}.*"))).await;
+    let listening = timeout(to.connection.timeout(), client.subscribe(format!("{inbox}.*"))).await;
     let mut chains = Chains::new(to, client, messages);
     match listening {
         Ok(Ok(answers)) => chains.run(&inbox, answers, watch).await,
@@ -69,7 +69,7 @@ impl<'a, 't> Chains<'a, 't> {
     }
 
     async fn run(&mut self, inbox: &str, mut answers: Subscriber, mut watch: crate::connection::Watch) {
-        let patience = self.to.connection.patience();
+        let patience = self.to.connection.timeout();
         let mut heard = Instant::now();
         let mut alarm: Pin<Box<Sleep>> = Box::pin(sleep_until(heard + patience));
         loop {
@@ -97,13 +97,13 @@ impl<'a, 't> Chains<'a, 't> {
                             self.answered(number, answer::read(&message));
                         }
                     }
-                    None => self.end_all(|| Trouble::Unknown(NO_ANSWER.into())),
+                    None => self.end_all(|| SendError::Unknown(NO_ANSWER.into())),
                 },
                 subject = watch.next_denied() => self.denied(&subject),
                 () = &mut alarm => match heard + patience {
                     // Answers come, if slowly.
                     later if later > Instant::now() => alarm.as_mut().reset(later),
-                    _ => self.end_all(|| Trouble::Unknown(NO_ANSWER.into())),
+                    _ => self.end_all(|| SendError::Unknown(NO_ANSWER.into())),
                 },
             }
         }
@@ -122,12 +122,12 @@ impl<'a, 't> Chains<'a, 't> {
             }
             Err(error) => {
                 let reason = format!("not sent: {error}");
-                link.fate = Some(Err(Trouble::Not(Outcome::retry_later(ErrorCode::UNAVAILABLE, reason))));
+                link.fate = Some(Err(SendError::NotStored(Outcome::retry_later(ErrorCode::UNAVAILABLE, reason))));
             }
         }
     }
 
-    fn answered(&mut self, number: usize, answer: Result<u64, Trouble>) {
+    fn answered(&mut self, number: usize, answer: Result<u64, SendError>) {
         let Some(link) = self.links.get_mut(number).filter(|link| link.is_under_way) else { return };
         link.is_under_way = false;
         self.under_way -= 1;
@@ -148,14 +148,14 @@ impl<'a, 't> Chains<'a, 't> {
         }
     }
 
-    fn end_all(&mut self, trouble: impl Fn() -> Trouble) {
+    fn end_all(&mut self, trouble: impl Fn() -> SendError) {
         (0..self.links.len()).for_each(|number| self.answered(number, Err(trouble())));
     }
 
     /// What has not been sent by now will not be.
     fn give_up(&mut self) {
         for number in std::mem::take(&mut self.turns) {
-            self.links[number].fate = Some(Err(Trouble::Not(self.to.connection.not_sent())));
+            self.links[number].fate = Some(Err(SendError::NotStored(self.to.connection.not_sent())));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the adapter is told, and the URL that tells it.
+//! The options of a `nats:` URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,53 +8,53 @@ use landfall_core::{BrokerUrl, Error, Result, Span};
 
 use crate::names::Names;
 
-/// As many shards as a topic may have.
-pub(crate) const MOST_PARTITIONS: u32 = 256;
+/// Limit of the number of shards of a topic.
+pub(crate) const MAX_PARTITIONS: u32 = 256;
 
-/// How the server is reached and what is made on it.
+/// How to connect to the server, and the settings of streams and consumers that Landfall creates.
 #[derive(Clone)]
 pub struct Options {
-    /// `host:port` of at least one server; a cluster tells about its others itself.
+    /// `host:port` of at least one server. The client discovers the other servers of a cluster.
     pub servers: Vec<String>,
     pub user: Option<String>,
     pub password: Option<String>,
     pub token: Option<String>,
-    /// A file with a JWT and its key, as `nsc` makes them.
+    /// Path of a credentials file (JWT and key) that `nsc` created.
     pub credentials: Option<PathBuf>,
     pub tls: bool,
-    /// Certificates to trust besides those of the system.
+    /// CA certificates to trust in addition to the system's.
     pub ca: Option<PathBuf>,
-    /// The client's own certificate and its key.
+    /// Client certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Stands before every name that is made on the server.
+    /// Prefix of every stream and subject that Landfall creates.
     pub prefix: String,
-    /// Whether topics come to be with their first use.
+    /// Whether the first use creates a missing topic.
     pub create: bool,
-    /// Shards of a new topic.
+    /// Number of shards of a new topic.
     pub partitions: u32,
-    /// Copies of a new topic; `None` is three in a cluster and one elsewhere.
+    /// Replicas of a new topic. `None` means three in a cluster and one on a single server.
     pub replicas: Option<usize>,
-    /// For how long a new topic remembers the ids of its messages.
+    /// Deduplication window of a new topic.
     pub dedup: Duration,
-    /// For how long a new topic keeps messages.
+    /// Retention time of a new topic.
     pub retention: Span,
-    /// How large a new topic may become; then it takes nothing more.
+    /// Size limit of a new topic. A full topic refuses messages.
     pub max_bytes: Option<i64>,
-    /// How long an answer is waited for.
+    /// Timeout of requests and acknowledgements.
     pub timeout: Duration,
-    /// Unacknowledged deliveries of one subscriber.
+    /// Limit of unacknowledged deliveries per subscriber.
     pub in_flight: usize,
-    /// What is fetched ahead per shard.
+    /// Messages that a member prefetches per shard.
     pub prefetch: usize,
-    /// A member of a group that was silent for so long is taken for gone.
+    /// The group treats a member that was silent for this long as dead.
     pub session_timeout: Duration,
-    /// After so long the server sends again what nobody acknowledged or asked more time for.
+    /// The server redelivers a message after this time without an acknowledgement or a request for more time.
     pub ack_wait: Duration,
-    /// Whether a batch goes out as one atomic batch where the topic allows it.
+    /// Whether to publish a batch as one atomic batch if the topic allows it.
     pub atomic: bool,
     /// CloudEvents' `source`.
     pub source: String,
-    /// The server's monitoring, `http://host:port`, which the doctor asks about syncing and clocks.
+    /// The server's monitoring endpoint, `http://host:port`. The doctor reads the sync setting and the clock from it.
     pub monitor: Option<String>,
 }
 
@@ -89,14 +89,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// From `nats://user:password@host:port,host:port?name=value`; `natss:` and `tls:` are `nats:` with `tls=true`.
+    /// Parses `nats://user:password@host:port,host:port?name=value`. `natss:` and `tls:` mean `nats:` with `tls=true`.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = BrokerUrl::parse(url)?;
         let default = Self::default();
         let secure = match url.scheme.as_str() {
             "nats" => false,
             "natss" | "tls" => true,
-            other => return Err(Error::invalid(format!("{other}: is no scheme of NATS; nats: and natss: are"))),
+            other => return Err(Error::invalid(format!("{other}: is not a NATS scheme; use nats: or natss:"))),
         };
         let server = |(host, port): &(String, Option<u16>)| match host.contains(':') {
             true => format!("[{host}]:{}", port.unwrap_or(4222)),
@@ -106,7 +106,7 @@ impl Options {
         let certificate = match (file(url.take("certificate")), file(url.take("key"))) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
+            _ => return Err(Error::invalid("certificate and key must be set together")),
         };
         let options = Self {
             servers: url.hosts.iter().map(server).collect(),
@@ -138,27 +138,27 @@ impl Options {
         Ok(options)
     }
 
-    /// Refuses what cannot work.
+    /// Refuses invalid options.
     pub(crate) fn check(&self) -> Result<()> {
-        let say = |sentence: String| Err(Error::invalid(sentence));
-        if self.partitions == 0 || self.partitions > MOST_PARTITIONS {
-            return say(format!("partitions is {}; it must be 1 to {MOST_PARTITIONS}", self.partitions));
+        let invalid = |reason: String| Err(Error::invalid(reason));
+        if self.partitions == 0 || self.partitions > MAX_PARTITIONS {
+            return invalid(format!("partitions is {}; it must be 1 to {MAX_PARTITIONS}", self.partitions));
         }
         if self.replicas.is_some_and(|replicas| !matches!(replicas, 1 | 3 | 5)) {
-            return say("replicas must be 1, 3 or 5: a majority of two is both".into());
+            return invalid("replicas must be 1, 3 or 5; an even number tolerates no more failures".into());
         }
         if self.in_flight == 0 || self.prefetch == 0 {
-            return say("in_flight and prefetch must be at least 1".into());
+            return invalid("in_flight and prefetch must be at least 1".into());
         }
         for (name, time) in
             [("timeout", self.timeout), ("session_timeout", self.session_timeout), ("ack_wait", self.ack_wait)]
         {
             if time < Duration::from_millis(100) {
-                return say(format!("{name} is {time:?}; it must be at least 100ms"));
+                return invalid(format!("{name} is {time:?}; it must be at least 100ms"));
             }
         }
         if self.servers.is_empty() {
-            return say("there must be at least one server".into());
+            return invalid("the broker URL needs at least one server".into());
         }
         Names::new(&self.prefix).map(drop)
     }
@@ -166,12 +166,12 @@ impl Options {
 
 fn time(url: &mut BrokerUrl, name: &'static str, default: Duration) -> Result<Duration> {
     let given: Option<Span> = url.take_parsed(name, "a time such as 5s")?;
-    let endless = || Error::invalid(format!("the broker URL says {name}=forever; it must have an end"));
-    given.map_or(Ok(default), |span| span.time().ok_or_else(endless))
+    let infinite = || Error::invalid(format!("the broker URL says {name}=forever; it must be a time"));
+    given.map_or(Ok(default), |span| span.time().ok_or_else(infinite))
 }
 
 impl fmt::Debug for Options {
-    /// Without password and token.
+    /// Omits password and token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("servers", &self.servers)
@@ -190,30 +190,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_of_a_url_is_understood() {
+    fn url_sets_every_option() {
         let url = "natss://shop:s%40fe@a:4333,[::1]?prefix=shop.&partitions=4&replicas=3&dedup=10m&retention=7d&\
-                   timeout=2s&in_flight=50&prefetch=10&session_timeout=3s&ack_wait=20s&create=false&atomic=false&source=/shop&\
-                   max_bytes=1000&ca=/ca.pem&certificate=/c.pem&key=/k.pem&monitor=http://a:8222&token=t&credentials=/x.creds";
+                   timeout=2s&in_flight=50&prefetch=10&session_timeout=3s&ack_wait=20s&create=false&atomic=false&\
+                   source=/shop&max_bytes=1000&ca=/ca.pem&certificate=/c.pem&key=/k.pem&monitor=http://a:8222&token=t&\
+                   credentials=/x.creds";
         let options = Options::from_url(url).unwrap();
         assert_eq!(options.servers, ["a:4333", "[::1]:4222"]);
         assert_eq!((options.tls, options.create, options.atomic), (true, false, false));
         assert_eq!((options.partitions, options.replicas), (4, Some(3)));
         assert_eq!(options.dedup, Duration::from_secs(600));
-        let shown = format!("{options:?}");
-        assert!(!shown.contains("s@fe") && !shown.contains("token"), "{shown}");
+        let debug = format!("{options:?}");
+        assert!(!debug.contains("s@fe") && !debug.contains("token"), "{debug}");
     }
 
     #[test]
-    fn what_cannot_work_is_a_sentence() {
-        for (url, sentence) in [
-            ("kafka://a", "kafka: is no scheme of NATS; nats: and natss: are"),
+    fn invalid_urls_are_refused_with_a_reason() {
+        for (url, reason) in [
+            ("kafka://a", "kafka: is not a NATS scheme; use nats: or natss:"),
             ("nats://a?partitions=0", "partitions is 0; it must be 1 to 256"),
-            ("nats://a?replicas=2", "replicas must be 1, 3 or 5: a majority of two is both"),
-            ("nats://a?timeout=forever", "the broker URL says timeout=forever; it must have an end"),
-            ("nats://a?certificate=x", "the broker URL must give certificate and key together"),
+            ("nats://a?replicas=2", "replicas must be 1, 3 or 5; an even number tolerates no more failures"),
+            ("nats://a?timeout=forever", "the broker URL says timeout=forever; it must be a time"),
+            ("nats://a?certificate=x", "certificate and key must be set together"),
             ("nats://a?prefix=a b", "prefix \"a b\" contains ' '; only letters, digits, '.', '_' and '-' are allowed"),
         ] {
-            assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence, "{url}");
+            assert_eq!(Options::from_url(url).unwrap_err().to_string(), reason, "{url}");
         }
     }
 }

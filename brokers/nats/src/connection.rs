@@ -1,8 +1,8 @@
-//! The connection: how it is made, and what the server says about it in between.
+//! The connection to the server, and the errors that the server reports asynchronously.
 //!
-//! The client makes it again whatever happens to it, unless it comes to its own end: it panics over a header value with a
-//! lone `\r` in it, which any publisher can send, and would stay dead for as long as the process lives. So its end is
-//! watched, and another one takes its place.
+//! The client reconnects after every failure except its own panic. It panics on a header value with a lone `\r`, which
+//! any publisher can send, and would then stay dead until the process exits. So a task watches the client and replaces
+//! it when it stops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -16,56 +16,56 @@ use tokio::sync::{broadcast, watch};
 
 use crate::config::Options;
 
-/// Publishes on their way at once, over all batches of a process.
-const UNDER_WAY: usize = 100_000;
+/// Limit of unacknowledged publishes of the process.
+const MAX_ACK_IN_FLIGHT: usize = 100_000;
 
-/// How often somebody who waits for a connection looks whether it is there.
-const LOOKED_AT: Duration = Duration::from_millis(50);
+/// Interval at which a waiting caller checks for a connection.
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Before another client is made in the place of one that ended, if the last one was not made.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause between attempts to replace a client that stopped.
+const REPLACE_BACKOFF: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     live: Arc<RwLock<Live>>,
     pub(crate) denials: Denials,
-    patience: Duration,
+    timeout: Duration,
     is_loopback: bool,
 }
 
-/// The client that is there now.
+/// The current client.
 #[derive(Debug)]
 struct Live {
     client: Client,
     context: Context,
-    /// Closed when the client has come to its end.
-    end: watch::Receiver<()>,
+    /// Closed when the client has stopped.
+    stopped: watch::Receiver<()>,
 }
 
-/// What the server does not let this account do. It says so out of line, and never in place of an answer.
+/// Permission errors of this account. The server reports them asynchronously, never as the answer to a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Denials(Arc<Heard>);
+pub(crate) struct Denials(Arc<ServerErrors>);
 
 #[derive(Debug)]
-struct Heard {
+struct ServerErrors {
     violations: broadcast::Sender<Arc<str>>,
-    /// Counts connections: a denial says something only about what was sent over the same one.
+    /// Number of connections so far. A denial applies only to messages that were sent over the same connection.
     connections: AtomicU64,
-    /// The server turned the credentials away when the last connection was tried.
-    is_turned_away: AtomicBool,
+    /// Whether the server rejected the credentials at the last connection attempt.
+    is_rejected: AtomicBool,
 }
 
 impl Denials {
     fn new() -> Self {
-        let heard = Heard {
+        let errors = ServerErrors {
             violations: broadcast::channel(1_024).0,
             connections: AtomicU64::new(0),
-            is_turned_away: AtomicBool::new(false),
+            is_rejected: AtomicBool::new(false),
         };
-        Self(Arc::new(heard))
+        Self(Arc::new(errors))
     }
 
-    /// Listens from now on.
+    /// Starts to record denials.
     pub(crate) fn watch(&self) -> Watch {
         Watch { denials: self.clone(), connection: self.connection(), violations: self.0.violations.subscribe() }
     }
@@ -74,40 +74,41 @@ impl Denials {
         self.0.connections.load(Ordering::SeqCst)
     }
 
-    fn hear(&self, event: &Event) {
+    fn record(&self, event: &Event) {
         match event {
             Event::Connected => {
                 self.0.connections.fetch_add(1, Ordering::SeqCst);
-                self.0.is_turned_away.store(false, Ordering::SeqCst);
+                self.0.is_rejected.store(false, Ordering::SeqCst);
                 tracing::info!("connected to NATS");
             }
-            Event::Disconnected => tracing::warn!("the connection to NATS is lost; trying again until it is back"),
+            Event::Disconnected => tracing::warn!("connection to NATS lost, reconnecting"),
             Event::ServerError(ServerError::AuthorizationViolation) => {
-                self.0.is_turned_away.store(true, Ordering::SeqCst);
+                self.0.is_rejected.store(true, Ordering::SeqCst);
             }
-            Event::ServerError(ServerError::Other(said)) => {
-                tracing::warn!(%said, "NATS says no");
-                let lower = said.to_ascii_lowercase();
+            Event::ServerError(ServerError::Other(error)) => {
+                tracing::warn!(%error, "NATS server reported an error");
+                let lower = error.to_ascii_lowercase();
                 if lower.contains("authentication") || lower.contains("authorization violation") {
-                    self.0.is_turned_away.store(true, Ordering::SeqCst);
+                    self.0.is_rejected.store(true, Ordering::SeqCst);
                 }
-                // Nobody may be listening.
-                let _ = self.0.violations.send(said.as_str().into());
+                // Fails if no watch is active, which is fine.
+                let _ = self.0.violations.send(error.as_str().into());
             }
             Event::ClientError(error) => {
-                let said = error.to_string();
-                if said.contains("authorization violation") {
-                    self.0.is_turned_away.store(true, Ordering::SeqCst);
+                if error.to_string().contains("authorization violation") {
+                    self.0.is_rejected.store(true, Ordering::SeqCst);
                 }
-                tracing::debug!(%said, "the NATS client reports an error");
+                tracing::debug!(%error, "NATS client reported an error");
             }
-            Event::SlowConsumer(id) => tracing::warn!(subscription = id, "messages were dropped in the NATS client"),
-            other => tracing::info!(event = %other, "NATS"),
+            Event::SlowConsumer(id) => {
+                tracing::warn!(subscription = id, "NATS client dropped messages of a slow subscription")
+            }
+            other => tracing::info!(event = %other, "NATS client event"),
         }
     }
 }
 
-/// What was denied since it was made.
+/// Receives the denials since its creation.
 #[derive(Debug)]
 pub(crate) struct Watch {
     denials: Denials,
@@ -116,13 +117,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next subject that this account may not publish to, said about the connection that was there when the watch
-    /// began: everything sent there over it was denied. Over several connections nobody can tell, and it never ends.
+    /// Returns the next subject that this account may not publish to. Everything that was sent to it over the
+    /// connection on which the watch began was denied. After a reconnect it never returns: a denial could belong to
+    /// either connection.
     pub(crate) async fn next_denied(&mut self) -> String {
         loop {
             match self.violations.recv().await {
-                Ok(said) => {
-                    let denied = denied_subject(&said).filter(|_| self.denials.connection() == self.connection);
+                Ok(error) => {
+                    let denied = denied_subject(&error).filter(|_| self.denials.connection() == self.connection);
                     if let Some(subject) = denied {
                         return subject.to_owned();
                     }
@@ -133,16 +135,16 @@ impl Watch {
         }
     }
 
-    /// Comes to an end when publishing to `subject` is denied.
+    /// Completes when publishing to `subject` is denied.
     pub(crate) async fn denied(mut self, subject: &str) {
         while self.next_denied().await != subject {}
     }
 }
 
-/// The server says `Permissions Violation for Publish to "orders.3"`.
-fn denied_subject(said: &str) -> Option<&str> {
-    let is_publish = said.to_ascii_lowercase().starts_with("permissions violation for publish");
-    let (_, rest) = said.split_once('"').filter(|_| is_publish)?;
+/// Extracts the subject of an error such as `Permissions Violation for Publish to "orders.3"`.
+fn denied_subject(error: &str) -> Option<&str> {
+    let is_publish = error.to_ascii_lowercase().starts_with("permissions violation for publish");
+    let (_, rest) = error.split_once('"').filter(|_| is_publish)?;
     rest.split_once('"').map(|(subject, _)| subject)
 }
 
@@ -152,22 +154,22 @@ impl Connection {
         let denials = Denials::new();
         let live = Live::connect(options, &denials).await?;
         let live = Arc::new(RwLock::new(live));
-        tokio::spawn(replace_what_ends(Arc::downgrade(&live), options.clone(), denials.clone()));
-        let is_loopback = options.servers.iter().all(|server| is_this_machine(server));
-        Ok(Self { live, denials, patience: options.timeout, is_loopback })
+        tokio::spawn(replace_stopped_client(Arc::downgrade(&live), options.clone(), denials.clone()));
+        let is_loopback = options.servers.iter().all(|server| is_loopback_address(server));
+        Ok(Self { live, denials, timeout: options.timeout, is_loopback })
     }
 
-    /// The client that is there now; whoever keeps it for longer than a call may keep one that has ended.
+    /// Returns the current client. Do not keep it beyond one call: it may stop and be replaced.
     pub(crate) fn client(&self) -> Client {
         self.live.read().unwrap_or_else(PoisonError::into_inner).client.clone()
     }
 
-    /// Likewise.
+    /// Returns the JetStream context of the current client. Do not keep it beyond one call.
     pub(crate) fn context(&self) -> Context {
         self.live.read().unwrap_or_else(PoisonError::into_inner).context.clone()
     }
 
-    /// Whether the server is on this machine, by the address that it was found at.
+    /// Whether all configured server addresses are loopback addresses.
     pub(crate) fn is_loopback(&self) -> bool {
         self.is_loopback
     }
@@ -176,113 +178,117 @@ impl Connection {
         self.live.read().unwrap_or_else(PoisonError::into_inner).is_connected()
     }
 
-    /// Waits for a connection. Without one the client keeps what it is told for later, and takes only so much.
+    /// Waits for a connection. Without one, the client queues commands, and its queue is bounded.
     pub(crate) async fn connected(&self) {
         while !self.is_connected() {
-            tokio::time::sleep(LOOKED_AT).await;
+            tokio::time::sleep(CONNECT_POLL_INTERVAL).await;
         }
     }
 
-    /// How long an answer is waited for.
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
+    /// Timeout of requests and acknowledgements.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
-    /// Why nothing can be sent now.
+    /// Returns the outcome of messages that cannot be sent now.
     pub(crate) fn not_sent(&self) -> Outcome {
-        match self.denials.0.is_turned_away.load(Ordering::SeqCst) {
-            true => Outcome::retry_later(ErrorCode::DENIED, "the NATS server turns these credentials away"),
-            false => Outcome::retry_later(ErrorCode::UNAVAILABLE, "there is no connection to NATS"),
+        match self.denials.0.is_rejected.load(Ordering::SeqCst) {
+            true => Outcome::retry_later(
+                ErrorCode::DENIED,
+                "the NATS server rejected the credentials; check them in the URL",
+            ),
+            false => Outcome::retry_later(ErrorCode::UNAVAILABLE, "not connected to NATS"),
         }
     }
 }
 
 impl Live {
     async fn connect(options: &Options, denials: &Denials) -> Result<Self> {
-        let hearing = denials.clone();
-        // The client drops who listens to its events when it ends, and not before.
-        let (listens, end) = watch::channel(());
-        let mut how = ConnectOptions::new()
+        let recorder = denials.clone();
+        // The client drops its event callback, and with it the sender, when it stops and not before.
+        let (alive, stopped) = watch::channel(());
+        let mut connect = ConnectOptions::new()
             .name("landfall")
             .connection_timeout(options.timeout)
             .request_timeout(Some(options.timeout))
-            // A server that is gone without a word is noticed at the third of them.
+            // The third unanswered ping shows that the server is gone.
             .ping_interval(Duration::from_secs(10))
             .reconnect_delay_callback(|attempt| match attempt {
                 0 | 1 => Duration::ZERO,
                 more => Duration::from_millis(50 * (1 << more.min(6)) as u64).min(Duration::from_secs(2)),
             })
             .event_callback(move |event| {
-                let _listens = &listens;
-                let hearing = hearing.clone();
-                async move { hearing.hear(&event) }
+                let _alive = &alive;
+                let recorder = recorder.clone();
+                async move { recorder.record(&event) }
             });
         if options.tls || options.ca.is_some() || options.certificate.is_some() {
-            how = how.require_tls(true);
+            connect = connect.require_tls(true);
         }
         if let Some(file) = &options.ca {
-            how = how.add_root_certificates(file.clone());
+            connect = connect.add_root_certificates(file.clone());
         }
         if let Some((certificate, key)) = &options.certificate {
-            how = how.add_client_certificate(certificate.clone(), key.clone());
+            connect = connect.add_client_certificate(certificate.clone(), key.clone());
         }
         if let Some(token) = &options.token {
-            how = how.token(token.clone());
+            connect = connect.token(token.clone());
         }
         if let Some(user) = &options.user {
-            how = how.user_and_password(user.clone(), options.password.clone().unwrap_or_default());
+            connect = connect.user_and_password(user.clone(), options.password.clone().unwrap_or_default());
         }
         if let Some(file) = &options.credentials {
-            let unreadable = |error| Error::invalid("the credentials file cannot be used").with_source(error);
-            how = how.credentials_file(file).await.map_err(unreadable)?;
+            let unreadable = |error| Error::invalid("the credentials file cannot be read").with_source(error);
+            connect = connect.credentials_file(file).await.map_err(unreadable)?;
         }
         let scheme = if options.tls { "tls" } else { "nats" };
         let servers: Vec<String> = options.servers.iter().map(|server| format!("{scheme}://{server}")).collect();
-        let client = how.connect(servers).await.map_err(|error| not_connected(options, error))?;
+        let client = connect.connect(servers).await.map_err(|error| not_connected(options, error))?;
         if !client.is_server_compatible(2, 10, 0) {
             let version = client.server_info().version;
-            let sentence = format!("the NATS server is {version}; 2.10 is the oldest that can do what is needed");
-            return Err(Error::new(ErrorKind::Unsupported, sentence));
+            let reason = format!("the NATS server has version {version}; at least 2.10 is required");
+            return Err(Error::new(ErrorKind::Unsupported, reason));
         }
         let context = ContextBuilder::new()
             .timeout(options.timeout)
             .ack_timeout(options.timeout)
-            .max_ack_inflight(UNDER_WAY)
+            .max_ack_inflight(MAX_ACK_IN_FLIGHT)
             .backpressure_on_inflight(true)
             .build(client.clone());
-        Ok(Self { client, context, end })
+        Ok(Self { client, context, stopped })
     }
 
     fn is_connected(&self) -> bool {
-        // The state that a client was in when it ended stays for ever.
-        self.end.has_changed().is_ok() && self.client.connection_state() == State::Connected
+        // A stopped client keeps reporting its last state.
+        self.stopped.has_changed().is_ok() && self.client.connection_state() == State::Connected
     }
 }
 
-/// Puts another client into the place of one that ended, for as long as somebody has the connection.
-async fn replace_what_ends(connection: Weak<RwLock<Live>>, options: Arc<Options>, denials: Denials) {
+/// Replaces a client that stopped, until the connection is dropped.
+async fn replace_stopped_client(connection: Weak<RwLock<Live>>, options: Arc<Options>, denials: Denials) {
     loop {
-        let end = connection.upgrade().map(|live| live.read().unwrap_or_else(PoisonError::into_inner).end.clone());
-        let Some(mut end) = end else { return };
-        while end.changed().await.is_ok() {}
-        // A client also ends when nobody has it any more.
+        let stopped =
+            connection.upgrade().map(|live| live.read().unwrap_or_else(PoisonError::into_inner).stopped.clone());
+        let Some(mut stopped) = stopped else { return };
+        while stopped.changed().await.is_ok() {}
+        // A client also stops when the connection is dropped.
         while let Some(live) = connection.upgrade() {
-            tracing::error!("the NATS client ended by itself; another one is made");
+            tracing::error!("NATS client stopped unexpectedly, replacing it");
             match Live::connect(&options, &denials).await {
                 Ok(another) => {
                     *live.write().unwrap_or_else(PoisonError::into_inner) = another;
                     break;
                 }
-                Err(error) => tracing::warn!(%error, "no other NATS client can be made; again soon"),
+                Err(error) => tracing::warn!(%error, "cannot replace the NATS client, backing off"),
             }
             drop(live);
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REPLACE_BACKOFF).await;
         }
     }
 }
 
-/// By its address: what a name stands for may change.
-fn is_this_machine(server: &str) -> bool {
+/// Only an address or `localhost` counts. Another name may resolve elsewhere later.
+fn is_loopback_address(server: &str) -> bool {
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -291,9 +297,10 @@ fn not_connected(options: &Options, error: async_nats::ConnectError) -> Error {
     let servers = options.servers.join(",");
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-            Error::invalid(format!("NATS at {servers} turns these credentials away")).with_source(error)
+            let reason = format!("NATS at {servers} rejected the credentials; check user and password in the URL");
+            Error::invalid(reason).with_source(error)
         }
-        _ => Error::new(ErrorKind::Unavailable, format!("NATS at {servers} cannot be reached")).with_source(error),
+        _ => Error::new(ErrorKind::Unavailable, format!("NATS at {servers} is unreachable")).with_source(error),
     }
 }
 
@@ -302,16 +309,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_address_of_its_own_is_this_machine() {
+    fn only_loopback_addresses_count_as_this_machine() {
         for (server, here) in
             [("127.0.0.1:4222", true), ("[::1]:4222", true), ("localhost:4222", true), ("db:4222", false)]
         {
-            assert_eq!(is_this_machine(server), here, "{server}");
+            assert_eq!(is_loopback_address(server), here, "{server}");
         }
     }
 
     #[test]
-    fn a_denial_is_known_by_its_subject() {
+    fn denied_subject_is_extracted() {
         assert_eq!(denied_subject("Permissions Violation for Publish to \"orders.3\""), Some("orders.3"));
         assert_eq!(denied_subject("Permissions Violation for Subscription to \"orders.3\""), None);
         assert_eq!(denied_subject("Stale Connection"), None);

@@ -1,4 +1,4 @@
-//! What the client and the server say, as outcomes and errors.
+//! Maps errors of the client and the server to publish outcomes and error kinds.
 
 use std::fmt;
 
@@ -6,60 +6,64 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind, RequestErro
 use async_nats::jetstream::{self, ErrorCode as Code};
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
 
-/// What an attempt to publish came to, apart from being accepted.
+/// Why a message was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The server said no, or nothing was sent.
-    Not(Outcome),
-    /// No stream listens on the subject: nothing was stored.
-    NobodyListens,
-    /// The server refuses an atomic batch as a whole: nothing of it was stored.
+pub(crate) enum SendError {
+    /// The server refused the message, or it was not sent.
+    NotStored(Outcome),
+    /// No stream has the subject: nothing was stored.
+    NoStream,
+    /// The server refused an atomic batch as a whole: nothing of it was stored.
     BatchRefused(String),
-    /// Nobody knows.
+    /// It is unknown whether the message was stored.
     Unknown(String),
 }
 
-impl Trouble {
+impl SendError {
     pub(crate) fn outcome(self) -> Outcome {
         match self {
-            Self::Not(outcome) => outcome,
-            Self::NobodyListens => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "no stream listens for this topic"),
+            Self::NotStored(outcome) => outcome,
+            Self::NoStream => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "no stream exists for this topic"),
             Self::BatchRefused(why) => Outcome::retry_later(ErrorCode::UNAVAILABLE, why),
             Self::Unknown(why) => Outcome::Unknown(why),
         }
     }
 }
 
-/// What an error means that came in place of an acknowledgement, after the message was sent.
-pub(crate) fn of_acknowledgement(error: &PublishError) -> Trouble {
+/// Maps an error that arrived in place of an acknowledgement, after the message was sent.
+pub(crate) fn from_ack_error(error: &PublishError) -> SendError {
     match error.kind() {
-        PublishErrorKind::StreamNotFound => Trouble::NobodyListens,
-        PublishErrorKind::MaxPayloadExceeded => Trouble::Not(Outcome::refuse(ErrorCode::TOO_LARGE, error.to_string())),
-        PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => Trouble::Unknown(error.to_string()),
+        PublishErrorKind::StreamNotFound => SendError::NoStream,
+        PublishErrorKind::MaxPayloadExceeded => {
+            SendError::NotStored(Outcome::refuse(ErrorCode::TOO_LARGE, error.to_string()))
+        }
+        PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => SendError::Unknown(error.to_string()),
         _ => match std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>()) {
-            Some(said) => of_server(said.error_code().0, &said.to_string()),
-            // An answer that nobody understands is no answer.
-            None => Trouble::Unknown(error.to_string()),
+            Some(error) => from_server_code(error.error_code().0, &error.to_string()),
+            // An answer that cannot be parsed counts as no answer.
+            None => SendError::Unknown(error.to_string()),
         },
     }
 }
 
-/// What an error means that kept a message from being sent.
-pub(crate) fn before_sending(error: &PublishError) -> Trouble {
+/// Maps an error that prevented the message from being sent.
+pub(crate) fn from_unsent(error: &PublishError) -> SendError {
     match error.kind() {
-        PublishErrorKind::MaxPayloadExceeded => Trouble::Not(Outcome::refuse(ErrorCode::TOO_LARGE, error.to_string())),
-        _ => Trouble::Not(Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("not sent: {error}"))),
+        PublishErrorKind::MaxPayloadExceeded => {
+            SendError::NotStored(Outcome::refuse(ErrorCode::TOO_LARGE, error.to_string()))
+        }
+        _ => SendError::NotStored(Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("not sent: {error}"))),
     }
 }
 
-/// The server's error codes. Whatever it refuses with one of them it has not stored.
-pub(crate) fn of_server(code: u64, said: &str) -> Trouble {
-    let later = |code: ErrorCode| Trouble::Not(Outcome::retry_later(code, said));
+/// Maps the server's error codes. A message that it refuses with one of them is not stored.
+pub(crate) fn from_server_code(code: u64, description: &str) -> SendError {
+    let later = |code: ErrorCode| SendError::NotStored(Outcome::retry_later(code, description));
     match Code(code) {
         Code::STREAM_MESSAGE_EXCEEDS_MAXIMUM | Code::STREAM_HEADER_EXCEEDS_MAXIMUM => {
-            Trouble::Not(Outcome::refuse(ErrorCode::TOO_LARGE, said))
+            SendError::NotStored(Outcome::refuse(ErrorCode::TOO_LARGE, description))
         }
-        // "maximum bytes exceeded" and its like, and a disk that takes nothing more.
+        // "maximum bytes exceeded" and similar limits, and a full disk.
         Code::STREAM_STORE_FAILED
         | Code::STORAGE_RESOURCES_EXCEEDED
         | Code::MEMORY_RESOURCES_EXCEEDED
@@ -67,7 +71,7 @@ pub(crate) fn of_server(code: u64, said: &str) -> Trouble {
         | Code::INSUFFICIENT_RESOURCES => later(ErrorCode::STORAGE_FULL),
         Code::STREAM_NOT_FOUND => later(ErrorCode::UNKNOWN_TOPIC),
         _ if (10174..=10179).contains(&code) || (10199..=10211).contains(&code) => {
-            Trouble::BatchRefused(said.to_owned())
+            SendError::BatchRefused(description.to_owned())
         }
         _ => later(ErrorCode::UNAVAILABLE),
     }
@@ -85,18 +89,18 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// Whether the account may not do it, and not the server cannot.
+/// Whether the error is a missing permission rather than an unavailable server.
 pub(crate) fn is_denied(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<Denied>())
 }
 
-/// The server does not let this account publish to `subject`, and has stored nothing.
-pub(crate) fn denied(subject: &str) -> Trouble {
-    Trouble::Not(Outcome::retry_later(ErrorCode::DENIED, Denied(subject.to_owned()).to_string()))
+/// The server refused to let this account publish to `subject`, and stored nothing.
+pub(crate) fn denied(subject: &str) -> SendError {
+    SendError::NotStored(Outcome::retry_later(ErrorCode::DENIED, Denied(subject.to_owned()).to_string()))
 }
 
-/// Why nothing could be sent to a topic, for every message that was to go there.
-pub(crate) fn of_topic(error: &Error) -> Outcome {
+/// Returns the outcome of messages to a topic that could not be resolved.
+pub(crate) fn unresolved_topic(error: &Error) -> Outcome {
     match error.kind() {
         _ if is_denied(error) => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
         ErrorKind::Invalid => Outcome::refuse(ErrorCode::VALIDATION, error.to_string()),
@@ -105,20 +109,20 @@ pub(crate) fn of_topic(error: &Error) -> Outcome {
     }
 }
 
-/// What the server's own API refused.
-pub(crate) fn of_api(what: &str, said: jetstream::Error) -> Error {
-    let kind = match said.error_code() {
+/// The error of a management request that the server refused.
+pub(crate) fn api_error(what: &str, error: jetstream::Error) -> Error {
+    let kind = match error.error_code() {
         Code::STREAM_NOT_FOUND | Code::CONSUMER_NOT_FOUND | Code::NO_MESSAGE_FOUND => ErrorKind::NotFound,
         Code::CONSUMER_ALREADY_EXISTS | Code::STREAM_NAME_EXIST => ErrorKind::Conflict,
-        // More replicas than there are servers to hold them, or several without a cluster.
+        // More replicas than servers, or several replicas without a cluster.
         Code::STREAM_REPLICAS_NOT_SUPPORTED => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, what).with_source(said)
+    Error::new(kind, what).with_source(error)
 }
 
-/// What kept the server's own API from being asked, or from answering.
-pub(crate) fn of_request(what: &str, error: RequestError) -> Error {
+/// The error of a management request that could not be sent or was not answered.
+pub(crate) fn request_error(what: &str, error: RequestError) -> Error {
     let kind = match error.kind() {
         RequestErrorKind::TimedOut => ErrorKind::Unknown,
         _ => ErrorKind::Unavailable,
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_of_the_server_has_its_code() {
+    fn server_errors_map_to_error_codes() {
         for (code, said, expected, retriable) in [
             (10054, "message size exceeds maximum allowed", ErrorCode::TOO_LARGE, false),
             (10097, "header size exceeds maximum allowed of 64k", ErrorCode::TOO_LARGE, false),
@@ -140,18 +144,18 @@ mod tests {
             (10059, "stream not found", ErrorCode::UNKNOWN_TOPIC, true),
             (10008, "JetStream system temporarily unavailable", ErrorCode::UNAVAILABLE, true),
         ] {
-            let Outcome::Refused(refusal) = of_server(code, said).outcome() else { panic!("{said}") };
+            let Outcome::Refused(refusal) = from_server_code(code, said).outcome() else { panic!("{said}") };
             assert_eq!((refusal.code, refusal.retriable), (expected, retriable), "{said}");
         }
         let duplicate = "atomic publish batch contains duplicate message id";
-        assert_eq!(of_server(10201, duplicate), Trouble::BatchRefused(duplicate.into()));
+        assert_eq!(from_server_code(10201, duplicate), SendError::BatchRefused(duplicate.into()));
     }
 
     #[test]
-    fn no_answer_is_unknown_and_nobody_listening_is_not() {
-        let of = |kind| of_acknowledgement(&PublishError::new(kind));
-        assert!(matches!(of(PublishErrorKind::TimedOut), Trouble::Unknown(_)));
-        assert!(matches!(of(PublishErrorKind::BrokenPipe), Trouble::Unknown(_)));
-        assert_eq!(of(PublishErrorKind::StreamNotFound), Trouble::NobodyListens);
+    fn no_answer_is_unknown_but_no_stream_is_not() {
+        let mapped = |kind| from_ack_error(&PublishError::new(kind));
+        assert!(matches!(mapped(PublishErrorKind::TimedOut), SendError::Unknown(_)));
+        assert!(matches!(mapped(PublishErrorKind::BrokenPipe), SendError::Unknown(_)));
+        assert_eq!(mapped(PublishErrorKind::StreamNotFound), SendError::NoStream);
     }
 }

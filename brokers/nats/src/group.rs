@@ -159,7 +159,7 @@ impl Membership {
     async fn listen(&self, subject: &str) -> async_nats::Subscriber {
         let connection = &self.broker.connection;
         loop {
-            let listening = timeout(connection.patience(), async {
+            let listening = timeout(connection.timeout(), async {
                 connection.connected().await;
                 connection.client().subscribe(subject.to_owned()).await
             });
@@ -182,14 +182,14 @@ impl Membership {
         }
         let client = connection.client();
         let said = client.publish(subject, word.to_text().into());
-        if let Ok(Err(error)) = timeout(connection.patience(), said).await {
+        if let Ok(Err(error)) = timeout(connection.timeout(), said).await {
             tracing::warn!(%error, "the other members of the group cannot be told anything");
         }
     }
 
     /// Looks at who has what, takes what should be ours, gives away what should not.
     async fn round(&mut self) -> Result<()> {
-        let topic = match self.broker.topics.find_or_make(&self.topic).await {
+        let topic = match self.broker.topics.find_or_create(&self.topic).await {
             // A stream that elects its leader says nothing; who has what is known without it.
             Err(error) if error.is_temporary() => self.broker.topics.get(&self.topic).await?,
             topic => topic?,

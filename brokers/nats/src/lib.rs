@@ -1,16 +1,16 @@
-//! NATS JetStream behind the ports of Landfall.
+//! NATS JetStream adapter of Landfall.
 //!
-//! * **A topic** is a stream of its own with one subject per shard, `<prefix><topic>.<shard>`. A key is hashed over the
-//!   shards, so that the messages of one key stand in one subject in their order.
-//! * **Accepted** means that the stream acknowledged the message: written by the leader and, with several replicas, by
-//!   a majority. The server writes without syncing unless it is told `sync_interval: always`; the doctor says so.
-//! * **Order**: the messages of a key go out in an atomic batch where the server has them (2.12), which is stored whole or
-//!   not at all, or each is sent when the one before it has been acknowledged, with many keys under way at the same time.
-//!   Which of the two is faster is learnt (ADR 15).
-//! * **Dedup**: the broker id is `Nats-Msg-Id`; the stream remembers it for its duplicate window.
-//! * **A group** keeps one durable pull consumer per shard, owned by one member at a time. Whoever takes a shard over
-//!   makes the next consumer in line where the last one stands and deletes that (ADR 15): what was not finished comes
-//!   again in order, and the member that lost the shard can acknowledge nothing more.
+//! * **A topic** is a stream with one subject per shard, `<prefix><topic>.<shard>`. A key is hashed over the shards, so
+//!   that one subject holds the messages of a key in order.
+//! * **Accepted** means that the stream acknowledged the message: the leader has written it and, with several replicas,
+//!   a majority. The server writes without fsync unless it has `sync_interval: always`; the doctor reports that.
+//! * **Order**: the messages of a key are sent in an atomic batch if the server supports them (2.12), which is stored
+//!   completely or not at all. Otherwise each message waits for the acknowledgement of its predecessor, with many keys
+//!   in flight at the same time. The publisher measures which of the two is faster (ADR 15).
+//! * **Deduplication**: `Nats-Msg-Id` is the broker id; the stream remembers it for its duplicate window.
+//! * **A group** has one durable pull consumer per shard, owned by one member at a time. A member that takes a shard
+//!   over creates the next consumer at the position of the last one, and deletes that (ADR 15). Unacknowledged messages
+//!   are redelivered in order, and the former member can acknowledge nothing more.
 
 mod administration;
 mod answer;

@@ -1,12 +1,12 @@
-//! What a topic and a group are called on the server.
+//! Names of streams, subjects and consumers for topics and groups.
 //!
-//! Streams and consumers may not have a dot in their names and subjects no empty token; topics and groups may. A dot
-//! becomes `=`, which no topic or group has, so that two names never become one.
+//! Stream and consumer names may not contain a dot, and subjects no empty token; topics and groups may. A dot becomes
+//! `=`, which no topic or group name contains, so two names never collide.
 
 use landfall_core::{Error, GroupName, Result, TopicName};
 
-/// The server takes no longer name of a stream or a consumer.
-const LONGEST: usize = 255;
+/// The server's limit of the length of a stream or consumer name.
+const MAX_LENGTH: usize = 255;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
@@ -20,7 +20,7 @@ impl Names {
             return refused(format!("contains {c:?}; only letters, digits, '.', '_' and '-' are allowed"));
         }
         if prefix.starts_with('.') || prefix.contains("..") || prefix.len() > 100 {
-            return refused("must not begin with a dot, have two in a row or be longer than 100".into());
+            return refused("must not begin with a dot, contain two dots in a row or exceed 100 characters".into());
         }
         Ok(Self { prefix: prefix.to_owned() })
     }
@@ -30,31 +30,32 @@ impl Names {
         bounded(encoded(&format!("{}{topic}", self.prefix)), "stream")
     }
 
-    /// What the subjects of `topic` begin with; a dot and the shard follow.
+    /// The prefix of the subjects of `topic`. A dot and the shard follow it.
     pub(crate) fn subject(&self, topic: &TopicName) -> String {
         let whole = format!("{}{topic}", self.prefix);
         let tokens = whole.split('.').map(|token| if token.is_empty() { "=" } else { token });
         tokens.collect::<Vec<_>>().join(".")
     }
 
-    /// The topic behind a stream's name, if it has the prefix.
+    /// Returns the topic of a stream, or `None` if its name lacks the prefix.
     pub(crate) fn topic(&self, stream: &str) -> Option<TopicName> {
         let rest = stream.strip_prefix(&encoded(&self.prefix))?;
         TopicName::new(rest.replace('=', ".")).ok()
     }
 
-    /// Where the members of a group hear of each other. No topic has a subject like it: none begins a token with `=`.
+    /// The subject on which the members of a group announce themselves. It cannot clash with a topic: no token of a
+    /// topic's subject begins with `=`.
     pub(crate) fn members(&self, stream: &str, group: &GroupName) -> String {
         format!("{}=members.{stream}.{}", self.prefix, encoded(group.as_str()))
     }
 }
 
-/// The consumer that a group has for `shard` for the `epoch`-th time.
+/// The name of a group's consumer for `shard` in `epoch`.
 pub(crate) fn consumer(group: &GroupName, shard: u32, epoch: u64) -> Result<String> {
     bounded(format!("{}={shard}={epoch}", encoded(group.as_str())), "consumer")
 }
 
-/// The shard and the epoch of a consumer of `group`; `None` for all others.
+/// Returns the shard and epoch of a consumer of `group`, or `None` for any other consumer.
 pub(crate) fn shard_and_epoch(group: &GroupName, consumer: &str) -> Option<(u32, u64)> {
     let rest = consumer.strip_prefix(&encoded(group.as_str()))?.strip_prefix('=')?;
     let (shard, epoch) = rest.split_once('=')?;
@@ -67,8 +68,8 @@ fn encoded(name: &str) -> String {
 
 fn bounded(name: String, what: &str) -> Result<String> {
     match name.len() {
-        length if length > LONGEST => {
-            Err(Error::invalid(format!("the {what} would be called {name}, which is longer than {LONGEST}")))
+        length if length > MAX_LENGTH => {
+            Err(Error::invalid(format!("the name of the {what}, {name}, is longer than {MAX_LENGTH} bytes")))
         }
         _ => Ok(name),
     }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_topics_share_a_stream_or_a_subject() {
+    fn topics_have_distinct_streams_and_subjects() {
         let names = Names::new("shop.").unwrap();
         let topics = ["orders", "orders.v2", "orders-v2", "orders_v2", ".orders", "orders.", "a..b", "a.-.b", "..."];
         let streams: BTreeSet<_> = topics.iter().map(|name| names.stream(&topic(name)).unwrap()).collect();
@@ -100,16 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_tells_its_group_shard_and_epoch() {
+    fn consumer_name_encodes_group_shard_and_epoch() {
         let (stock, other) = (GroupName::new("stock").unwrap(), GroupName::new("stock.3").unwrap());
         assert_eq!(shard_and_epoch(&stock, &consumer(&stock, 3, 17).unwrap()), Some((3, 17)));
         assert_eq!(shard_and_epoch(&other, &consumer(&other, 3, 17).unwrap()), Some((3, 17)));
         assert_eq!(shard_and_epoch(&stock, &consumer(&other, 3, 17).unwrap()), None);
-        assert_eq!(shard_and_epoch(&stock, "somebody-elses"), None);
+        assert_eq!(shard_and_epoch(&stock, "foreign-consumer"), None);
     }
 
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn overlong_names_are_refused() {
         let names = Names::new("prefix-of-some-length.").unwrap();
         assert!(names.stream(&topic(&"x".repeat(240))).is_err());
         assert!(consumer(&GroupName::new("g".repeat(249)).unwrap(), 255, 10).is_err());

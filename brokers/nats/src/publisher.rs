@@ -9,7 +9,7 @@ use landfall_core::{ErrorCode, ErrorKind, Key, Message, Outcome, Publisher, Resu
 
 use crate::broker::Nats;
 use crate::config::Options;
-use crate::error::{Trouble, of_topic};
+use crate::error::{SendError, unresolved_topic};
 use crate::send::{Destination, Ready, Sent, send};
 use crate::topic::Topic;
 use crate::wire;
@@ -65,7 +65,7 @@ impl Nats {
             }
             let prepared = match topics.get(&message.topic) {
                 Some(Ok(topic)) => self.ready(topic, place, message),
-                Some(Err(error)) => Err(of_topic(error)),
+                Some(Err(error)) => Err(unresolved_topic(error)),
                 None => Err(Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "the topic was not looked up")),
             };
             match prepared {
@@ -100,12 +100,12 @@ impl Nats {
     }
 
     async fn settle(&self, topic: &Topic, sent: Vec<Sent>, outcomes: &mut [Option<Outcome>]) {
-        let is_missing = |(_, outcome): &Sent| matches!(outcome, Some(Err(Trouble::NobodyListens)));
+        let is_missing = |(_, outcome): &Sent| matches!(outcome, Some(Err(SendError::NoStream)));
         let nobody = if sent.iter().any(is_missing) { Some(self.why_nobody_listens(topic).await) } else { None };
         for (place, outcome) in sent {
             outcomes[place] = Some(match (outcome, &nobody) {
                 (Some(Ok(position)), _) => Outcome::Accepted(position),
-                (Some(Err(Trouble::NobodyListens)), Some(why)) => why.clone(),
+                (Some(Err(SendError::NoStream)), Some(why)) => why.clone(),
                 (Some(Err(trouble)), _) => trouble.outcome(),
                 (None, _) => Outcome::behind_predecessor(),
             });
@@ -120,7 +120,7 @@ impl Nats {
             Err(error) if error.kind() == ErrorKind::NotFound && self.options.create => {
                 Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "the stream is gone; the next attempt makes it again")
             }
-            Err(error) => of_topic(&error),
+            Err(error) => unresolved_topic(&error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a topic without a group: a consumer that remembers nothing and asks for no acknowledgements.
+//! Reads a topic without a group, through an ephemeral consumer without acknowledgements.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,25 +14,25 @@ use crate::topic::Topic;
 use crate::unreadable::{self, Unreadable};
 use crate::wire;
 
-/// The server forgets a reader that asked for nothing for so long; it is then made again where it stood.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+/// The server deletes the consumer after this idle time. The reader then creates another at its position.
+const INACTIVE_THRESHOLD: Duration = Duration::from_secs(300);
 
-/// How long a consumer may take to hear of what its stream has.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// How long a consumer may take to see a message that its stream has accepted.
+const CONSUMER_LAG: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Reader {
     connection: Connection,
     topic: Arc<Topic>,
     consumer: PullConsumer,
-    /// The next sequence in the stream.
+    /// Next stream sequence to read.
     next: u64,
-    /// What the consumer has sent so far, counted by itself.
+    /// Consumer sequence of the last message.
     received: u64,
-    /// Up to here nothing came although it was waited for: it was removed.
+    /// Up to this sequence a fetch with a wait returned nothing: the messages were removed.
     removed: u64,
-    /// The consumer stands elsewhere by now: the next one is made before anything is read.
-    is_elsewhere: bool,
+    /// Whether the consumer's position differs from `next`. The next fetch creates another consumer first.
+    needs_consumer: bool,
 }
 
 impl Reader {
@@ -48,51 +48,52 @@ impl Reader {
         };
         let consumer = create(&connection, &topic, policy).await?;
         let next = consumer.info().delivered.stream_sequence + 1;
-        Ok(Self { connection, topic, consumer, next, received: 0, removed: 0, is_elsewhere: false })
+        Ok(Self { connection, topic, consumer, next, received: 0, removed: 0, needs_consumer: false })
     }
 
-    /// What was read from there on is read again; or what stands before it is not read any more.
-    fn stand_at(&mut self, next: u64) {
+    /// Moves the reader to `next`, forwards or backwards.
+    fn seek(&mut self, next: u64) {
         self.next = next;
-        self.is_elsewhere = true;
+        self.needs_consumer = true;
     }
 
-    /// Begins again where it stands.
+    /// Creates another consumer at the reader's position.
     async fn resume(&mut self) -> Result<()> {
         let policy = DeliverPolicy::ByStartSequence { start_sequence: self.next };
         self.consumer = create(&self.connection, &self.topic, policy).await?;
         self.received = 0;
-        self.is_elsewhere = false;
+        self.needs_consumer = false;
         Ok(())
     }
 
-    /// What the server sends before it says that there is no more, or an error if it says nothing.
+    /// Fetches messages until the limit or the end of the stream. Returns an error if the server does not answer.
     async fn fetch(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
-        if self.is_elsewhere {
+        if self.needs_consumer {
             self.resume().await?;
         }
         let stored = self.fetch_within(limit, Duration::ZERO).await?;
         if !stored.is_empty() {
             return Ok(stored);
         }
-        // A message is accepted a moment before its consumers hear of it, and the consumer is asked, not the stream.
+        // The fetch asks the consumer, which sees a message shortly after the stream has accepted it.
         let end = self.connection.stream(&self.topic.stream).await?.state.last_sequence;
         if end < self.next || end <= self.removed {
             return Ok(stored);
         }
-        let stored = self.fetch_within(limit, HEARD_WITHIN).await?;
+        let stored = self.fetch_within(limit, CONSUMER_LAG).await?;
         if stored.is_empty() {
-            // Nothing also comes if it is what cuts the connection.
+            // An unreadable message also looks like an empty fetch, because it breaks the connection.
             if unreadable::find(&self.connection, &self.consumer, self.next.saturating_sub(1), 1).await?.is_some() {
-                return Err(Error::new(ErrorKind::Unavailable, "something was lost on the way"));
+                return Err(Error::new(ErrorKind::Unavailable, "a message was lost between server and client"));
             }
             self.removed = end;
         }
         Ok(stored)
     }
 
-    /// One message that the client cannot read may be what keeps it from reading on: what stands before it, and then it.
-    async fn fetch_up_to_the_unreadable(&mut self, limit: usize) -> Result<Option<Vec<StoredMessage>>> {
+    /// Fetches the messages up to and including the first one that the client cannot parse.
+    /// Returns `None` if there is no such message.
+    async fn fetch_through_unreadable(&mut self, limit: usize) -> Result<Option<Vec<StoredMessage>>> {
         let found = unreadable::find(&self.connection, &self.consumer, self.next.saturating_sub(1), limit).await?;
         let Some(Unreadable { before, subject, sequence, why, .. }) = found else { return Ok(None) };
         let mut stored = if before == 0 { Vec::new() } else { self.fetch(before).await? };
@@ -101,19 +102,19 @@ impl Reader {
         }
         let position = Position { partition: self.topic.shard(&subject), offset: sequence };
         stored.push(StoredMessage { position, message: Err(Error::invalid(why)) });
-        self.stand_at(sequence + 1);
+        self.seek(sequence + 1);
         Ok(Some(stored))
     }
 
     async fn fetch_within(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
-        let patience = self.connection.patience() + wait;
-        let late = |_| Error::new(ErrorKind::Unavailable, "the server does not say what is in the topic");
-        tokio::time::timeout(patience, self.fetch_now(limit, wait)).await.map_err(late)?
+        let timeout = self.connection.timeout() + wait;
+        let late = |_| Error::new(ErrorKind::Unavailable, "the server did not answer a fetch in time");
+        tokio::time::timeout(timeout, self.fetch_now(limit, wait)).await.map_err(late)?
     }
 
     async fn fetch_now(&mut self, limit: usize, wait: Duration) -> Result<Vec<StoredMessage>> {
-        let failed = |error| Error::new(ErrorKind::Unavailable, "the topic cannot be read").with_source(error);
-        let consumer = self.consumer.over(&self.connection);
+        let failed = |error| Error::new(ErrorKind::Unavailable, "reading the topic failed").with_source(error);
+        let consumer = self.consumer.bind(&self.connection);
         let fetch = consumer.fetch().max_messages(limit);
         let fetch = if wait.is_zero() { fetch } else { fetch.expires(wait) };
         let mut messages = fetch.messages().await.map_err(|e| failed(e.into()))?;
@@ -122,7 +123,7 @@ impl Reader {
             let message = message.map_err(failed)?;
             let info = message.info().map_err(failed)?;
             if info.consumer_sequence != self.received + 1 {
-                return Err(Error::new(ErrorKind::Unavailable, "something was lost on the way"));
+                return Err(Error::new(ErrorKind::Unavailable, "a message was lost between server and client"));
             }
             self.received += 1;
             let time = Timestamp::from_millis(millis(&info));
@@ -141,7 +142,7 @@ async fn create(connection: &Connection, topic: &Topic, deliver_policy: DeliverP
         name: Some(format!("landfall-reader-{}", uuid::Uuid::now_v7().simple())),
         deliver_policy,
         ack_policy: AckPolicy::None,
-        inactive_threshold: FORGOTTEN_AFTER,
+        inactive_threshold: INACTIVE_THRESHOLD,
         num_replicas: 1,
         memory_storage: true,
         ..pull::Config::default()
@@ -160,17 +161,17 @@ impl TopicReader for Reader {
         if let Ok(stored) = self.fetch(limit).await {
             return Ok(stored);
         }
-        // The consumer is gone, or the connection was: once more, from where the caller stands.
-        self.stand_at(before);
+        // The consumer was deleted or the connection was lost: retry from the caller's position.
+        self.seek(before);
         let error = match self.fetch(limit).await {
             Ok(stored) => return Ok(stored),
             Err(error) => error,
         };
-        self.stand_at(before);
-        if let Ok(Some(stored)) = self.fetch_up_to_the_unreadable(limit).await {
+        self.seek(before);
+        if let Ok(Some(stored)) = self.fetch_through_unreadable(limit).await {
             return Ok(stored);
         }
-        self.stand_at(before);
+        self.seek(before);
         Err(error)
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::atomic::as_batch;
 use crate::chains::in_chains;
 use crate::connection::Connection;
-use crate::error::{Trouble, before_sending, denied, of_acknowledgement};
+use crate::error::{SendError, denied, from_ack_error, from_unsent};
 use crate::pace::Way;
 use crate::topic::Topic;
 
@@ -38,7 +38,7 @@ pub(crate) struct Ready<'a> {
 }
 
 /// What became of one message: `None` if it was not sent, because one before it of its key was not accepted.
-pub(crate) type Fate = Option<Result<Position, Trouble>>;
+pub(crate) type Fate = Option<Result<Position, SendError>>;
 
 /// The fate of the message at this place.
 pub(crate) type Sent = (usize, Fate);
@@ -80,19 +80,19 @@ pub(crate) async fn send(to: Destination<'_>, mut messages: Vec<Ready<'_>>) -> V
 }
 
 /// The only message of a call, by the client's own request.
-async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, Trouble> {
+async fn one(to: Destination<'_>, ready: Ready<'_>) -> Result<Position, SendError> {
     let watch = to.connection.denials.watch();
     let (subject, partition) = (to.topic.subject(ready.shard), ready.shard);
     let publish = PublishMessage::build().headers(ready.headers).payload(ready.message.payload.clone());
     // While there is no connection the client takes only so much.
-    let late = |_| Trouble::Not(to.connection.not_sent());
-    let sent = timeout(to.connection.patience(), to.connection.context().send_publish(subject.clone(), publish)).await;
-    let acknowledged = sent.map_err(late)?.map_err(|error| before_sending(&error))?;
+    let late = |_| SendError::NotStored(to.connection.not_sent());
+    let sent = timeout(to.connection.timeout(), to.connection.context().send_publish(subject.clone(), publish)).await;
+    let acknowledged = sent.map_err(late)?.map_err(|error| from_unsent(&error))?;
     let acknowledgement = tokio::select! {
         acknowledgement = acknowledged.into_future() => acknowledgement,
         () = watch.denied(&subject) => return Err(denied(&subject)),
     };
-    let taken = acknowledgement.map_err(|error| of_acknowledgement(&error))?;
+    let taken = acknowledgement.map_err(|error| from_ack_error(&error))?;
     Ok(Position { partition, offset: taken.sequence })
 }
 

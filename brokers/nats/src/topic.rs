@@ -1,4 +1,4 @@
-//! The stream behind a topic: looked up once, made where it is missing and may be made.
+//! The stream of a topic: its settings are cached, and it is created if it is missing and `create=true`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,34 +8,35 @@ use async_nats::Subject;
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy, StorageType};
 use landfall_core::{Error, ErrorKind, Message, Result, TopicName};
 
-use crate::config::{MOST_PARTITIONS, Options};
+use crate::config::{MAX_PARTITIONS, Options};
 use crate::connection::Connection;
 use crate::names::Names;
 use crate::pace::Pace;
 
-/// What is known of a topic's stream.
+/// A topic and the settings of its stream.
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) name: TopicName,
     pub(crate) stream: String,
-    /// What its subjects begin with.
+    /// Prefix of its subjects.
     subject: String,
-    /// One for each shard.
+    /// One subject per shard.
     subjects: Vec<Subject>,
     pub(crate) partitions: u32,
-    /// When its stream was made, in nanoseconds: one of the same name that was made later is another one.
+    /// Creation time of the stream in nanoseconds. A later stream of the same name is another stream.
     pub(crate) created: i128,
-    /// Whether it takes atomic batches.
+    /// Whether it allows atomic batches.
     pub(crate) is_atomic: bool,
-    /// The largest message it takes, if it has a limit of its own.
+    /// Its message size limit, if it has one.
     pub(crate) message_bytes: Option<usize>,
-    /// How fast it takes messages.
+    /// Measured publish rates.
     pub(crate) pace: Pace,
 }
 
 impl Topic {
-    /// The topic behind `info`; `None` if that is no stream of Landfall's: one subject per shard and nothing else.
-    pub(crate) fn of(names: &Names, name: TopicName, info: &stream::Info) -> Option<Self> {
+    /// Returns the topic of a stream, or `None` if the stream is not a topic: it must have one subject per shard and no
+    /// other.
+    pub(crate) fn from_stream(names: &Names, name: TopicName, info: &stream::Info) -> Option<Self> {
         let subject = names.subject(&name);
         let subjects = &info.config.subjects;
         let is_ours = |(shard, found): (usize, &String)| *found == format!("{subject}.{shard}");
@@ -55,7 +56,7 @@ impl Topic {
         })
     }
 
-    fn is_as(&self, other: &Self) -> bool {
+    fn has_settings_of(&self, other: &Self) -> bool {
         let settings = |topic: &Self| (topic.created, topic.partitions, topic.is_atomic, topic.message_bytes);
         settings(self) == settings(other)
     }
@@ -71,7 +72,7 @@ impl Topic {
         shard.and_then(|shard| shard.parse().ok()).unwrap_or_default()
     }
 
-    /// Where a message goes: by its key, or anywhere.
+    /// Returns the shard of a message: by its key, or a random one without a key.
     pub(crate) fn shard_of(&self, message: &Message) -> u32 {
         match &message.key {
             Some(key) => key.partition(self.partitions),
@@ -81,7 +82,7 @@ impl Topic {
     }
 }
 
-/// The topics that were used so far.
+/// Cache of the topics used so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Topics {
     connection: Connection,
@@ -95,16 +96,16 @@ impl Topics {
         Self { connection, names, options, known: Arc::default() }
     }
 
-    /// The topic, made if it is missing and topics come to be with their first use; else kind `NotFound`.
+    /// Returns the cached topic. A missing topic is created if `create=true`, else the error is `NotFound`.
     pub(crate) async fn get(&self, name: &TopicName) -> Result<Arc<Topic>> {
         if let Some(topic) = self.known().get(name) {
             return Ok(topic.clone());
         }
-        self.find_or_make(name).await
+        self.find_or_create(name).await
     }
 
-    /// As the server has it now, made if it is missing as [`Topics::get`] does it.
-    pub(crate) async fn find_or_make(&self, name: &TopicName) -> Result<Arc<Topic>> {
+    /// Reads the topic from the server. A missing topic is created as in [`Topics::get`].
+    pub(crate) async fn find_or_create(&self, name: &TopicName) -> Result<Arc<Topic>> {
         match self.find(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound && self.options.create => {
                 self.create(name, None).await?;
@@ -114,54 +115,55 @@ impl Topics {
         }
     }
 
-    /// As the server has it now.
+    /// Reads the topic from the server.
     pub(crate) async fn find(&self, name: &TopicName) -> Result<Arc<Topic>> {
         let info = self.connection.stream(&self.names.stream(name)?).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 self.forget(name);
-                Error::new(ErrorKind::NotFound, format!("there is no topic {name}"))
+                Error::new(ErrorKind::NotFound, format!("topic {name} does not exist"))
             }
             _ => error,
         })?;
         let foreign = || {
-            let sentence = format!("stream {} is there and is no topic: its subjects are others", info.config.name);
-            Error::new(ErrorKind::Conflict, sentence)
+            let reason = format!("stream {} exists but is not a topic: it has other subjects", info.config.name);
+            Error::new(ErrorKind::Conflict, reason)
         };
-        let topic = Topic::of(&self.names, name.clone(), &info).ok_or_else(foreign)?;
+        let topic = Topic::from_stream(&self.names, name.clone(), &info).ok_or_else(foreign)?;
         let mut known = self.known();
-        // One that did not change is kept, with what was learnt about its pace.
-        if let Some(before) = known.get(name).filter(|before| before.is_as(&topic)) {
-            return Ok(before.clone());
+        // An unchanged topic stays cached, with its measured publish rates.
+        if let Some(cached) = known.get(name).filter(|cached| cached.has_settings_of(&topic)) {
+            return Ok(cached.clone());
         }
         let topic = Arc::new(topic);
         known.insert(name.clone(), topic.clone());
         Ok(topic)
     }
 
-    /// The server may have lost or changed it: the next use looks again.
+    /// Removes a topic from the cache, after a sign that the server has lost or changed it.
     pub(crate) fn forget(&self, name: &TopicName) {
         self.known().remove(name);
     }
 
-    /// Makes the stream with the safe settings. One that somebody made in the meantime is left as it is.
+    /// Creates the stream with safe settings. A stream that exists by now is left unchanged.
     pub(crate) async fn create(&self, name: &TopicName, partitions: Option<u32>) -> Result<()> {
         let partitions = partitions.unwrap_or(self.options.partitions);
-        if partitions == 0 || partitions > MOST_PARTITIONS {
-            return Err(Error::invalid(format!("a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}")));
+        if partitions == 0 || partitions > MAX_PARTITIONS {
+            return Err(Error::invalid(format!("a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")));
         }
         let mut config = self.config(name, partitions)?;
-        let made = match self.connection.create_stream(&config).await {
-            // Nobody said how many copies there must be, and this server stands alone.
+        let created = match self.connection.create_stream(&config).await {
+            // The URL does not set `replicas`, and this server is not in a cluster.
             Err(error) if error.kind() == ErrorKind::Unsupported && self.options.replicas.is_none() => {
                 config.num_replicas = 1;
                 self.connection.create_stream(&config).await
             }
-            made => made,
+            created => created,
         };
-        match made {
+        match created {
             Ok(info) => {
                 let stream = &info.config.name;
-                tracing::info!(topic = %name, %stream, partitions, replicas = info.config.num_replicas, "topic made");
+                let replicas = info.config.num_replicas;
+                tracing::info!(topic = %name, %stream, partitions, replicas, "topic created");
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
@@ -173,7 +175,7 @@ impl Topics {
         let subject = self.names.subject(name);
         let max_age = self.options.retention.time().unwrap_or(Duration::ZERO);
         let mut duplicate_window = self.options.dedup;
-        // The server takes no window beyond the age.
+        // The server refuses a window that exceeds the age limit.
         if !max_age.is_zero() {
             duplicate_window = duplicate_window.min(max_age);
         }
@@ -182,7 +184,7 @@ impl Topics {
             subjects: (0..partitions).map(|shard| format!("{subject}.{shard}")).collect(),
             retention: RetentionPolicy::Limits,
             storage: StorageType::File,
-            // Full means refused, never that old messages give way unread.
+            // A full topic refuses messages; it never drops old ones unread.
             discard: DiscardPolicy::New,
             max_age,
             max_bytes: self.options.max_bytes.unwrap_or(-1),
@@ -197,11 +199,11 @@ impl Topics {
         })
     }
 
-    /// Every topic with the prefix.
+    /// Returns all topics with the prefix.
     pub(crate) async fn all(&self) -> Result<Vec<(Topic, stream::Info)>> {
         let streams = self.connection.streams().await?;
         let topics = streams.into_iter().filter_map(|info| {
-            let topic = Topic::of(&self.names, self.names.topic(&info.config.name)?, &info)?;
+            let topic = Topic::from_stream(&self.names, self.names.topic(&info.config.name)?, &info)?;
             Some((topic, info))
         });
         let mut topics: Vec<_> = topics.collect();

@@ -1,8 +1,8 @@
-//! Messages that the client cannot read.
+//! Finds messages that the NATS client cannot parse.
 //!
-//! It gives up its whole connection over headers that break its rules, panics over a lone `\r` in a value, and would take a
-//! status among them for a word of the server's own. Sent to it once more, such a message would cut off everything else on that connection again, for
-//! ever. So it is looked for where a shard does not get on, in the form in which it is stored, and handed out as what it is.
+//! The client drops its connection on invalid headers, panics on a lone `\r` in a value, and mistakes a status line for
+//! the server's. Each redelivery of such a message would break the connection again, for all its users. So a
+//! shard that makes no progress searches for such a message in its stored form, and delivers it as an error.
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::RawMessage;
@@ -13,7 +13,7 @@ use crate::connection::Connection;
 
 #[derive(Debug)]
 pub(crate) struct Unreadable {
-    /// How many that can be read stand before it.
+    /// Number of readable messages before it.
     pub(crate) before: usize,
     pub(crate) subject: String,
     pub(crate) sequence: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Unreadable {
     pub(crate) why: String,
 }
 
-/// The first one behind `floor` among the next `within` messages that `consumer` would be sent.
+/// Returns the first unreadable message after `floor` among the next `within` messages of `consumer`.
 pub(crate) async fn find(
     connection: &Connection,
     consumer: &PullConsumer,
@@ -40,7 +40,7 @@ pub(crate) async fn find(
         if let Some(why) = why_unreadable(&message) {
             let stored = i64::try_from(message.time.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX);
             let stored = Timestamp::from_millis(stored);
-            let why = format!("the headers of the message cannot be read: {why}");
+            let why = format!("the headers of the message cannot be parsed: {why}");
             return Ok(Some(Unreadable { before, subject: message.subject, sequence, stored, why }));
         }
         next = sequence + 1;
@@ -53,16 +53,16 @@ fn why_unreadable(message: &RawMessage) -> Option<String> {
     if let Err(error) = StreamMessage::try_from(message.clone()) {
         return Some(error.to_string());
     }
-    // The client decodes a payload as it decodes headers.
+    // `StreamMessage` decodes only the payload from base64, so the headers are passed as one.
     let headers = RawMessage { payload: headers, headers: None, ..message.clone() };
     let headers = StreamMessage::try_from(headers).ok()?.payload;
     let mut lines = headers.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
-    // What is read here is trimmed more often than on the way to a subscriber.
+    // This parser trims values more than the subscriber's, and would not notice these.
     if lines.any(|line| line.strip_suffix(b"\r").unwrap_or(line).contains(&b'\r')) {
-        return Some("there is a carriage return in a value".into());
+        return Some("a value contains a carriage return".into());
     }
-    (first.trim_ascii() != b"NATS/1.0").then(|| "they begin with a status, as only the server's own do".into())
+    (first.trim_ascii() != b"NATS/1.0").then(|| "they begin with a status, which only the server may send".into())
 }
 
 #[cfg(test)]
@@ -70,17 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_breaks_the_clients_rules_is_unreadable() {
+    fn invalid_headers_are_unreadable() {
         let why = |headers: &str| {
             let text = format!(r#"{{"subject":"orders.0","seq":4,"time":"2026-11-15T08:00:00Z","hdrs":"{headers}"}}"#);
             why_unreadable(&serde_json::from_str(&text).unwrap())
         };
-        // `a: b`, `bad key: x`, `a: b\rc`, `a: b\r` with another line that goes on with it, and a 409.
+        // `a: b`, `bad key: x`, `a: b\rc`, `a: b\r` with a continuation line, and a 409.
         assert_eq!(why("TkFUUy8xLjANCmE6IGINCg0K"), None);
         assert!(why("TkFUUy8xLjANCmJhZCBrZXk6IHgNCg0K").is_some());
         assert!(why("TkFUUy8xLjANCmE6IGINYw0KDQo=").is_some());
         assert!(why("TkFUUy8xLjANCmE6IGINDQogYw0KDQo=").is_some());
         let status = why("TkFUUy8xLjAgNDA5IENvbnN1bWVyIERlbGV0ZWQNCg0K");
-        assert_eq!(status.as_deref(), Some("they begin with a status, as only the server's own do"));
+        assert_eq!(status.as_deref(), Some("they begin with a status, which only the server may send"));
     }
 }

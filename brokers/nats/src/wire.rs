@@ -1,27 +1,27 @@
-//! CloudEvents in binary mode in the headers of NATS.
+//! CloudEvents in binary mode in NATS headers.
 //!
-//! Values are percent-encoded as CloudEvents asks for where a header cannot carry everything: clients of NATS trim
-//! blanks, and some take nothing but ASCII. Usual ids, types and times come through as they are.
+//! Values are percent-encoded, as CloudEvents requires for restricted headers: NATS clients trim whitespace, and some
+//! accept ASCII only. Common ids, types and times are unchanged by the encoding.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use landfall_core::{Error, Message, Result, Timestamp, TopicName, wire};
 
-/// The headers of `message`, with the id that the server deduplicates by.
+/// Returns the headers of `message`, including the id by which the server deduplicates.
 pub(crate) fn headers(message: &Message, source: &str) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(async_nats::header::NATS_MESSAGE_ID, wire::broker_id(message).to_string());
     for (name, value) in wire::headers(message, source) {
-        // The server acts on these: one of them empties a stream.
-        if is_the_servers(&name) {
-            return Err(Error::invalid(format!("header {name} cannot be sent: Nats- belongs to the server")));
+        // The server acts on these: one of them purges a stream.
+        if is_reserved(&name) {
+            return Err(Error::invalid(format!("header {name} cannot be sent: Nats- is reserved for the server")));
         }
         headers.insert(name, encoded(&value));
     }
     Ok(headers)
 }
 
-/// What `headers` and `payload` take in a message that the server counts, as the client writes them.
+/// Returns the size of `headers` and `payload` as the client writes them, which counts against the server's limit.
 pub(crate) fn size(headers: &HeaderMap, payload: &Bytes) -> usize {
     let line = |name: usize, value: usize| name + value + ": \r\n".len();
     let lines = headers.iter().flat_map(|(name, values)| {
@@ -31,7 +31,7 @@ pub(crate) fn size(headers: &HeaderMap, payload: &Bytes) -> usize {
     "NATS/1.0\r\n\r\n".len() + lines.sum::<usize>() + payload.len()
 }
 
-/// The message behind what stands in a stream.
+/// Parses a stored NATS message.
 pub(crate) fn message(
     topic: &TopicName,
     stored: Timestamp,
@@ -41,13 +41,13 @@ pub(crate) fn message(
     let pairs = headers.into_iter().flat_map(HeaderMap::iter).filter_map(|(name, values)| {
         let name: &str = name.as_ref();
         let value = values.last()?;
-        (!is_the_servers(name)).then(|| (name, decoded(value.as_str())))
+        (!is_reserved(name)).then(|| (name, decoded(value.as_str())))
     });
     let pairs: Vec<_> = pairs.collect();
     wire::message(topic, None, stored, pairs.iter().map(|(name, value)| (*name, value.as_str())), payload)
 }
 
-fn is_the_servers(name: &str) -> bool {
+fn is_reserved(name: &str) -> bool {
     name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
 }
 
@@ -66,7 +66,7 @@ fn encoded(value: &str) -> String {
     text
 }
 
-/// A `%` that begins no encoded byte is one that a foreign producer wrote, and stays.
+/// Decodes percent-encoding. A `%` without two hex digits was written by another producer, and is kept.
 fn decoded(value: &str) -> String {
     if !value.contains('%') {
         return value.to_owned();
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_survives_as_ascii(value in "[^\\r\\n\\x00]{0,40}") {
+        fn header_values_round_trip_as_ascii(value in "[^\\r\\n\\x00]{0,40}") {
             let sent = encoded(&value);
             prop_assert!(sent.bytes().all(|byte| (0x21..=0x7e).contains(&byte)));
             prop_assert_eq!(decoded(&sent), value);
@@ -107,22 +107,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_foreign_producer_wrote_is_left_as_it_is() {
+    fn unencoded_percent_signs_are_kept() {
         assert_eq!(decoded("100% of it, %zz and %f"), "100% of it, %zz and %f");
         assert_eq!(decoded("100%25"), "100%");
     }
 
     #[test]
-    fn headers_that_the_server_acts_on_are_refused() {
+    fn reserved_headers_are_refused() {
         let mut own = Headers::default();
         own.insert("nats-Rollup", "all").unwrap();
         let message = Message::new(TopicName::new("orders").unwrap(), Vec::new()).with_headers(own);
-        let sentence = "header nats-Rollup cannot be sent: Nats- belongs to the server";
-        assert_eq!(headers(&message, "shop").unwrap_err().to_string(), sentence);
+        let reason = "header nats-Rollup cannot be sent: Nats- is reserved for the server";
+        assert_eq!(headers(&message, "shop").unwrap_err().to_string(), reason);
     }
 
     #[test]
-    fn an_event_without_an_id_is_an_error() {
+    fn event_without_an_id_is_an_error() {
         let topic = TopicName::new("orders").unwrap();
         let error = message(&topic, Timestamp::now(), None, Bytes::from_static(b"hello")).unwrap_err();
         assert_eq!(error.to_string(), "the event has no ce_id");

@@ -74,9 +74,9 @@ impl Reading {
     async fn pull(&self) {
         let shard = &self.shard;
         self.connection.connected().await;
-        let consumer = self.consumer.over(&self.connection);
+        let consumer = self.consumer.bind(&self.connection);
         let pulling = consumer.stream().max_messages_per_batch(self.prefetch).expires(PULL).heartbeat(SIGN_OF_LIFE);
-        let mut messages = match timeout(self.connection.patience(), pulling.messages()).await {
+        let mut messages = match timeout(self.connection.timeout(), pulling.messages()).await {
             Ok(Ok(messages)) => messages,
             Ok(Err(error)) => {
                 tracing::warn!(%error, shard = shard.number, "cannot ask for messages; again soon");
@@ -159,7 +159,7 @@ impl Reading {
         let mut all = Vec::with_capacity(count);
         let fetching = async {
             self.connection.connected().await;
-            let consumer = self.consumer.over(&self.connection);
+            let consumer = self.consumer.bind(&self.connection);
             let Ok(mut messages) = consumer.fetch().max_messages(count).expires(PULL).messages().await else {
                 return;
             };
@@ -200,7 +200,7 @@ async fn acknowledge(connection: Connection, shard: Arc<Shard>) {
         let Some(reply) = shard.take_acknowledgement() else { continue };
         let client = connection.client();
         let told = client.request(reply.clone(), Bytes::from(AckKind::Ack));
-        let error = match timeout(connection.patience(), told).await {
+        let error = match timeout(connection.timeout(), told).await {
             Ok(Ok(_)) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => NO_ANSWER.to_owned(),
@@ -221,7 +221,7 @@ async fn ask_for_time(connection: Connection, shard: Arc<Shard>, every: Duration
             }
             let client = connection.client();
             let asked = client.publish(reply, Bytes::from(AckKind::Progress));
-            if !matches!(timeout(connection.patience(), asked).await, Ok(Ok(()))) {
+            if !matches!(timeout(connection.timeout(), asked).await, Ok(Ok(()))) {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! RabbitMQ as the daemon picks it by URL.
+//! The [`Broker`] implementation: its capabilities, and how it creates publishers and subscribers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct RabbitMq {
 }
 
 impl RabbitMq {
-    /// Connects once, so that a wrong address or account is known at once; from then on it comes back by itself.
+    /// Connects once, so that a wrong address or account fails at once. Later it reconnects automatically.
     pub async fn connect(options: Options) -> Result<Self> {
         let options = Arc::new(options);
         let publishing = Arc::new(Link::new(options.clone(), "landfall publishes"));
@@ -36,7 +36,7 @@ impl RabbitMq {
         Ok(Self { options, publishing, consuming, publisher })
     }
 
-    /// The management interface, which AMQP cannot replace: it names what is there.
+    /// Returns a client of the management interface. AMQP cannot list exchanges and queues.
     pub(crate) fn management(&self) -> Result<Client> {
         let management = self.options.management.clone().ok_or_else(|| {
             let text = "this needs management=http://host:15672 in the broker URL, and the plugin rabbitmq_management";
@@ -61,7 +61,7 @@ impl Broker for RabbitMq {
         Ok(Box::new(RabbitSubscriber::join(options, link, topic, group).await?))
     }
 
-    /// Of each topic the partitions and messages of the group that has most of them.
+    /// Lists the topics. Each shows the partitions of one of its groups, and the messages of the group with the most.
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let client = self.management()?;
         let mut topics: BTreeMap<TopicName, TopicInfo> = BTreeMap::new();
@@ -90,7 +90,7 @@ impl Broker for RabbitMq {
     }
 
     async fn read(&self, _: &TopicName, _: StartAt) -> Result<Box<dyn TopicReader>> {
-        let text = "RabbitMQ's queues keep nothing that was acknowledged, so there is nothing to read again";
+        let text = "RabbitMQ cannot replay a topic: its queues delete acknowledged messages";
         Err(Error::new(ErrorKind::Unsupported, text))
     }
 }

@@ -1,4 +1,4 @@
-//! Where the broker is and how it is worked with, from its URL.
+//! The options of an `amqp:` URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,48 +8,49 @@ use landfall_core::{BrokerUrl, Error, Result};
 
 use crate::names::SLOTS;
 
-/// What the adapter needs to know. Passwords are never shown.
+/// The options of an `amqp:` URL. `Debug` omits passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Tried in this order.
+    /// Tried in this order when connecting.
     pub hosts: Vec<(String, u16)>,
     pub user: String,
     pub password: String,
     pub virtual_host: String,
     pub tls: bool,
-    /// Certificates to trust in place of the system's, in PEM format.
+    /// CA certificates in PEM format, in place of the system's trust store.
     pub ca: Option<PathBuf>,
-    /// The client's own certificate and its key, in PEM format, for a server that asks for them.
+    /// Client certificate and its key in PEM format, for a server that requires mutual TLS.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether that certificate is the account (EXTERNAL), and user and password count for nothing.
+    /// Whether the client certificate authenticates (EXTERNAL). User and password are then ignored.
     pub external: bool,
-    /// What every name on the server begins with.
+    /// Prefix of every name on the server.
     pub prefix: String,
-    /// Whether topics are made on first use.
+    /// Whether the first use creates a missing topic.
     pub create: bool,
-    /// Queues of a group, and so how many of its members can work at once. Fixed when the group is made.
+    /// Number of queues of a group, and so of members that can work at once. Fixed when the group is created.
     pub partitions: u32,
-    /// Whether a key's next message waits for the confirm of the one before, as queues that turn messages down when they
-    /// are full need it. Otherwise that begins when one has.
+    /// Whether each message of a key waits for its predecessor's confirm. Queues with `overflow=reject-publish` need
+    /// this.
+    /// Otherwise it starts after the first rejected message.
     pub one_per_key: bool,
-    /// Deliveries that a member has at most and did not acknowledge yet.
+    /// Limit of unacknowledged deliveries per member.
     pub in_flight: u32,
-    /// For how long a publisher waits for its confirms.
+    /// How long a publisher waits for confirms.
     pub timeout: Duration,
-    /// For how long a connection may take to come about.
+    /// Timeout of connecting to one host.
     pub connect_timeout: Duration,
-    /// After twice this time of silence a connection counts as lost.
+    /// Heartbeat interval. A connection without traffic for twice this time counts as lost.
     pub heartbeat: Duration,
-    /// What is larger is refused before it is sent.
+    /// Payload size limit. Larger messages are refused before they are sent.
     pub payload_bytes: usize,
-    /// Members that a queue should have; fewer are a finding of the doctor's.
+    /// Number of replicas that a queue should have. The doctor reports queues with fewer.
     pub replicas: usize,
-    /// `ce_source` of what is published.
+    /// Value of the header `ce_source`.
     pub source: String,
     pub management: Option<Management>,
 }
 
-/// The management plugin's HTTP interface: what lists topics and what the doctor asks.
+/// The management plugin's HTTP interface, which lists topics and serves the doctor.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Management {
     pub host: String,
@@ -78,7 +79,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             heartbeat: Duration::from_secs(10),
-            // What RabbitMQ 4 takes without being told to take more.
+            // The default limit of RabbitMQ 4.
             payload_bytes: 16 * 1024 * 1024,
             replicas: 3,
             source: "landfall".into(),
@@ -88,13 +89,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// `amqp://user:password@host:5672,host/virtual-host?prefix=shop.`, or `amqps:` for TLS.
+    /// Parses `amqp://user:password@host:5672,host/virtual-host?prefix=shop.`, or `amqps:` for TLS.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = BrokerUrl::parse(url)?;
         let tls = match url.scheme.as_str() {
             "amqp" => false,
             "amqps" => true,
-            other => return Err(Error::invalid(format!("{other}: is not RabbitMQ; its URLs begin with amqp:"))),
+            other => return Err(Error::invalid(format!("{other}: is not a RabbitMQ scheme; use amqp: or amqps:"))),
         };
         let mut options = Self { tls, ..Self::default() };
         let port = if tls { 5671 } else { 5672 };
@@ -102,7 +103,7 @@ impl Options {
         options.certificate = match (url.take("certificate"), url.take("key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
+            _ => return Err(Error::invalid("certificate and key must be set together")),
         };
         match url.user.clone() {
             Some(user) => {
@@ -142,12 +143,12 @@ impl Options {
             return Err(Error::invalid("in_flight must be 1 to 60000"));
         }
         if self.prefix.len() > 100 || self.prefix.contains(crate::names::SEPARATOR) {
-            return Err(Error::invalid("the prefix is at most 100 bytes long and has no colon"));
+            return Err(Error::invalid("prefix must be at most 100 bytes long and contain no colon"));
         }
-        // Whoever names them believes that the way is safe.
+        // A URL with these options but without TLS would look secure without being so.
         let is_secure = self.tls || self.management.as_ref().is_some_and(|management| management.tls);
         if !is_secure && (self.ca.is_some() || self.certificate.is_some()) {
-            let text = "ca, certificate and key mean something only with amqps: or management=https:";
+            let text = "ca, certificate and key need amqps: or management=https:";
             return Err(Error::invalid(text));
         }
         Ok(())
@@ -155,10 +156,10 @@ impl Options {
 }
 
 impl Management {
-    /// `http://host:15672` or `https://host:15671`, with an account of its own or the broker's.
+    /// Parses `http://host:15672` or `https://host:15671`. Without an account in it, the broker's account is used.
     fn from_url(url: &str, options: &Options) -> Result<Self> {
         let url = BrokerUrl::parse(url)?;
-        let (tls, usual) = match url.scheme.as_str() {
+        let (tls, default_port) = match url.scheme.as_str() {
             "http" => (false, 15672),
             "https" => (true, 15671),
             _ => return Err(Error::invalid("management must be an http: URL, such as http://127.0.0.1:15672")),
@@ -169,22 +170,22 @@ impl Management {
             None => (options.user.clone(), options.password.clone()),
         };
         url.finish()?;
-        Ok(Self { host, port: port.unwrap_or(usual), tls, user, password })
+        Ok(Self { host, port: port.unwrap_or(default_port), tls, user, password })
     }
 }
 
-fn set<T>(to: &mut T, given: Option<T>) {
+fn set<T>(option: &mut T, given: Option<T>) {
     if let Some(given) = given {
-        *to = given;
+        *option = given;
     }
 }
 
 fn seconds(url: &mut BrokerUrl, name: &'static str) -> Result<Option<Duration>> {
     let given: Option<f64> = url.take_parsed(name, "a number of seconds")?;
-    let wrong = || Error::invalid(format!("{name} must be more than 0 and at most 86400 seconds"));
+    let invalid = || Error::invalid(format!("{name} must be more than 0 and at most 86400 seconds"));
     match given {
         Some(given) if given > 0.0 && given <= 86_400.0 => Ok(Some(Duration::from_secs_f64(given))),
-        Some(_) => Err(wrong()),
+        Some(_) => Err(invalid()),
         None => Ok(None),
     }
 }
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_stands_in_the_url() {
+    fn url_sets_every_option() {
         let url = "amqps://shop:s%40cret@a,b:5673/orders?prefix=shop.&partitions=8&in_flight=10&timeout=2.5\
                    &create=false&management=http%3A%2F%2Fadmin%3Ahidden%40m";
         let options = Options::from_url(url).unwrap();
@@ -229,12 +230,12 @@ mod tests {
         assert_eq!(options.timeout, Duration::from_millis(2500));
         let management = options.management.as_ref().unwrap();
         assert_eq!((management.port, management.user.as_str()), (15672, "admin"));
-        let shown = format!("{options:?}");
-        assert!(!shown.contains("s@cret") && !shown.contains("hidden"), "{shown}");
+        let debug = format!("{options:?}");
+        assert!(!debug.contains("s@cret") && !debug.contains("hidden"), "{debug}");
     }
 
     #[test]
-    fn a_certificate_is_the_account_where_no_other_is_named() {
+    fn client_certificate_is_the_account_without_a_user() {
         let url = "amqps://a?ca=ca.pem&certificate=own.pem&key=own.key&management=https%3A%2F%2Fu%3Ap%40m";
         let options = Options::from_url(url).unwrap();
         assert_eq!(options.certificate, Some(("own.pem".into(), "own.key".into())));
@@ -245,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_sentence() {
-        for (url, sentence) in [
-            ("redis://a", "redis: is not RabbitMQ; its URLs begin with amqp:"),
+    fn invalid_urls_are_refused_with_a_reason() {
+        for (url, reason) in [
+            ("redis://a", "redis: is not a RabbitMQ scheme; use amqp: or amqps:"),
             ("amqp://a?partitions=33", "partitions must be 1 to 32"),
             ("amqp://a?in_flight=0", "in_flight must be 1 to 60000"),
             ("amqp://a?timeout=0", "timeout must be more than 0 and at most 86400 seconds"),
-            ("amqp://a?prefix=a%3Ab", "the prefix is at most 100 bytes long and has no colon"),
-            ("amqps://a?certificate=x", "the broker URL must give certificate and key together"),
-            ("amqp://a?ca=x", "ca, certificate and key mean something only with amqps: or management=https:"),
+            ("amqp://a?prefix=a%3Ab", "prefix must be at most 100 bytes long and contain no colon"),
+            ("amqps://a?certificate=x", "certificate and key must be set together"),
+            ("amqp://a?ca=x", "ca, certificate and key need amqps: or management=https:"),
             ("amqp://a?management=ftp%3A%2F%2Fx", "management must be an http: URL, such as http://127.0.0.1:15672"),
         ] {
-            assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence);
+            assert_eq!(Options::from_url(url).unwrap_err().to_string(), reason);
         }
     }
 }

@@ -1,18 +1,20 @@
-//! RabbitMQ behind the ports of Landfall, over AMQP 0-9-1.
+//! RabbitMQ adapter of Landfall, over AMQP 0-9-1.
 //!
-//! * **Accepted** means that every group's queue has it: quorum queues, written and synced by a majority of their
-//!   members, which the broker says with a publisher confirm.
-//! * **Order** holds per key: a key belongs to one of 32 slots, a slot to one queue of each group, and a queue has one
+//! * **Accepted** means that every group's quorum queue has the message: a majority of its replicas has written and
+//!   synced it. The broker reports this with a publisher confirm.
+//! * **Order** holds per key. A key belongs to one of 32 slots, a slot to one queue of each group, and a queue has one
 //!   active consumer at a time.
-//! * **Deduplication** is the inbox's alone: RabbitMQ has none. A message that is sent again is stored again.
+//! * **Deduplication**: RabbitMQ has none, so only the inbox deduplicates. A message that is sent again is stored
+//!   again.
 //!
-//! There is no replay: a message reaches the groups that were there when it was published, and while there is none it
-//! is refused for now ([`NO_CONSUMER`](landfall_core::ErrorCode::NO_CONSUMER)).
+//! There is no replay: a message reaches the groups that exist when it is published. Without any group it is refused as
+//! retriable ([`NO_CONSUMER`](landfall_core::ErrorCode::NO_CONSUMER)).
 
 mod administration;
 mod broker;
 mod config;
 mod confirm;
+mod dial;
 mod doctor;
 mod error;
 mod layout;
@@ -23,7 +25,6 @@ mod member;
 mod names;
 mod outstanding;
 mod publisher;
-mod reach;
 mod rounds;
 mod subscriber;
 mod tls;

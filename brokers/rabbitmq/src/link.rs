@@ -1,7 +1,7 @@
-//! A connection that is there when it is needed: made on first use, and again after it was lost.
+//! A connection that is opened on first use and again after it was lost.
 //!
-//! The broker has two, one that publishes and one that consumes. A server that runs out of room stops reading from
-//! those who publish, and what was consumed must still be acknowledged.
+//! The broker has two, one to publish and one to consume. A server without space stops reading from connections that
+//! publish, and consumed messages must still be acknowledged.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use lapin::{Channel, Connection};
 use tokio::sync::Mutex;
 
 use crate::config::Options;
-use crate::reach::reach;
+use crate::dial::dial;
 use crate::{error, tls};
 
 pub(crate) struct Link {
     options: Arc<Options>,
-    /// What the server shows it as.
+    /// Name of the connection in the server's lists.
     name: &'static str,
     current: Mutex<Option<Arc<Connection>>>,
 }
@@ -27,7 +27,7 @@ impl Link {
         Self { options, name, current: Mutex::new(None) }
     }
 
-    /// The connection, made anew if there is none that works.
+    /// Returns the current connection, or opens another if it is lost.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         let mut current = self.current.lock().await;
         if let Some(connection) = current.as_ref().filter(|connection| connection.status().connected()) {
@@ -39,7 +39,7 @@ impl Link {
         Ok(current.insert(connection).clone())
     }
 
-    /// A channel of one's own. Most errors close a channel, and then one opens another.
+    /// Opens a channel for the caller alone. Most errors close the channel, and the caller must open another.
     pub(crate) async fn channel(&self) -> Result<Channel> {
         let connection = self.connection().await?;
         if connection.status().blocked() {
@@ -48,18 +48,18 @@ impl Link {
         let opening = tokio::time::timeout(self.options.connect_timeout, connection.create_channel());
         let Ok(opened) = opening.await else {
             self.give_up(&connection).await;
-            return Err(Error::new(ErrorKind::Unavailable, "RabbitMQ opens no channel"));
+            return Err(Error::new(ErrorKind::Unavailable, "RabbitMQ did not open a channel"));
         };
-        opened.map_err(|error| error::error("RabbitMQ opens no channel", error))
+        opened.map_err(|error| error::error("RabbitMQ did not open a channel", error))
     }
 
-    /// Has the next one who asks connect anew: `connection` counts as up and did not answer in time. Whoever uses it
-    /// already goes on. While there is an alarm it stays, because another would not know of that.
+    /// Replaces `connection` on its next use, after it did not answer in time although it counts as open. Current users
+    /// keep it. During an alarm it stays: a new connection would not know of the alarm.
     pub(crate) async fn give_up(&self, connection: &Arc<Connection>) {
         let mut current = self.current.lock().await;
         let is_current = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection));
         if is_current && !connection.status().blocked() {
-            tracing::warn!(connection = self.name, "RabbitMQ does not answer on this connection");
+            tracing::warn!(connection = self.name, "RabbitMQ does not answer, replacing the connection");
             *current = None;
         }
     }
@@ -69,14 +69,14 @@ impl Link {
             true => Some(RustlsConnector::from(tls::client(&self.options)?)),
             false => None,
         };
-        let shows_no_certificate = self.options.tls && self.options.certificate.is_none();
+        let has_no_certificate = self.options.tls && self.options.certificate.is_none();
         let mut last = None;
         for (host, port) in &self.options.hosts {
-            let connecting = reach(self.uri(host, *port), tls.clone(), self.name);
+            let connecting = dial(self.uri(host, *port), tls.clone(), self.name);
             let failed = |error: lapin::Error| {
-                let hung_up = || if shows_no_certificate { tls::hung_up(&error) } else { None };
-                match tls::complaint(&error).or_else(hung_up) {
-                    Some(complaint) => error::error(format!("RabbitMQ at {host}:{port} {complaint}"), error),
+                let closed = || if has_no_certificate { tls::closed_early(&error) } else { None };
+                match tls::handshake_failure(&error).or_else(closed) {
+                    Some(failure) => error::error(format!("RabbitMQ at {host}:{port} {failure}"), error),
                     None => error::error(format!("cannot connect to RabbitMQ at {host}:{port}"), error),
                 }
             };
@@ -89,13 +89,13 @@ impl Link {
                 }
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("the broker URL names no host")))
+        Err(last.unwrap_or_else(|| Error::invalid("the broker URL has no host")))
     }
 
     fn uri(&self, host: &str, port: u16) -> AMQPUri {
         let options = &self.options;
         AMQPUri {
-            // TLS is added by whoever opens the connection.
+            // `dial` adds TLS.
             scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {
                 userinfo: AMQPUserInfo { username: options.user.clone(), password: options.password.clone() },
@@ -112,7 +112,7 @@ impl Link {
     }
 }
 
-/// Without the client's own view of the connection, which knows the password.
+/// Omits the client's own state, which contains the password.
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()

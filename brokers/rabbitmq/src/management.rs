@@ -1,4 +1,4 @@
-//! The management plugin's HTTP interface, as far as it is needed: reading.
+//! Read-only client of the management plugin's HTTP interface.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::config::{Management, Options};
 use crate::tls;
 
-/// More than this is no answer that anybody wants to read.
-const ANSWER_BYTES: usize = 64 * 1024 * 1024;
+/// Size limit of a response.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     options: Arc<Options>,
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Exchange {
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
     pub(crate) message_bytes: u64,
     #[serde(default)]
     pub(crate) arguments: Map<String, Value>,
-    /// What policies add to the arguments.
+    /// Settings that policies add to the arguments.
     #[serde(default)]
     pub(crate) effective_policy_definition: Value,
     #[serde(default)]
@@ -91,7 +91,7 @@ pub(crate) struct Node {
 }
 
 impl Queue {
-    /// The setting `name`, from a policy or from when the queue was made. Where both say something the lower number
+    /// Returns the setting `name` from a policy or from the queue's arguments. If both set a number the lower one
     /// counts, as it does for the server.
     pub(crate) fn setting(&self, name: &str) -> Option<Value> {
         let argument = self.arguments.get(&format!("x-{name}"));
@@ -139,25 +139,25 @@ impl Client {
         let Management { host, port, .. } = &self.management;
         let failed = |why: &str| {
             let text = format!("the management interface at {host}:{port} {why}");
-            move |error: Failed| Error::new(ErrorKind::Unavailable, text.clone()).with_source(error)
+            move |error: BoxError| Error::new(ErrorKind::Unavailable, text.clone()).with_source(error)
         };
-        let asking = tokio::time::timeout(self.options.connect_timeout, self.ask(path));
-        let asked = asking.await.map_err(|error| failed("did not answer in time")(error.into()))?;
+        let sent = tokio::time::timeout(self.options.connect_timeout, self.send(path));
+        let response = sent.await.map_err(|error| failed("did not answer in time")(error.into()))?;
         let (status, body) =
-            asked.map_err(|error| failed(tls::complaint(&*error).unwrap_or("cannot be asked"))(error))?;
+            response.map_err(|error| failed(tls::handshake_failure(&*error).unwrap_or("is unreachable"))(error))?;
         match status {
             StatusCode::OK => {
-                serde_json::from_slice(&body).map_err(|error| failed("gave a strange answer")(error.into()))
+                serde_json::from_slice(&body).map_err(|error| failed("returned an invalid response")(error.into()))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let text = format!("this account may not see {path} of the management interface at {host}:{port}");
+                let text = format!("this account may not read {path} of the management interface at {host}:{port}");
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
-            status => Err(failed("refuses to answer")(status.to_string().into())),
+            status => Err(failed("returned an error status")(status.to_string().into())),
         }
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Failed> {
+    async fn send(&self, path: &str) -> Result<(StatusCode, Bytes), BoxError> {
         let Management { host, port, .. } = &self.management;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         if !self.management.tls {
@@ -168,14 +168,14 @@ impl Client {
         self.exchange(stream, path).await
     }
 
-    async fn exchange<S>(&self, stream: S, path: &str) -> Result<(StatusCode, Bytes), Failed>
+    async fn exchange<S>(&self, stream: S, path: &str) -> Result<(StatusCode, Bytes), BoxError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Management { host, port, user, password, .. } = &self.management;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the request: there is no second one on this connection.
-        let driving = tokio::spawn(connection);
+        // The connection serves one request.
+        let driver = tokio::spawn(connection);
         let account = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
         let request = Request::builder()
             .method(Method::GET)
@@ -185,13 +185,13 @@ impl Client {
             .body(Empty::<Bytes>::new())?;
         let response = sender.send_request(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
-        driving.abort();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await?.to_bytes();
+        driver.abort();
         Ok((status, body))
     }
 }
 
-/// A virtual host as a part of a path.
+/// Percent-encodes a virtual host as a path segment.
 fn encode(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let escape = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -203,12 +203,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_virtual_host_is_part_of_a_path() {
+    fn virtual_host_is_percent_encoded() {
         assert_eq!((encode("/").as_str(), encode("shop.eu").as_str()), ("%2F", "shop.eu"));
     }
 
     #[test]
-    fn the_stricter_of_policy_and_argument_counts() {
+    fn lower_of_policy_and_argument_counts() {
         let queue = |text: &str| serde_json::from_str::<Queue>(text).unwrap();
         let both =
             r#"{"name":"q","arguments":{"x-delivery-limit":100},"effective_policy_definition":{"delivery-limit":3}}"#;

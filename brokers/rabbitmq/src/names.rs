@@ -1,18 +1,18 @@
-//! What things are called on the server, and which slot a message belongs to.
+//! Names of exchanges and queues, and the slot of a message.
 //!
 //! `shop.orders` is a topic's exchange, `shop.orders:stock` that of the group `stock`, `shop.orders:stock:3` its fourth
-//! queue. A colon cannot stand in a topic or a group, so that nothing is mistaken for anything else.
+//! queue. Topic and group names contain no colon, so these names are unambiguous.
 
 use landfall_core::{Error, GroupName, Message, Result, TopicName};
 use lapin::types::ShortString;
 
-/// The key space is cut into so many slots; each group spreads them over its queues. Part of what publishers and
-/// groups agree on, so never changed.
+/// Number of slots of the key space. Each group distributes them over its queues. Publishers and groups must agree on
+/// this number, so it never changes.
 pub const SLOTS: u32 = 32;
 
 pub(crate) const SEPARATOR: char = ':';
 
-/// The exchange of `topic`. AMQP's names end at 255 bytes.
+/// The name of a topic's exchange. AMQP limits names to 255 bytes.
 pub(crate) fn topic(prefix: &str, topic: &TopicName) -> Result<ShortString> {
     short(format!("{prefix}{topic}"))
 }
@@ -22,9 +22,9 @@ pub(crate) fn topic(prefix: &str, topic: &TopicName) -> Result<ShortString> {
 pub(crate) struct GroupNames {
     pub(crate) topic: ShortString,
     pub(crate) exchange: ShortString,
-    /// Where that exchange sends what has no slot. Its name says how many queues there are: the server refuses to
-    /// declare the group's exchange again with another.
-    pub(crate) others: ShortString,
+    /// The alternate exchange, for routing keys that are not a slot. Its name contains the number of queues, so the
+    /// server refuses to declare the group's exchange again with another number.
+    pub(crate) unrouted: ShortString,
     pub(crate) queues: Vec<ShortString>,
 }
 
@@ -34,19 +34,19 @@ impl GroupNames {
         let queue = |number: u32| short(format!("{exchange}{SEPARATOR}{number}"));
         Ok(Self {
             topic: topic(prefix, name)?,
-            others: short(format!("{exchange}{SEPARATOR}of{SEPARATOR}{partitions}"))?,
+            unrouted: short(format!("{exchange}{SEPARATOR}of{SEPARATOR}{partitions}"))?,
             queues: (0..partitions).map(queue).collect::<Result<_>>()?,
             exchange: short(exchange)?,
         })
     }
 
-    /// Which queue has `slot`.
+    /// Returns the queue of `slot`.
     pub(crate) fn queue_of(&self, slot: u32) -> &ShortString {
         &self.queues[slot as usize % self.queues.len()]
     }
 }
 
-/// The slot of a message with a key; one without goes wherever its id falls.
+/// Returns the slot of a message: by its key, or by its id without a key.
 pub(crate) fn slot(message: &Message) -> u32 {
     match &message.key {
         Some(key) => key.partition(SLOTS),
@@ -54,7 +54,7 @@ pub(crate) fn slot(message: &Message) -> u32 {
     }
 }
 
-/// The topic behind the name of an exchange, if it is one of ours.
+/// Returns the topic of an exchange, or `None` if it is not a topic's exchange.
 pub(crate) fn topic_of(prefix: &str, exchange: &str) -> Option<TopicName> {
     let name = exchange.strip_prefix(prefix)?;
     if name.is_empty() || name.contains(SEPARATOR) || (prefix.is_empty() && name.starts_with("amq.")) {
@@ -63,7 +63,7 @@ pub(crate) fn topic_of(prefix: &str, exchange: &str) -> Option<TopicName> {
     TopicName::new(name).ok()
 }
 
-/// The topic and the group behind the name of a queue or of a group's exchange, if it is one of ours.
+/// Returns the topic and group of a queue or a group's exchange, or `None` for other names.
 pub(crate) fn group_of(prefix: &str, name: &str) -> Option<(TopicName, GroupName)> {
     let mut parts = name.strip_prefix(prefix)?.split(SEPARATOR);
     Some((TopicName::new(parts.next()?).ok()?, GroupName::new(parts.next()?).ok()?))
@@ -72,7 +72,7 @@ pub(crate) fn group_of(prefix: &str, name: &str) -> Option<(TopicName, GroupName
 fn short(name: String) -> Result<ShortString> {
     let length = name.len();
     ShortString::try_new(name)
-        .map_err(|_| Error::invalid(format!("the name on the server would be {length} bytes long; the limit is 255")))
+        .map_err(|_| Error::invalid(format!("a name on the server has {length} bytes; the limit is 255")))
 }
 
 #[cfg(test)]
@@ -80,12 +80,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_again() {
+    fn names_round_trip() {
         let (orders, stock) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
         let names = GroupNames::new("shop.", &orders, &stock, 4).unwrap();
         assert_eq!((names.topic.as_str(), names.exchange.as_str()), ("shop.orders", "shop.orders:stock"));
         assert_eq!(
-            (names.queues[3].as_str(), names.others.as_str()),
+            (names.queues[3].as_str(), names.unrouted.as_str()),
             ("shop.orders:stock:3", "shop.orders:stock:of:4")
         );
         assert_eq!(topic_of("shop.", "shop.orders"), Some(orders.clone()));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_refused() {
+    fn overlong_names_are_refused() {
         let long = TopicName::new("x".repeat(249)).unwrap();
         assert!(topic("shop.", &long).is_ok());
         assert!(topic("shop.eu.", &long).is_err());

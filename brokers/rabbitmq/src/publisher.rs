@@ -10,7 +10,7 @@ use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use crate::config::Options;
-use crate::error::{self, Trouble};
+use crate::error::{self, ServerError};
 use crate::line::{Answer, Line, Parcel};
 use crate::link::Link;
 use crate::rounds::OneEach;
@@ -166,14 +166,14 @@ impl RabbitPublisher {
         for (topic, exchange) in unknown {
             let channel = self.link.channel().await?;
             let Err(error) = layout::declare_topic(&channel, exchange, !self.options.create).await else { continue };
-            match error::trouble(&error) {
+            match error::classify(&error) {
                 // Publishing may be allowed where making is not; the first message finds out.
-                Trouble::Denied => {}
-                Trouble::Missing | Trouble::Different => {
+                ServerError::Denied => {}
+                ServerError::Missing | ServerError::Mismatch => {
                     let text = format!("topic {topic} cannot be used: {error}");
                     refused.insert((*topic).clone(), Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, text));
                 }
-                Trouble::TooLarge(_) | Trouble::Passing => {
+                ServerError::TooLarge(_) | ServerError::Transient => {
                     return Err(error::error(format!("topic {topic} was not found"), error));
                 }
             }
@@ -248,10 +248,10 @@ impl RabbitPublisher {
     fn failed(&self, line: &Line, work: &Work<'_>, message: &Message, error: lapin::Error) -> Outcome {
         let is_first = !line.proven.has_topic(&message.topic)
             && work.exchanges.get(&message.topic).is_some_and(|exchange| error::is_about(&error, exchange));
-        match error::trouble(&error) {
-            Trouble::Denied if is_first => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
-            Trouble::Missing if is_first => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, error.to_string()),
-            Trouble::TooLarge(limit) => {
+        match error::classify(&error) {
+            ServerError::Denied if is_first => Outcome::retry_later(ErrorCode::DENIED, error.to_string()),
+            ServerError::Missing if is_first => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, error.to_string()),
+            ServerError::TooLarge(limit) => {
                 self.payload_bytes.fetch_min(limit, Ordering::Relaxed);
                 match message.payload.len() > limit {
                     true => too_large(message, limit),
@@ -276,7 +276,7 @@ fn too_large(message: &Message, limit: usize) -> Outcome {
 
 fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<lapin::Error>());
-    source.is_some_and(|error| error::trouble(error) == Trouble::Denied)
+    source.is_some_and(|error| error::classify(error) == ServerError::Denied)
 }
 
 impl std::fmt::Debug for RabbitPublisher {

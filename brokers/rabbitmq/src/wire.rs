@@ -1,4 +1,4 @@
-//! A message as AMQP carries it: CloudEvents' attributes in the headers, the payload as the body.
+//! Maps messages to AMQP: CloudEvents attributes in the headers, the payload as the body.
 
 use bytes::Bytes;
 use landfall_core::{Message, Result, Timestamp, TopicName, wire};
@@ -7,10 +7,10 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::names::SLOTS;
 
-/// On disk before it is confirmed. Quorum queues do so anyway; a queue that somebody else bound may not.
+/// Delivery mode: written to disk before the confirm. Quorum queues do so anyway; other bound queues may not.
 const PERSISTENT: u8 = 2;
 
-/// The properties of `message`, and how many bytes they take at least.
+/// Returns the properties of `message`, and a lower bound of their size.
 pub(crate) fn properties(message: &Message, source: &str) -> (BasicProperties, usize) {
     let mut table = FieldTable::default();
     let mut bytes = 0;
@@ -28,7 +28,7 @@ pub(crate) fn properties(message: &Message, source: &str) -> (BasicProperties, u
     (properties, bytes)
 }
 
-/// The message behind a delivery. A foreign producer's routing key is its key; ours is a slot and says nothing.
+/// Parses a delivery into a message. The routing key of other producers is the message's key; Landfall's is a slot.
 pub(crate) fn message(
     topic: &TopicName,
     routing_key: &str,
@@ -45,8 +45,8 @@ pub(crate) fn message(
     wire::message(topic, key, stored, headers.iter().map(|(name, value)| (*name, value.as_str())), payload)
 }
 
-/// Other clients send numbers as numbers. What is no text at all, such as the list of deaths that the server keeps, is
-/// none of Landfall's headers.
+/// Returns a header value as text; other clients send numbers as numbers. Tables and lists, such as the server's
+/// `x-death`, are not Landfall's headers and are skipped.
 fn text(value: &AMQPValue) -> Option<String> {
     match value {
         AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_arrives() {
+    fn message_round_trips() {
         let sent = Message::new(orders(), "payload").with_key(Key::new("北京").unwrap()).with_sequence(7);
         let (properties, bytes) = properties(&sent, "shop");
         assert!(bytes > 100, "{bytes}");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_message_is_understood_as_far_as_it_goes() {
+    fn foreign_message_is_parsed() {
         let id = MessageId::new();
         let mut headers = FieldTable::default();
         headers.insert("ce_id".into(), AMQPValue::LongString(id.to_string().into()));

@@ -1,4 +1,4 @@
-//! Making and removing topics.
+//! Creating and deleting topics.
 
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Result, TopicAdministration, TopicName};
@@ -13,21 +13,23 @@ impl TopicAdministration for Redis {
         let wanted = partitions.unwrap_or(self.options.partitions);
         if !(1..=1024).contains(&wanted) {
             return Err(Error::invalid(format!(
-                "topic {topic} cannot have {wanted} partitions: 1 to 1024 are possible"
+                "topic {topic} cannot have {wanted} partitions; the limit is 1 to 1024"
             )));
         }
-        let (found, made) =
-            self.topics.make(&self.link, topic, wanted).await.map_err(|missing| missing.error(topic))?;
+        let (found, created) =
+            self.topics.create(&self.link, topic, wanted).await.map_err(|error| error.into_error(topic))?;
         match partitions {
             Some(wanted) if wanted != found => {
-                Err(Error::new(ErrorKind::Conflict, format!("topic {topic} is there with {found} partitions")))
+                let reason =
+                    format!("topic {topic} already exists with {found} partitions, not the requested {wanted}");
+                Err(Error::new(ErrorKind::Conflict, reason))
             }
-            _ => Ok(made),
+            _ => Ok(created),
         }
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
-        let failed = |missing: topics::Missing| missing.error(topic);
+        let failed = |error: topics::LookupError| error.into_error(topic);
         let mut pipeline = redis::pipe();
         pipeline.cmd("HGET").arg(self.names.topics()).arg(topic.as_str());
         pipeline.cmd("HDEL").arg(self.names.topics()).arg(topic.as_str());
@@ -36,7 +38,7 @@ impl TopicAdministration for Redis {
         let shards = answers.first().and_then(number::<u32>).unwrap_or(0);
         let mut pipeline = redis::pipe();
         for shard in 0..shards {
-            // What says how many there are goes first: from then on nobody appends.
+            // The hash with the number of shards goes first: without it publishers cannot append.
             let keys = self.names.keys(topic, shard);
             pipeline.cmd("UNLINK").arg(keys.hash).arg(keys.stream).arg(keys.recent).arg(keys.older);
         }

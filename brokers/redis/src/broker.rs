@@ -1,4 +1,4 @@
-//! The broker as a whole.
+//! The [`Broker`] implementation: its capabilities, and how it creates publishers, subscribers and readers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::reader::RedisReader;
 use crate::subscriber::RedisSubscriber;
 use crate::topics::{self, Topics, number};
 
-/// What Redis takes in one piece unless it is told otherwise.
-const USUAL_PAYLOAD_BYTES: usize = 512 * 1024 * 1024;
+/// Redis's default of `proto-max-bulk-len`.
+const DEFAULT_PAYLOAD_BYTES: usize = 512 * 1024 * 1024;
 
 /// A Redis server whose streams hold topics. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Redis {
     pub(crate) options: Arc<Options>,
     pub(crate) names: Names,
-    /// For publishing alone: whoever waits for replicas holds up what is sent behind it.
+    /// For publishing only: waiting for replicas blocks the commands behind it.
     publishing: Arc<Link>,
-    /// For everything else that is asked now and then.
+    /// For all other commands.
     pub(crate) link: Arc<Link>,
     pub(crate) topics: Arc<Topics>,
     settings: Settings,
 }
 
 impl Redis {
-    /// Connects, and looks whether the server keeps what it accepts.
+    /// Connects, refuses a cluster node, and reads whether the server is durable.
     pub async fn connect(options: Options) -> Result<Self> {
         options.check()?;
         let options = Arc::new(options);
@@ -54,48 +54,48 @@ impl Redis {
     }
 }
 
-/// A node of a cluster sends those who ask for the keys of another node away, and nobody here follows.
+/// A cluster node redirects requests for keys of other nodes, and this adapter does not follow redirects.
 async fn refuse_cluster(link: &Link) -> Result<()> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("INFO").arg("cluster");
-    let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
-    let told = answers.into_iter().next().and_then(|answer| redis::from_redis_value::<String>(answer).ok());
-    match told.is_some_and(|told| told.contains("cluster_enabled:1")) {
+    let answers = link.ask(&pipeline).await.map_err(error::call_error)?;
+    let info = answers.into_iter().next().and_then(|answer| redis::from_redis_value::<String>(answer).ok());
+    match info.is_some_and(|info| info.contains("cluster_enabled:1")) {
         true => {
-            Err(Error::new(ErrorKind::Unsupported, "this Redis is a node of a cluster, which Landfall cannot use yet"))
+            Err(Error::new(ErrorKind::Unsupported, "this Redis is a cluster node; Landfall does not support clusters"))
         }
         false => Ok(()),
     }
 }
 
-/// What the server's settings mean for whoever publishes.
+/// Server settings that matter to publishers.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
-    /// What is accepted is on disk: an append-only file is synced before every answer.
+    /// Whether accepted messages are on disk: the append-only file is synced before every answer.
     durable: bool,
-    /// The longest payload that it takes; a longer one makes it close the connection.
+    /// Payload size limit. Redis closes the connection on a larger one.
     payload_bytes: usize,
 }
 
-/// A server that does not let this account look is taken to keep nothing, and to be otherwise as it comes.
+/// Reads the settings. If this account may not read them, assumes a server that is not durable and has default limits.
 async fn settings(link: &Link) -> Result<Settings> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("CONFIG").arg("GET").arg("appendonly").arg("appendfsync").arg("proto-max-bulk-len");
-    let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
-    let told: HashMap<String, String> = match answers.into_iter().next() {
+    let answers = link.ask(&pipeline).await.map_err(error::call_error)?;
+    let settings: HashMap<String, String> = match answers.into_iter().next() {
         Some(Value::ServerError(error)) => {
-            tracing::warn!(error = %error::text(&error), "whether Redis keeps what it accepts cannot be seen");
-            return Ok(Settings { durable: false, payload_bytes: USUAL_PAYLOAD_BYTES });
+            tracing::warn!(error = %error::text(&error), "cannot read the durability settings, assuming not durable");
+            return Ok(Settings { durable: false, payload_bytes: DEFAULT_PAYLOAD_BYTES });
         }
         answer => answer.and_then(|answer| redis::from_redis_value(answer).ok()).unwrap_or_default(),
     };
-    let is = |name: &str, value: &str| told.get(name).is_some_and(|told| told == value);
+    let is = |name: &str, value: &str| settings.get(name).is_some_and(|setting| setting == value);
     let durable = is("appendonly", "yes") && is("appendfsync", "always");
     if !durable {
-        tracing::warn!("Redis answers before what it accepted is on disk: set appendonly yes and appendfsync always");
+        tracing::warn!("Redis accepts messages before they are on disk: set appendonly yes and appendfsync always");
     }
-    let limit = told.get("proto-max-bulk-len").and_then(|limit| limit.parse().ok());
-    Ok(Settings { durable, payload_bytes: limit.unwrap_or(USUAL_PAYLOAD_BYTES) })
+    let limit = settings.get("proto-max-bulk-len").and_then(|limit| limit.parse().ok());
+    Ok(Settings { durable, payload_bytes: limit.unwrap_or(DEFAULT_PAYLOAD_BYTES) })
 }
 
 #[async_trait]
@@ -122,20 +122,19 @@ impl Broker for Redis {
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
-        let failed = |missing: topics::Missing, topic: &str| {
-            TopicName::new(topic).map_or_else(|error| error, |topic| missing.error(&topic))
+        let failed = |error: topics::LookupError, topic: &str| {
+            TopicName::new(topic).map_or_else(|error| error, |topic| error.into_error(&topic))
         };
         let mut found = Vec::new();
-        for (topic, shards) in self.topics.list(&self.link).await.map_err(|missing| failed(missing, "topics"))? {
+        for (topic, shards) in self.topics.list(&self.link).await.map_err(|error| failed(error, "topics"))? {
             let mut pipeline = redis::pipe();
             for shard in 0..shards {
                 let stream = self.names.stream(&topic, shard);
                 pipeline.cmd("XLEN").arg(&stream);
                 pipeline.cmd("MEMORY").arg("USAGE").arg(&stream);
             }
-            let answers =
-                topics::ask(&self.link, &pipeline).await.map_err(|missing| failed(missing, topic.as_str()))?;
-            // A stream that nobody wrote to is not there, and counts as empty.
+            let answers = topics::ask(&self.link, &pipeline).await.map_err(|error| failed(error, topic.as_str()))?;
+            // A stream without messages does not exist, and counts as empty.
             let sum = |from: usize| answers.iter().skip(from).step_by(2).filter_map(number::<u64>).sum();
             found.push(TopicInfo { topic, partitions: shards, messages: sum(0), bytes: Some(sum(1)) });
         }

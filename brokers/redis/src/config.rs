@@ -1,4 +1,4 @@
-//! How Redis is worked with, from a URL.
+//! The options of a `redis:` URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,43 +9,43 @@ use landfall_core::{BrokerUrl, Error, Result, Span};
 
 const PORT: u16 = 6379;
 
-/// Where Redis is and how its streams are used.
+/// The options of a `redis:` URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
-    /// With several, the first that answers and is no replica is used.
+    /// If there are several, the first that answers and is a master is used.
     pub hosts: Vec<(String, u16)>,
     pub user: Option<String>,
     pub password: Option<String>,
-    /// The number that `SELECT` takes.
+    /// Number of the database, as for `SELECT`.
     pub database: u32,
     pub tls: bool,
-    /// A file of certificates in PEM form to trust in place of the system's.
+    /// CA certificates in PEM format, in place of the system's trust store.
     pub ca: Option<PathBuf>,
-    /// The client's own certificate and its key, in PEM form, for a server that asks for them.
+    /// Client certificate and its key in PEM format, for a server that requires mutual TLS.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// What the name of every key begins with.
+    /// Prefix of every key in Redis.
     pub prefix: String,
-    /// Streams per topic, for topics that are made from now on.
+    /// Number of streams of a new topic.
     pub partitions: u32,
-    /// Whether a topic comes to be when it is first published to or subscribed to.
+    /// Whether the first publish or subscribe creates a missing topic.
     pub create: bool,
-    /// For how long, at least, a message's id is remembered, so that a copy is not stored again. Zero: not at all.
+    /// Deduplication window: how long, at least, a message's id is remembered. Zero turns deduplication off.
     pub dedup: Duration,
-    /// How many replicas must have a message before it counts as accepted.
+    /// Number of replicas that must have a message before it counts as accepted.
     pub replicas: u32,
-    /// How long a message stays after every group has finished it.
+    /// How long a message is kept after every group has acknowledged it.
     pub retention: Span,
-    /// How often whoever reads a stream removes what has stayed long enough.
+    /// Interval at which the reader of a stream removes expired messages.
     pub trim_every: Duration,
-    /// How long a stream is left to a member that gives no sign of life.
+    /// Lease time of a stream: another member takes it over from a member that is silent for this long.
     pub lease: Duration,
-    /// The most messages that a subscriber holds unacknowledged.
+    /// Limit of unacknowledged deliveries per subscriber.
     pub in_flight: usize,
-    /// How long to wait for an answer.
+    /// Timeout of a request.
     pub timeout: Duration,
-    /// How long to wait for a connection.
+    /// Timeout of connecting.
     pub connect_timeout: Duration,
-    /// What stands in `ce_source`.
+    /// Value of the header `ce_source`.
     pub source: String,
 }
 
@@ -76,15 +76,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// From `redis://user:password@host:port,host:port/database?…`, or `rediss://…` for TLS.
+    /// Parses `redis://user:password@host:port,host:port/database?…`, or `rediss://…` for TLS.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = BrokerUrl::parse(url)?;
         let mut options = Self { tls: url.scheme == "rediss", ..Self::default() };
         options.hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
         (options.user, options.password) = (url.user.take(), url.password.take());
         if !url.path.is_empty() {
-            let wrong = |_| Error::invalid(format!("redis: {:?} is not the number of a database", url.path));
-            options.database = url.path.parse().map_err(wrong)?;
+            let invalid = |_| Error::invalid(format!("redis: {:?} is not a database number", url.path));
+            options.database = url.path.parse().map_err(invalid)?;
         }
         set(&mut options.prefix, url.take("prefix"));
         set(&mut options.source, url.take("source"));
@@ -92,7 +92,7 @@ impl Options {
         options.certificate = match (url.take("certificate"), url.take("key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(Error::invalid("the broker URL must give certificate and key together")),
+            _ => return Err(Error::invalid("certificate and key must be set together")),
         };
         set(&mut options.tls, url.take_parsed("tls", "true or false")?);
         set(&mut options.create, url.take_parsed("create", "true or false")?);
@@ -110,17 +110,17 @@ impl Options {
         Ok(options)
     }
 
-    /// Refuses what cannot work.
+    /// Refuses invalid options.
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |sentence: &str| Err(Error::invalid(format!("redis: {sentence}")));
+        let refuse = |reason: &str| Err(Error::invalid(format!("redis: {reason}")));
         if self.hosts.is_empty() {
-            return refuse("there is no host");
+            return refuse("the broker URL has no host");
         }
-        // Whoever names them believes that the way is safe.
+        // A URL with these options but without TLS would look secure without being so.
         if !self.tls && (self.ca.is_some() || self.certificate.is_some()) {
-            return refuse("ca, certificate and key mean something only with rediss: or tls=true");
+            return refuse("ca, certificate and key need rediss: or tls=true");
         }
-        // Braces decide in which slot of a cluster a key lies, and the names here have their own.
+        // Braces select the cluster slot of a key, and the key names contain their own.
         if self.prefix.len() > 100 || self.prefix.chars().any(|c| c.is_control() || matches!(c, '{' | '}')) {
             return refuse("the prefix must be at most 100 characters, without braces and control characters");
         }
@@ -131,10 +131,10 @@ impl Options {
             return refuse("in_flight must be at least 1");
         }
         if self.lease < Duration::from_millis(300) {
-            return refuse("lease must be at least 300ms: it is renewed three times as often");
+            return refuse("lease must be at least 300ms; it is renewed every third of that time");
         }
         if self.timeout.is_zero() || self.connect_timeout.is_zero() || self.trim_every.is_zero() {
-            return refuse("timeout, connect_timeout and trim_every must be more than nothing");
+            return refuse("timeout, connect_timeout and trim_every must be greater than 0");
         }
         Ok(())
     }
@@ -147,14 +147,14 @@ fn set<T>(option: &mut T, given: Option<T>) {
 }
 
 fn time(url: &mut BrokerUrl, name: &'static str) -> Result<Option<Duration>> {
-    /// A time that has an end.
+    /// A finite time.
     struct Bounded(Duration);
 
     impl FromStr for Bounded {
         type Err = Error;
 
         fn from_str(text: &str) -> Result<Self> {
-            text.parse::<Span>()?.time().map(Self).ok_or_else(|| Error::invalid("a time with an end"))
+            text.parse::<Span>()?.time().map(Self).ok_or_else(|| Error::invalid("a finite time"))
         }
     }
 
@@ -179,10 +179,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_is_taken() {
-        let url = "rediss://shop:s%3Acret@a:7000,b/3?prefix=shop:&source=shop&ca=/etc/ca.pem&certificate=own.pem&key=own.key\
-                   &create=false&partitions=4&replicas=1&in_flight=50&retention=forever&dedup=5m&trim_every=5s\
-                   &lease=3s&timeout=2s&connect_timeout=1s";
+    fn url_sets_every_option() {
+        let url = "rediss://shop:s%3Acret@a:7000,b/3?prefix=shop:&source=shop&ca=/etc/ca.pem&certificate=own.pem\
+                   &key=own.key&create=false&partitions=4&replicas=1&in_flight=50&retention=forever&dedup=5m\
+                   &trim_every=5s&lease=3s&timeout=2s&connect_timeout=1s";
         let options = Options::from_url(url).unwrap();
         let expected = Options {
             hosts: vec![("a".into(), 7000), ("b".into(), 6379)],
@@ -210,25 +210,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_the_default() {
+    fn omitted_options_have_defaults() {
         assert_eq!(Options::from_url("redis://127.0.0.1").unwrap(), Options::default());
     }
 
     #[test]
-    fn what_cannot_work_is_a_sentence() {
-        for (url, sentence) in [
-            ("redis://a/shop", r#"redis: "shop" is not the number of a database"#),
+    fn invalid_urls_are_refused_with_a_reason() {
+        for (url, reason) in [
+            ("redis://a/shop", r#"redis: "shop" is not a database number"#),
             (
                 "redis://a?prefix={x}",
                 "redis: the prefix must be at most 100 characters, without braces and control characters",
             ),
-            ("redis://a?ca=x", "redis: ca, certificate and key mean something only with rediss: or tls=true"),
-            ("rediss://a?key=x", "the broker URL must give certificate and key together"),
+            ("redis://a?ca=x", "redis: ca, certificate and key need rediss: or tls=true"),
+            ("rediss://a?key=x", "certificate and key must be set together"),
             ("redis://a?partitions=0", "redis: partitions must be between 1 and 1024"),
-            ("redis://a?lease=1ms", "redis: lease must be at least 300ms: it is renewed three times as often"),
+            ("redis://a?lease=1ms", "redis: lease must be at least 300ms; it is renewed every third of that time"),
             ("redis://a?timeout=forever", "the broker URL says timeout=forever; it must be a time such as 10s"),
         ] {
-            assert_eq!(Options::from_url(url).unwrap_err().to_string(), sentence);
+            assert_eq!(Options::from_url(url).unwrap_err().to_string(), reason);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A stream's entries and their ids.
+//! Stream entries and their ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use bytes::Bytes;
 use landfall_core::Timestamp;
 use redis::Value;
 
-/// The bits of an offset that count within a millisecond. The rest holds milliseconds until the year 2109, in 63 bits,
-/// so that every database stores it.
+/// Low bits of an offset, for the sequence within a millisecond. The milliseconds fit until the year 2109. An offset
+/// has 63 bits, so that every database can store it.
 const SEQUENCE_BITS: u32 = 21;
 
-/// `milliseconds-sequence`, as Redis numbers entries.
+/// An entry id of Redis: `milliseconds-sequence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct EntryId {
     pub(crate) millis: u64,
@@ -21,8 +21,8 @@ pub(crate) struct EntryId {
 impl EntryId {
     pub(crate) const ZERO: Self = Self { millis: 0, sequence: 0 };
 
-    /// One number that sorts as the id does. The script that appends keeps the sequence below its bits; an id that
-    /// somebody chose by hand may be larger than fits, and is told as the largest that does.
+    /// Returns the id as one number with the same order. `append.lua` keeps the sequence within its bits. An id that
+    /// another client chose may not fit, and becomes the largest that does.
     pub(crate) fn offset(self) -> u64 {
         let largest = |bits: u32| (1_u64 << bits) - 1;
         let millis = self.millis.min(largest(63 - SEQUENCE_BITS));
@@ -33,7 +33,7 @@ impl EntryId {
         Self { millis: offset >> SEQUENCE_BITS, sequence: offset & ((1 << SEQUENCE_BITS) - 1) }
     }
 
-    /// The first id of a moment.
+    /// The first id of a millisecond.
     pub(crate) fn at(time: Timestamp) -> Self {
         Self { millis: time.as_millis().max(0) as u64, sequence: 0 }
     }
@@ -66,7 +66,7 @@ impl FromStr for EntryId {
     }
 }
 
-/// What stands in a stream, as it is.
+/// A stream entry with its raw fields.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: EntryId,
@@ -74,7 +74,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// From `[id, [field, value, …]]`; `None` for anything else, such as an entry that was deleted.
+    /// Parses `[id, [field, value, …]]`. Returns `None` for anything else, such as a deleted entry.
     pub(crate) fn from_value(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let [id, Value::Array(fields)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
@@ -87,7 +87,7 @@ impl Entry {
         Some(Self { id, fields: pairs })
     }
 
-    /// From an array of entries; those that are none are left out.
+    /// Parses an array of entries, and skips deleted ones.
     pub(crate) fn list(value: Value) -> Vec<Self> {
         match value {
             Value::Array(entries) => entries.into_iter().filter_map(Self::from_value).collect(),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_sort_as_ids_do_and_lead_back_to_them() {
+    fn offsets_sort_like_ids_and_round_trip() {
         let ids =
             ["0-0", "0-1", "1794732000123-0", "1794732000123-2097151", "1794732000124-0", "4398046511103-2097151"];
         let ids = ids.map(|text| text.parse::<EntryId>().unwrap());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_does_not_fit_is_the_largest_that_does() {
+    fn oversized_id_saturates() {
         let id = EntryId { millis: u64::MAX, sequence: u64::MAX };
         assert_eq!(id.offset(), i64::MAX as u64);
         assert!("1-".parse::<EntryId>().is_err() && "x".parse::<EntryId>().is_err());

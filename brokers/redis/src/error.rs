@@ -1,54 +1,54 @@
-//! What Redis and its client say, as outcomes and errors.
+//! Maps errors of Redis and its client to publish outcomes and error kinds.
 
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
 use redis::{RedisError, ServerError};
 
 /// Why a call failed as a whole.
 #[derive(Debug)]
-pub(crate) enum Failed {
-    /// Nothing was sent: there was no connection to send it on.
+pub(crate) enum CallError {
+    /// Nothing was sent: there was no connection.
     BeforeSending(RedisError),
-    /// It may have been sent, and no answer came.
+    /// It may have been sent, and no answer arrived.
     AfterSending(RedisError),
 }
 
-/// What an error that Redis answered with asks for. It did nothing in each case but the last.
+/// Kinds of errors that Redis answers. Except after `Other`, Redis has changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The account may not do that, or is not let in at all.
+    /// The account lacks the permission, or its credentials were rejected.
     Denied,
-    /// There is no room: of memory, or on the disk.
+    /// Memory or disk is full.
     Full,
-    /// A passing state of the server.
+    /// A temporary state of the server.
     Unavailable,
-    /// This server is a replica now: the other one must be found.
+    /// This server is a replica now: reconnect to find the master.
     NotTheMaster,
-    /// The server does not know the script (any more).
+    /// The server has not loaded the script.
     NoScript,
-    /// There is no such group, or no such stream.
+    /// The group or the stream does not exist.
     NoGroup,
-    /// The topic has another number of shards than was thought, or is not there.
+    /// The topic has another number of shards than the caller assumes, or does not exist.
     StaleTopic,
-    /// The key holds something that is no stream.
+    /// The key holds another type than a stream.
     WrongType,
-    /// The answer of a server in a cluster for a key that lies elsewhere.
-    Elsewhere,
-    /// Nobody can tell what it did.
+    /// The key belongs to another node of the cluster.
+    OtherNode,
+    /// It is unknown what Redis did.
     Other,
 }
 
-/// What the script that appends answers with when the topic is not as the publisher thinks.
+/// Error code of `append.lua` if the topic has another number of shards.
 pub(crate) const STALE_TOPIC: &str = "STALETOPIC";
 
 pub(crate) fn cause(error: &ServerError) -> Cause {
     table(error.code(), error.details().unwrap_or_default())
 }
 
-/// The one table.
+/// Maps Redis's error codes.
 fn table(code: &str, details: &str) -> Cause {
     match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => Cause::Denied,
-        // What the account may not do inside a script has no code of its own.
+        // A missing permission inside a script has no code of its own.
         "ERR" if details.starts_with("The user executing the script can't") => Cause::Denied,
         "OOM" | "MISCONF" => Cause::Full,
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => Cause::Unavailable,
@@ -58,60 +58,58 @@ fn table(code: &str, details: &str) -> Cause {
         "NOGROUP" => Cause::NoGroup,
         STALE_TOPIC => Cause::StaleTopic,
         "WRONGTYPE" => Cause::WrongType,
-        "MOVED" | "ASK" | "CROSSSLOT" => Cause::Elsewhere,
+        "MOVED" | "ASK" | "CROSSSLOT" => Cause::OtherNode,
         _ => Cause::Other,
     }
 }
 
-/// What became of a message whose script was answered with `error`.
+/// Returns the outcome of messages whose script call returned `error`.
 pub(crate) fn outcome(error: &ServerError) -> Outcome {
     let reason = || format!("Redis answered: {}", text(error));
     match cause(error) {
         Cause::Denied => Outcome::retry_later(ErrorCode::DENIED, reason()),
         Cause::Full => Outcome::retry_later(ErrorCode::STORAGE_FULL, reason()),
-        Cause::StaleTopic => {
-            Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "the topic was changed or removed just now")
-        }
+        Cause::StaleTopic => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "the topic was just changed or deleted"),
         Cause::Unavailable | Cause::NotTheMaster | Cause::NoScript | Cause::NoGroup => {
             Outcome::retry_later(ErrorCode::UNAVAILABLE, reason())
         }
-        Cause::WrongType | Cause::Elsewhere => Outcome::retry_later(ErrorCode::new("WRONG_SERVER"), reason()),
+        Cause::WrongType | Cause::OtherNode => Outcome::retry_later(ErrorCode::new("WRONG_SERVER"), reason()),
         Cause::Other => Outcome::Unknown(reason()),
     }
 }
 
-/// What became of messages whose script was not answered.
-pub(crate) fn outcome_of_call(failed: &Failed) -> Outcome {
+/// Returns the outcome of messages whose script call was not answered.
+pub(crate) fn call_outcome(failed: &CallError) -> Outcome {
     match failed {
-        Failed::BeforeSending(error) => {
+        CallError::BeforeSending(error) => {
             let code = if is_denied(error) { ErrorCode::DENIED } else { ErrorCode::UNAVAILABLE };
-            Outcome::retry_later(code, format!("Redis cannot be reached: {error}"))
+            Outcome::retry_later(code, format!("Redis is unreachable: {error}"))
         }
-        Failed::AfterSending(error) => Outcome::Unknown(format!("Redis did not answer: {error}")),
+        CallError::AfterSending(error) => Outcome::Unknown(format!("Redis did not answer: {error}")),
     }
 }
 
-/// Whether it was the password, or the account.
+/// Whether Redis rejected the credentials, or the account lacks a permission.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::AuthenticationFailed
         || error.code().is_some_and(|code| table(code, error.detail().unwrap_or_default()) == Cause::Denied)
 }
 
-pub(crate) fn of_call(failed: Failed) -> Error {
+pub(crate) fn call_error(failed: CallError) -> Error {
     match failed {
-        Failed::BeforeSending(error) => {
-            Error::new(ErrorKind::Unavailable, "Redis cannot be reached").with_source(error)
+        CallError::BeforeSending(error) => {
+            Error::new(ErrorKind::Unavailable, "Redis is unreachable").with_source(error)
         }
-        Failed::AfterSending(error) => Error::new(ErrorKind::Unknown, "Redis did not answer").with_source(error),
+        CallError::AfterSending(error) => Error::new(ErrorKind::Unknown, "Redis did not answer").with_source(error),
     }
 }
 
-pub(crate) fn of_answer(error: &ServerError) -> Error {
+pub(crate) fn server_error(error: &ServerError) -> Error {
     let kind = match cause(error) {
         Cause::WrongType => ErrorKind::Conflict,
         Cause::NoGroup | Cause::StaleTopic => ErrorKind::NotFound,
-        Cause::Elsewhere => ErrorKind::Unsupported,
-        // Rights and room are given by people, while everybody waits.
+        Cause::OtherNode => ErrorKind::Unsupported,
+        // Temporary, because an operator can restore permissions and free space.
         Cause::Denied | Cause::Full | Cause::Unavailable | Cause::NotTheMaster | Cause::NoScript => {
             ErrorKind::Unavailable
         }
@@ -120,7 +118,7 @@ pub(crate) fn of_answer(error: &ServerError) -> Error {
     Error::new(kind, format!("Redis answered: {}", text(error)))
 }
 
-/// As the server wrote it, without where in a script it happened.
+/// The server's error text, without the position in a script.
 pub(crate) fn text(error: &ServerError) -> String {
     let details = error.details().unwrap_or_default();
     let details = details.split_once(" script: ").map_or(details, |(before, _)| before);
@@ -132,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_answer_has_its_cause() {
+    fn server_errors_map_to_causes() {
         for (code, details, expected) in [
             ("NOAUTH", "Authentication required.", Cause::Denied),
             ("WRONGPASS", "invalid username-password pair or user is disabled.", Cause::Denied),
@@ -148,7 +146,7 @@ mod tests {
             ("NOGROUP", "No such key 's' or consumer group 'g'", Cause::NoGroup),
             ("STALETOPIC", "3", Cause::StaleTopic),
             ("WRONGTYPE", "Operation against a key holding the wrong kind of value", Cause::WrongType),
-            ("MOVED", "3999 127.0.0.1:6381", Cause::Elsewhere),
+            ("MOVED", "3999 127.0.0.1:6381", Cause::OtherNode),
             ("ERR", "unknown command", Cause::Other),
         ] {
             assert_eq!(table(code, details), expected, "{code} {details}");
@@ -156,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_happened_is_unknown_and_what_cannot_is_refused() {
+    fn unanswered_is_unknown_and_unsent_is_refused() {
         let lost = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(matches!(outcome_of_call(&Failed::AfterSending(lost())), Outcome::Unknown(_)));
-        let Outcome::Refused(refusal) = outcome_of_call(&Failed::BeforeSending(lost())) else {
-            panic!("it was not sent")
+        assert!(matches!(call_outcome(&CallError::AfterSending(lost())), Outcome::Unknown(_)));
+        let Outcome::Refused(refusal) = call_outcome(&CallError::BeforeSending(lost())) else {
+            panic!("expected a refusal: nothing was sent")
         };
         assert_eq!((refusal.code, refusal.retriable), (ErrorCode::UNAVAILABLE, true));
         let denied = RedisError::from((redis::ErrorKind::AuthenticationFailed, "Password authentication failed"));
-        let Outcome::Refused(refusal) = outcome_of_call(&Failed::BeforeSending(denied)) else {
-            panic!("it was not sent")
+        let Outcome::Refused(refusal) = call_outcome(&CallError::BeforeSending(denied)) else {
+            panic!("expected a refusal: nothing was sent")
         };
         assert_eq!((refusal.code, refusal.retriable), (ErrorCode::DENIED, true));
     }

@@ -1,12 +1,13 @@
-//! Redis Streams behind the ports of Landfall: a stream for each slice of a topic's keys.
+//! Redis Streams adapter of Landfall. A topic has one stream per shard of its keys.
 //!
-//! * **Accepted** means that Redis has appended the message, as durably as its `appendfsync` says: with `always` it is on
-//!   disk. With `replicas=N` so many replicas have it besides.
-//! * **Order**: a key is always in the same stream, a batch is appended by one script, and one member of a group at a
-//!   time reads a stream, as long as it holds a lease in Redis.
-//! * **Dedup**: the same script knows the ids of the last minutes (`dedup=`), so that a copy is accepted and not stored.
+//! * **Accepted** means that Redis has appended the message, as durably as `appendfsync` says: with `always` it is on
+//!   disk. With `replicas=N`, that many replicas have it too.
+//! * **Order**: a key always maps to the same stream, and one script appends a batch. One member of a group at a time
+//!   reads a stream, while it holds a lease in Redis.
+//! * **Deduplication**: the same script remembers the ids of the last minutes (`dedup=`). A duplicate is accepted and
+//!   not stored again.
 //!
-//! Needs Redis 7.0 or newer,.
+//! Requires Redis 7.0 or newer.
 
 mod administration;
 mod broker;

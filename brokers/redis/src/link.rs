@@ -1,4 +1,4 @@
-//! A connection to Redis that is opened when it is needed and given up when it fails.
+//! A connection to Redis that is opened on first use and dropped when it fails.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use redis::{
 use tokio::sync::Mutex;
 
 use crate::config::Options;
-use crate::error::{Cause, Failed, cause};
+use crate::error::{CallError, Cause, cause};
 use crate::script;
 
-/// Shared by whoever asks at the same time: what is sent together is answered together, in order.
+/// A multiplexed connection that concurrent callers share. Answers arrive in the order of the requests.
 #[derive(Debug)]
 pub(crate) struct Link {
     options: Arc<Options>,
@@ -25,9 +25,9 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct Open {
     connection: Option<MultiplexedConnection>,
-    /// Grows with every connection.
+    /// Increases with every connection.
     number: u64,
-    /// So that those who waited for the same attempt do not each wait for one more.
+    /// The last failed attempt. Callers that waited for it share its error, so that each does not try again.
     failed: Option<(Instant, RedisError)>,
 }
 
@@ -36,41 +36,45 @@ impl Link {
         Self { options, open: Mutex::default() }
     }
 
-    /// Sends `pipeline` and waits for all of its answers; one that Redis refused is a [`Value::ServerError`] in its
-    /// place. After a failure the next call connects anew.
-    pub(crate) async fn ask(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Failed> {
-        self.ask_patiently(pipeline, Duration::ZERO).await
+    /// Sends `pipeline` and waits for all of its answers. A refused command has a [`Value::ServerError`] as its answer.
+    /// After a failure the next call reconnects.
+    pub(crate) async fn ask(&self, pipeline: &Pipeline) -> Result<Vec<Value>, CallError> {
+        self.ask_blocking(pipeline, Duration::ZERO).await
     }
 
-    /// As [`Link::ask`], for a command that keeps its answer back for up to `longer`.
-    pub(crate) async fn ask_patiently(&self, pipeline: &Pipeline, longer: Duration) -> Result<Vec<Value>, Failed> {
-        let (connection, number) = self.connection().await.map_err(Failed::BeforeSending)?;
-        self.ask_on(connection, number, pipeline, longer).await
+    /// Like [`Link::ask`], for a blocking command that may take up to `longer` before it answers.
+    pub(crate) async fn ask_blocking(&self, pipeline: &Pipeline, longer: Duration) -> Result<Vec<Value>, CallError> {
+        let (connection, number) = self.connection().await.map_err(CallError::BeforeSending)?;
+        self.ask_over(connection, number, pipeline, longer).await
     }
 
-    /// As [`Link::ask`], and answers besides with the number of the connection that was asked. Redis keeps what is
-    /// watched per connection.
-    pub(crate) async fn ask_numbered(&self, pipeline: &Pipeline) -> Result<(Vec<Value>, u64), Failed> {
-        let (connection, number) = self.connection().await.map_err(Failed::BeforeSending)?;
-        Ok((self.ask_on(connection, number, pipeline, Duration::ZERO).await?, number))
+    /// Like [`Link::ask`], and also returns the number of the connection. Redis keeps `WATCH` state per connection.
+    pub(crate) async fn ask_numbered(&self, pipeline: &Pipeline) -> Result<(Vec<Value>, u64), CallError> {
+        let (connection, number) = self.connection().await.map_err(CallError::BeforeSending)?;
+        Ok((self.ask_over(connection, number, pipeline, Duration::ZERO).await?, number))
     }
 
-    /// As [`Link::ask`], on the connection with that number and no other; `None` if it is gone, and nothing was sent.
-    pub(crate) async fn ask_again(&self, pipeline: &Pipeline, number: u64) -> Option<Result<Vec<Value>, Failed>> {
+    /// Like [`Link::ask`], but only on the connection with this number. Returns `None`, and sends nothing, if it is
+    /// closed.
+    pub(crate) async fn ask_on_connection(
+        &self,
+        pipeline: &Pipeline,
+        number: u64,
+    ) -> Option<Result<Vec<Value>, CallError>> {
         let connection = {
             let open = self.open.lock().await;
             open.connection.clone().filter(|_| open.number == number)?
         };
-        Some(self.ask_on(connection, number, pipeline, Duration::ZERO).await)
+        Some(self.ask_over(connection, number, pipeline, Duration::ZERO).await)
     }
 
-    async fn ask_on(
+    async fn ask_over(
         &self,
         mut connection: MultiplexedConnection,
         number: u64,
         pipeline: &Pipeline,
         longer: Duration,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Vec<Value>, CallError> {
         let answers = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answers = match tokio::time::timeout(self.options.timeout + longer, answers).await {
             Ok(answers) => answers,
@@ -78,16 +82,16 @@ impl Link {
         };
         match answers {
             Ok(answers) => {
-                // A new connection finds the server that is the master now, and brings the scripts along.
-                let is_over = |error| matches!(cause(error), Cause::NotTheMaster | Cause::NoScript);
-                if answers.iter().any(|answer| matches!(answer, Value::ServerError(error) if is_over(error))) {
+                // Reconnecting finds the current master and loads the scripts.
+                let must_reconnect = |error| matches!(cause(error), Cause::NotTheMaster | Cause::NoScript);
+                if answers.iter().any(|answer| matches!(answer, Value::ServerError(error) if must_reconnect(error))) {
                     self.forget(number).await;
                 }
                 Ok(answers)
             }
             Err(error) => {
                 self.forget(number).await;
-                Err(Failed::AfterSending(error))
+                Err(CallError::AfterSending(error))
             }
         }
     }
@@ -117,7 +121,7 @@ impl Link {
         }
     }
 
-    /// Unless somebody has opened another one since.
+    /// Drops the connection with this number, unless another has replaced it.
     async fn forget(&self, number: u64) {
         let mut open = self.open.lock().await;
         if open.number == number {
@@ -126,22 +130,24 @@ impl Link {
     }
 }
 
-/// The first host that answers, and of several the first that is the master.
+/// Connects to the first host that answers or, if there are several, to the first master.
 async fn connect(options: &Options) -> RedisResult<MultiplexedConnection> {
     let mut last = None;
     for (host, port) in &options.hosts {
         match tokio::time::timeout(options.connect_timeout, connect_to(options, host, *port)).await {
             Ok(Ok(connection)) => return Ok(connection),
-            // The server looks for a certificate when the handshake is over for this side, and then hangs up.
+            // The server checks the client certificate after the client's handshake is complete, and then closes.
             Ok(Err(error)) if options.tls && options.certificate.is_none() && error.is_connection_dropped() => {
-                let guess = "perhaps it asks for a certificate (certificate= and key= name one)";
-                last = Some(std::io::Error::other(format!("{host}:{port} hung up, {guess}: {error}")).into());
+                let guess = "it may require a client certificate (set certificate= and key=)";
+                last = Some(
+                    std::io::Error::other(format!("{host}:{port} closed the connection; {guess}: {error}")).into(),
+                );
             }
             Ok(Err(error)) => last = Some(error),
             Err(_) => last = Some(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
-    Err(last.unwrap_or_else(|| (redis::ErrorKind::InvalidClientConfig, "there is no host").into()))
+    Err(last.unwrap_or_else(|| (redis::ErrorKind::InvalidClientConfig, "the broker URL has no host").into()))
 }
 
 async fn connect_to(options: &Options, host: &str, port: u16) -> RedisResult<MultiplexedConnection> {
@@ -179,9 +185,9 @@ fn client(options: &Options, host: &str, port: u16) -> RedisResult<Client> {
     if !options.tls {
         return Client::open(info);
     }
-    // Where a program holds several kinds of cryptography, one must be chosen; the same as everywhere else here. It may
-    // have been chosen before.
-    let _chosen = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    // A process with several crypto providers must choose one; Landfall uses ring everywhere. Fails if one is already
+    // installed, which is fine.
+    let _installed = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let root_cert = options.ca.as_ref().map(std::fs::read).transpose()?;
     let client_tls = match &options.certificate {
         Some((certificate, key)) => {

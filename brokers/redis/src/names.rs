@@ -1,7 +1,7 @@
-//! The names of the keys in Redis.
+//! Names of the keys in Redis.
 //!
-//! Everything of one shard has the same hash tag, `{topic/number}`, and so lies in one slot of a cluster: a script may
-//! touch all of it. Different shards may lie on different nodes.
+//! All keys of a shard have the same hash tag, `{topic/number}`, and so belong to one cluster slot: a script can use
+//! all of them. Different shards may be on different nodes.
 
 use landfall_core::{GroupName, TopicName};
 
@@ -10,13 +10,13 @@ pub(crate) struct Names {
     prefix: String,
 }
 
-/// A stream, and what publishers keep beside it.
+/// The keys of a shard: its stream, and the publishers' state.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(crate) stream: String,
-    /// A hash that says how many shards the topic has.
+    /// A hash with the topic's number of shards.
     pub(crate) hash: String,
-    /// Hashes of the ids that were accepted of late, and of those from before that.
+    /// Two hashes of accepted ids: the recent ones, and those before them.
     pub(crate) recent: String,
     pub(crate) older: String,
 }
@@ -26,36 +26,36 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// A hash of every topic and how many streams it has.
+    /// The registry: a hash of all topics with their number of streams.
     pub(crate) fn topics(&self) -> String {
         format!("{}topics", self.prefix)
     }
 
-    /// The stream itself.
+    /// The key of a shard's stream.
     pub(crate) fn stream(&self, topic: &TopicName, shard: u32) -> String {
         format!("{}{{{topic}/{shard}}}", self.prefix)
     }
 
-    /// What belongs to the stream.
+    /// All keys of a shard.
     pub(crate) fn keys(&self, topic: &TopicName, shard: u32) -> Keys {
         let stream = self.stream(topic, shard);
         let [hash, recent, older] = ["shard", "recent", "older"].map(|name| format!("{stream}:{name}"));
         Keys { stream, hash, recent, older }
     }
 
-    /// Who reads the stream for `group`.
+    /// The lease of the member that reads the stream for `group`.
     pub(crate) fn lease(&self, topic: &TopicName, shard: u32, group: &GroupName) -> String {
         format!("{}:lease:{group}", self.stream(topic, shard))
     }
 
-    /// Who is in `group`, by the time of the last sign of life.
+    /// The members of `group`, sorted by the time of their last heartbeat.
     pub(crate) fn members(&self, topic: &TopicName, group: &GroupName) -> String {
         format!("{}{{{topic}}}:members:{group}", self.prefix)
     }
 }
 
-/// The shard of a key: always the same for the same key and number of shards. FNV-1a, and MurmurHash3's last steps, since
-/// keys that differ only in their last characters would stay close together without.
+/// Returns the shard of a key. It is stable for a given number of shards. Uses FNV-1a with the finalizer of
+/// MurmurHash3, without which keys that differ only in their last characters would stay close together.
 pub(crate) fn shard_of(key: &[u8], shards: u32) -> u32 {
     let spread = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = key.iter().fold(0xcbf2_9ce4_8422_2325, spread);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_of_a_shard_has_one_hash_tag() {
+    fn keys_of_a_shard_share_a_hash_tag() {
         let (names, topic) = (Names::new("shop:"), TopicName::new("orders").unwrap());
         let group = GroupName::new("stock").unwrap();
         assert_eq!(names.stream(&topic, 3), "shop:{orders/3}");
@@ -82,8 +82,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stays_where_it_is_and_keys_spread_over_all_shards() {
-        // Stored data depends on it: a change of this number would break the order of keys.
+    fn shard_of_a_key_is_stable_and_keys_spread_evenly() {
+        // Stored data depends on this number: a change would break the order of keys.
         assert_eq!(shard_of(b"order-1", 8), 5);
         let mut counts = [0; 8];
         (0..8_000).for_each(|n| counts[shard_of(format!("order-{n}").as_bytes(), 8) as usize] += 1);

@@ -150,7 +150,7 @@ impl RedisPublisher {
         let payloads: usize = messages().map(|message| message.payload.len()).sum();
         let room = (taken.len() * USUAL_ARGUMENTS, payloads + taken.len() * USUAL_BYTES);
         let Keys { stream, hash, recent, older } = &lane.shards[lane.shard as usize];
-        let mut call = script::call_with_room(&APPEND, &[stream, hash, recent, older], room);
+        let mut call = script::call_with_capacity(&APPEND, &[stream, hash, recent, older], room);
         call.arg(lane.shards.len()).arg(millis(self.options.dedup)).arg(taken.len());
         for message in messages() {
             let headers = wire::headers(message, &self.options.source);
@@ -186,7 +186,7 @@ impl RedisPublisher {
         let mut answers = match self.link.ask(&pipeline).await {
             Ok(answers) => answers,
             Err(failed) => {
-                let outcome = error::outcome_of_call(&failed);
+                let outcome = error::call_outcome(&failed);
                 calls.iter().flat_map(|(_, taken)| taken).for_each(|place| batch.settle(*place, outcome.clone()));
                 return Round::Cut;
             }

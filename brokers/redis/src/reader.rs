@@ -1,4 +1,4 @@
-//! Reading a topic without joining a group.
+//! Reads a topic without a group.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::wire;
 pub(crate) struct RedisReader {
     link: Arc<Link>,
     topic: TopicName,
-    /// Each stream and the id to read next.
-    places: Vec<(String, EntryId)>,
-    /// Where the next read begins, so that a busy shard does not starve the others.
-    turn: usize,
+    /// Each stream and its next id.
+    cursors: Vec<(String, EntryId)>,
+    /// The shard with which the next read begins. It rotates, so that a busy shard does not starve the others.
+    first_shard: usize,
 }
 
 impl RedisReader {
     pub(crate) async fn open(redis: &Redis, topic: &TopicName, from: StartAt) -> Result<Self> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("HGET").arg(redis.names.topics()).arg(topic.as_str());
-        let answers = topics::ask(&redis.link, &pipeline).await.map_err(|missing| missing.error(topic))?;
+        let answers = topics::ask(&redis.link, &pipeline).await.map_err(|error| error.into_error(topic))?;
         let shards: u32 = answers
             .first()
             .and_then(number)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no topic {topic}")))?;
-        let mut places = Vec::with_capacity(shards as usize);
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("topic {topic} does not exist")))?;
+        let mut cursors = Vec::with_capacity(shards as usize);
         for shard in 0..shards {
             let stream = redis.names.stream(topic, shard);
             let next = match from {
@@ -44,22 +44,22 @@ impl RedisReader {
                     _ => EntryId::at(time),
                 },
             };
-            places.push((stream, next));
+            cursors.push((stream, next));
         }
-        Ok(Self { link: Arc::clone(&redis.link), topic: topic.clone(), places, turn: 0 })
+        Ok(Self { link: Arc::clone(&redis.link), topic: topic.clone(), cursors, first_shard: 0 })
     }
 }
 
-/// The id of the last entry that ever stood in `stream`; zero if there was none.
+/// Returns the id of the last entry that `stream` ever had, or zero if it had none.
 async fn last(link: &Link, stream: &str) -> Result<EntryId> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("XINFO").arg("STREAM").arg(stream);
-    let answers = link.ask(&pipeline).await.map_err(error::of_call)?;
+    let answers = link.ask(&pipeline).await.map_err(error::call_error)?;
     match answers.into_iter().next() {
         Some(Value::ServerError(error)) if error.details().is_some_and(|text| text.starts_with("no such key")) => {
             Ok(EntryId::ZERO)
         }
-        Some(Value::ServerError(error)) => Err(error::of_answer(&error)),
+        Some(Value::ServerError(error)) => Err(error::server_error(&error)),
         Some(Value::Array(parts)) => {
             let is_name = |part: &Value| matches!(part, Value::BulkString(name) if name == b"last-generated-id");
             let pair = parts.chunks_exact(2).find(|pair| is_name(&pair[0]));
@@ -77,26 +77,26 @@ fn after(id: EntryId) -> EntryId {
 impl TopicReader for RedisReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
         let mut stored = Vec::new();
-        let mut places = self.places.clone();
-        for step in 0..places.len() {
-            let shard = (self.turn + step) % places.len();
+        let mut cursors = self.cursors.clone();
+        for step in 0..cursors.len() {
+            let shard = (self.first_shard + step) % cursors.len();
             let room = limit - stored.len();
             if room == 0 {
                 break;
             }
-            let (stream, next) = &mut places[shard];
+            let (stream, next) = &mut cursors[shard];
             let mut pipeline = redis::pipe();
             pipeline.cmd("XRANGE").arg(&*stream).arg(next.to_string()).arg("+").arg("COUNT").arg(room);
-            let answers = topics::ask(&self.link, &pipeline).await.map_err(|missing| missing.error(&self.topic))?;
+            let answers = topics::ask(&self.link, &pipeline).await.map_err(|error| error.into_error(&self.topic))?;
             for entry in answers.into_iter().next().map(Entry::list).unwrap_or_default() {
                 *next = after(entry.id);
                 let position = Position { partition: shard as u32, offset: entry.id.offset() };
                 stored.push(StoredMessage { position, message: wire::message(&self.topic, &entry) });
             }
         }
-        // Only now, so that nothing is lost if the caller stops waiting.
-        self.places = places;
-        self.turn = self.turn.wrapping_add(1);
+        // Cancellation safety: the cursors advance only after all reads.
+        self.cursors = cursors;
+        self.first_shard = self.first_shard.wrapping_add(1);
         Ok(stored)
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts that run inside Redis, where several steps must be one.
+//! Lua scripts that run atomically in Redis.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ macro_rules! scripts {
         $(pub(crate) static $name: LazyLock<redis::Script> =
             LazyLock::new(|| redis::Script::new(include_str!(concat!("scripts/", $file))));)+
 
-        /// Hands every script to the server, which forgets them when it is restarted.
+        /// Loads all scripts into the server, which loses them when it restarts.
         pub(crate) fn load_all() -> Pipeline {
             let mut pipeline = redis::pipe();
             $(pipeline.cmd("SCRIPT").arg("LOAD").arg(include_str!(concat!("scripts/", $file)));)+
@@ -27,13 +27,13 @@ scripts! {
     TRIM = "trim.lua",
 }
 
-/// A call of `script`; its arguments follow.
+/// Starts a call of `script`; the caller adds its arguments.
 pub(crate) fn call(script: &redis::Script, keys: &[&str]) -> Cmd {
-    call_with_room(script, keys, (0, 0))
+    call_with_capacity(script, keys, (0, 0))
 }
 
-/// As [`call`], with room for about so many arguments, of so many bytes together.
-pub(crate) fn call_with_room(script: &redis::Script, keys: &[&str], (arguments, bytes): (usize, usize)) -> Cmd {
+/// Like [`call`], with capacity for about this many arguments and bytes.
+pub(crate) fn call_with_capacity(script: &redis::Script, keys: &[&str], (arguments, bytes): (usize, usize)) -> Cmd {
     let own: usize = keys.iter().map(|key| key.len()).sum();
     let mut command = Cmd::with_capacity(keys.len() + 8 + arguments, own + 100 + bytes);
     command.arg("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys);

@@ -1,4 +1,4 @@
-//! Which topics there are, and how many shards each has.
+//! The registry of topics and their number of shards.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::error;
 use crate::link::Link;
 use crate::names::{Keys, Names};
 
-/// The registry in Redis, and what this process remembers of it.
+/// The registry in Redis, and this process's cache of it.
 #[derive(Debug)]
 pub(crate) struct Topics {
     options: Arc<Options>,
@@ -20,12 +20,15 @@ pub(crate) struct Topics {
     known: Mutex<HashMap<TopicName, Arc<[Keys]>>>,
 }
 
-/// Why the number of a topic's shards cannot be told.
+/// Why the shards of a topic could not be looked up.
 #[derive(Debug)]
-pub(crate) enum Missing {
-    Unknown,
-    Failed(error::Failed),
-    Answered(redis::ServerError),
+pub(crate) enum LookupError {
+    /// The topic does not exist.
+    NotFound,
+    /// Redis did not answer.
+    Call(error::CallError),
+    /// Redis answered with an error.
+    Server(redis::ServerError),
 }
 
 impl Topics {
@@ -34,8 +37,8 @@ impl Topics {
         Self { options, names, known: Mutex::default() }
     }
 
-    /// The shards of `topic`. One that is not there is made, unless that is left to somebody else.
-    pub(crate) async fn shards(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, Missing> {
+    /// Returns the shards of `topic`, from the cache if possible. A missing topic is created if `create=true`.
+    pub(crate) async fn shards(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, LookupError> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned();
         match known {
             Some(shards) => Ok(shards),
@@ -43,36 +46,36 @@ impl Topics {
         }
     }
 
-    /// As [`Topics::shards`], from Redis. What belongs to a topic and was lost is put back.
-    pub(crate) async fn look_up(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, Missing> {
+    /// Like [`Topics::shards`], but always from Redis. Also restores lost keys of the topic.
+    pub(crate) async fn look_up(&self, link: &Link, topic: &TopicName) -> Result<Arc<[Keys]>, LookupError> {
         let mut pipeline = redis::pipe();
         if self.options.create {
             pipeline.cmd("HSETNX").arg(self.names.topics()).arg(topic.as_str()).arg(self.options.partitions);
         }
         pipeline.cmd("HGET").arg(self.names.topics()).arg(topic.as_str());
         let answers = ask(link, &pipeline).await?;
-        let shards = answers.last().and_then(number).filter(|shards| *shards > 0).ok_or(Missing::Unknown)?;
-        self.note(link, topic, shards).await
+        let shards = answers.last().and_then(number).filter(|shards| *shards > 0).ok_or(LookupError::NotFound)?;
+        self.store_shards(link, topic, shards).await
     }
 
-    /// Makes `topic` with `shards`, unless it is there; answers with how many it has, and whether it was made.
-    pub(crate) async fn make(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<(u32, bool), Missing> {
+    /// Creates `topic` with `shards` unless it exists. Returns its number of shards, and whether it was created.
+    pub(crate) async fn create(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<(u32, bool), LookupError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("HSETNX").arg(self.names.topics()).arg(topic.as_str()).arg(shards);
         pipeline.cmd("HGET").arg(self.names.topics()).arg(topic.as_str());
         let answers = ask(link, &pipeline).await?;
-        let found = answers.get(1).and_then(number).ok_or(Missing::Unknown)?;
-        self.note(link, topic, found).await?;
+        let found = answers.get(1).and_then(number).ok_or(LookupError::NotFound)?;
+        self.store_shards(link, topic, found).await?;
         Ok((found, answers.first() == Some(&Value::Int(1))))
     }
 
-    /// Says beside every stream how many there are, so that a publisher which thinks otherwise is told.
-    async fn note(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<Arc<[Keys]>, Missing> {
+    /// Stores the number of shards next to every stream, so that a publisher with another number is refused.
+    async fn store_shards(&self, link: &Link, topic: &TopicName, shards: u32) -> Result<Arc<[Keys]>, LookupError> {
         let shards: Arc<[Keys]> = (0..shards).map(|shard| self.names.keys(topic, shard)).collect();
         let mut pipeline = redis::pipe();
         for keys in shards.iter() {
             pipeline.cmd("HSET").arg(&keys.hash).arg("partitions").arg(shards.len());
-            // A copy of another number, if the registry was lost and the topic is made anew.
+            // Stale copy of the number, if the registry was lost and the topic is created again.
             pipeline.cmd("HDEL").arg(&keys.recent).arg("partitions");
         }
         ask(link, &pipeline).await?;
@@ -84,8 +87,8 @@ impl Topics {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
-    /// Every topic with its number of shards, by name.
-    pub(crate) async fn list(&self, link: &Link) -> Result<Vec<(TopicName, u32)>, Missing> {
+    /// Returns all topics with their number of shards, sorted by name.
+    pub(crate) async fn list(&self, link: &Link) -> Result<Vec<(TopicName, u32)>, LookupError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("HGETALL").arg(self.names.topics());
         let answers = ask(link, &pipeline).await?;
@@ -98,12 +101,12 @@ impl Topics {
     }
 }
 
-/// Every answer of `pipeline`, or the first error among them.
-pub(crate) async fn ask(link: &Link, pipeline: &Pipeline) -> Result<Vec<Value>, Missing> {
-    let answers = link.ask(pipeline).await.map_err(Missing::Failed)?;
+/// Returns all answers of `pipeline`, or the first error among them.
+pub(crate) async fn ask(link: &Link, pipeline: &Pipeline) -> Result<Vec<Value>, LookupError> {
+    let answers = link.ask(pipeline).await.map_err(LookupError::Call)?;
     for answer in &answers {
         if let Value::ServerError(error) = answer {
-            return Err(Missing::Answered(error.clone()));
+            return Err(LookupError::Server(error.clone()));
         }
     }
     Ok(answers)
@@ -117,36 +120,38 @@ pub(crate) fn number<N: std::str::FromStr + TryFrom<i64>>(value: &Value) -> Opti
     }
 }
 
-impl Missing {
+impl LookupError {
     pub(crate) fn outcome(&self, topic: &TopicName) -> Outcome {
         match self {
-            Self::Unknown => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, format!("there is no topic {topic}")),
-            // Asking for a topic sends no message, so a lost answer leaves nothing in doubt.
-            Self::Failed(error::Failed::BeforeSending(error) | error::Failed::AfterSending(error)) => {
+            Self::NotFound => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, format!("topic {topic} does not exist")),
+            // A lookup sends no message, so a lost answer leaves no outcome unknown.
+            Self::Call(error::CallError::BeforeSending(error) | error::CallError::AfterSending(error)) => {
                 let code = if error::is_denied(error) { ErrorCode::DENIED } else { ErrorCode::UNAVAILABLE };
-                Outcome::retry_later(code, format!("Redis cannot be reached: {error}"))
+                Outcome::retry_later(code, format!("Redis is unreachable: {error}"))
             }
-            Self::Answered(error) => match error::outcome(error) {
+            Self::Server(error) => match error::outcome(error) {
                 Outcome::Unknown(reason) => Outcome::retry_later(ErrorCode::UNAVAILABLE, reason),
                 refused => refused,
             },
         }
     }
 
-    /// What Redis said, for people.
+    /// The error as text for people.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Unknown => "there is none".into(),
-            Self::Failed(error::Failed::BeforeSending(error) | error::Failed::AfterSending(error)) => error.to_string(),
-            Self::Answered(error) => error::text(error),
+            Self::NotFound => "it does not exist".into(),
+            Self::Call(error::CallError::BeforeSending(error) | error::CallError::AfterSending(error)) => {
+                error.to_string()
+            }
+            Self::Server(error) => error::text(error),
         }
     }
 
-    pub(crate) fn error(self, topic: &TopicName) -> Error {
+    pub(crate) fn into_error(self, topic: &TopicName) -> Error {
         match self {
-            Self::Unknown => Error::new(ErrorKind::NotFound, format!("there is no topic {topic}")),
-            Self::Failed(failed) => error::of_call(failed),
-            Self::Answered(answer) => error::of_answer(&answer),
+            Self::NotFound => Error::new(ErrorKind::NotFound, format!("topic {topic} does not exist")),
+            Self::Call(failed) => error::call_error(failed),
+            Self::Server(answer) => error::server_error(&answer),
         }
     }
 }

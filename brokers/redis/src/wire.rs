@@ -1,6 +1,6 @@
-//! A message as the fields of a stream's entry: its CloudEvents headers by their names, and `ce_data`, the payload.
+//! Maps messages to the fields of a stream entry: the CloudEvents headers by name, and the payload as `ce_data`.
 //!
-//! No header of a message can be called `ce_data`, since `ce_` belongs to the system, so that the two never meet.
+//! The prefix `ce_` is reserved, so no header of a message clashes with `ce_data`.
 
 use bytes::Bytes;
 use landfall_core::{Error, Message, Result, TopicName, wire};
@@ -10,12 +10,12 @@ use crate::entry::Entry;
 /// The field that holds the payload.
 pub(crate) const DATA: &str = "ce_data";
 
-/// The headers of `message` in the order in which they are written; the payload follows them.
+/// Returns the headers of `message` in the order of writing. The payload follows them.
 pub(crate) fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
     wire::headers(message, source)
 }
 
-/// The message behind an entry. One without `ce_id`, or with a header that is no text, is an error.
+/// Parses an entry into a message. An entry without `ce_id`, or with a header that is not UTF-8, is an error.
 pub(crate) fn message(topic: &TopicName, entry: &Entry) -> Result<Message> {
     let mut payload = Bytes::new();
     let mut headers = Vec::with_capacity(entry.fields.len());
@@ -24,13 +24,13 @@ pub(crate) fn message(topic: &TopicName, entry: &Entry) -> Result<Message> {
             payload = value.clone();
             continue;
         }
-        let text = |bytes| std::str::from_utf8(bytes).map_err(|error| no_text(entry, error));
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|error| not_utf8(entry, error));
         headers.push((text(name)?, text(value)?));
     }
     wire::message(topic, None, entry.id.time(), headers, payload)
 }
 
-fn no_text(entry: &Entry, error: std::str::Utf8Error) -> Error {
+fn not_utf8(entry: &Entry, error: std::str::Utf8Error) -> Error {
     Error::invalid(format!("a field of entry {} is not UTF-8", entry.id)).with_source(error)
 }
 
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_what_is_read() {
+    fn message_round_trips() {
         let topic = TopicName::new("orders").unwrap();
         let mut sent = Message::new(topic.clone(), vec![0, 255, 10]).with_key(Key::new("客户 1").unwrap());
         sent.headers.insert("data", "not the payload").unwrap();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_somebody_else_is_an_error_and_no_message() {
+    fn foreign_entry_is_an_error() {
         let topic = TopicName::new("orders").unwrap();
         let mut foreign = entry(&Message::new(topic.clone(), "x"));
         foreign.fields.retain(|(name, _)| name != wire::ID);

@@ -1,37 +1,37 @@
-//! Making and removing queues.
+//! Creating and deleting queues.
 
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Result, TopicAdministration, TopicName};
 
 use crate::Sqs;
-use crate::error::Trouble;
+use crate::error::CallError;
 
 #[async_trait]
 impl TopicAdministration for Sqs {
-    /// A queue has no partitions: every key goes its own way.
+    /// A queue has no partitions: keys are independent of each other.
     async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<bool> {
         if partitions.is_some_and(|partitions| partitions != 1) {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "a queue of SQS has one partition, in which keys go side by side",
+                "an SQS queue has one partition, in which keys are independent",
             ));
         }
-        let failed = |trouble: Trouble| trouble.error(&format!("the queue of topic {topic} cannot be made"));
+        let failed = |error: CallError| error.into_error(&format!("the queue of topic {topic} cannot be created"));
         match self.queues.find(topic).await {
             Ok(_) => Ok(false),
-            Err(trouble) if trouble.is_missing() => self.queues.create(topic).await.map(|_| true).map_err(failed),
-            Err(trouble) => Err(failed(trouble)),
+            Err(error) if error.is_missing() => self.queues.create(topic).await.map(|_| true).map_err(failed),
+            Err(error) => Err(failed(error)),
         }
     }
 
-    /// SQS takes up to a minute for it, in which a queue of that name cannot be made again.
+    /// Deletes the queue. SQS needs up to a minute, during which a queue of that name cannot be created.
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
-        let failed = |trouble: Trouble| trouble.error(&format!("the queue of topic {topic} cannot be removed"));
+        let failed = |error: CallError| error.into_error(&format!("the queue of topic {topic} cannot be deleted"));
         self.queues.forget(topic);
         let url = match self.queues.find(topic).await {
             Ok(url) => url,
-            Err(trouble) if trouble.is_missing() => return Ok(false),
-            Err(trouble) => return Err(failed(trouble)),
+            Err(error) if error.is_missing() => return Ok(false),
+            Err(error) => return Err(failed(error)),
         };
         self.queues.forget(topic);
         self.queues.client.delete_queue().queue_url(url).send().await.map_err(|error| failed(error.into()))?;

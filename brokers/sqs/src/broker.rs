@@ -1,4 +1,4 @@
-//! The port that the daemon picks by URL.
+//! The [`Broker`] implementation: its capabilities, and how it creates publishers and subscribers.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use landfall_core::{
     TopicName, TopicReader,
 };
 
-use crate::error::Trouble;
+use crate::error::CallError;
 use crate::publisher::SqsPublisher;
 use crate::queues::Queues;
 use crate::subscriber::SqsSubscriber;
 use crate::{Options, client, names};
 
-/// What a message's attributes may need beside its payload: a few headers.
-const ROOM_FOR_HEADERS: usize = 8 * 1024;
-/// Calls at once for what people ask.
-const QUESTIONS: usize = 8;
+/// Part of the message size limit that is reserved for headers.
+const HEADERS_BYTES: usize = 8 * 1024;
+/// Concurrent calls of administrative requests.
+const CONCURRENT_CALLS: usize = 8;
 
 /// The queues of one account, region and prefix.
 #[derive(Debug, Clone)]
@@ -28,15 +28,15 @@ pub struct Sqs {
 }
 
 impl Sqs {
-    /// Finds credentials and region. Nothing is sent before it is needed, so a service that is down is no error here.
+    /// Resolves credentials and region. It sends no request, so an unavailable service is not an error here.
     pub async fn connect(options: Options) -> Result<Self> {
         options.check()?;
         let client = client::connect(&options).await?;
         Ok(Self { queues: Queues::new(client, options) })
     }
 
-    /// Every queue with the prefix that is some topic's.
-    pub(crate) async fn queues(&self) -> Result<Vec<(TopicName, String)>, Trouble> {
+    /// Returns all queues with the prefix that belong to a topic.
+    pub(crate) async fn queues(&self) -> Result<Vec<(TopicName, String)>, CallError> {
         let options = &self.queues.options;
         let prefix = Some(options.prefix.clone()).filter(|prefix| !prefix.is_empty());
         let list = self.queues.client.list_queues().set_queue_name_prefix(prefix).max_results(1_000);
@@ -52,22 +52,22 @@ impl Sqs {
         Ok(queues)
     }
 
-    /// How many messages are in a queue, those that somebody holds included; `None` if it has just gone.
-    async fn size(&self, url: String) -> Result<Option<u64>, Trouble> {
+    /// Returns the number of messages in a queue, including those in flight. `None` if the queue was just deleted.
+    async fn size(&self, url: String) -> Result<Option<u64>, CallError> {
         let counts = [
             Name::ApproximateNumberOfMessages,
             Name::ApproximateNumberOfMessagesNotVisible,
             Name::ApproximateNumberOfMessagesDelayed,
         ];
-        let asked = self.queues.client.get_queue_attributes().queue_url(url);
-        match asked.set_attribute_names(Some(counts.to_vec())).send().await.map_err(Trouble::from) {
+        let request = self.queues.client.get_queue_attributes().queue_url(url);
+        match request.set_attribute_names(Some(counts.to_vec())).send().await.map_err(CallError::from) {
             Ok(answer) => {
                 let found = answer.attributes.unwrap_or_default();
                 let count = |name| found.get(name).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
                 Ok(Some(counts.iter().map(count).sum()))
             }
-            Err(trouble) if trouble.is_missing() => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
@@ -83,8 +83,8 @@ impl Broker for Sqs {
             replay: false,
             groups: false,
             deduplicates: options.fifo,
-            // Whatever the payload is: in the worst case it travels as base64.
-            payload_bytes: Some(options.message_bytes.saturating_sub(ROOM_FOR_HEADERS) / 4 * 3),
+            // In the worst case the payload is sent as base64.
+            payload_bytes: Some(options.message_bytes.saturating_sub(HEADERS_BYTES) / 4 * 3),
         }
     }
 
@@ -95,22 +95,22 @@ impl Broker for Sqs {
     /// All groups share the queue.
     async fn subscribe(&self, topic: &TopicName, _group: &GroupName) -> Result<Box<dyn Subscriber>> {
         let found = self.queues.url(topic).await;
-        found.map_err(|trouble| trouble.error(&format!("the queue of topic {topic} cannot be subscribed to")))?;
+        found.map_err(|error| error.into_error(&format!("cannot subscribe to the queue of topic {topic}")))?;
         Ok(Box::new(SqsSubscriber::start(self.queues.clone(), topic.clone())))
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
-        let failed = |trouble: Trouble| trouble.error("the queues cannot be listed");
+        let failed = |error: CallError| error.into_error("listing the queues failed");
         let queues = self.queues().await.map_err(failed)?;
         let sizes = queues.into_iter().map(async |(topic, url)| {
             let messages = self.size(url).await?;
             Ok(messages.map(|messages| TopicInfo { topic, partitions: 1, messages, bytes: None }))
         });
-        let topics: Vec<_> = stream::iter(sizes).buffered(QUESTIONS).try_collect().await.map_err(failed)?;
+        let topics: Vec<_> = stream::iter(sizes).buffered(CONCURRENT_CALLS).try_collect().await.map_err(failed)?;
         Ok(topics.into_iter().flatten().collect())
     }
 
     async fn read(&self, _topic: &TopicName, _from: StartAt) -> Result<Box<dyn TopicReader>> {
-        Err(Error::new(ErrorKind::Unsupported, "SQS keeps nothing to read: a message is gone once it was handled"))
+        Err(Error::new(ErrorKind::Unsupported, "SQS cannot replay a topic: it deletes acknowledged messages"))
     }
 }

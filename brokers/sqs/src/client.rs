@@ -1,4 +1,4 @@
-//! The SDK's client: where it connects to, who it is, and how long it waits.
+//! The SDK's client: endpoint, credentials, TLS and timeouts.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -18,15 +18,14 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::Options;
 
-/// A connection that nobody used for so long is closed from this side, before a load balancer does it in the middle of
-/// a request.
-const IDLE: Duration = Duration::from_secs(20);
+/// Idle connections are closed after this time, before a load balancer closes them during a request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Nothing is sent yet: SQS has no connections that stay.
+/// Creates the client. It sends no request: SQS has no persistent sessions.
 pub(crate) async fn connect(options: &Options) -> Result<Client> {
     let http = http_client(options)?;
-    // The SDK would send again by itself, and could not say whether the first time was heard: whoever publishes or
-    // consumes knows better when to try again.
+    // No retries by the SDK: it could not report whether the first attempt had an effect. The publisher and the
+    // subscriber retry instead.
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http)
         .retry_config(RetryConfig::disabled())
@@ -49,12 +48,12 @@ pub(crate) async fn connect(options: &Options) -> Result<Client> {
     match config.region() {
         Some(_) => Ok(Client::new(&config)),
         None => {
-            Err(Error::invalid("no region: name one in the URL (sqs://eu-central-1), in AWS_REGION or the profile"))
+            Err(Error::invalid("no region: set one in the URL (sqs://eu-central-1), in AWS_REGION or in the profile"))
         }
     }
 }
 
-/// `call` is how long one request may take from its beginning to its answer.
+/// Returns the timeouts of a client. `call` limits one request from its start to its answer.
 pub(crate) fn timeouts(options: &Options, call: Duration) -> TimeoutConfig {
     TimeoutConfig::builder().connect_timeout(options.connect_timeout).operation_attempt_timeout(call).build()
 }
@@ -63,25 +62,26 @@ fn http_client(options: &Options) -> Result<SharedHttpClient> {
     let trusted = match &options.ca {
         None => TrustStore::default(),
         Some(file) => TrustStore::empty().with_pem_certificate(authority(file).map_err(|error| {
-            let sentence = format!("the certificate authority in {} cannot be used", file.display());
-            Error::invalid(sentence).with_source(error)
+            let reason = format!("the certificate authority in {} cannot be used", file.display());
+            Error::invalid(reason).with_source(error)
         })?),
     };
     let unusable = |error| Error::invalid("the certificate authority cannot be used").with_source(error);
     let context = TlsContext::builder().with_trust_store(trusted).build().map_err(unusable)?;
     let builder = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
-    Ok(builder.tls_context(context).pool_idle_timeout(IDLE).build_https())
+    Ok(builder.tls_context(context).pool_idle_timeout(IDLE_TIMEOUT).build_https())
 }
 
-/// The certificates in `file`, which are certificates: the SDK takes any bytes, and panics over them when it connects.
+/// Reads and validates the certificates in `file`. The SDK accepts any bytes, and panics on invalid ones when
+/// connecting.
 fn authority(file: &Path) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
     let pem = std::fs::read(file)?;
-    let mut known = RootCertStore::empty();
+    let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        known.add(certificate?)?;
+        store.add(certificate?)?;
     }
-    if known.is_empty() {
-        return Err("there is no certificate".into());
+    if store.is_empty() {
+        return Err("the file contains no certificate".into());
     }
     Ok(pem)
 }

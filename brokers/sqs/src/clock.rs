@@ -1,4 +1,4 @@
-//! What time it is for the service: every answer says so.
+//! Measures the service's clock from the `Date` header of its answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -7,14 +7,14 @@ use aws_sdk_sqs::config::interceptors::BeforeDeserializationInterceptorContextRe
 use aws_sdk_sqs::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_sqs::error::BoxError;
 
-/// Listens to the answers of the calls that it is given to.
+/// Intercepts the answers of the calls to which it is attached.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerClock {
     skew: Arc<Mutex<Option<Duration>>>,
 }
 
 impl ServerClock {
-    /// How far the two clocks are apart, to a second; `None` if no answer has told.
+    /// Returns the difference of the two clocks to a second, or `None` if no answer had a date.
     pub(crate) fn skew(&self) -> Option<Duration> {
         *self.skew.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -31,11 +31,12 @@ impl Intercept for ServerClock {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let told = context.response().headers().get("date").and_then(|date| httpdate::parse_http_date(date).ok());
-        if let Some(told) = told {
+        let date_header =
+            context.response().headers().get("date").and_then(|date| httpdate::parse_http_date(date).ok());
+        if let Some(date_header) = date_header {
             let now = SystemTime::now();
-            let apart = now.duration_since(told).unwrap_or_else(|ahead| ahead.duration());
-            *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = Some(apart);
+            let skew = now.duration_since(date_header).unwrap_or_else(|ahead| ahead.duration());
+            *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = Some(skew);
         }
         Ok(())
     }

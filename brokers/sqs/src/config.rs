@@ -1,4 +1,4 @@
-//! What the adapter is told, most of it by URL.
+//! The options of an `sqs:` URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,53 +6,53 @@ use std::time::Duration;
 
 use landfall_core::{BrokerUrl, Error, Result, Span};
 
-/// The most that SQS takes, since August 2025: 1 MiB, for a message with its attributes and for a call.
-const MOST_BYTES: usize = 1024 * 1024;
-/// The longest that SQS keeps a message from others, and the longest that it waits for one.
-const MOST_VISIBILITY: Duration = Duration::from_secs(12 * 3600);
-const MOST_WAIT: Duration = Duration::from_secs(20);
-/// What must be left of the 80 letters of a queue's name.
-const PREFIX_LETTERS: usize = 40;
+/// SQS's limit since August 2025, for a message with its attributes and for a call: 1 MiB.
+const MAX_BYTES: usize = 1024 * 1024;
+/// SQS's limits of the visibility timeout and of long polling.
+const MAX_VISIBILITY: Duration = Duration::from_secs(12 * 3600);
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// Limit of the prefix: a queue's name has at most 80 characters.
+const MAX_PREFIX_LENGTH: usize = 40;
 
-/// How queues are reached and worked with.
+/// The options of an `sqs:` URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where the queues are; `None` for what the environment or the profile says.
+    /// Region of the queues. `None` uses the environment or the profile.
     pub region: Option<String>,
-    /// The account that owns the queues, where it is not the caller's own.
+    /// Account that owns the queues, if it is not the caller's.
     pub account: Option<String>,
-    /// Where the service answers, if it is not AWS's own address of the region.
+    /// Endpoint of the service, if it is not AWS's endpoint of the region.
     pub endpoint: Option<String>,
-    /// `None` for what AWS's own tools would use: environment, profile, web identity, container, instance.
+    /// Credentials. `None` uses AWS's default chain: environment, profile, web identity, container, instance.
     pub access_key: Option<AccessKey>,
-    /// The profile to read in place of the default one.
+    /// Profile to use instead of the default one.
     pub profile: Option<String>,
-    /// The only certificate authority to trust, as a PEM file, for an endpoint of one's own.
+    /// PEM file with the only CA to trust, for a private endpoint.
     pub ca: Option<PathBuf>,
-    /// What the name of every queue begins with.
+    /// Prefix of every queue's name.
     pub prefix: String,
-    /// FIFO queues; standard ones know neither order nor copies.
+    /// Whether to use FIFO queues. Standard queues neither keep order nor deduplicate.
     pub fifo: bool,
-    /// Whether a queue that is not there is made, with safe settings.
+    /// Whether to create a missing queue, with safe settings.
     pub create: bool,
-    /// The largest message with its attributes, and the largest call.
+    /// Size limit of a message with its attributes, and of a call.
     pub message_bytes: usize,
-    /// Calls that publish at once.
+    /// Concurrent calls of a publisher.
     pub connections: usize,
-    /// Calls that receive at once, for each subscriber and while there is much to receive.
+    /// Concurrent receive calls of a subscriber, under load.
     pub pollers: usize,
-    /// Messages that a subscriber has and has not finished.
+    /// Limit of unacknowledged deliveries per subscriber.
     pub in_flight: usize,
-    /// How long a message is kept from other members after its holder was heard of last.
+    /// Visibility timeout: how long a message is hidden from other members after its holder's last extension.
     pub visibility: Duration,
-    /// How long an empty queue is listened to with one call.
+    /// Long-polling time of one receive call.
     pub wait: Duration,
-    /// How long a call may take, beside the waiting for messages.
+    /// Timeout of a call, in addition to the long-polling time.
     pub timeout: Duration,
     pub connect_timeout: Duration,
 }
 
-/// An access key of AWS. The secret parts are never shown.
+/// An AWS access key. `Debug` omits the secret parts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccessKey {
     pub id: String,
@@ -78,12 +78,12 @@ impl Default for Options {
             prefix: String::new(),
             fifo: true,
             create: true,
-            message_bytes: MOST_BYTES,
+            message_bytes: MAX_BYTES,
             connections: 16,
             pollers: 4,
             in_flight: 1_000,
             visibility: Duration::from_secs(30),
-            wait: MOST_WAIT,
+            wait: MAX_WAIT,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
         }
@@ -91,25 +91,25 @@ impl Default for Options {
 }
 
 impl Options {
-    /// `sqs://[KEY:SECRET@]REGION[/ACCOUNT][?parameters]`, where the region `default` is the one of the environment.
+    /// Parses `sqs://[KEY:SECRET@]REGION[/ACCOUNT][?parameters]`. The region `default` uses that of the environment.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = BrokerUrl::parse(url)?;
         if url.scheme != "sqs" {
-            return Err(Error::invalid(format!("{}: is no URL of SQS; it begins with sqs:", url.scheme)));
+            return Err(Error::invalid(format!("{}: is not an SQS scheme; use sqs:", url.scheme)));
         }
         let region = match &url.hosts[..] {
             [(region, None)] => Some(region.clone()).filter(|region| region != "default"),
-            _ => return Err(Error::invalid("an SQS URL names one region, without a port, where others name hosts")),
+            _ => return Err(Error::invalid("an SQS URL has one region, without a port, in place of the host")),
         };
         let account = Some(url.path.trim_end_matches('/').to_owned()).filter(|account| !account.is_empty());
         if account.as_ref().is_some_and(|account| !account.bytes().all(|byte| byte.is_ascii_digit())) {
-            return Err(Error::invalid("the path of an SQS URL is the number of an AWS account"));
+            return Err(Error::invalid("the path of an SQS URL must be the number of an AWS account"));
         }
         let session_token = url.take("session_token");
         let access_key = match (url.user.take(), url.password.take()) {
             (Some(id), Some(secret)) => Some(AccessKey { id, secret, session_token }),
             (None, None) if session_token.is_none() => None,
-            _ => return Err(Error::invalid("an SQS URL with a key names both: KEY:SECRET@")),
+            _ => return Err(Error::invalid("an SQS URL needs both key and secret: KEY:SECRET@")),
         };
         let default = Self::default();
         let time = "a time such as 30s";
@@ -138,28 +138,31 @@ impl Options {
         Ok(options)
     }
 
-    /// Refuses what SQS would refuse, or what could not work.
+    /// Refuses invalid options.
     pub(crate) fn check(&self) -> Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let seconds = Duration::from_secs;
-        for (holds, sentence) in [
+        for (holds, reason) in [
             (
-                self.prefix.len() <= PREFIX_LETTERS && self.prefix.chars().all(plain),
-                "prefix must be at most 40 letters, digits, '-' and '_', which is what SQS takes in a name",
+                self.prefix.len() <= MAX_PREFIX_LENGTH && self.prefix.chars().all(plain),
+                "prefix must be at most 40 letters, digits, '-' and '_'; SQS allows no others",
             ),
-            ((1024..=MOST_BYTES).contains(&self.message_bytes), "message_bytes must be between 1024 and 1048576"),
+            ((1024..=MAX_BYTES).contains(&self.message_bytes), "message_bytes must be between 1024 and 1048576"),
             (self.connections > 0 && self.pollers > 0, "connections and pollers must be at least 1"),
-            (self.in_flight >= 10, "in_flight must be at least 10, which is what one call may bring"),
-            ((seconds(2)..=MOST_VISIBILITY).contains(&self.visibility), "visibility must be between 2s and 12h"),
-            (self.wait <= MOST_WAIT, "wait must be at most 20s"),
+            (self.in_flight >= 10, "in_flight must be at least 10, the number of messages of one receive call"),
+            ((seconds(2)..=MAX_VISIBILITY).contains(&self.visibility), "visibility must be between 2s and 12h"),
+            (self.wait <= MAX_WAIT, "wait must be at most 20s"),
             (
                 self.ca.is_none() || self.endpoint.as_ref().is_none_or(|endpoint| !endpoint.starts_with("http:")),
-                "ca means something only where the endpoint is an https: URL",
+                "ca needs an https: endpoint",
             ),
-            (!self.timeout.is_zero() && !self.connect_timeout.is_zero(), "a timeout of 0 leaves no time for anything"),
+            (
+                !self.timeout.is_zero() && !self.connect_timeout.is_zero(),
+                "timeout and connect_timeout must be greater than 0",
+            ),
         ] {
             if !holds {
-                return Err(Error::invalid(sentence));
+                return Err(Error::invalid(reason));
             }
         }
         Ok(())
@@ -171,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_url_is_found() {
+    fn url_sets_every_option() {
         let url = "sqs://AKIA1:s%2Fe%2Bcret@eu-central-1/123456789012?prefix=shop-&endpoint=http://127.0.0.1:9324\
                    &fifo=false&create=false&message_bytes=262144&visibility=1m&wait=5s&in_flight=50&session_token=t";
         let options = Options::from_url(url).unwrap();
@@ -199,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_a_sentence() {
+    fn invalid_urls_are_refused_with_a_reason() {
         for (url, part) in [
-            ("kafka://eu-central-1", "is no URL of SQS"),
-            ("sqs://a,b", "names one region"),
-            ("sqs://localhost:9324", "names one region"),
+            ("kafka://eu-central-1", "is not an SQS scheme"),
+            ("sqs://a,b", "has one region"),
+            ("sqs://localhost:9324", "has one region"),
             ("sqs://eu-central-1/queue", "the number of an AWS account"),
-            ("sqs://AKIA1@eu-central-1", "names both"),
+            ("sqs://AKIA1@eu-central-1", "needs both key and secret"),
             ("sqs://eu-central-1?prefix=shop.", "prefix must be"),
             ("sqs://eu-central-1?visibility=1s", "visibility must be"),
             ("sqs://eu-central-1?wait=1m", "wait must be"),
-            ("sqs://eu-central-1?ca=x&endpoint=http://a", "only where the endpoint is an https: URL"),
+            ("sqs://eu-central-1?ca=x&endpoint=http://a", "ca needs an https: endpoint"),
             ("sqs://eu-central-1?visibilty=1m", "no parameter \"visibilty\""),
         ] {
             let error = Options::from_url(url).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The doctor's part: every way in which the settings of the queues lose, reorder or double messages.
+//! Doctor checks: settings of the queues and the URL that can lose, reorder, duplicate or delay messages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use futures_util::{StreamExt, stream};
 use landfall_core::{Demands, Diagnose, Finding, Rank, Result, Span, TopicName};
 
 use crate::clock::ServerClock;
-use crate::error::Trouble;
-use crate::queues::LONGEST_RETENTION_SECONDS;
+use crate::error::CallError;
+use crate::queues::MAX_RETENTION_SECONDS;
 use crate::{Options, Sqs};
 
-/// Calls at once.
-const QUESTIONS: usize = 8;
-/// With less, a call that takes its time leaves a message to somebody else while its handler still runs.
+/// Concurrent calls.
+const CONCURRENT_CALLS: usize = 8;
+/// Shortest safe visibility timeout. With less, a slow extension call exposes a message while its handler still runs.
 const SAFE_VISIBILITY: Duration = Duration::from_secs(10);
-/// SQS refuses requests whose time is a quarter of an hour off.
+/// Tolerated clock skew. SQS refuses requests that are 15 minutes off.
 const SAFE_SKEW: Duration = Duration::from_secs(60);
 
-/// What is known of one queue.
+/// One queue and its attributes.
 struct Queue<'a> {
     name: &'a str,
     settings: &'a HashMap<Name, String>,
@@ -33,17 +33,16 @@ impl Diagnose for Sqs {
         let mut findings: Vec<_> = [standard_queues(options), visibility(options)].into_iter().flatten().collect();
         let queues = match self.queues().await {
             Ok(queues) => queues,
-            Err(trouble) => {
-                findings.push(hidden("the queues", "sqs:ListQueues", trouble)?);
+            Err(error) => {
+                findings.push(hidden("the queues", "sqs:ListQueues", error)?);
                 return Ok(findings);
             }
         };
         let clock = ServerClock::default();
         let (this, clock) = (self, &clock);
-        let each = queues
-            .into_iter()
-            .map(|(topic, url)| async move { this.examine_queue(&topic, &url, demands, clock).await });
-        let found: Vec<_> = stream::iter(each).buffered(QUESTIONS).collect().await;
+        let each =
+            queues.into_iter().map(|(topic, url)| async move { this.check_queue(&topic, &url, demands, clock).await });
+        let found: Vec<_> = stream::iter(each).buffered(CONCURRENT_CALLS).collect().await;
         for queue in found {
             findings.extend(queue?);
         }
@@ -53,7 +52,7 @@ impl Diagnose for Sqs {
 }
 
 impl Sqs {
-    async fn examine_queue(
+    async fn check_queue(
         &self,
         topic: &TopicName,
         url: &str,
@@ -63,11 +62,11 @@ impl Sqs {
         let name = url.rsplit('/').next().unwrap_or(url);
         let settings = match self.settings(url, clock).await {
             Ok(settings) => settings,
-            // Gone since it was listed.
-            Err(trouble) if trouble.is_missing() => return Ok(Vec::new()),
-            Err(trouble) => return Ok(vec![hidden(name, "sqs:GetQueueAttributes", trouble)?]),
+            // Deleted since it was listed.
+            Err(error) if error.is_missing() => return Ok(Vec::new()),
+            Err(error) => return Ok(vec![hidden(name, "sqs:GetQueueAttributes", error)?]),
         };
-        tracing::debug!(%topic, queue = name, "examined a queue");
+        tracing::debug!(%topic, queue = name, "queue checked");
         let queue = Queue { name, settings: &settings };
         let checks = [
             retention(&queue, demands),
@@ -82,55 +81,55 @@ impl Sqs {
         Ok(findings)
     }
 
-    async fn settings(&self, url: &str, clock: &ServerClock) -> Result<HashMap<Name, String>, Trouble> {
+    async fn settings(&self, url: &str, clock: &ServerClock) -> Result<HashMap<Name, String>, CallError> {
         let call = self.queues.client.get_queue_attributes().queue_url(url).attribute_names(Name::All);
         let answer = call.customize().interceptor(clock.clone()).send().await?;
         Ok(answer.attributes.unwrap_or_default())
     }
 
-    /// A message that SQS moved keeps its age, and soon expires where it was moved to.
+    /// Checks the retention of SQS's own dead-letter queue: a moved message keeps its age, and soon expires there.
     async fn dead_letter_retention(&self, queue: &Queue<'_>, clock: &ServerClock) -> Result<Option<Finding>> {
         let policy = queue.settings.get(&Name::RedrivePolicy);
         let target = policy.and_then(|policy| serde_json::from_str::<serde_json::Value>(policy).ok());
         let arn = target.as_ref().and_then(|policy| policy.get("deadLetterTargetArn")).and_then(|arn| arn.as_str());
         let Some(target) = arn.and_then(|arn| arn.rsplit(':').next()) else { return Ok(None) };
-        let asked = self.queues.client.get_queue_url().queue_name(target);
-        let url = asked.set_queue_owner_aws_account_id(self.queues.options.account.clone()).send().await;
-        let settings = match url.map_err(Trouble::from) {
+        let request = self.queues.client.get_queue_url().queue_name(target);
+        let url = request.set_queue_owner_aws_account_id(self.queues.options.account.clone()).send().await;
+        let settings = match url.map_err(CallError::from) {
             Ok(found) => self.settings(found.queue_url().unwrap_or_default(), clock).await,
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         match settings {
             Ok(settings) => {
-                Ok(kept_for(&settings).filter(|kept| *kept < LONGEST_RETENTION_SECONDS).map(|kept| Finding {
+                Ok(retention_seconds(&settings).filter(|kept| *kept < MAX_RETENTION_SECONDS).map(|kept| Finding {
                     check: "sqs.dead-letter-retention",
                     rank: Rank::Loss,
                     about: target.to_owned(),
                     what: format!(
-                        "SQS moves messages from {} to this queue and removes them here {} after they were sent",
+                        "SQS moves messages from {} to this queue, and deletes them {} after they were sent",
                         queue.name,
                         Span::Time(Duration::from_secs(kept))
                     ),
-                    mend: format!("MessageRetentionPeriod={LONGEST_RETENTION_SECONDS}"),
+                    mend: format!("MessageRetentionPeriod={MAX_RETENTION_SECONDS}"),
                 }))
             }
-            // Nothing goes there; that there is a policy at all is said already.
-            Err(trouble) if trouble.is_missing() => Ok(None),
-            Err(trouble) => hidden(target, "sqs:GetQueueAttributes", trouble).map(Some),
+            // The queue does not exist, so nothing is moved. `sqs.redrive-policy` reports the policy itself.
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => hidden(target, "sqs:GetQueueAttributes", error).map(Some),
         }
     }
 }
 
-/// What this account may not see; anything else that kept it from looking is no finding but an error.
-fn hidden(about: &str, permission: &str, trouble: Trouble) -> Result<Finding> {
-    if trouble.code != landfall_core::ErrorCode::DENIED {
-        return Err(trouble.error(&format!("{about} cannot be examined")));
+/// Reports settings that this account may not read. Any other failure is an error, not a finding.
+fn hidden(about: &str, permission: &str, error: CallError) -> Result<Finding> {
+    if error.code != landfall_core::ErrorCode::DENIED {
+        return Err(error.into_error(&format!("{about} cannot be checked")));
     }
     Ok(Finding {
         check: "sqs.hidden",
         rank: Rank::Loss,
         about: about.to_owned(),
-        what: format!("this account may not look, so that nothing is known about it ({trouble})"),
+        what: format!("this account may not read the settings, which may be unsafe ({error})"),
         mend: format!("allow {permission} for this account"),
     })
 }
@@ -141,7 +140,7 @@ fn standard_queues(options: &Options) -> Option<Finding> {
         rank: Rank::Order,
         about: "fifo=false in the broker URL".into(),
         what: "standard queues deliver messages of one key in any order, and some of them twice".into(),
-        mend: "fifo=true, which uses FIFO queues".into(),
+        mend: "fifo=true, for FIFO queues".into(),
     })
 }
 
@@ -150,23 +149,23 @@ fn visibility(options: &Options) -> Option<Finding> {
         check: "sqs.visibility",
         rank: Rank::Duplicates,
         about: format!("visibility={} in the broker URL", Span::Time(options.visibility)),
-        what: "a message goes to another consumer as soon as its own is not heard of for so short a time".into(),
+        what: "after such a short silence of its consumer, a message is delivered to another one".into(),
         mend: "visibility=30s".into(),
     })
 }
 
 fn retention(queue: &Queue<'_>, demands: &Demands) -> Option<Finding> {
-    let kept = kept_for(queue.settings)?;
-    let wanted = demands.window.time().map_or(LONGEST_RETENTION_SECONDS, |window| window.as_secs());
-    (kept < wanted.min(LONGEST_RETENTION_SECONDS)).then(|| Finding {
+    let kept = retention_seconds(queue.settings)?;
+    let wanted = demands.window.time().map_or(MAX_RETENTION_SECONDS, |window| window.as_secs());
+    (kept < wanted.min(MAX_RETENTION_SECONDS)).then(|| Finding {
         check: "sqs.retention",
         rank: Rank::Loss,
         about: queue.name.to_owned(),
         what: format!(
-            "SQS removes what was not consumed within {}; a consumer that is down for longer misses messages",
+            "SQS deletes messages that are not consumed within {}; a consumer that is down for longer misses them",
             Span::Time(Duration::from_secs(kept))
         ),
-        mend: format!("MessageRetentionPeriod={LONGEST_RETENTION_SECONDS}"),
+        mend: format!("MessageRetentionPeriod={MAX_RETENTION_SECONDS}"),
     })
 }
 
@@ -177,10 +176,10 @@ fn redrive_policy(queue: &Queue<'_>) -> Option<Finding> {
         rank: Rank::Loss,
         about: queue.name.to_owned(),
         what: format!(
-            "SQS itself moves a message away that was received too often, past Landfall's dead letters and past the \
-             messages of its key ({policy})"
+            "SQS itself moves a message that was received too often, bypassing Landfall's dead letters and the order \
+             of its key ({policy})"
         ),
-        mend: "RedrivePolicy empty: Landfall parks what fails".into(),
+        mend: "RedrivePolicy empty: Landfall parks failed messages".into(),
     })
 }
 
@@ -189,7 +188,8 @@ fn content_deduplication(queue: &Queue<'_>) -> Option<Finding> {
         check: "sqs.content-deduplication",
         rank: Rank::Loss,
         about: queue.name.to_owned(),
-        what: "of two messages with the same content from a producer that gives no ids, SQS drops the second".into(),
+        what: "SQS drops the second of two messages with equal content from a producer without deduplication ids"
+            .into(),
         mend: "ContentBasedDeduplication=false".into(),
     })
 }
@@ -200,7 +200,7 @@ fn throughput(queue: &Queue<'_>, options: &Options) -> Option<Finding> {
         check: "sqs.throughput",
         rank: Rank::Latency,
         about: queue.name.to_owned(),
-        what: "the whole queue takes 300 calls a second, however many keys there are".into(),
+        what: "the queue is limited to 300 calls a second, independent of the number of keys".into(),
         mend: "DeduplicationScope=messageGroup and FifoThroughputLimit=perMessageGroupId".into(),
     })
 }
@@ -211,22 +211,22 @@ fn delay(queue: &Queue<'_>) -> Option<Finding> {
         check: "sqs.delay",
         rank: Rank::Latency,
         about: queue.name.to_owned(),
-        what: format!("every message waits for {seconds} seconds before it is delivered"),
+        what: format!("every message is delayed by {seconds} seconds"),
         mend: "DelaySeconds=0".into(),
     })
 }
 
 fn message_size(queue: &Queue<'_>, options: &Options) -> Option<Finding> {
-    let most: usize = queue.settings.get(&Name::MaximumMessageSize)?.parse().ok()?;
-    (most < options.message_bytes).then(|| Finding {
+    let limit: usize = queue.settings.get(&Name::MaximumMessageSize)?.parse().ok()?;
+    (limit < options.message_bytes).then(|| Finding {
         check: "sqs.message-size",
         rank: Rank::Latency,
         about: queue.name.to_owned(),
         what: format!(
-            "the queue takes {most} bytes, and this URL lets {} through: what is between is parked",
+            "the queue allows {limit} bytes and the URL {}: messages in between are refused and parked",
             options.message_bytes
         ),
-        mend: format!("MaximumMessageSize={} or message_bytes={most}", options.message_bytes),
+        mend: format!("MaximumMessageSize={} or message_bytes={limit}", options.message_bytes),
     })
 }
 
@@ -235,11 +235,11 @@ fn skewed(skew: Duration) -> Option<Finding> {
         check: "sqs.clock",
         rank: Rank::Latency,
         about: "the clock of this machine".into(),
-        what: format!("it is {} off the clock of SQS, which refuses requests from 15 minutes on", Span::Time(skew)),
-        mend: "set the clock by NTP".into(),
+        what: format!("it is {} off SQS's clock; SQS refuses requests that are 15 minutes off", Span::Time(skew)),
+        mend: "synchronize the clock with NTP".into(),
     })
 }
 
-fn kept_for(settings: &HashMap<Name, String>) -> Option<u64> {
+fn retention_seconds(settings: &HashMap<Name, String>) -> Option<u64> {
     settings.get(&Name::MessageRetentionPeriod)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What the service or the way to it answers in place of success, and what that means.
+//! Maps errors of SQS and of the connection to it to publish outcomes and error kinds.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,38 +9,39 @@ use aws_sdk_sqs::types::BatchResultErrorEntry;
 use landfall_core::{Error, ErrorCode, ErrorKind, Outcome};
 use tokio_rustls::rustls;
 
-/// Why a call, or one entry of it, did not succeed.
+/// Why a call, or one entry of a batch call, failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    pub(crate) fate: Fate,
+pub(crate) struct CallError {
+    pub(crate) effect: Effect,
     pub(crate) code: ErrorCode,
     text: String,
 }
 
+/// Whether a failed call had an effect, and whether to retry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It did not happen, and may later.
-    Later,
-    /// It did not happen, and never will.
-    Never,
-    /// It may have happened.
+pub(crate) enum Effect {
+    /// None; a retry may succeed.
+    Retriable,
+    /// None; a retry fails too.
+    Permanent,
+    /// It may have had an effect.
     Unknown,
 }
 
-impl Trouble {
-    pub(crate) fn new(fate: Fate, code: ErrorCode, text: impl Into<String>) -> Self {
-        Self { fate, code, text: text.into() }
+impl CallError {
+    pub(crate) fn new(effect: Effect, code: ErrorCode, text: impl Into<String>) -> Self {
+        Self { effect, code, text: text.into() }
     }
 
-    /// The request was sent, and its answer says nothing about this entry.
+    /// The answer of a batch call omits this entry.
     pub(crate) fn unanswered() -> Self {
-        Self::new(Fate::Unknown, ErrorCode::UNKNOWN, "SQS answered and left this message out")
+        Self::new(Effect::Unknown, ErrorCode::UNKNOWN, "SQS's answer omits this message")
     }
 
-    /// The same, where it is certain that no message had been sent yet.
+    /// Converts an unknown effect into a retriable one, for calls before any message was sent.
     pub(crate) fn before_sending(mut self) -> Self {
-        if self.fate == Fate::Unknown {
-            (self.fate, self.code) = (Fate::Later, ErrorCode::UNAVAILABLE);
+        if self.effect == Effect::Unknown {
+            (self.effect, self.code) = (Effect::Retriable, ErrorCode::UNAVAILABLE);
         }
         self
     }
@@ -50,88 +51,91 @@ impl Trouble {
     }
 
     pub(crate) fn outcome(self) -> Outcome {
-        match self.fate {
-            Fate::Later => Outcome::retry_later(self.code, self.text),
-            Fate::Never => Outcome::refuse(self.code, self.text),
-            Fate::Unknown => Outcome::Unknown(self.text),
+        match self.effect {
+            Effect::Retriable => Outcome::retry_later(self.code, self.text),
+            Effect::Permanent => Outcome::refuse(self.code, self.text),
+            Effect::Unknown => Outcome::Unknown(self.text),
         }
     }
 
-    /// As the error of a port, for what is not about a single message.
-    pub(crate) fn error(self, what: &str) -> Error {
-        let kind = match (self.fate, &self.code) {
+    /// Converts into an [`Error`], for calls that do not concern a single message.
+    pub(crate) fn into_error(self, what: &str) -> Error {
+        let kind = match (self.effect, &self.code) {
             (_, code) if *code == ErrorCode::UNKNOWN_TOPIC => ErrorKind::NotFound,
-            (Fate::Later, _) => ErrorKind::Unavailable,
-            (Fate::Unknown, _) => ErrorKind::Unknown,
-            (Fate::Never, _) => ErrorKind::Invalid,
+            (Effect::Retriable, _) => ErrorKind::Unavailable,
+            (Effect::Unknown, _) => ErrorKind::Unknown,
+            (Effect::Permanent, _) => ErrorKind::Invalid,
         };
         Error::new(kind, format!("{what}: {}", self.text))
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
     }
 }
 
-impl<E: StdError + ProvideErrorMetadata + 'static> From<SdkError<E, HttpResponse>> for Trouble {
+impl<E: StdError + ProvideErrorMetadata + 'static> From<SdkError<E, HttpResponse>> for CallError {
     fn from(error: SdkError<E, HttpResponse>) -> Self {
         match &error {
             SdkError::ServiceError(answer) => {
                 let meta = answer.err().meta();
                 let code = meta.code().unwrap_or("no code");
-                let whose = match answer.raw().status().as_u16() {
-                    401 | 403 => Whose::Account,
-                    status if status >= 500 => Whose::Theirs,
-                    _ => Whose::Unclear,
+                let fault = match answer.raw().status().as_u16() {
+                    401 | 403 => Fault::Account,
+                    status if status >= 500 => Fault::Service,
+                    _ => Fault::Unclear,
                 };
-                of_answer(code, meta.message().unwrap_or_default(), whose)
+                from_code(code, meta.message().unwrap_or_default(), fault)
             }
-            SdkError::ConstructionFailure(_) => {
-                Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("the request was not made: {}", chain(&error)))
-            }
-            SdkError::DispatchFailure(_) if is_unbelieved(&error) => {
-                let sentence = "SQS is not believed: nobody who is trusted here vouches for its certificate";
-                let hint = "ca= in the broker URL says who is trusted";
-                Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("{sentence} ({hint}): {}", chain(&error)))
+            SdkError::ConstructionFailure(_) => Self::new(
+                Effect::Retriable,
+                ErrorCode::UNAVAILABLE,
+                format!("the request could not be built: {}", chain(&error)),
+            ),
+            SdkError::DispatchFailure(_) if is_untrusted(&error) => {
+                let reason = "SQS is not trusted: no trusted CA signed its certificate (set ca= to trust another)";
+                Self::new(Effect::Retriable, ErrorCode::UNAVAILABLE, format!("{reason}: {}", chain(&error)))
             }
             SdkError::DispatchFailure(failure) if failure.is_user() || never_sent(&error) => {
-                Self::new(Fate::Later, ErrorCode::UNAVAILABLE, format!("SQS cannot be reached: {}", chain(&error)))
+                Self::new(Effect::Retriable, ErrorCode::UNAVAILABLE, format!("SQS is unreachable: {}", chain(&error)))
             }
-            SdkError::DispatchFailure(failure) if failure.is_other() && never_handed_over(&error) => {
-                Self::new(Fate::Later, ErrorCode::DENIED, format!("the request cannot be signed: {}", chain(&error)))
-            }
-            _ => Self::new(Fate::Unknown, ErrorCode::UNKNOWN, format!("SQS did not answer: {}", chain(&error))),
+            SdkError::DispatchFailure(failure) if failure.is_other() && never_dispatched(&error) => Self::new(
+                Effect::Retriable,
+                ErrorCode::DENIED,
+                format!("the request cannot be signed: {}", chain(&error)),
+            ),
+            _ => Self::new(Effect::Unknown, ErrorCode::UNKNOWN, format!("SQS did not answer: {}", chain(&error))),
         }
     }
 }
 
-impl From<&BatchResultErrorEntry> for Trouble {
-    /// An entry that is named as failed was not done, whoever is to blame.
+impl From<&BatchResultErrorEntry> for CallError {
+    /// A failed entry had no effect, whatever the cause.
     fn from(entry: &BatchResultErrorEntry) -> Self {
-        let whose = if entry.sender_fault { Whose::Ours } else { Whose::Unclear };
-        of_answer(&entry.code, entry.message().unwrap_or_default(), whose).before_sending()
+        let fault = if entry.sender_fault { Fault::Sender } else { Fault::Unclear };
+        from_code(&entry.code, entry.message().unwrap_or_default(), fault).before_sending()
     }
 }
 
-/// Whose fault it is, where the code does not tell.
+/// Who caused an error with an unknown code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Ours,
-    Theirs,
-    /// The service does not want to talk to this account, for whatever reason it gives.
+enum Fault {
+    Sender,
+    Service,
+    /// The service rejects this account.
     Account,
     Unclear,
 }
 
-/// The table. Codes come with and without the name of the service before them.
-fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
+/// Maps SQS's error codes, which may be prefixed with the service's name.
+fn from_code(code: &str, message: &str, fault: Fault) -> CallError {
     let short = code.rsplit(['#', '.']).next().unwrap_or(code);
-    let (fate, meaning) = match short {
-        "QueueDoesNotExist" | "NonExistentQueue" => (Fate::Later, ErrorCode::UNKNOWN_TOPIC),
-        // For a minute nobody can make it again.
-        "QueueDeletedRecently" => (Fate::Later, ErrorCode::UNAVAILABLE),
+    let (effect, meaning) = match short {
+        "QueueDoesNotExist" | "NonExistentQueue" => (Effect::Retriable, ErrorCode::UNKNOWN_TOPIC),
+        // The queue cannot be created again for a minute.
+        "QueueDeletedRecently" => (Effect::Retriable, ErrorCode::UNAVAILABLE),
         "AccessDenied"
         | "AccessDeniedException"
         | "AuthFailure"
@@ -149,9 +153,9 @@ fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
         | "OptInRequired"
         | "RequestExpired"
         | "SignatureDoesNotMatch"
-        | "UnrecognizedClientException" => (Fate::Later, ErrorCode::DENIED),
+        | "UnrecognizedClientException" => (Effect::Retriable, ErrorCode::DENIED),
         "KmsAccessDenied" | "KmsDisabled" | "KmsInvalidKeyUsage" | "KmsInvalidState" | "KmsNotFound"
-        | "KmsOptInRequired" => (Fate::Later, ErrorCode::DENIED),
+        | "KmsOptInRequired" => (Effect::Retriable, ErrorCode::DENIED),
         "KmsThrottled"
         | "OverLimit"
         | "RequestLimitExceeded"
@@ -160,13 +164,13 @@ fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
         | "Throttling"
         | "ThrottlingException"
         | "ThrottledException"
-        | "TooManyRequestsException" => (Fate::Later, ErrorCode::RATE_LIMITED),
-        "BatchRequestTooLong" | "MessageTooLong" => (Fate::Never, ErrorCode::TOO_LARGE),
-        // The service has no code of its own for it.
+        | "TooManyRequestsException" => (Effect::Retriable, ErrorCode::RATE_LIMITED),
+        "BatchRequestTooLong" | "MessageTooLong" => (Effect::Permanent, ErrorCode::TOO_LARGE),
+        // The service has no separate code for this.
         "InvalidParameterValue" | "InvalidAttributeValue"
             if message.contains("must be shorter than") || message.contains("MessageTooLong") =>
         {
-            (Fate::Never, ErrorCode::TOO_LARGE)
+            (Effect::Permanent, ErrorCode::TOO_LARGE)
         }
         "InvalidMessageContents"
         | "InvalidParameterValue"
@@ -178,19 +182,19 @@ fn of_answer(code: &str, message: &str, whose: Whose) -> Trouble {
         | "ValidationError"
         | "ReceiptHandleIsInvalid"
         | "InvalidIdFormat"
-        | "MessageNotInflight" => (Fate::Never, ErrorCode::VALIDATION),
-        "InternalError" | "InternalFailure" | "ServiceUnavailable" => (Fate::Unknown, ErrorCode::UNKNOWN),
-        _ => match whose {
-            Whose::Ours => (Fate::Never, ErrorCode::VALIDATION),
-            Whose::Theirs => (Fate::Unknown, ErrorCode::UNKNOWN),
-            Whose::Account => (Fate::Later, ErrorCode::DENIED),
-            Whose::Unclear => (Fate::Later, ErrorCode::UPSTREAM_4XX),
+        | "MessageNotInflight" => (Effect::Permanent, ErrorCode::VALIDATION),
+        "InternalError" | "InternalFailure" | "ServiceUnavailable" => (Effect::Unknown, ErrorCode::UNKNOWN),
+        _ => match fault {
+            Fault::Sender => (Effect::Permanent, ErrorCode::VALIDATION),
+            Fault::Service => (Effect::Unknown, ErrorCode::UNKNOWN),
+            Fault::Account => (Effect::Retriable, ErrorCode::DENIED),
+            Fault::Unclear => (Effect::Retriable, ErrorCode::UPSTREAM_4XX),
         },
     };
-    Trouble::new(fate, meaning, if message.is_empty() { short.to_owned() } else { format!("{short}: {message}") })
+    CallError::new(effect, meaning, if message.is_empty() { short.to_owned() } else { format!("{short}: {message}") })
 }
 
-/// Whether the connection was never made, so that nothing can have been heard.
+/// Whether the connection was never established, so that SQS received nothing.
 fn never_sent(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| {
         cause
@@ -199,13 +203,14 @@ fn never_sent(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// Whether the connection came about and its other end showed a certificate that does not count here.
-fn is_unbelieved(error: &(dyn StdError + 'static)) -> bool {
+/// Whether the server's certificate is not trusted.
+fn is_untrusted(error: &(dyn StdError + 'static)) -> bool {
     let mut handshakes = causes(error).filter_map(handshake);
     handshakes.any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
 }
 
-/// What went wrong in a handshake: what an I/O error was made of is not among its causes, and may be one itself.
+/// Returns the TLS error inside an error. `source` of an I/O error skips the error that it wraps, which may be another
+/// I/O error.
 fn handshake<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     match error.downcast_ref::<io::Error>() {
         Some(error) => handshake(error.get_ref()?),
@@ -213,8 +218,8 @@ fn handshake<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Erro
     }
 }
 
-/// Whether the HTTP client was never asked: there was no identity to sign with.
-fn never_handed_over(error: &(dyn StdError + 'static)) -> bool {
+/// Whether the HTTP client was never called, because there were no credentials to sign with.
+fn never_dispatched(error: &(dyn StdError + 'static)) -> bool {
     !causes(error).any(|cause| cause.is::<hyper_util::client::legacy::Error>())
 }
 
@@ -227,7 +232,7 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     })
 }
 
-/// What went wrong, from the outside to the inside, in one line.
+/// The error chain in one line, outermost first.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     causes(error).skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -237,36 +242,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_has_its_meaning() {
+    fn error_codes_map_to_effects() {
         let too_long = "One or more parameters are invalid. Reason: Message must be shorter than 262144 bytes.";
-        for (code, message, fate, meaning) in [
-            ("AWS.SimpleQueueService.NonExistentQueue", "", Fate::Later, ErrorCode::UNKNOWN_TOPIC),
-            ("com.amazonaws.sqs#QueueDoesNotExist", "", Fate::Later, ErrorCode::UNKNOWN_TOPIC),
-            ("AWS.SimpleQueueService.QueueDeletedRecently", "", Fate::Later, ErrorCode::UNAVAILABLE),
-            ("AccessDenied", "", Fate::Later, ErrorCode::DENIED),
-            ("InvalidClientTokenId", "", Fate::Later, ErrorCode::DENIED),
-            ("KMS.KmsDisabled", "", Fate::Later, ErrorCode::DENIED),
-            ("RequestThrottled", "", Fate::Later, ErrorCode::RATE_LIMITED),
-            ("AWS.SimpleQueueService.BatchRequestTooLong", "", Fate::Never, ErrorCode::TOO_LARGE),
-            ("InvalidParameterValue", too_long, Fate::Never, ErrorCode::TOO_LARGE),
-            ("InvalidParameterValue", "no", Fate::Never, ErrorCode::VALIDATION),
-            ("InternalFailure", "", Fate::Unknown, ErrorCode::UNKNOWN),
+        for (code, message, effect, meaning) in [
+            ("AWS.SimpleQueueService.NonExistentQueue", "", Effect::Retriable, ErrorCode::UNKNOWN_TOPIC),
+            ("com.amazonaws.sqs#QueueDoesNotExist", "", Effect::Retriable, ErrorCode::UNKNOWN_TOPIC),
+            ("AWS.SimpleQueueService.QueueDeletedRecently", "", Effect::Retriable, ErrorCode::UNAVAILABLE),
+            ("AccessDenied", "", Effect::Retriable, ErrorCode::DENIED),
+            ("InvalidClientTokenId", "", Effect::Retriable, ErrorCode::DENIED),
+            ("KMS.KmsDisabled", "", Effect::Retriable, ErrorCode::DENIED),
+            ("RequestThrottled", "", Effect::Retriable, ErrorCode::RATE_LIMITED),
+            ("AWS.SimpleQueueService.BatchRequestTooLong", "", Effect::Permanent, ErrorCode::TOO_LARGE),
+            ("InvalidParameterValue", too_long, Effect::Permanent, ErrorCode::TOO_LARGE),
+            ("InvalidParameterValue", "no", Effect::Permanent, ErrorCode::VALIDATION),
+            ("InternalFailure", "", Effect::Unknown, ErrorCode::UNKNOWN),
         ] {
-            let trouble = of_answer(code, message, Whose::Unclear);
-            assert_eq!((trouble.fate, &trouble.code), (fate, &meaning), "{code}: {trouble}");
+            let error = from_code(code, message, Fault::Unclear);
+            assert_eq!((error.effect, &error.code), (effect, &meaning), "{code}: {error}");
         }
     }
 
     #[test]
-    fn what_nobody_has_seen_before_condemns_no_message_unless_it_is_to_blame() {
-        let fate = |whose| of_answer("Surprise", "", whose).fate;
-        assert_eq!([Whose::Ours, Whose::Theirs, Whose::Unclear].map(fate), [Fate::Never, Fate::Unknown, Fate::Later]);
+    fn unknown_error_is_permanent_only_by_sender_fault() {
+        let effect = |fault| from_code("Surprise", "", fault).effect;
+        assert_eq!(
+            [Fault::Sender, Fault::Service, Fault::Unclear].map(effect),
+            [Effect::Permanent, Effect::Unknown, Effect::Retriable]
+        );
     }
 
     #[test]
-    fn an_entry_that_is_named_as_failed_was_not_done() {
+    fn failed_batch_entry_had_no_effect() {
         let entry = BatchResultErrorEntry::builder().id("0").code("InternalError").sender_fault(false).build().unwrap();
-        let trouble = Trouble::from(&entry);
-        assert_eq!((trouble.fate, trouble.code), (Fate::Later, ErrorCode::UNAVAILABLE));
+        let error = CallError::from(&entry);
+        assert_eq!((error.effect, error.code), (Effect::Retriable, ErrorCode::UNAVAILABLE));
     }
 }

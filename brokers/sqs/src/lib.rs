@@ -1,14 +1,12 @@
-//! Amazon SQS behind the ports of Landfall.
+//! Amazon SQS adapter of Landfall. A topic is one queue.
 //!
-//! A topic is one queue. What the words mean here:
+//! * **Accepted** means that SQS acknowledged the message. It stores every message redundantly before it answers.
+//! * **Order**: on FIFO queues, the default, the key is the message group. SQS delivers the next messages of a group
+//!   only when the previous ones are acknowledged. Standard queues (`fifo=false`) have no order.
+//! * **Deduplication**: on FIFO queues SQS drops messages with an id that it accepted within the last five minutes.
+//!   Standard queues do not deduplicate.
 //!
-//! * **Accepted**: SQS answered that it has the message; it keeps every message in several places before it answers.
-//! * **Order**: on FIFO queues, which are the default, the key is the message group, and SQS hands out the next messages
-//!   of a group only when the ones before are finished. Standard queues (`fifo=false`) have no order.
-//! * **Dedup**: on FIFO queues SQS drops what it accepted under the same id within the last five minutes. Standard
-//!   queues recognise no copies.
-//!
-//! A queue has one set of consumers: all groups share it. What was finished is gone, so there is no replay.
+//! A queue has one set of consumers: all groups share it. SQS deletes acknowledged messages, so there is no replay.
 
 mod administration;
 mod broker;

@@ -10,7 +10,7 @@ use landfall_core::{Delivery, TopicName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::error::{Fate, Trouble};
+use crate::error::{CallError, Effect};
 use crate::held::{Decision, Held};
 use crate::poll::{Polled, Polls};
 use crate::queues::Queues;
@@ -137,8 +137,8 @@ impl Member {
     fn arrived(&mut self, polled: Polled) {
         let messages = match polled.result {
             Ok(messages) => messages,
-            Err(trouble) if trouble.fate == Fate::Never && self.stopped.is_none() => {
-                let error = trouble.error(&format!("the queue of topic {} cannot be received from", self.topic));
+            Err(trouble) if trouble.effect == Effect::Permanent && self.stopped.is_none() => {
+                let error = trouble.into_error(&format!("the queue of topic {} cannot be received from", self.topic));
                 self.stopped = Some(Instant::now());
                 return drop(self.shelf.close(Some(error)));
             }
@@ -192,12 +192,12 @@ impl Member {
         }
     }
 
-    fn extended(&mut self, made: Instant, number: u64, result: Result<(), Trouble>) {
+    fn extended(&mut self, made: Instant, number: u64, result: Result<(), CallError>) {
         let Some(hold) = self.held.get(number) else { return };
         hold.extending = false;
         match result {
             Ok(()) => hold.until = made + self.visibility,
-            Err(trouble) if trouble.fate == Fate::Never => {
+            Err(trouble) if trouble.effect == Effect::Permanent => {
                 tracing::warn!(%trouble, topic = %self.topic, "a message is held no longer; it comes again");
                 hold.done = true;
             }
@@ -209,10 +209,10 @@ impl Member {
         }
     }
 
-    fn settled(&mut self, order: Order, result: Result<(), Trouble>) {
+    fn settled(&mut self, order: Order, result: Result<(), CallError>) {
         let Err(trouble) = result else { return self.held.remove(order.number) };
         let Some(hold) = self.held.get(order.number) else { return };
-        if trouble.fate == Fate::Never || trouble.is_missing() || hold.until < Instant::now() {
+        if trouble.effect == Effect::Permanent || trouble.is_missing() || hold.until < Instant::now() {
             // SQS has given it to others by itself, or soon will.
             tracing::warn!(%trouble, topic = %self.topic, "not acknowledged; the message comes again");
             self.held.remove(order.number);

@@ -1,20 +1,19 @@
-//! The names of queues, and the ids of groups.
+//! Names of queues, and ids of message groups.
 //!
-//! A queue's name has at most 80 letters, digits, `-` and `_`, and a FIFO queue's ends in `.fifo`. A topic's name has
-//! dots besides: a dot is written `__` and an underscore `_-`, so that every queue belongs to one topic and the other
-//! way round.
+//! A queue's name has at most 80 letters, digits, `-` and `_`, and that of a FIFO queue ends in `.fifo`. A topic's name
+//! may also contain dots. A dot becomes `__` and an underscore `_-`, so that queues and topics map one to one.
 
 use landfall_core::{Error, Key, MessageId, Result, TopicName};
 
-const LONGEST_NAME: usize = 80;
-const LONGEST_GROUP: usize = 128;
+const MAX_NAME_LENGTH: usize = 80;
+const MAX_GROUP_LENGTH: usize = 128;
 const FIFO: &str = ".fifo";
 
-/// The queue of `topic`.
+/// Returns the name of the queue of `topic`.
 pub(crate) fn queue(prefix: &str, topic: &TopicName, fifo: bool) -> Result<String> {
     let mut name = prefix.to_owned();
-    for letter in topic.as_str().chars() {
-        match letter {
+    for character in topic.as_str().chars() {
+        match character {
             '.' => name.push_str("__"),
             '_' => name.push_str("_-"),
             other => name.push(other),
@@ -24,22 +23,22 @@ pub(crate) fn queue(prefix: &str, topic: &TopicName, fifo: bool) -> Result<Strin
         name.push_str(FIFO);
     }
     match name.len() {
-        length if length > LONGEST_NAME => Err(Error::invalid(format!(
-            "topic {topic} makes a queue's name of {length} letters, and SQS takes {LONGEST_NAME}"
+        length if length > MAX_NAME_LENGTH => Err(Error::invalid(format!(
+            "the queue of topic {topic} would have a name of {length} characters; SQS allows {MAX_NAME_LENGTH}"
         ))),
         _ => Ok(name),
     }
 }
 
-/// The topic of `queue`; `None` if it is none of ours.
+/// Returns the topic of `queue`, or `None` if it is not a topic's queue.
 pub(crate) fn topic(prefix: &str, queue: &str, fifo: bool) -> Option<TopicName> {
     let name = queue.strip_prefix(prefix)?;
     let name = if fifo { name.strip_suffix(FIFO)? } else { name };
     let mut topic = String::with_capacity(name.len());
-    let mut letters = name.chars();
-    while let Some(letter) = letters.next() {
-        topic.push(match letter {
-            '_' => match letters.next()? {
+    let mut characters = name.chars();
+    while let Some(character) = characters.next() {
+        topic.push(match character {
+            '_' => match characters.next()? {
                 '_' => '.',
                 '-' => '_',
                 _ => return None,
@@ -50,11 +49,11 @@ pub(crate) fn topic(prefix: &str, queue: &str, fifo: bool) -> Option<TopicName> 
     TopicName::new(topic).ok()
 }
 
-/// The message group of a key: the key itself where SQS takes it, else an id made from it. Two keys that shared a group
-/// would be no worse than one key: they would wait for each other.
+/// Returns the message group of a key: the key itself if SQS allows it, else an id derived from it. A collision of two
+/// keys would be harmless: they would only wait for each other.
 pub(crate) fn group(key: &Key) -> String {
     let key = key.as_str();
-    match key.len() <= LONGEST_GROUP && key.bytes().all(|byte| byte.is_ascii_graphic()) {
+    match key.len() <= MAX_GROUP_LENGTH && key.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => key.to_owned(),
         false => format!("key-{}", MessageId::from_business("key", key)),
     }
@@ -68,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_topic_has_a_queue_of_its_own(name in "[A-Za-z0-9._-]{1,30}", fifo in any::<bool>()) {
+        fn topics_and_queues_map_one_to_one(name in "[A-Za-z0-9._-]{1,30}", fifo in any::<bool>()) {
             prop_assume!(name != "." && name != "..");
             let name = TopicName::new(name).unwrap();
             let queue = queue("shop-", &name, fifo).unwrap();
@@ -79,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn names_read_well_and_strangers_are_left_alone() {
+    fn foreign_queues_are_not_topics() {
         let name = TopicName::new("orders.created").unwrap();
         assert_eq!(queue("shop-", &name, true).unwrap(), "shop-orders__created.fifo");
-        for stranger in ["orders.fifo", "shop-orders", "shop-a_b.fifo", "shop-a_.fifo", "shop-.fifo"] {
-            assert_eq!(topic("shop-", stranger, true), None, "{stranger}");
+        for foreign in ["orders.fifo", "shop-orders", "shop-a_b.fifo", "shop-a_.fifo", "shop-.fifo"] {
+            assert_eq!(topic("shop-", foreign, true), None, "{foreign}");
         }
         let long = TopicName::new("x".repeat(76)).unwrap();
         assert!(queue("", &long, true).is_err());
@@ -91,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_sqs_would_refuse_has_a_group_of_its_own() {
+    fn key_that_sqs_refuses_gets_a_derived_group() {
         let key = |text: &str| Key::new(text).unwrap();
         assert_eq!(group(&key("order-1/eu")), "order-1/eu");
         let (one, other) = (group(&key("客户 1")), group(&key("客户 2")));
         assert_ne!(one, other);
         assert_eq!(one, group(&key("客户 1")));
-        for made in [one, group(&key(&"x".repeat(129)))] {
-            assert!(made.len() <= LONGEST_GROUP && made.bytes().all(|byte| byte.is_ascii_graphic()), "{made}");
+        for group in [one, group(&key(&"x".repeat(129)))] {
+            assert!(group.len() <= MAX_GROUP_LENGTH && group.bytes().all(|byte| byte.is_ascii_graphic()), "{group}");
         }
     }
 }

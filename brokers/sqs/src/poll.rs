@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::timeouts;
-use crate::error::{Fate, Trouble};
+use crate::error::{CallError, Effect};
 use crate::plan::CALL_ENTRIES;
 use crate::queues::Queues;
 
@@ -41,7 +41,7 @@ pub(crate) struct Polled {
     pub(crate) asked: Instant,
     most: usize,
     name: Option<CallName>,
-    pub(crate) result: Result<Vec<Stored>, Trouble>,
+    pub(crate) result: Result<Vec<Stored>, CallError>,
 }
 
 #[derive(Debug, Clone)]
@@ -132,7 +132,7 @@ impl Polls {
                 let delay = BACKOFF.delay_after(self.failures, random()).unwrap_or(BACKOFF.cap);
                 self.not_before = now + delay;
                 self.wanted = true;
-                if trouble.fate != Fate::Never {
+                if trouble.effect != Effect::Permanent {
                     self.unanswered.extend(polled.name.clone());
                 }
                 if trouble.is_missing() {
@@ -163,7 +163,7 @@ async fn receive(
     topic: &TopicName,
     most: usize,
     name: Option<&CallName>,
-) -> Result<Vec<Stored>, Trouble> {
+) -> Result<Vec<Stored>, CallError> {
     let options = &queues.options;
     let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
     let call = queues

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use landfall_core::{Message, Outcome, Publisher, TopicName, wire::broker_id};
 
-use crate::error::{Fate, Trouble};
+use crate::error::{CallError, Effect};
 use crate::plan::{Entry, Plan};
 use crate::queues::Queues;
 use crate::{names, wire};
@@ -27,7 +27,7 @@ impl Publisher for SqsPublisher {
             topics.entry(&message.topic).or_default().push(place);
         }
         let each = topics.into_iter().map(|(topic, places)| self.publish_topic(topic, batch, places));
-        let mut outcomes: Vec<_> = batch.iter().map(|_| Trouble::unanswered().outcome()).collect();
+        let mut outcomes: Vec<_> = batch.iter().map(|_| CallError::unanswered().outcome()).collect();
         for (place, outcome) in join_all(each).await.into_iter().flatten() {
             outcomes[place] = outcome;
         }
@@ -56,7 +56,7 @@ impl SqsPublisher {
             }
             let Some(answers) = calls.next().await else { return plan.outcomes() };
             for (entry, answer) in answers {
-                plan.settle(&entry, answer.unwrap_or_else(Trouble::outcome));
+                plan.settle(&entry, answer.unwrap_or_else(CallError::outcome));
             }
         }
     }
@@ -64,7 +64,7 @@ impl SqsPublisher {
     /// One call. What refuses it as a whole and for good may be the fault of one entry, so each is tried alone then.
     async fn send(&self, topic: &TopicName, url: &str, batch: &[Message], entries: Vec<Entry>) -> Vec<Answered> {
         let answered = self.send_together(topic, url, batch, entries).await;
-        let for_good = |(_, answer): &Answered| matches!(answer, Err(trouble) if trouble.fate == Fate::Never);
+        let for_good = |(_, answer): &Answered| matches!(answer, Err(trouble) if trouble.effect == Effect::Permanent);
         if answered.len() < 2 || !answered.iter().all(for_good) {
             return answered;
         }
@@ -90,14 +90,15 @@ impl SqsPublisher {
         let answer = match call.send().await {
             Ok(answer) => answer,
             Err(error) => {
-                let trouble = Trouble::from(error);
+                let trouble = CallError::from(error);
                 if trouble.is_missing() {
                     self.queues.forget(topic);
                 }
                 return entries.into_iter().map(|entry| (entry, Err(trouble.clone()))).collect();
             }
         };
-        let mut answers: Vec<Result<Outcome, Trouble>> = entries.iter().map(|_| Err(Trouble::unanswered())).collect();
+        let mut answers: Vec<Result<Outcome, CallError>> =
+            entries.iter().map(|_| Err(CallError::unanswered())).collect();
         for done in &answer.successful {
             if let Some(place) = done.id.parse().ok().and_then(|id: usize| answers.get_mut(id)) {
                 *place = Ok(Outcome::Accepted(wire::position(&done.message_id)));
@@ -105,19 +106,19 @@ impl SqsPublisher {
         }
         for failed in &answer.failed {
             if let Some(place) = failed.id.parse().ok().and_then(|id: usize| answers.get_mut(id)) {
-                *place = Err(Trouble::from(failed));
+                *place = Err(CallError::from(failed));
             }
         }
         entries.into_iter().zip(answers).collect()
     }
 }
 
-type Answered = (Entry, Result<Outcome, Trouble>);
+type Answered = (Entry, Result<Outcome, CallError>);
 
 /// What one entry of a call looks like. Without a key a message is a group of its own.
-fn request(id: usize, entry: &Entry, message: &Message, fifo: bool) -> Result<SendMessageBatchRequestEntry, Trouble> {
+fn request(id: usize, entry: &Entry, message: &Message, fifo: bool) -> Result<SendMessageBatchRequestEntry, CallError> {
     let failed = |error: landfall_core::Error| {
-        Trouble::new(Fate::Never, landfall_core::ErrorCode::VALIDATION, error.to_string())
+        CallError::new(Effect::Permanent, landfall_core::ErrorCode::VALIDATION, error.to_string())
     };
     let mut request =
         SendMessageBatchRequestEntry::builder().id(id.to_string()).message_body(entry.encoded.text.clone());

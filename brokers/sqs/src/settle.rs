@@ -10,7 +10,7 @@ use landfall_core::TopicName;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::error::Trouble;
+use crate::error::CallError;
 use crate::plan::CALL_ENTRIES;
 use crate::queues::Queues;
 
@@ -43,7 +43,7 @@ impl Order {
 }
 
 /// One call's answer to each of its orders.
-pub(crate) type Told = Vec<(Order, Result<(), Trouble>)>;
+pub(crate) type Told = Vec<(Order, Result<(), CallError>)>;
 
 #[derive(Debug)]
 pub(crate) struct Settling {
@@ -139,7 +139,7 @@ async fn tell(queues: Queues, topic: TopicName, kind: Kind, orders: Vec<Order>) 
     match told {
         // What is not named as failed was done.
         Ok(failed) => {
-            let trouble = |place: usize| failed.iter().find(|entry| entry.id == place.to_string()).map(Trouble::from);
+            let trouble = |place: usize| failed.iter().find(|entry| entry.id == place.to_string()).map(CallError::from);
             let told = orders.into_iter().enumerate().map(|(place, order)| (order, trouble(place).map_or(Ok(()), Err)));
             told.collect()
         }
@@ -152,7 +152,7 @@ async fn tell(queues: Queues, topic: TopicName, kind: Kind, orders: Vec<Order>) 
     }
 }
 
-async fn delete(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, Trouble> {
+async fn delete(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, CallError> {
     let entries = orders.iter().enumerate().map(|(place, order)| {
         DeleteMessageBatchRequestEntry::builder().id(place.to_string()).receipt_handle(&order.receipt).build()
     });
@@ -161,7 +161,7 @@ async fn delete(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<
     Ok(call.set_entries(Some(entries.map_err(incomplete)?)).send().await?.failed)
 }
 
-async fn change(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, Trouble> {
+async fn change(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<Vec<BatchResultErrorEntry>, CallError> {
     let entries = orders.iter().enumerate().map(|(place, order)| {
         let seconds = match order.what {
             What::Delete => 0,
@@ -178,6 +178,6 @@ async fn change(queues: &Queues, topic: &TopicName, orders: &[Order]) -> Result<
     Ok(call.set_entries(Some(entries.map_err(incomplete)?)).send().await?.failed)
 }
 
-fn incomplete(error: aws_sdk_sqs::error::BuildError) -> Trouble {
-    Trouble::new(crate::error::Fate::Never, landfall_core::ErrorCode::VALIDATION, error.to_string())
+fn incomplete(error: aws_sdk_sqs::error::BuildError) -> CallError {
+    CallError::new(crate::error::Effect::Permanent, landfall_core::ErrorCode::VALIDATION, error.to_string())
 }

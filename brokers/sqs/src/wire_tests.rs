@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What SQS would hand out after it took `encoded`.
+/// The message that SQS delivers for `encoded`.
 fn stored(encoded: &Encoded, group: &str) -> Stored {
     let mut stored = Stored::builder()
         .body(&encoded.text)
@@ -21,7 +21,7 @@ fn topic() -> TopicName {
 
 proptest! {
     #[test]
-    fn whatever_is_sent_is_taken_by_sqs_and_arrives(
+    fn message_round_trips_within_sqs_limits(
         key in proptest::option::of("[^\\x00-\\x1f\\x7f-\\x9f]{1,40}"),
         sequence in proptest::option::of(any::<i64>()),
         headers in proptest::collection::btree_map("[a-z.]{1,8}", "[^\\r\\n\\x00]{0,20}", 0..14),
@@ -40,7 +40,7 @@ proptest! {
         message.headers = own;
 
         let encoded = encode(&message);
-        prop_assert!(encoded.attributes.len() <= ATTRIBUTES);
+        prop_assert!(encoded.attributes.len() <= MAX_ATTRIBUTES);
         prop_assert!(encoded.attributes.iter().all(|(name, value)| fits(name, value)), "{encoded:?}");
         prop_assert!(!encoded.text.is_empty() && is_allowed(&encoded.text));
         let group = message.key.as_ref().map_or_else(|| message.id.to_string(), crate::names::group);
@@ -49,7 +49,7 @@ proptest! {
 }
 
 #[test]
-fn every_attribute_of_the_event_is_found_by_its_name_however_many_headers_there_are() {
+fn event_attributes_take_precedence_over_headers() {
     let mut message = Message::new(topic(), vec![0]).with_key(Key::new("k").unwrap()).with_sequence(1);
     for number in 0..20 {
         message.headers.insert(&format!("header-{number}"), "value").unwrap();
@@ -58,20 +58,20 @@ fn every_attribute_of_the_event_is_found_by_its_name_however_many_headers_there_
     let names: Vec<_> = encoded.attributes.iter().map(|(name, _)| name.as_str()).collect();
     let event = ["id", "type", "source", "specversion", "subject", "time", "partitionkey", "sequence"];
     for name in event.map(|name| format!("ce_{name}")) {
-        assert!(names.contains(&name.as_str()), "{name} is not among {names:?}");
+        assert!(names.contains(&name.as_str()), "{name} is missing in {names:?}");
     }
     assert!(names.contains(&ENCODING) && names.contains(&REST), "{names:?}");
 }
 
 #[test]
-fn text_stays_text() {
+fn text_payload_is_sent_as_is() {
     let encoded = encode(&Message::new(topic(), "{\"total\": 7}\n"));
     assert_eq!(encoded.text, "{\"total\": 7}\n");
     assert!(encoded.attributes.iter().all(|(name, _)| name != ENCODING && name != REST));
 }
 
 #[test]
-fn a_stranger_needs_an_id_and_its_group_is_its_key() {
+fn foreign_message_needs_an_id_and_its_group_is_its_key() {
     let bare = Encoded { text: "x".into(), attributes: Vec::new() };
     assert_eq!(decode(&topic(), &stored(&bare, "order-1")).unwrap_err().to_string(), "the event has no ce_id");
     let id = landfall_core::MessageId::new();
@@ -84,7 +84,7 @@ fn a_stranger_needs_an_id_and_its_group_is_its_key() {
 }
 
 #[test]
-fn places_differ_as_ids_do() {
+fn positions_differ_like_ids() {
     let one = position("5fea7756-0ea4-451a-a703-a558b933e274");
     assert_ne!(one, position("5fea7756-0ea4-451a-a703-a558b933e275"));
     assert_eq!(one, position("5FEA7756-0EA4-451A-A703-A558B933E274"));

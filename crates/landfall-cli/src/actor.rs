@@ -1,6 +1,6 @@
-//! Who a person at the command line is, for the audit table.
+//! The name under which a command is recorded in the audit table.
 
-/// The name that was given, else the user's.
+/// Returns `--actor` if given, else `$USER`, else `unknown`.
 pub(crate) fn actor(given: Option<String>) -> String {
     given.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| "unknown".to_owned())
 }

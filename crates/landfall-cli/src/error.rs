@@ -1,6 +1,6 @@
-//! What the command says when it cannot do what was asked, and the exit code that goes with it.
+//! The command's error type and the exit code of each kind.
 //!
-//! Invariant: the text is one sentence for a person, without a secret in it; `main` prints it as `landfall: <sentence>`.
+//! Invariant: the text is one sentence for a person and holds no secret; `main` prints it as `landfall: <sentence>`.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,33 +9,33 @@ use landfall::ErrorKind;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a command ends early.
+/// Why a command stops early.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// The thing asked for is not so: not found, unreachable, in use, another schema. Exit code 1.
-    NotSo(String),
-    /// Not so because somebody else holds what only one may hold; apart, because some verbs know a way round it.
+    /// The request cannot be met: not found, unreachable, wrong schema version. Exit code 1.
+    Failed(String),
+    /// Another process holds an exclusive lock. Separate from `Failed` because some commands add advice. Exit code 1.
     InUse(String),
-    /// The command was used wrongly: a flag, a key of the configuration, a value that can never be right. Exit code 2.
-    WrongUse(String),
-    /// Whoever read our output went away. Nobody is left to tell, and nothing is wrong. Exit code 0.
-    ReaderGone,
+    /// Wrong usage: an invalid flag, configuration key or value, which no retry fixes. Exit code 2.
+    Usage(String),
+    /// The reader of stdout closed the pipe, as `head` does. Prints nothing; exit code 0.
+    OutputClosed,
 }
 
 impl Error {
-    pub(crate) fn not_so(sentence: impl Into<String>) -> Self {
-        Self::NotSo(sentence.into())
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Self::Failed(text.into())
     }
 
-    pub(crate) fn wrong_use(sentence: impl Into<String>) -> Self {
-        Self::WrongUse(sentence.into())
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::Usage(text.into())
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::ReaderGone => ExitCode::SUCCESS,
-            Self::NotSo(_) | Self::InUse(_) => ExitCode::from(1),
-            Self::WrongUse(_) => ExitCode::from(2),
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Failed(_) | Self::InUse(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
         }
     }
 }
@@ -43,32 +43,32 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotSo(sentence) | Self::InUse(sentence) | Self::WrongUse(sentence) => f.write_str(sentence),
-            Self::ReaderGone => f.write_str("the reader of the output went away"),
+            Self::Failed(text) | Self::InUse(text) | Self::Usage(text) => f.write_str(text),
+            Self::OutputClosed => f.write_str("the reader closed the output"),
         }
     }
 }
 
 impl std::error::Error for Error {}
 
-/// Input that will be wrong tomorrow is wrong use; everything else is a fact about the world.
+/// Invalid input is a usage error; every other kind can succeed later with the same input.
 impl From<landfall::Error> for Error {
     fn from(error: landfall::Error) -> Self {
         match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Unsupported => Self::WrongUse(error.to_string()),
+            ErrorKind::Invalid | ErrorKind::Unsupported => Self::Usage(error.to_string()),
             ErrorKind::InUse => Self::InUse(error.to_string()),
-            ErrorKind::Corrupt => Self::NotSo(format!("{error}; `landfall topic verify` finds all that is damaged")),
-            _ => Self::NotSo(error.to_string()),
+            ErrorKind::Corrupt => Self::Failed(format!("{error}; `landfall topic verify` lists all damage")),
+            _ => Self::Failed(error.to_string()),
         }
     }
 }
 
-/// For writing to stdout, the only I/O whose bare error reaches this far.
+/// Only writes to stdout convert a bare I/O error; all other I/O adds its own context.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Self::ReaderGone,
-            _ => Self::NotSo(format!("the output could not be written: {error}")),
+            std::io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Failed(format!("cannot write to stdout: {error}")),
         }
     }
 }

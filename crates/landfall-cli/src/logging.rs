@@ -1,4 +1,4 @@
-//! Where the daemon's log lines go: stderr, as text or JSON.
+//! The daemon's log: lines on stderr, as text or JSON.
 
 use std::io::IsTerminal;
 
@@ -6,23 +6,23 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
 
-/// For the daemon: what `[log]` says.
+/// Installs the log subscriber that `[log]` configures.
 pub(crate) fn start(log: &Log) {
-    let filter = EnvFilter::builder().parse_lossy(quiet(&log.level));
+    let filter = EnvFilter::builder().parse_lossy(without_payloads(&log.level));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    // A second start in one process (a test) keeps the first: there is one stderr.
+    // A second call in one process, as in tests, keeps the first subscriber.
     let _ = match log.format {
         LogFormat::Text => subscriber.try_init(),
         LogFormat::Json => subscriber.json().try_init(),
     };
 }
 
-/// RabbitMQ's client warns of every message that comes back, with what is in it; nobody's payload belongs into a log
-/// unless somebody asks for it by name.
-fn quiet(level: &str) -> String {
+/// Silences the warnings of RabbitMQ's client, which print the payload of every returned message. A filter that names
+/// `lapin` is left as it is.
+fn without_payloads(level: &str) -> String {
     match level.contains("lapin") {
         true => level.to_owned(),
         false => format!("{level},lapin=error"),

@@ -1,8 +1,10 @@
 //! The `landfall` command and daemon.
 //!
-//! Data goes to stdout, everything else to stderr; the exit code is 0 for success, 1 for "the thing asked for is not
-//! so" and 2 for wrong use. One verb is one file in [`commands`]; [`stores`] picks adapters by URL; [`daemon`] is what
-//! `serve` runs, and [`http`] what it answers.
+//! Data goes to stdout, everything else to stderr. The exit code is 0 for success, 1 if the request cannot be met and 2
+//! for wrong usage.
+//!
+//! [`commands`] has one file per subcommand, [`stores`] selects adapters by URL scheme, [`daemon`] is what `serve`
+//! runs, and [`http`] holds its routes.
 
 mod actor;
 mod commands;
@@ -16,6 +18,7 @@ mod output;
 mod payload;
 mod push;
 mod stores;
+mod topics;
 mod units;
 
 use std::io::Write;
@@ -27,8 +30,11 @@ use commands::Command;
 
 /// Every message lands. Once.
 ///
-/// A transactional outbox, a relay that keeps the order per key, and dead letters that can be put back. See it with
-/// `landfall demo`, then start with `landfall serve`: it needs nothing but this folder.
+/// A transactional outbox, a relay that preserves order per key, exactly-once consumers, and dead letters that can be
+/// redriven.
+///
+/// Watch it work with `landfall demo`. Then run `landfall serve`: without any configuration it uses SQLite and the
+/// embedded log under ./landfall-data.
 #[derive(Debug, Parser)]
 #[command(name = "landfall", version, arg_required_else_help = true)]
 struct Arguments {
@@ -40,17 +46,17 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return report(&error::Error::not_so(format!("the runtime could not be started: {error}"))),
+        Err(error) => return report(&error::Error::failed(format!("cannot start the async runtime: {error}"))),
     };
     let result = runtime.block_on(arguments.command.run());
-    // A read of stdin that never ended must not keep the process from ending.
+    // A blocked read of stdin must not keep the process alive.
     runtime.shutdown_background();
     result.map_or_else(|error| report(&error), |()| ExitCode::SUCCESS)
 }
 
 fn report(error: &error::Error) -> ExitCode {
-    if !matches!(error, error::Error::ReaderGone) {
-        // When even stderr is gone there is nobody left to tell; the exit code still says it.
+    if !matches!(error, error::Error::OutputClosed) {
+        // If stderr is closed too, the exit code still reports the failure.
         let _ = writeln!(std::io::stderr(), "landfall: {error}");
     }
     error.exit_code()
@@ -61,7 +67,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         super::Arguments::command().debug_assert();
     }
 }

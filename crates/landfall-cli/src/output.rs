@@ -1,6 +1,6 @@
-//! What goes to stdout: tables for people, JSON lines for programs.
+//! Output on stdout: tables for people, JSON lines for programs.
 //!
-//! Invariant: nothing from a message reaches a terminal unescaped; a payload cannot move the cursor.
+//! Invariant: text from a message is escaped before it reaches a terminal, so a payload cannot move the cursor.
 
 use std::borrow::Cow;
 use std::io::{BufWriter, Stdout, Write};
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Buffered stdout. Call [`Output::flush`] when something should be seen, and at the end.
+/// Buffered stdout. Call [`Output::flush`] when output must become visible, and at the end.
 pub(crate) struct Output(BufWriter<Stdout>);
 
 impl Output {
@@ -17,10 +17,10 @@ impl Output {
         Self(BufWriter::new(std::io::stdout()))
     }
 
-    /// One object on one line.
+    /// Writes one object on one line.
     pub(crate) fn json(&mut self, object: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(object)
-            .map_err(|error| Error::not_so(format!("the answer cannot be written as JSON: {error}")))?;
+            .map_err(|error| Error::failed(format!("cannot serialize the result as JSON: {error}")))?;
         Ok(writeln!(self.0, "{line}")?)
     }
 
@@ -32,7 +32,7 @@ impl Output {
         Ok(self.0.flush()?)
     }
 
-    /// The one shape of every list: JSON lines if asked for, else a table.
+    /// Prints a list the way every command does: JSON lines with `json`, else a table. Flushes.
     pub(crate) fn list<T: Serialize, const N: usize>(
         &mut self,
         json: bool,
@@ -50,9 +50,9 @@ impl Output {
         self.flush()
     }
 
-    /// Columns as wide as their widest cell; the last one is not padded.
+    /// Pads every column but the last to its widest cell.
     fn table<const N: usize>(&mut self, columns: [&str; N], rows: Vec<[String; N]>) -> Result<()> {
-        let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| shown(&cell).into_owned())).collect();
+        let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| escaped(&cell).into_owned())).collect();
         let mut widths = columns.map(|column| column.chars().count());
         for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -69,8 +69,8 @@ impl Output {
     }
 }
 
-/// Text as it may be shown on a terminal: control characters are written out.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+/// Returns `text` with control characters escaped, safe to print on a terminal.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
     }
@@ -78,7 +78,7 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// A value or a dash.
+/// Returns the value as text, or `-`.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(shown("plain 文"), "plain 文");
-        assert_eq!(shown("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+    fn control_characters_are_escaped() {
+        assert_eq!(escaped("plain 文"), "plain 文");
+        assert_eq!(escaped("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
     }
 }

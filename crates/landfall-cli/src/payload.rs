@@ -1,13 +1,13 @@
-//! A payload as it is shown: JSON where it is JSON, else text, else base64.
+//! Rendering of payloads: as JSON if valid JSON, else as text, else as base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::output::shown;
+use crate::output::escaped;
 
-/// One of the fields `payload` and `payload_base64`; meant to be flattened into an object.
+/// Either the field `payload` or the field `payload_base64`; flattened into a JSON object.
 #[derive(Debug, Serialize)]
 pub(crate) struct Payload {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,12 +24,12 @@ enum Readable {
 }
 
 impl Payload {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(bytes) else {
             return Self { payload: None, payload_base64: Some(STANDARD.encode(bytes)) };
         };
-        // Inside a JSON string a line break is always escaped, so one that is there separates tokens: a space does too,
-        // and the object stays on its line. Kept as written otherwise: numbers keep their digits.
+        // JSON strings escape line breaks, so a raw one only separates tokens. A space does the same and keeps the
+        // object on one line. The rest stays as written: numbers keep their digits.
         let one_line = text.trim().replace(['\n', '\r'], " ");
         let readable = match RawValue::from_string(one_line) {
             Ok(json) => Readable::Json(json),
@@ -38,17 +38,17 @@ impl Payload {
         Self { payload: Some(readable), payload_base64: None }
     }
 
-    /// For a line on a terminal.
-    pub(crate) fn for_people(&self) -> String {
+    /// Returns the payload as one line for a terminal.
+    pub(crate) fn to_line(&self) -> String {
         match (&self.payload, &self.payload_base64) {
-            (Some(Readable::Json(json)), _) => shown(json.get()).into_owned(),
-            (Some(Readable::Text(text)), _) => shown(text).into_owned(),
+            (Some(Readable::Json(json)), _) => escaped(json.get()).into_owned(),
+            (Some(Readable::Text(text)), _) => escaped(text).into_owned(),
             (None, base64) => format!("base64:{}", base64.as_deref().unwrap_or_default()),
         }
     }
 }
 
-/// The bytes behind `payload_base64`.
+/// Decodes `payload_base64`.
 pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
     STANDARD.decode(text)
 }
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_json_text_stays_text_and_the_rest_is_base64() {
+    fn payload_is_shown_as_json_text_or_base64() {
         for (bytes, line) in [
             (
                 &b"{\"b\": 1.10,\n \"a\": 12345678901234567890123}"[..],
@@ -77,7 +77,7 @@ mod tests {
             (b"{\"half\":", r#"{"id":1,"payload":"{\"half\":"}"#),
             (b"\xff\x00", r#"{"id":1,"payload_base64":"/wA="}"#),
         ] {
-            let shown = serde_json::to_string(&Line { id: 1, payload: Payload::of(bytes) }).unwrap();
+            let shown = serde_json::to_string(&Line { id: 1, payload: Payload::from_bytes(bytes) }).unwrap();
             assert_eq!(shown, line);
             assert!(!shown.contains('\n'));
         }

@@ -1,16 +1,16 @@
-//! Amounts as people write them: `7d`, `10GiB`, `500 messages`.
+//! Parses and formats amounts with units: `7d`, `10GiB`, `500 messages`.
 
 use std::time::Duration;
 
 use landfall::Span;
 use landfall::log::Flush;
 
-/// How much of something is kept; `None` is all of it.
+/// A limit on what is kept; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept<T>(pub(crate) Option<T>);
+pub(crate) struct RetentionLimit<T>(pub(crate) Option<T>);
 
-/// What a text must be where it cannot be read; the rest of a sentence.
-type Wanted = &'static str;
+/// The end of an error sentence: what the text must be.
+type Expected = &'static str;
 
 const UNITS: [(&str, u64); 9] = [
     ("KiB", 1 << 10),
@@ -24,41 +24,41 @@ const UNITS: [(&str, u64); 9] = [
     ("TB", 1_000_000_000_000),
 ];
 
-/// `7d`, `36h`, `90s`; `forever` or `0` for no end.
-pub(crate) fn retention(text: &str) -> Result<Kept<Duration>, Wanted> {
-    const WANTED: Wanted = "must be a time such as 7d, 36h or 90s, or forever";
+/// Parses `7d`, `36h` or `90s`; `forever` and `0` mean no limit.
+pub(crate) fn retention(text: &str) -> Result<RetentionLimit<Duration>, Expected> {
+    const EXPECTED: Expected = "must be a time such as 7d, 36h or 90s, or forever";
     match text.trim() {
-        "forever" | "0" => Ok(Kept(None)),
-        text => humantime::parse_duration(text).map(|time| Kept(Some(time))).map_err(|_| WANTED),
+        "forever" | "0" => Ok(RetentionLimit(None)),
+        text => humantime::parse_duration(text).map(|time| RetentionLimit(Some(time))).map_err(|_| EXPECTED),
     }
 }
 
-/// `45d`, `36h`; `0` for no time at all, and `forever`.
-pub(crate) fn span(text: &str) -> Result<Span, Wanted> {
+/// Parses `45d` or `36h`, `0` (do not keep) or `forever`.
+pub(crate) fn span(text: &str) -> Result<Span, Expected> {
     text.parse().map_err(|_| "must be a time such as 45d or 36h, 0 or forever")
 }
 
-/// `7d`, `36h`, `90s`; `0` for no time at all.
-pub(crate) fn age(text: &str) -> Result<Duration, Wanted> {
-    const WANTED: Wanted = "must be a time such as 7d, 36h or 90s, or 0";
+/// Parses `7d`, `36h` or `90s`; `0` is a zero duration.
+pub(crate) fn age(text: &str) -> Result<Duration, Expected> {
+    const EXPECTED: Expected = "must be a time such as 7d, 36h or 90s, or 0";
     match text.trim() {
         "0" => Ok(Duration::ZERO),
-        text => humantime::parse_duration(text).map_err(|_| WANTED),
+        text => humantime::parse_duration(text).map_err(|_| EXPECTED),
     }
 }
 
-/// `10GiB`, `500MB`, `4096`; `unlimited` or `0` for no limit.
-pub(crate) fn retention_bytes(text: &str) -> Result<Kept<u64>, Wanted> {
-    const WANTED: Wanted = "must be a size such as 10GiB, 500MB or a number of bytes, or unlimited";
+/// Parses `10GiB`, `500MB` or `4096`; `unlimited` and `0` mean no limit.
+pub(crate) fn retention_bytes(text: &str) -> Result<RetentionLimit<u64>, Expected> {
+    const EXPECTED: Expected = "must be a size such as 10GiB, 500MB or a number of bytes, or unlimited";
     match text.trim() {
-        "unlimited" | "0" => Ok(Kept(None)),
-        text => bytes(text).map(|bytes| Kept(Some(bytes))).ok_or(WANTED),
+        "unlimited" | "0" => Ok(RetentionLimit(None)),
+        text => bytes(text).map(|bytes| RetentionLimit(Some(bytes))).ok_or(EXPECTED),
     }
 }
 
-/// `batch`, `500 messages`, `20ms`.
-pub(crate) fn flush(text: &str) -> Result<Flush, Wanted> {
-    const WANTED: Wanted = "must be batch, or such as 500 messages, or such as 20ms";
+/// Parses `batch`, `500 messages` or `20ms`.
+pub(crate) fn flush(text: &str) -> Result<Flush, Expected> {
+    const EXPECTED: Expected = "must be batch, a count such as 500 messages, or a time such as 20ms";
     let text = text.trim();
     if text == "batch" {
         return Ok(Flush::EveryBatch);
@@ -67,7 +67,7 @@ pub(crate) fn flush(text: &str) -> Result<Flush, Wanted> {
         Some(count) => count.trim().parse().ok().filter(|count| *count > 0).map(Flush::EveryMessages),
         None => humantime::parse_duration(text).ok().filter(|time| !time.is_zero()).map(Flush::Every),
     };
-    every.ok_or(WANTED)
+    every.ok_or(EXPECTED)
 }
 
 fn bytes(text: &str) -> Option<u64> {
@@ -76,8 +76,8 @@ fn bytes(text: &str) -> Option<u64> {
     number.trim().parse::<u64>().ok()?.checked_mul(size)
 }
 
-/// A size as people read it: at most three digits before the unit.
-pub(crate) fn shown_bytes(bytes: u64) -> String {
+/// Formats a size with a binary unit: `1.5 KiB`.
+pub(crate) fn format_bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -92,7 +92,7 @@ pub(crate) fn shown_bytes(bytes: u64) -> String {
     format!("{} {}", amount.strip_suffix(".0").unwrap_or(&amount), units[unit])
 }
 
-pub(crate) fn shown_time(time: Duration) -> String {
+pub(crate) fn format_time(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
@@ -101,10 +101,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_are_read_in_peoples_units() {
+    fn durations_and_sizes_parse_with_units() {
         let week = Duration::from_secs(7 * 24 * 3600);
         for (text, time) in [("7d", Some(week)), ("1week", Some(week)), ("forever", None), ("0", None)] {
-            assert_eq!(retention(text), Ok(Kept(time)), "{text}");
+            assert_eq!(retention(text), Ok(RetentionLimit(time)), "{text}");
         }
         for (text, bytes) in [
             ("10GiB", Some(10 << 30)),
@@ -115,7 +115,7 @@ mod tests {
             ("unlimited", None),
             ("0", None),
         ] {
-            assert_eq!(retention_bytes(text), Ok(Kept(bytes)), "{text}");
+            assert_eq!(retention_bytes(text), Ok(RetentionLimit(bytes)), "{text}");
         }
         for bad in ["", "7", "-1d", "week", "7 d 3"] {
             assert!(retention(bad).is_err(), "{bad}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_may_be_nothing_and_is_never_endless() {
+    fn age_accepts_zero_and_refuses_forever() {
         assert_eq!(age("36h"), Ok(Duration::from_secs(36 * 3600)));
         assert_eq!(age("0"), Ok(Duration::ZERO));
         for bad in ["", "7", "forever", "-1d"] {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_is_by_batch_by_number_or_by_time() {
+    fn flush_parses_batch_count_and_interval() {
         assert_eq!(flush("batch"), Ok(Flush::EveryBatch));
         assert_eq!(flush("500 messages"), Ok(Flush::EveryMessages(500)));
         assert_eq!(flush("20ms"), Ok(Flush::Every(Duration::from_millis(20))));
@@ -145,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_as_they_were_meant() {
+    fn sizes_are_formatted_with_units() {
         for (bytes, shown) in
             [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (10 << 30, "10 GiB"), (3000 << 40, "3000 TiB")]
         {
-            assert_eq!(shown_bytes(bytes), shown);
+            assert_eq!(format_bytes(bytes), shown);
         }
     }
 }

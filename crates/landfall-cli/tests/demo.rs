@@ -1,4 +1,4 @@
-//! `landfall demo`, as a user runs it: the real binary, real crashes, and an account that finds what is planted.
+//! `landfall demo` as a user runs it: the real binary, real crashes, and an account that finds planted faults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test they help")]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 
-const A_WHILE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const FIELDS: [&str; 13] = [
     "placed",
@@ -48,8 +48,8 @@ fn wrong(account: &Value) -> [&Value; 3] {
     ["lost", "doubled", "out_of_order"].map(|field| &account[field])
 }
 
-/// The word of the program on stderr, for asserts.
-fn said(output: &Output) -> String {
+/// Returns stderr, for asserts.
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -72,14 +72,14 @@ async fn swap_two_effects_of_one_customer(connection: &mut SqliteConnection) {
 }
 
 #[test]
-fn a_shop_of_200_orders_survives_its_crashes_and_the_account_balances() {
+fn demo_of_200_orders_survives_crashes_and_balances() {
     let temporary = tempfile::tempdir().unwrap();
     let output = landfall()
         .args(["demo", "--orders", "200", "--once", "--json"])
         .env("TMPDIR", temporary.path())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
 
     let account = account(&output);
     let fields = account.as_object().unwrap();
@@ -102,20 +102,20 @@ fn a_shop_of_200_orders_survives_its_crashes_and_the_account_balances() {
 }
 
 #[tokio::test]
-async fn the_account_finds_a_lost_a_doubled_and_a_misplaced_effect() {
+async fn account_finds_planted_faults() {
     let data = tempfile::tempdir().unwrap();
     let data = data.path();
     let output = demo_in(data, "60");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let crashes = account(&output)["crashes_injected"].clone();
 
     let mut payment = open(data, "payment").await;
     run(&mut payment, "DELETE FROM effects WHERE rowid = 7").await;
     let output = demo_in(data, "60");
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(wrong(&account(&output)), [1, 0, 0], "{}", said(&output));
-    assert_eq!(account(&output)["crashes_injected"], crashes, "a story that is over is only counted again");
-    assert!(said(&output).contains("had no effect in payment"), "{}", said(&output));
+    assert_eq!(wrong(&account(&output)), [1, 0, 0], "{}", stderr(&output));
+    assert_eq!(account(&output)["crashes_injected"], crashes, "a finished demo is only counted again");
+    assert!(stderr(&output).contains("had no effect in payment"), "{}", stderr(&output));
 
     let mut orders = open(data, "orders").await;
     run(&mut orders, "INSERT INTO effects SELECT * FROM effects WHERE rowid = 9").await;
@@ -124,46 +124,46 @@ async fn the_account_finds_a_lost_a_doubled_and_a_misplaced_effect() {
     let mut stock = open(data, "stock").await;
     swap_two_effects_of_one_customer(&mut stock).await;
     let output = demo_in(data, "60");
-    assert_eq!(wrong(&account(&output)), [1, 1, 1], "{}", said(&output));
+    assert_eq!(wrong(&account(&output)), [1, 1, 1], "{}", stderr(&output));
 
     run(&mut payment, "UPDATE accounts SET balance_cents = balance_cents - 1 WHERE customer = 'customer-01'").await;
     run(&mut stock, "UPDATE stock SET remaining = remaining + 1 WHERE sku = 'anchor'").await;
     let output = demo_in(data, "60");
-    assert_eq!(wrong(&account(&output)), [2, 2, 1], "{}", said(&output));
+    assert_eq!(wrong(&account(&output)), [2, 2, 1], "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(1));
 }
 
 #[tokio::test]
-async fn a_demo_whose_director_was_killed_goes_on_where_it_was() {
+async fn killed_demo_resumes_in_its_folder() {
     let data = tempfile::tempdir().unwrap();
     let data = data.path();
     let mut director = landfall();
     director.args(["demo", "--once", "--orders", "150", "--data"]).arg(data);
     let mut director = director.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
 
-    // The databases are made by whoever has the folder.
-    eventually(A_WHILE, "the databases", async || data.join("orders.db").exists()).await;
+    // The databases exist once the first demo holds the lock of the folder.
+    eventually(TIMEOUT, "the databases", async || data.join("orders.db").exists()).await;
     let second = demo_in(data, "150");
     assert_eq!((second.status.code(), second.stdout.len()), (Some(1), 0));
-    assert!(said(&second).contains("is in use by another demo"), "{}", said(&second));
-    eventually(A_WHILE, "the first crash", async || data.join("crashes").exists()).await;
+    assert!(stderr(&second).contains("is in use by another demo"), "{}", stderr(&second));
+    eventually(TIMEOUT, "the first crash", async || data.join("crashes").exists()).await;
     director.kill().unwrap();
     director.wait().unwrap();
 
     let output = demo_in(data, "150");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let account = account(&output);
     assert_eq!((&account["placed"], &account["effects"]), (&150.into(), &450.into()));
     assert_eq!(wrong(&account), [0, 0, 0]);
 }
 
 #[test]
-fn a_folder_that_is_no_demos_is_refused_as_wrong_use() {
+fn foreign_folder_is_a_usage_error() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("thesis.txt"), "years of work").unwrap();
     let output = demo_in(data.path(), "10");
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("is not empty and holds no demo"), "{}", said(&output));
+    assert!(stderr(&output).contains("is not empty and not a demo folder"), "{}", stderr(&output));
     assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 1);
     assert_eq!(landfall().args(["demo", "--orders", "0"]).output().unwrap().status.code(), Some(2));
 }

@@ -1,21 +1,21 @@
-//! What the databases share when they take charge of a batch.
+//! Admission of a batch into the inbox: the part that all databases share.
 
 use std::collections::{BTreeSet, HashSet};
 
 use crate::{Admission, Message, MessageId, Origin};
 
-/// A message as it arrived from the broker.
+/// A message as the broker delivered it.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<'a> {
     pub message: &'a Message,
     pub origin: Origin,
 }
 
-/// A batch on its way through [`Inbox::admit_batch`](crate::Inbox::admit_batch): which ids to insert, then which keys
-/// to lock, then the answer. The database does one statement between each two steps.
+/// The steps of [`Inbox::admit_batch`](crate::Inbox::admit_batch): the ids to insert, the keys to lock, the result. The
+/// database runs one statement between two steps.
 ///
-/// The keys are looked at by a statement of their own, after the ids: an insert may wait for a copy elsewhere, and the
-/// transaction it waited for may be the one that holds the key of another message of the batch.
+/// A separate statement looks up the keys, after the ids are inserted. The insert may wait for a duplicate in another
+/// transaction, and that transaction may hold the key of another message of the batch.
 #[derive(Debug)]
 pub struct BatchAdmission<'a> {
     batch: &'a [Arrival<'a>],
@@ -23,14 +23,13 @@ pub struct BatchAdmission<'a> {
 }
 
 impl<'a> BatchAdmission<'a> {
-    /// The ids to insert: each once, and in one order for everybody, so that two batches with common messages never
-    /// wait for each other in a circle.
+    /// Returns the ids to insert: each once, sorted, so that two batches with common messages cannot deadlock.
     pub fn ids(batch: &[Arrival<'_>]) -> Vec<MessageId> {
         let compared = batch.iter().map(|arrival| arrival.message).filter(|message| message.mode.is_deduplicated());
         compared.map(|message| message.id).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// `inserted` are those that were not there before. Of several copies in one batch the first is fresh.
+    /// `inserted` are the ids that were new. Of several duplicates in one batch the first is fresh.
     pub fn new(batch: &'a [Arrival<'a>], inserted: impl IntoIterator<Item = MessageId>) -> Self {
         let mut inserted: HashSet<MessageId> = inserted.into_iter().collect();
         let mut is_fresh = |message: &Message| !message.mode.is_deduplicated() || inserted.remove(&message.id);
@@ -38,13 +37,13 @@ impl<'a> BatchAdmission<'a> {
         Self { batch, fresh }
     }
 
-    /// Topic and key of everything that is fresh, each once and in one order for everybody.
+    /// Returns topic and key of every fresh message, each once, sorted as the ids are.
     pub fn keys(&self) -> Vec<(&'a str, &'a str)> {
         let names = self.fresh().filter_map(|arrival| name_of(arrival.message));
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// `held` are those of [`BatchAdmission::keys`] that wait behind a dead letter.
+    /// `held` are the keys of [`BatchAdmission::keys`] that wait behind a dead letter.
     pub fn finish<T: AsRef<str>>(self, held: &[(T, T)]) -> Vec<Admission> {
         let held: HashSet<_> = held.iter().map(|(topic, key)| (topic.as_ref(), key.as_ref())).collect();
         let judge = |(arrival, fresh): (&Arrival<'_>, &bool)| match name_of(arrival.message) {
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_copies_is_fresh_and_what_is_not_compared_always_is() {
+    fn only_the_first_duplicate_in_a_batch_is_fresh() {
         let (a, b, free) = (message("a"), message("b"), message("a").with_mode(Mode::AtLeastOnce));
         let arrivals = [&a, &a, &b, &free, &free].map(|message| Arrival { message, origin: None });
         let mut expected = vec![a.id, b.id];
@@ -82,7 +81,7 @@ mod tests {
         assert_eq!(BatchAdmission::ids(&arrivals), expected);
 
         let admission = BatchAdmission::new(&arrivals, [a.id]);
-        assert_eq!(admission.keys(), [("orders", "a")], "nobody asks for the key of a duplicate");
+        assert_eq!(admission.keys(), [("orders", "a")], "the key of a duplicate is not looked up");
         use Admission::{Duplicate, Fresh, Held};
         assert_eq!(admission.finish::<&str>(&[]), [Fresh, Duplicate, Duplicate, Fresh, Fresh]);
         let admission = BatchAdmission::new(&arrivals, [a.id, b.id]);

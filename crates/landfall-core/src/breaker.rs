@@ -3,46 +3,46 @@ use std::time::{Duration, Instant};
 use crate::Backoff;
 use crate::retry_window::{BUCKETS, SlidingWindow};
 
-/// Stops calling a dependency that fails too often, and finds out with few calls when it works again.
+/// A circuit breaker: stops calls to a failing dependency and probes it until it recovers.
 ///
 /// ```text
-///            too many of the last calls failed            time is up
+///            failure rate exceeded                        open time over
 ///   Closed ─────────────────────────────────▶ Open ─────────────────▶ HalfOpen
 ///      ▲                                        ▲    a probe failed      │
 ///      │                                        └────────────────────────┤
 ///      └─────────────────────────────────────────────────────────────────┘  enough probes succeeded
 /// ```
 ///
-/// Pure: the caller brings the time and the random numbers. Every call is [admitted](Self::admit) first and reported
-/// afterwards with the ticket it got.
+/// Pure: the caller supplies time and random numbers. Every call is [admitted](Self::admit) first and reported with its
+/// ticket afterwards.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     options: BreakerOptions,
     phase: Phase,
-    /// Grows with each change of phase, so that a call that began in another one is not taken for news of this one.
+    /// Grows with each change of phase, so that the result of a call from an earlier phase is ignored.
     generation: u64,
-    /// Times that it opened since it was closed last: the more, the longer it stays open.
+    /// How often it opened since it was last closed; each time it stays open for longer.
     openings: u32,
-    /// Calls, and those of them that failed, while it is closed.
+    /// Calls and failed calls while closed.
     calls: SlidingWindow<2>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BreakerOptions {
-    /// The time over which failures are counted; what is older is forgotten.
+    /// The time over which calls and failures are counted.
     pub window: Duration,
-    /// It stays closed while there were fewer calls than this within the window.
+    /// The breaker stays closed below this number of calls within the window.
     pub minimum_calls: u32,
-    /// It opens when this part of the calls failed, in `0.0..=1.0`. More than 1 never opens.
+    /// The breaker opens at this share of failed calls, in `0.0..=1.0`. A value above 1 never opens it.
     pub failure_rate: f64,
-    /// How long it stays open: the first time, and at most after it opened again and again.
+    /// How long it stays open: the first time, and at most after repeated openings.
     pub open_first: Duration,
     pub open_cap: Duration,
-    /// Calls at the same time while it is half-open.
+    /// Concurrent calls while half-open.
     pub probes: u32,
-    /// Probes that must succeed, with none failing, before it closes.
+    /// Consecutive successful probes that close it.
     pub successes_to_close: u32,
-    /// A probe that has not reported by then has lost its place to another.
+    /// A probe that has not reported by then loses its place to another.
     pub probe_timeout: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Default for BreakerOptions {
     }
 }
 
-/// What a breaker is doing, for people and metrics.
+/// The state of a breaker, for metrics and people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BreakerState {
     Closed,
@@ -69,7 +69,7 @@ pub enum BreakerState {
     Open,
 }
 
-/// Permission for one call; to be handed back with its result.
+/// Permission for one call; returned with its result.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Ticket {
@@ -77,10 +77,10 @@ pub struct Ticket {
     probe: Option<u64>,
 }
 
-/// The call is not to be made.
+/// The call must not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejected {
-    /// When it may be worth asking again; `None` if nobody can say, because others are trying right now.
+    /// When to ask again; `None` while probes are in flight.
     pub retry_after: Option<Duration>,
 }
 
@@ -103,7 +103,7 @@ impl Breaker {
         Self { options, phase: Phase::Closed, generation: 0, openings: 0, calls }
     }
 
-    /// Whether a call may be made now.
+    /// Admits a call, or rejects it while the breaker is open or all probes are in flight.
     pub fn admit(&mut self, now: Instant) -> Result<Ticket, Rejected> {
         self.pass_time(now);
         let generation = self.generation;
@@ -121,7 +121,7 @@ impl Breaker {
         }
     }
 
-    /// The call succeeded, or failed in a way that is no fault of the dependency.
+    /// Reports a call that succeeded, or failed through no fault of the dependency.
     pub fn succeeded(&mut self, ticket: Ticket, now: Instant) {
         self.pass_time(now);
         if !self.takes_back(&ticket) {
@@ -143,7 +143,7 @@ impl Breaker {
         }
     }
 
-    /// The call failed, or took too long. `random` in `0.0..1.0` spreads the time for which it opens, if it does.
+    /// Reports a call that failed or timed out. `random` in `0.0..1.0` spreads the open time.
     pub fn failed(&mut self, ticket: Ticket, now: Instant, random: f64) {
         self.pass_time(now);
         if !self.takes_back(&ticket) {
@@ -162,7 +162,7 @@ impl Breaker {
         }
     }
 
-    /// Nobody will ever know how the call ended, or it was not made after all: its place is free.
+    /// Reports a call without a result: it was cancelled, or never made. Its place becomes free.
     pub fn abandoned(&mut self, ticket: Ticket) {
         self.takes_back(&ticket);
     }
@@ -176,7 +176,7 @@ impl Breaker {
         }
     }
 
-    /// What time alone changes: an open breaker becomes half-open, and probes that did not report are given up.
+    /// Applies what time alone changes: an open breaker becomes half-open, and overdue probes expire.
     fn pass_time(&mut self, now: Instant) {
         self.calls.count(now);
         match &mut self.phase {
@@ -188,7 +188,7 @@ impl Breaker {
         }
     }
 
-    /// Frees the place of the ticket; whether what it reports is news of the present phase.
+    /// Frees the place of the ticket. Returns whether its result belongs to the current phase.
     fn takes_back(&mut self, ticket: &Ticket) -> bool {
         if ticket.generation != self.generation {
             return false;
@@ -212,7 +212,7 @@ impl Breaker {
     }
 }
 
-/// A time too long to be told is cut to a year.
+/// Saturates at one year from now.
 fn later(now: Instant, time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now + Duration::from_secs(365 * 86_400))
 }

@@ -1,4 +1,4 @@
-//! The ports of a broker: publish, subscribe, and what people ask about topics.
+//! The ports of a broker: publishing, subscribing and topics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,59 +8,59 @@ use serde::Serialize;
 
 use crate::{GroupName, Holder, Message, Outcome, Position, Result, Timestamp, TopicName};
 
-/// Hands messages to a broker.
+/// Publishes messages to a broker.
 #[async_trait]
 pub trait Publisher: Send + Sync {
-    /// Publishes `batch` and answers with exactly one outcome per message, in the same order; an empty batch gives
-    /// an empty answer. Never fails as a whole: what went wrong is told per message.
+    /// Publishes `batch` and returns exactly one outcome per message, in the same order. An empty batch returns an
+    /// empty vector. Never fails as a whole: each message reports its own error.
     ///
-    /// Order: of one topic and key, accepted messages stand in the broker in the order given here, and after one
-    /// that was not accepted no later one of the same topic and key in this batch is accepted
-    /// ([`Outcome::behind_predecessor`]). Different keys do not hold each other up.
+    /// Order: accepted messages of one topic and key are stored in the given order. After a message that was not
+    /// accepted, no later one of the same topic and key in this batch is accepted ([`Outcome::behind_predecessor`]).
+    /// Different keys do not block each other.
     ///
-    /// Durability: `Accepted` means what the adapter's documentation says "accepted" means.
+    /// Durability: each adapter documents what `Accepted` means.
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome>;
 
-    /// A publisher to the same broker that speaks as `holder` and that others can silence; `None` where the broker or its
-    /// options do not have that.
+    /// Returns a publisher that acts as `holder` and that a successor can fence; `None` if the broker or its options do
+    /// not support fencing.
     fn fenced(&self, _holder: &Holder) -> Option<Arc<dyn FencedPublisher>> {
         None
     }
 }
 
-/// A publisher that others can silence, for a relay that may be paused with messages in hand.
+/// A publisher that a successor can fence, for a relay that may be paused with messages in flight.
 ///
-/// Nothing of a batch can be read before all of it was taken: whoever is silenced in the middle leaves no part behind.
+/// A batch is atomic for readers: a publisher that is fenced in the middle leaves no part of it behind.
 #[async_trait]
 pub trait FencedPublisher: Publisher {
-    /// Begins anew if it has to: after it was silenced, after trouble, and the first time. `publish` never does that by
-    /// itself, so a relay that begins and *then* looks at its leases knows that whoever takes one of them over later
-    /// silences what it read under it.
+    /// Starts a producer if there is none: the first time, after an error, and after it was fenced.
+    ///
+    /// `publish` never starts one. A relay begins and *then* checks its leases, so a later holder of a lease fences
+    /// everything that this relay read under it.
     async fn begin(&self) -> Result<()>;
 
-    /// Silences `holder`: what it handed over and was not answered for does not enter the broker any more, and neither
-    /// does what it hands over before it begins anew. May be called for one who is gone or who never published.
+    /// Fences `holder`: its unanswered messages no longer enter the broker, and neither does anything it publishes
+    /// before its next `begin`. Harmless for a holder that is gone or never published.
     async fn fence(&self, holder: &Holder) -> Result<()>;
 }
 
 /// One member of a group on one topic.
 #[async_trait]
 pub trait Subscriber: Send {
-    /// The next delivery; waits for one. `None` after the broker was closed.
+    /// Waits for the next delivery. Returns `None` after the broker was closed.
     ///
-    /// Per topic and key in the order published, except that a delivery which was given back comes again later.
-    /// Cancel-safe: dropping the future loses nothing.
+    /// Order: per topic and key as published, except that a delivery given back is redelivered later.
+    /// Cancellation-safe: dropping the future loses nothing.
     async fn next(&mut self) -> Result<Option<Delivery>>;
 
-    /// Makes what was acknowledged durable and leaves the group. What is still unacknowledged is delivered again to
-    /// the next member.
+    /// Makes acknowledgements durable and leaves the group. Unacknowledged deliveries go to the next member.
     async fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// A message that this consumer has to acknowledge. Dropping it unacknowledged means that it is delivered again.
+/// A message that the consumer has to acknowledge. Dropping it unacknowledged causes redelivery.
 #[derive(Debug)]
 pub struct Delivery {
-    /// An error if what stands in the broker cannot be a message.
+    /// An error if the stored bytes are not a valid message.
     pub message: Result<Message>,
     pub position: Position,
     acknowledge: Box<dyn Acknowledge>,
@@ -71,73 +71,73 @@ impl Delivery {
         Self { message, position, acknowledge }
     }
 
-    /// Finished. Brokers with offsets commit only the contiguous finished prefix, so an acknowledgement out of order
-    /// is safe. It may become durable a little later: after a crash a finished message may be delivered again.
+    /// Acknowledges the message. Brokers with offsets commit only the contiguous finished prefix, so acknowledging out
+    /// of order is safe. It may become durable later: after a crash a finished message may be redelivered.
     pub async fn ack(self) -> Result<()> {
         self.acknowledge.ack().await
     }
 
-    /// Not finished: deliver it again, not before `delay`.
+    /// Gives the message back for redelivery after `delay`.
     pub async fn nack(self, delay: Duration) -> Result<()> {
         self.acknowledge.nack(delay).await
     }
 
-    /// The message apart from its acknowledgement.
+    /// Splits the message from its acknowledgement.
     pub fn into_parts(self) -> (Result<Message>, Position, Box<dyn Acknowledge>) {
         (self.message, self.position, self.acknowledge)
     }
 }
 
-/// What an adapter puts behind a [`Delivery`]. Its `Drop` must give the message back if neither method ran.
+/// The adapter's side of a [`Delivery`]. Its `Drop` must give the message back if neither method ran.
 #[async_trait]
 pub trait Acknowledge: Send + std::fmt::Debug {
     async fn ack(self: Box<Self>) -> Result<()>;
     async fn nack(self: Box<Self>, delay: Duration) -> Result<()>;
 }
 
-/// A broker as the daemon picks it by URL.
+/// A broker, as the daemon selects it by URL.
 #[async_trait]
 pub trait Broker: Send + Sync {
     fn capabilities(&self) -> BrokerCapabilities;
 
     fn publisher(&self) -> Arc<dyn Publisher>;
 
-    /// Joins `group` on `topic`. A group that was never seen starts at the beginning: what was published before the
-    /// first consumer came is not lost on it.
+    /// Joins `group` on `topic`. A new group starts at the beginning, so it also gets messages published before its
+    /// first member joined.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>>;
 
-    /// Every topic, by name.
+    /// Lists all topics, sorted by name.
     async fn topics(&self) -> Result<Vec<TopicInfo>>;
 
     /// Reads without joining a group and without committing anything.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>>;
 }
 
-/// What a broker can do; the conformance suites pick their tests by it.
+/// What a broker supports; selects the cases of the conformance suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BrokerCapabilities {
     /// Messages of one key are delivered in the order published.
     pub ordered_by_key: bool,
-    /// What was accepted is there after the broker was stopped and started.
+    /// Accepted messages survive a restart of the broker.
     pub durable: bool,
-    /// `nack` keeps its delay.
+    /// `nack` honours its delay.
     pub delayed_redelivery: bool,
-    /// What was published stays for a while, so that a group that comes later starts at the beginning, positions mean
-    /// something, and [`Broker::read`] works. Where it does not, a message reaches the groups that were there when it
-    /// was published, and is refused (and may be tried later) while there is none.
+    /// The broker retains messages: a new group starts at the beginning, positions are stable and [`Broker::read`]
+    /// works. Without it, a message reaches the groups that exist when it is published. While there is no group it is
+    /// refused, retriably.
     pub replay: bool,
-    /// Several groups on one topic each get everything. Where they do not, the members of all groups share one queue.
+    /// Each group of a topic gets every message. Without it, the members of all groups share one queue.
     pub groups: bool,
-    /// A message with the same [`wire::broker_id`](crate::wire::broker_id) as one accepted a moment before is accepted
-    /// and not stored again.
+    /// A message whose [`wire::broker_id`](crate::wire::broker_id) was accepted shortly before is accepted and not
+    /// stored again.
     pub deduplicates: bool,
-    /// The largest payload that is taken with a few headers beside it, where that is less than Landfall's own limits
-    /// allow. A larger one is refused for good as [`TOO_LARGE`](crate::ErrorCode::TOO_LARGE).
+    /// The largest payload with a few headers, where that is below Landfall's own limit. A larger one is refused
+    /// permanently as [`TOO_LARGE`](crate::ErrorCode::TOO_LARGE).
     pub payload_bytes: Option<usize>,
 }
 
 impl BrokerCapabilities {
-    /// Everything: what the embedded log can do.
+    /// Everything: the capabilities of the embedded log.
     pub const ALL: Self = Self {
         ordered_by_key: true,
         durable: true,
@@ -149,14 +149,14 @@ impl BrokerCapabilities {
     };
 }
 
-/// Making topics on a broker whose topics are made on purpose.
+/// Creation and deletion of topics, for brokers that do not create them on first use.
 #[async_trait]
 pub trait TopicAdministration: Send + Sync {
-    /// Makes `topic`, with as many partitions as asked for or as the adapter's options say, and answers whether it was
-    /// made. One that is there already is left as it is, if it has as many partitions (kind `Conflict` if not).
+    /// Creates `topic` with the given number of partitions, or the adapter's default, and returns whether it was new.
+    /// An existing topic stays as it is; kind `Conflict` if its number of partitions differs.
     async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<bool>;
 
-    /// Removes `topic` with everything in it, and answers whether it was there.
+    /// Deletes `topic` and its messages, and returns whether it existed.
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool>;
 }
 
@@ -164,33 +164,33 @@ pub trait TopicAdministration: Send + Sync {
 pub struct TopicInfo {
     pub topic: TopicName,
     pub partitions: u32,
-    /// Messages stored, over all partitions.
+    /// Stored messages in all partitions.
     pub messages: u64,
-    /// What they take, where the broker tells.
+    /// Their size, where the broker reports it.
     pub bytes: Option<u64>,
 }
 
-/// Where a reader begins.
+/// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     Beginning,
     End,
     /// At this offset in every partition.
     Offset(u64),
-    /// At the first message that the broker took at this time or later, in every partition; at the end if there is
-    /// none. A broker without an index of times may have to read everything before it.
+    /// At the first message that the broker stored at this time or later, in every partition; at the end if there is
+    /// none. A broker without a time index may have to read everything before it.
     Time(Timestamp),
 }
 
 #[async_trait]
 pub trait TopicReader: Send {
-    /// What is there beyond the last call, in offset order per partition, at most `limit`; empty at the end.
+    /// Returns at most `limit` messages that follow the last call, in offset order per partition; empty at the end.
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>>;
 }
 
 #[derive(Debug)]
 pub struct StoredMessage {
     pub position: Position,
-    /// An error if what stands there cannot be a message.
+    /// An error if the stored bytes are not a valid message.
     pub message: Result<Message>,
 }

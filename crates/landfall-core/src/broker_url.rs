@@ -1,4 +1,4 @@
-//! `scheme://user:password@host:port,host:port/path?name=value`: where a broker is, and how it is worked with.
+//! `scheme://user:password@host:port,host:port/path?name=value`: the address and the options of a broker.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// A broker's URL, taken apart. Every part is percent-decoded; the password is never shown.
+/// A parsed broker URL. Every part is percent-decoded; `Debug` omits the password.
 ///
-/// An adapter takes the parameters that it knows and then calls [`BrokerUrl::finish`], which refuses the rest by name.
+/// An adapter takes the parameters it knows and then calls [`BrokerUrl::finish`], which refuses any other by name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BrokerUrl {
     pub scheme: String,
     pub user: Option<String>,
     pub password: Option<String>,
-    /// At least one, each with its port if it was given.
+    /// At least one host, each with its port if given.
     pub hosts: Vec<(String, Option<u16>)>,
-    /// Without its first slash; empty where there is none.
+    /// Without its leading slash; empty if there is none.
     pub path: String,
     parameters: BTreeMap<String, String>,
     known: Vec<&'static str>,
@@ -51,13 +51,13 @@ impl BrokerUrl {
         })
     }
 
-    /// The parameter `name`, if it was given.
+    /// Takes the parameter `name`, if given.
     pub fn take(&mut self, name: &'static str) -> Option<String> {
         self.known.push(name);
         self.parameters.remove(name)
     }
 
-    /// The parameter `name` as whatever it must be; `expected` says what that is.
+    /// Takes and parses the parameter `name`; `expected` describes valid values in the error.
     pub fn take_parsed<T: FromStr>(&mut self, name: &'static str, expected: &str) -> Result<Option<T>> {
         let parse = |value: String| {
             let parsed = value.parse();
@@ -66,7 +66,7 @@ impl BrokerUrl {
         self.take(name).map(parse).transpose()
     }
 
-    /// Refuses parameters that nobody took.
+    /// Refuses the parameters that were not taken.
     pub fn finish(self) -> Result<()> {
         let Some(name) = self.parameters.keys().next() else { return Ok(()) };
         let known = if self.known.is_empty() { "there are none".into() } else { self.known.join(", ") };
@@ -80,7 +80,7 @@ fn some(text: String) -> Option<String> {
 
 fn host(text: &str) -> Result<(String, Option<u16>)> {
     let wrong = || Error::invalid(format!("{text:?} in the broker URL is no host with an optional :port"));
-    // An IPv6 address stands in brackets, which are not part of it.
+    // An IPv6 address is enclosed in brackets, which are not part of it.
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(wrong)) {
         Some(bracketed) => {
             let (host, rest) = bracketed?;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_a_sentence() {
+    fn invalid_urls_are_refused_with_a_reason() {
         for (url, sentence) in [
             ("kafka:host", "the broker URL has no ://"),
             ("kafka://", r#""" in the broker URL is no host with an optional :port"#),

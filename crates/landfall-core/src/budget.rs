@@ -2,10 +2,10 @@ use std::time::{Duration, Instant};
 
 use crate::retry_window::{BUCKETS, SlidingWindow};
 
-/// Retries are allowed as long as they are few beside the calls that succeed, so that a dependency that fails is not
-/// buried under them: within any `window`, retries ≤ `ratio` × successes + `floor`.
+/// A retry budget: within any `window`, retries ≤ `ratio` × successes + `floor`. It keeps retries from overloading a
+/// failing dependency.
 ///
-/// Pure: the caller brings the time.
+/// Pure: the caller supplies the time.
 #[derive(Debug, Clone)]
 pub struct Budget {
     options: BudgetOptions,
@@ -13,19 +13,19 @@ pub struct Budget {
     retries: SlidingWindow<1>,
 }
 
-/// How many retries there may be.
+/// How many retries a [`Budget`] allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetOptions {
-    /// Retries for each success; what is not a number, or less than nothing, is nothing.
+    /// Retries per success; NaN and negative values count as 0.
     pub ratio: f64,
-    /// Retries that are allowed even if nothing succeeds, so that a quiet dependency gets its second try.
+    /// Retries allowed without any success, so that a rarely used dependency gets its second attempt.
     pub floor: u32,
-    /// The time over which both are counted.
+    /// The time over which retries and successes are counted.
     pub window: Duration,
 }
 
 impl Default for BudgetOptions {
-    /// One retry for ten successes, and ten in each ten seconds besides.
+    /// One retry per ten successes, plus ten in every ten seconds.
     fn default() -> Self {
         Self { ratio: 0.1, floor: 10, window: Duration::from_secs(10) }
     }
@@ -33,18 +33,18 @@ impl Default for BudgetOptions {
 
 impl Budget {
     pub fn new(options: BudgetOptions) -> Self {
-        // Successes are forgotten up to a bucket early and retries up to a bucket late: in doubt there is no retry.
+        // Successes expire up to a bucket early and retries up to a bucket late: the budget errs towards no retry.
         let successes = SlidingWindow::new(options.window, BUCKETS);
         let retries = SlidingWindow::new(options.window, BUCKETS + 1);
         Self { options, successes, retries }
     }
 
-    /// A call succeeded.
+    /// Records a successful call.
     pub fn succeeded(&mut self, now: Instant) {
         self.successes.add(now, [1]);
     }
 
-    /// Takes one retry out of the budget if one is left, and says whether it was.
+    /// Spends one retry if one is left, and returns whether it was.
     #[must_use]
     pub fn take(&mut self, now: Instant) -> bool {
         let allowed = self.left(now) > 0;
@@ -54,7 +54,7 @@ impl Budget {
         allowed
     }
 
-    /// The retries that may still be made now.
+    /// Returns how many retries are left.
     pub fn left(&mut self, now: Instant) -> u64 {
         let ([successes], [retries]) = (self.successes.count(now), self.retries.count(now));
         let earned = self.options.ratio.max(0.0) * successes as f64;

@@ -2,31 +2,31 @@ use std::time::Duration;
 
 use crate::{Finding, Rank, Timestamp};
 
-/// How far a server's clock is from this machine's, as far as one question and its answer can tell.
+/// The difference between a server's clock and the local one, measured by one round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// Milliseconds by which the server is ahead; negative where it is behind.
+    /// Milliseconds by which the server is ahead; negative if it is behind.
     pub ahead_ms: i64,
-    /// The server looked at its clock at some moment between question and answer: so much off the middle, at most.
+    /// Half the round trip: the server read its clock at some moment between request and response.
     pub uncertainty_ms: i64,
 }
 
 impl ClockSkew {
-    /// Two machines that keep their clocks by any time server are much closer than this.
+    /// Clocks that follow any time server are much closer than this.
     pub const TOLERATED: Duration = Duration::from_secs(1);
 
-    /// The server said that it was `theirs`, when asked at `asked` and heard at `answered`, both by the local clock.
+    /// Compares the server's time `theirs` with the local times of the request and the response.
     pub fn measured(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Self {
         let (asked, answered) = (asked.as_millis(), answered.as_millis());
         let half = answered.saturating_sub(asked).max(0) / 2;
         Self {
             ahead_ms: theirs.as_millis().saturating_sub(asked.saturating_add(half)),
-            // One more for what both clocks were rounded down by.
+            // Both clocks are rounded down to the millisecond.
             uncertainty_ms: half.saturating_add(1),
         }
     }
 
-    /// How far the clocks are apart for certain.
+    /// Returns the smallest difference that the measurement proves.
     pub fn at_least(self) -> Duration {
         Duration::from_millis(self.ahead_ms.unsigned_abs().saturating_sub(self.uncertainty_ms.unsigned_abs()))
     }
@@ -35,19 +35,19 @@ impl ClockSkew {
         self.at_least() <= Self::TOLERATED
     }
 
-    /// What it means for a database at `place`, unless it can be tolerated.
+    /// Returns the finding for a database at `place`, if the skew is not tolerable.
     pub fn database_finding(self, check: &'static str, place: &str) -> Option<Finding> {
         let what = format!(
-            "the server's clock is {self}: leases and retries go by the server's, the times in messages by their sender's, \
-             so that ages and delays are told wrong by so much"
+            "the server's clock is {self}; leases and retries use the server's clock and messages the sender's, \
+             so reported ages and delays are wrong by as much"
         );
-        let mend = "keep both clocks by a time server (chrony, systemd-timesyncd)";
+        let mend = "synchronise both clocks with a time server (chrony, systemd-timesyncd)";
         (!self.is_tolerable()).then(|| Finding::new((check, Rank::Latency), place, what, mend))
     }
 }
 
 impl std::fmt::Display for ClockSkew {
-    /// As the end of "the server's clock is …".
+    /// Formats the end of "the server's clock is …".
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let side = if self.ahead_ms < 0 { "behind" } else { "ahead of" };
         write!(f, "{:.1} s {side} this machine's", self.ahead_ms.unsigned_abs() as f64 / 1000.0)
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_compared_with_the_middle_of_the_round_trip() {
+    fn clock_is_compared_with_the_middle_of_the_round_trip() {
         assert_eq!(skew(1000, 1100, 1200), ClockSkew { ahead_ms: 0, uncertainty_ms: 101 });
         assert_eq!(skew(1000, 4100, 1200).ahead_ms, 3000);
         assert_eq!(skew(5000, 2100, 5200).ahead_ms, -3000);
@@ -75,16 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_no_skew() {
+    fn slow_response_is_not_skew() {
         let slow = skew(0, 9000, 10_000);
         assert_eq!(slow.ahead_ms, 4000);
-        assert!(slow.is_tolerable(), "it may have looked at its clock just before it answered");
+        assert!(slow.is_tolerable(), "the server may have read its clock just before it answered");
         assert!(!skew(0, 9000, 100).is_tolerable());
         assert_eq!(skew(0, 9000, 100).at_least(), Duration::from_millis(8899));
     }
 
     #[test]
-    fn a_local_clock_that_was_set_back_meanwhile_breaks_nothing() {
+    fn local_clock_set_back_meanwhile_is_harmless() {
         assert_eq!(skew(2000, 2000, 1000), ClockSkew { ahead_ms: 0, uncertainty_ms: 1 });
         assert!(!skew(i64::MIN, i64::MAX, i64::MAX).is_tolerable());
     }

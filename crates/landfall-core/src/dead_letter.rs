@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::{Error, GroupName, Key, MessageId, Result, Timestamp, TopicName};
 
-/// A dead letter's own number; grows with time within one database.
+/// The number of a dead letter; grows within one database.
 pub type DeadLetterId = i64;
 
-/// A message that needs a person, or waits behind one that does.
+/// A message that failed for the last time, or waits behind one that did.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeadLetter {
     pub id: DeadLetterId,
@@ -29,7 +29,7 @@ pub struct DeadLetter {
     pub original_offset: Option<u64>,
     pub first_seen: Timestamp,
     pub last_attempt: Timestamp,
-    /// Of one that is delayed: not tried again before.
+    /// For a delayed letter: the time of its next attempt.
     pub retry_at: Option<Timestamp>,
     /// The sender's headers, as the JSON object that was stored.
     pub headers: serde_json::Value,
@@ -42,21 +42,21 @@ pub struct DeadLetter {
 ///   parked ───────────▶ redriving ───────────▶ done
 ///      ▲                    │
 ///      └────────────────────┘ failed again
-///   waiting ──(its predecessor is done)──▶ handled ▶ done, or failed ▶ delayed, or parked
-///   delayed ──(its time has come)──▶ handled ▶ done, or failed ▶ delayed, after the last try parked
+///   waiting ──(predecessor done)──▶ handled ▶ done, or failed ▶ delayed or parked
+///   delayed ──(due)──▶ handled ▶ done, or failed ▶ delayed; parked after the last attempt
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeadLetterStatus {
-    /// Failed; nothing happens until a person redrives it.
+    /// Failed; waits for a person to redrive it.
     Parked,
-    /// Failed, and tried again by itself at its time: nobody has to do anything.
+    /// Failed, and retried automatically when due.
     Delayed,
-    /// Did not fail: waits because an earlier message of its topic and key is open.
+    /// Did not fail; waits because an earlier message of its topic and key is open.
     Waiting,
-    /// A person asked for it; handled next.
+    /// A person redrove it; it is handled next.
     Redriving,
-    /// Its effect happened, or (relay) it is back in the outbox.
+    /// Its effect happened, or (relay) it is back in the outbox. Final.
     Done,
 }
 
@@ -84,7 +84,7 @@ impl std::str::FromStr for DeadLetterStatus {
     }
 }
 
-/// Which dead letters; every field that is set must match.
+/// Selects dead letters; every field that is set must match.
 #[derive(Debug, Clone, Default)]
 pub struct DeadLetterFilter {
     pub id: Option<DeadLetterId>,
@@ -94,19 +94,19 @@ pub struct DeadLetterFilter {
     pub key: Option<Key>,
     pub error_code: Option<String>,
     pub status: Option<DeadLetterStatus>,
-    /// First seen at or after, and before.
+    /// First seen at or after `from`, and before `to`.
     pub from: Option<Timestamp>,
     pub to: Option<Timestamp>,
-    /// Only ids above this one: the last id of the page before.
+    /// Only ids above this one: the last id of the previous page.
     pub after: Option<DeadLetterId>,
 }
 
-/// What a redrive did.
+/// The result of a redrive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redriven {
     /// Moved from parked to redriving (consumer) or back into the outbox (relay), oldest first.
     pub redriven: Vec<DeadLetterId>,
-    /// Matched, but not parked (any more): left alone.
+    /// Matched but not parked, so left alone.
     pub skipped: Vec<DeadLetterId>,
 }
 
@@ -119,23 +119,22 @@ pub struct DeadLetterStats {
     pub done: u64,
 }
 
-/// What people do with dead letters. Every change is written to the audit table in the same transaction.
+/// Operations on dead letters. Every change writes an audit row in the same transaction.
 #[async_trait]
 pub trait DeadLetters: Send + Sync {
-    /// At most `limit` that match, by id.
+    /// Returns at most `limit` matching letters, sorted by id.
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>>;
 
-    /// Redrives what matches and is parked, in one transaction, on behalf of `actor`.
+    /// Redrives the matching parked letters, in one transaction, on behalf of `actor`.
     ///
-    /// One that failed in a consumer is handed to that group's consumer, which drains its key in order. One that
-    /// the relay parked goes back to its old place in the outbox, before its successors. A second call finds
-    /// nothing parked and changes nothing.
+    /// A letter of a consumer goes to that group's consumer, which drains its key in order. A letter of the relay goes
+    /// back to its old position in the outbox, before its successors. Idempotent: a second call finds nothing parked.
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven>;
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
 
-    /// The age that 95 of 100 parked letters have not reached; zero where none is parked. An adapter that can ask its
-    /// database for it does so: this reads the oldest twentieth.
+    /// Returns the 95th percentile of the age of parked letters; zero if none is parked. This default reads the oldest
+    /// twentieth; an adapter overrides it where one statement can answer.
     async fn parked_age_p95(&self) -> Result<Duration> {
         const PAGE: usize = 100;
         let mut older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
@@ -154,7 +153,7 @@ pub trait DeadLetters: Send + Sync {
 }
 
 impl DeadLetterStats {
-    /// How many of `count` letters are older than the one at the 95th percentile (by nearest rank).
+    /// Returns how many of `count` letters are older than the one at the 95th percentile (nearest rank).
     pub fn rank_of_p95(count: u64) -> u64 {
         count / 20
     }

@@ -1,11 +1,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Makes a future cancellation-safe: if dropped before its end, it is passed to `finish`, which runs the rest
+/// Makes a future cancellation-safe: if it is dropped before its end, `finish` receives the rest and completes it
 /// elsewhere.
 ///
-/// For driver calls that are not cancellation-safe: a `BEGIN` whose caller is dropped before the answer leaves an open
-/// transaction in a connection that returns to the pool. Without a cancellation, nothing is spawned.
+/// For driver calls that are not cancellation-safe. A `BEGIN` whose caller is dropped before the response leaves a
+/// transaction open in a connection that returns to the pool. Nothing is spawned unless the future is dropped.
 #[derive(Debug)]
 pub struct DetachOnDrop<F: Future, S: FnOnce(Pin<Box<F>>)> {
     future: Option<Pin<Box<F>>>,
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_future_is_not_detached() {
+    fn completed_future_is_not_detached() {
         let mut handed = 0;
         let mut future = DetachOnDrop::new(std::future::ready(7), |_| handed += 1);
         assert_eq!(poll(&mut future), Poll::Ready(7));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_future_continues_elsewhere() {
+    fn dropped_future_continues() {
         let mut steps = 0;
         let mut rest = None;
         {

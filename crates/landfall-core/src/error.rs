@@ -2,41 +2,41 @@
 
 use std::fmt;
 
-/// What every port returns.
+/// The result of every port method.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Something a port could not do. The text is a sentence for a person, the kind is for code, the source is kept.
+/// An error of a port: text for people, [`ErrorKind`] for code, and the source error.
 pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<Source>,
 }
 
-/// Why it could not be done, as far as a caller may want to act differently.
+/// The category of an error, as far as callers act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input is wrong and will be wrong tomorrow; nothing was written.
+    /// The input is invalid and stays so; nothing was written.
     Invalid,
-    /// The thing named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// The thing is in a state that does not allow this.
+    /// The object's state does not allow this.
     Conflict,
-    /// The server cannot be reached or answered with a passing fault; nothing is known to have been written.
+    /// The server is unreachable or reported a temporary fault; nothing is known to have been written.
     Unavailable,
-    /// The request was sent and the answer never came: it may or may not have happened. Look, never retry blindly.
+    /// The request was sent and no response arrived: it may have happened. Check before retrying.
     Unknown,
     /// The database schema is missing, or newer than this build understands.
     Schema,
-    /// Somebody else holds what only one may hold (a data folder, a lease).
+    /// Another holder has an exclusive resource (a data folder, a lease).
     InUse,
-    /// Stored bytes are not what was written. Never served, never skipped silently.
+    /// Stored bytes differ from what was written. Never served, never skipped silently.
     Corrupt,
-    /// This adapter or build cannot do that.
+    /// This adapter or build does not support the operation.
     Unsupported,
-    /// Anything else: a bug, or an answer nobody expected.
+    /// Anything else: a bug, or an unexpected response.
     Internal,
 }
 
@@ -59,14 +59,14 @@ impl Error {
         self.kind
     }
 
-    /// Whether the same call may succeed later with nobody changing anything.
+    /// Returns whether the same call may succeed later without any change.
     pub fn is_temporary(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::InUse)
     }
 }
 
 impl fmt::Display for Error {
-    /// The sentence, then the chain of causes, so that one `%error` field in a log line tells the whole story.
+    /// Formats the message and the chain of sources, so that one `%error` field in a log line is complete.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         let mut cause = std::error::Error::source(self);

@@ -1,11 +1,11 @@
-//! What the tables of this build should look like, read from the statements that make them.
+//! The expected tables and indexes of this build, read from its own DDL.
 //!
-//! A doctor compares it with what a server has. The statements are our own (`Schema::ddl`), so this reads them by a few
-//! habits that they keep (keywords are in capital letters, bodies of functions between `$$`) and is no parser of SQL.
+//! The doctor compares them with the live server. The DDL is Landfall's own (`Schema::ddl`), so a few conventions
+//! (keywords in capitals, function bodies between `$$`) replace an SQL parser.
 
 use crate::Rank;
 
-/// The tables and indexes that a script makes, as it leaves them.
+/// The tables and indexes that exist after the DDL has run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExpectedTables {
     pub tables: Vec<ExpectedTable>,
@@ -14,22 +14,22 @@ pub struct ExpectedTables {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedTable {
-    /// With the schema or database, where the script names one.
+    /// Qualified with the schema or database where the DDL does so.
     pub name: String,
-    /// Whether it is meant to be empty after a crash.
+    /// Whether the table is unlogged, so that a crash empties it.
     pub is_unlogged: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedIndex {
     pub table: String,
-    /// `None` is the table's primary key.
+    /// `None` for the primary key.
     pub name: Option<String>,
     pub is_unique: bool,
 }
 
 impl ExpectedIndex {
-    /// What its absence can cost. What nobody keeps unique can be there twice: an inbox that takes every copy for new.
+    /// Returns what a missing index can cost. Without a unique index the inbox admits every duplicate as fresh.
     pub fn rank(&self) -> Rank {
         if self.is_unique { Rank::Duplicates } else { Rank::Latency }
     }
@@ -66,7 +66,7 @@ impl ExpectedTables {
                 self.tables.retain(|known| !tables.contains(&known.name.as_str()));
                 self.indexes.retain(|index| !tables.contains(&index.table.as_str()));
             }
-            // Where an index is named with its schema, the script that makes it names it without.
+            // `CREATE INDEX` names an index without its schema, `DROP INDEX` may name it with.
             ["DROP", "INDEX", name, ..] => self.remove_named(name.rsplit('.').next().unwrap_or(name)),
             _ => {}
         }
@@ -77,7 +77,7 @@ impl ExpectedTables {
         self.read_keys(table, rest);
     }
 
-    /// Keys that stand among the columns of a table.
+    /// Reads the keys declared between the columns of a table.
     fn read_keys(&mut self, table: &str, words: &[&str]) {
         for (place, _) in words.iter().enumerate().filter(|(_, word)| matches!(**word, "KEY" | "INDEX")) {
             let before = |steps: usize| place.checked_sub(steps).map_or("", |before| words[before]);
@@ -100,7 +100,7 @@ impl ExpectedTables {
     }
 }
 
-/// Words that change nothing about what is there in the end.
+/// Words that do not change the resulting objects.
 const NOISE: [&str; 6] = ["", "IF", "NOT", "EXISTS", "CONCURRENTLY", "ONLY"];
 
 fn without_comments_and_bodies(ddl: &str) -> String {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_step_takes_away_is_not_expected() {
+    fn objects_dropped_later_are_not_expected() {
         let found = ExpectedTables::from_ddl(
             "CREATE UNLOGGED TABLE alive (one boolean PRIMARY KEY); CREATE TABLE old (a INT PRIMARY KEY);
              CREATE TABLE t (a INT, KEY first (a), KEY second (a));

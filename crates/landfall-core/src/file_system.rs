@@ -1,24 +1,24 @@
-/// What a system says of the file system that a file is on.
+/// The file system that contains a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
     pub kind: FileSystemKind,
-    /// What is left for an ordinary account.
+    /// Free for an unprivileged account.
     pub free_bytes: u64,
     pub total_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystemKind {
-    /// Of this machine, or of a kind that nothing is known about.
+    /// Local to this machine, or of an unknown kind.
     Local,
-    /// Gone with the power, or with the container.
+    /// Lost on a power cut or with the container.
     Memory(&'static str),
-    /// Locks and syncs are up to another machine, or to a program.
+    /// Locks and syncs depend on another machine or a user-space program.
     Remote(&'static str),
 }
 
 impl FileSystemKind {
-    /// By the number that Linux gives each kind (`f_type` of statfs).
+    /// Classifies by Linux's `f_type` of `statfs`.
     pub fn from_linux_magic(number: u64) -> Self {
         match number & 0xffff_ffff {
             0x0102_1994 => Self::Memory("tmpfs"),
@@ -38,7 +38,7 @@ impl FileSystem {
     const LEAST_FREE_BYTES: u64 = 64 * 1024 * 1024;
     const ENOUGH_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 
-    /// Whether writes will soon fail: less than a fiftieth is left, and that is not much either.
+    /// Returns whether less than 2 % is free, a threshold clamped to between 64 MiB and 1 GiB.
     pub fn is_nearly_full(self) -> bool {
         let least = (self.total_bytes / 50).clamp(Self::LEAST_FREE_BYTES, Self::ENOUGH_FREE_BYTES);
         self.free_bytes < least
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_nearly_full_by_what_is_left_of_it_and_how_much_that_is() {
+    fn nearly_full_depends_on_share_and_size() {
         const GIB: u64 = 1 << 30;
         for (free_bytes, total_bytes, expected) in [
             (GIB, 20 * GIB, false),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart_by_their_number_whatever_its_sign() {
+    fn kind_is_recognised_whatever_the_sign_of_its_number() {
         assert_eq!(FileSystemKind::from_linux_magic(0xef53), FileSystemKind::Local);
         assert_eq!(FileSystemKind::from_linux_magic(0x0102_1994), FileSystemKind::Memory("tmpfs"));
         assert_eq!(FileSystemKind::from_linux_magic(0x6969), FileSystemKind::Remote("nfs"));

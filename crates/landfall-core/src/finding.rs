@@ -1,4 +1,4 @@
-//! What the doctor looks for: every way in which a server's settings let a message be lost, reordered or doubled.
+//! Findings of the doctor: every way in which a live setup can lose, reorder or double a message.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use crate::{Result, Span};
 
-/// Something about a live server or the configuration that breaks a promise, or may.
+/// A property of a live server or the configuration that breaks a promise, or may.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check found it, as `adapter.check`, such as `kafka.min-insync-replicas`: a name that scripts go by.
+    /// The check, as `adapter.check`, such as `kafka.min-insync-replicas`. Scripts rely on this name.
     pub check: &'static str,
     pub rank: Rank,
-    /// What it is about: a topic, a table, a setting, a server.
+    /// The object: a topic, a table, a setting, a server.
     pub about: String,
-    /// What is so, and what follows from it: a sentence without a capital letter and a full stop.
+    /// The fact and its consequence: a sentence without initial capital and full stop.
     pub what: String,
-    /// What mends it: the setting with its value, or the command.
+    /// The remedy: the setting with its value, or the command.
     pub mend: String,
 }
 
@@ -32,17 +32,17 @@ impl Finding {
     }
 }
 
-/// What a finding can cost, the worst first.
+/// What a finding can cost, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rank {
-    /// A message that was accepted can be gone.
+    /// An accepted message can be lost.
     Loss,
-    /// Messages of one key can change places.
+    /// Messages of one key can be reordered.
     Order,
-    /// A message can be stored or delivered more often than necessary, or than the inbox remembers.
+    /// A message can be duplicated unnecessarily, or after the inbox has forgotten it.
     Duplicates,
-    /// Nothing but time.
+    /// Messages can be delayed.
     Latency,
 }
 
@@ -65,17 +65,17 @@ impl fmt::Display for Rank {
     }
 }
 
-/// What the examined server has to live up to.
+/// What the diagnosed server has to satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
-    /// For how long a message may come again: the longest retry, the keeping of dead letters and the redrive together.
+    /// For how long a duplicate may arrive: the longest retry, the retention of dead letters and the redrive together.
     pub window: Span,
 }
 
-/// A server, or a part of it, that can be examined while it works.
+/// A live server, or a part of one, that the doctor can diagnose.
 #[async_trait]
 pub trait Diagnose: Send + Sync {
-    /// Looks, changes nothing, and answers with everything found: nothing for a safe setup. What this account may not
-    /// see is a finding too, never silence.
+    /// Returns all findings without changing anything; empty for a safe setup. A setting that this account may not read
+    /// is a finding too.
     async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>>;
 }

@@ -6,37 +6,37 @@ use uuid::{Builder, Uuid};
 
 use crate::{Error, Position, Result, TopicName};
 
-/// A message's one identity: the broker's dedup id, the inbox row, the `Idempotency-Key` and every redrive use it.
+/// The identity of a message: broker deduplication, inbox, `Idempotency-Key` and every redrive use the same id.
 ///
-/// New ids are UUIDv7, so that they sort roughly by time and are kind to indexes.
+/// New ids are UUIDv7: they sort roughly by time, which keeps index inserts local.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A new id, later than any this process made before.
+    /// Creates an id that is higher than any other of this process.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// The id of something without one that stands at `position` of `topic`: always the same for the same place.
+    /// Derives an id from `position` of `topic`, for a stored record without one. Deterministic.
     pub fn from_position(topic: &TopicName, position: Position) -> Self {
-        // FNV-1a spreads the topic over the upper half; the place fills the lower one exactly.
+        // FNV-1a hashes the topic into the upper half; the position fills the lower half exactly.
         let spread = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let topic = topic.as_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, spread);
-        let place = (u64::from(position.partition) << 44) ^ position.offset;
-        Self(Builder::from_custom_bytes(((u128::from(topic) << 64) | u128::from(place)).to_be_bytes()).into_uuid())
+        let position = (u64::from(position.partition) << 44) ^ position.offset;
+        Self(Builder::from_custom_bytes(((u128::from(topic) << 64) | u128::from(position)).to_be_bytes()).into_uuid())
     }
 
-    /// The id that stands for a business id, such as an order's number: always the same for the same two texts.
+    /// Derives an id from a business id, such as an order number. Deterministic.
     pub fn from_business(business_type: &str, business_id: &str) -> Self {
-        // The length keeps two texts from being taken for two others that read the same one after the other.
+        // The length makes the concatenation unambiguous.
         let name = format!("{}/{business_type}/{business_id}", business_type.len());
         Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
     }
 
-    /// Another id for another send of the same message: always the same for the same `attempts` and `failed_at`.
+    /// Derives the broker id of a repeated send from `attempts` and `failed_at`. Deterministic.
     pub(crate) fn again(&self, attempts: &str, failed_at: &str) -> Self {
         Self(Uuid::new_v5(&self.0, format!("{attempts}/{failed_at}").as_bytes()))
     }
@@ -45,7 +45,7 @@ impl MessageId {
         self.0
     }
 
-    /// The sixteen bytes, in the order in which they are written as text.
+    /// Returns the sixteen bytes in the order of the text form.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_has_one_id_and_two_places_have_two() {
+    fn position_determines_the_id() {
         let topic = |name| TopicName::new(name).unwrap();
         let id = |name, partition, offset| MessageId::from_position(&topic(name), Position { partition, offset });
         assert_eq!(id("a", 1, 7), id("a", 1, 7));

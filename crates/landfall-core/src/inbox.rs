@@ -1,21 +1,20 @@
-//! The port of the consumer's database: one transaction holds the inbox row, the handler's writes and nothing else.
+//! The consumer's database port: one transaction contains the inbox row and the handler's writes.
 
 use std::time::Duration;
 
 use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
 
-/// The consumer's side of a database. Every method works inside the transaction it is given; nothing has happened
-/// until that commits.
+/// The consumer's side of a database. Every method works inside the caller's transaction and takes effect when that
+/// commits.
 ///
-/// A message id is in the inbox from the moment the group has taken charge of it: either its effect happened in the
-/// same transaction, or it stands in the dead letters. That is what makes a duplicate harmless in both cases.
+/// A message id is in the inbox from its admission: either its effect happened in the same transaction, or the message
+/// is a dead letter. A duplicate is harmless in both cases.
 pub trait Inbox: Database {
-    /// Takes charge of `message` for `group`: inserts its id first, and so makes a concurrent copy wait for this
-    /// transaction instead of racing it.
+    /// Admits `message` for `group`. The id is inserted first, so a concurrent duplicate waits for this transaction.
     ///
     /// * `Fresh`: run the handler, then commit.
-    /// * `Duplicate`: it was taken charge of before; there is nothing to do.
-    /// * `Held`: its key waits behind a dead letter; it was queued there in this transaction. Commit.
+    /// * `Duplicate`: it was admitted before; there is nothing to do.
+    /// * `Held`: its key waits behind a dead letter, and it was queued there in this transaction. Commit.
     ///
     /// A message whose mode is not deduplicated leaves no inbox row and is never a `Duplicate`.
     fn admit(
@@ -26,9 +25,8 @@ pub trait Inbox: Database {
         origin: Origin,
     ) -> impl Future<Output = Result<Admission>> + Send;
 
-    /// The same for several messages in one transaction: one answer each, in their order, exactly as if they had been
-    /// admitted one after the other. What is `Held` is queued in the order given. The inbox rows are one statement,
-    /// however many messages there are.
+    /// Admits several messages in one transaction, with the same results as one after the other. `Held` messages are
+    /// queued in the given order. The inbox rows are a single statement.
     fn admit_batch(
         &self,
         connection: &mut Self::Connection,
@@ -36,9 +34,9 @@ pub trait Inbox: Database {
         batch: &[Arrival<'_>],
     ) -> impl Future<Output = Result<Vec<Admission>>> + Send;
 
-    /// After `admit` said `Fresh` in this transaction: makes the message a dead letter instead of handling it. From
-    /// the commit on, later messages of its topic and key are `Held`, unless `parking` says otherwise. With a time in
-    /// `parking` it is not for a person but for [`Inbox::next_redriven`], once that time has passed.
+    /// Parks a message that `admit` reported as `Fresh` in this transaction. After the commit, later messages of its
+    /// topic and key are `Held`, unless `parking` says otherwise. With a delay in `parking`, [`Inbox::next_redriven`]
+    /// returns it when due, without a person.
     fn park(
         &self,
         connection: &mut Self::Connection,
@@ -48,12 +46,11 @@ pub trait Inbox: Database {
         parking: Parking<'_>,
     ) -> impl Future<Output = Result<DeadLetterId>> + Send;
 
-    /// Locks and returns the next dead letter of `group` that is to be handled now: one whose delay has passed, one a
-    /// person redrove, or one that waited behind another which is done. Per topic and key the oldest first, and never
-    /// one whose predecessor is still open or being handled elsewhere. `None` when there is nothing to do.
+    /// Locks and returns the next dead letter of `group` to handle: one whose delay has passed, one that was redriven,
+    /// or one whose predecessor is done. Oldest first per topic and key; never one whose predecessor is open or being
+    /// handled elsewhere. Returns `None` if there is none.
     ///
-    /// `resting` are passed over: they failed a moment ago and the caller wants to wait before it tries them again.
-    /// What is behind them waits with them.
+    /// Skips `resting`, which failed a moment ago and are in the caller's backoff. Their successors wait with them.
     fn next_redriven(
         &self,
         connection: &mut Self::Connection,
@@ -61,15 +58,15 @@ pub trait Inbox: Database {
         resting: &[DeadLetterId],
     ) -> impl Future<Output = Result<Option<RedriveItem>>> + Send;
 
-    /// The handler dealt with it in this transaction: done. The last one of its key lets live traffic through again.
+    /// Marks the letter as done; the handler succeeded in this transaction. The last one of its key releases the key.
     fn complete_redriven(
         &self,
         connection: &mut Self::Connection,
         item: &RedriveItem,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// It failed again: parked or delayed once more, with its key behind it. Does nothing, and answers with `false`, if it
-    /// is no longer to be handled: somebody else who was handed it was faster.
+    /// Parks or delays the letter again after another failure; its key stays held. Returns `false` and changes nothing
+    /// if another worker has handled it meanwhile.
     fn park_redriven(
         &self,
         connection: &mut Self::Connection,
@@ -78,51 +75,51 @@ pub trait Inbox: Database {
     ) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// What the inbox has, for whoever wants to know before a transaction.
+/// Reads the inbox before a transaction, for a dedup cache.
 pub trait InboxView: Inbox {
-    /// Those of `ids` that `group` has taken charge of, as far as that is committed and on the disk. Reads, and locks
-    /// nothing.
+    /// Returns the `ids` that `group` has admitted, as far as that is committed and on disk. Takes no locks.
     fn handled(&self, group: &GroupName, ids: &[MessageId]) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
 }
 
-/// Why a message becomes a dead letter, and who waits for it.
+/// Why a message becomes a dead letter, and what it holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Parking<'a> {
     pub attempts: u32,
     pub failure: &'a Failure,
     pub hold: Hold,
-    /// The time after which it is tried again by itself; without one it waits for a person.
+    /// The delay after which it is retried automatically; without one it waits for a person.
     pub again: Option<Duration>,
 }
 
 impl<'a> Parking<'a> {
-    /// The usual one: its key waits for it, and it for a person.
+    /// Parks for a person and holds the key.
     pub fn with_key(attempts: u32, failure: &'a Failure) -> Self {
         Self { attempts, failure, hold: Hold::Key, again: None }
     }
 }
 
-/// What a dead letter says of the try that failed.
+/// Another failed attempt of a dead letter.
 #[derive(Debug, Clone, Copy)]
 pub struct Setback<'a> {
-    /// All failed tries, with this one.
+    /// Failed attempts, including this one.
     pub attempts: u32,
     pub failure: &'a Failure,
-    /// As in [`Parking`]; one that held nothing before holds nothing now. A key that it lets go passes on to the next.
+    /// As in [`Parking`]. A letter that held nothing before holds nothing now. A released key passes to the next
+    /// letter.
     pub hold: Hold,
     pub again: Option<Duration>,
 }
 
-/// What waits for a dead letter.
+/// What a dead letter holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Its key.
+    /// Later messages of its key.
     Key,
-    /// Nothing: there is no order to keep, or it is out of order itself.
+    /// Nothing: there is no order to keep, or the message is out of order itself.
     Nothing,
 }
 
-/// Where a delivery came from; kept with a dead letter.
+/// The broker position of a delivery; stored with a dead letter.
 pub type Origin = Option<Position>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,14 +129,14 @@ pub enum Admission {
     Held,
 }
 
-/// A dead letter on its way back through the handler.
+/// A dead letter that is handled again.
 #[derive(Debug, Clone)]
 pub struct RedriveItem {
     pub id: DeadLetterId,
     pub message: Message,
-    /// Where the broker had it.
+    /// Its position in the broker.
     pub origin: Origin,
-    /// Failed tries before this one.
+    /// Failed attempts so far.
     pub attempts: u32,
     /// How often a person redrove it.
     pub redrives: u32,

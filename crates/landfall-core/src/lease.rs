@@ -16,21 +16,21 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What is leased, such as `outbox/3` (shard 3 of the outbox) or `relay/0` (a relay that is alive).
+/// The name of a lease, such as `outbox/3` (shard 3 of the outbox) or `relay/0` (a live relay).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LeaseName(pub String);
 
-/// Grows by one each time a lease changes hands: the fencing token. Whatever compares it rejects the one before.
+/// The fencing token: grows by one each time a lease changes hands.
 pub type Epoch = i64;
 
-/// A lease as its holder knows it.
+/// A lease, as its holder sees it.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub name: LeaseName,
     pub holder: Holder,
     pub epoch: Epoch,
-    /// On this process's own clock, counted from before the request was sent: never later than what the database
-    /// believes. Past it the holder must not start anything under this lease.
+    /// The expiry on the local clock, counted from before the request was sent, so never later than the database's.
+    /// After it the holder must not start anything under this lease.
     pub until: Instant,
 }
 
@@ -40,26 +40,26 @@ impl Lease {
     }
 }
 
-/// Exclusive, expiring ownership, on the database's clock.
+/// Exclusive, expiring ownership by the database's clock.
 #[async_trait]
 pub trait Leases: Send + Sync {
-    /// Takes `name` for `holder` if it is free, expired or already this holder's; `None` if somebody else holds it.
+    /// Acquires `name` for `holder` if it is free, expired or already this holder's; `None` if another holder has it.
     ///
-    /// Taking what was free or expired gives a new, higher epoch; taking what is already held keeps the epoch and
-    /// extends the time. The answer is durable before it is given.
+    /// A free or expired lease gets a new, higher epoch. A lease that this holder has keeps its epoch and is extended.
+    /// The result is durable before this returns.
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>>;
 
-    /// Extends those of `leases` that are still held under the same epoch, and answers with them, in order. One that
-    /// expired but was taken by nobody is extended too: its epoch proves that nothing happened in between.
+    /// Extends and returns, in order, the `leases` still held under the same epoch. An expired, unclaimed lease is
+    /// extended too: its epoch proves that it was not held in between.
     async fn renew(&self, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>>;
 
-    /// Gives back those that are still held under the same epoch; the others are left alone. Idempotent.
+    /// Releases the leases still held under the same epoch and ignores the others. Idempotent.
     async fn release(&self, leases: &[Lease]) -> Result<()>;
 
-    /// The names that begin with `prefix` and are held by somebody right now, in order of name.
+    /// Returns the names of live leases under `prefix`, sorted.
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>>;
 
-    /// Those who let a lease whose name begins with `prefix` expire, which nobody has taken since: each once, in order.
-    /// They are dead or slow, and may not know it yet.
+    /// Returns the holders of expired, unclaimed leases under `prefix`: each once, sorted. They are dead or slow, and
+    /// may not know that they lost the lease.
     async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>>;
 }

@@ -1,14 +1,14 @@
-//! The vocabulary of Landfall and its ports.
+//! The vocabulary and the ports of Landfall.
 //!
-//! Nothing in here does I/O or needs a runtime. The words come first ([`Message`], [`Key`], [`Outcome`]…), then
-//! the ports: small traits that databases and brokers implement, each method saying what it promises about order,
-//! durability and edge inputs. Every port has one conformance suite in `landfall-testkit`.
+//! This crate does no I/O and needs no runtime. It defines the vocabulary ([`Message`], [`Key`], [`Outcome`]…) and the
+//! ports: small traits that databases and brokers implement. Each method documents its promises about order, durability
+//! and edge inputs. Every port has one conformance suite in `landfall-testkit`.
 //!
-//! The ports come in two groups that stay separate:
+//! There are two groups of ports:
 //!
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
-//! * **`dyn`-safe**, because the daemon picks the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
+//! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
 
 mod admission;

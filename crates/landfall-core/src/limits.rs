@@ -1,13 +1,13 @@
 use crate::{Error, Message, Result};
 
-/// What a sender may ask for; checked before any driver sees the message.
+/// Size limits of a message, checked before the driver is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub payload_bytes: usize,
 }
 
 impl Default for Limits {
-    /// 1 MiB: what Kafka and NATS take without being told to take more.
+    /// 1 MiB: the default limit of Kafka and NATS.
     fn default() -> Self {
         Self { payload_bytes: 1024 * 1024 }
     }
@@ -32,7 +32,7 @@ mod tests {
     use crate::TopicName;
 
     #[test]
-    fn two_mebibytes_are_too_much_and_one_is_not() {
+    fn payload_over_one_mebibyte_is_refused() {
         let message = |bytes: usize| Message::new(TopicName::new("t").unwrap(), vec![0; bytes]);
         assert!(Limits::default().check(&message(1024 * 1024)).is_ok());
         assert!(Limits::default().check(&message(2 * 1024 * 1024)).is_err());

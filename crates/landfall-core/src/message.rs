@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, HeaderName, Key, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName};
 
-/// One message, from the transaction that enqueued it to the effect it has.
+/// A message, from the transaction that enqueues it to its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub id: MessageId,
     pub topic: TopicName,
-    /// The ordering key. Without one a message has no order and holds nobody up.
+    /// The ordering key. A message without one has no order and blocks no other.
     pub key: Option<Key>,
-    /// The place among the messages of its key, where the sender numbers them.
+    /// The number within its key, if the sender assigns numbers.
     pub sequence: Option<i64>,
     pub kind: Kind,
     pub mode: Mode,
@@ -23,7 +23,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message with a new id, the time of now and the default mode; the rest is added with the `with_…` methods.
+    /// Creates a message with a new id, the current time and the default mode. The `with_…` methods set the rest.
     pub fn new(topic: TopicName, payload: impl Into<Bytes>) -> Self {
         Self {
             id: MessageId::new(),
@@ -75,7 +75,7 @@ impl Message {
     }
 }
 
-/// What a message is (`OrderPlaced`, CloudEvents' `type`): 1 to 255 bytes of text without control characters.
+/// The event type (`OrderPlaced`, CloudEvents' `type`): 1 to 255 bytes of text without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Kind(Box<str>);
@@ -113,22 +113,23 @@ impl From<Kind> for String {
     }
 }
 
-/// A sender's own headers: valid names, values without CR, LF or NUL, none of the names that Landfall
-/// (`landfall-…`) and CloudEvents (`ce_…`) keep for themselves.
+/// The headers of a message: valid names, values without CR, LF or NUL. Senders cannot set the reserved names of
+/// Landfall (`landfall-…`) and CloudEvents (`ce_…`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub struct Headers(BTreeMap<HeaderName, String>);
 
-/// Bytes of one value, and of all names and values together: what every broker behind the ports can carry.
+/// Bytes of one value, and of all names and values together: what every supported broker can carry.
 const VALUE_LIMIT: usize = 4 * 1024;
 const TOTAL_LIMIT: usize = 32 * 1024;
 
-/// In the stored headers of a row that is no message: why. Only a mover writes it (`import`), and whoever reads such a
-/// row gets the reason as its error.
+/// The stored header of an imported row that is not a valid message: the reason. Only `import` writes it; reading the
+/// row returns the reason as an error.
 pub(crate) const REFUSED_HEADER: &str = "landfall-refused";
 
 impl Headers {
-    /// Sets `name`, replacing an earlier value; refuses names and values that could not travel.
+    /// Sets `name`, replacing an earlier value. Refuses reserved names, and names and values that no broker could
+    /// carry.
     pub fn insert(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
         let (name, value) = (HeaderName::new(name)?, value.into());
         let lower = name.as_str().to_ascii_lowercase();
@@ -151,7 +152,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Sets a header of the system's own. What could not travel in it is replaced, and what is too long is cut.
+    /// Sets a system header. Invalid characters are replaced, and an over-long value is truncated.
     pub fn note(&mut self, header: SystemHeader, value: impl std::fmt::Display) {
         let Ok(name) = HeaderName::new(header.as_str()) else { return };
         let mut text = value.to_string().replace(['\r', '\n', '\0'], " ");
@@ -159,7 +160,7 @@ impl Headers {
         self.0.insert(name, text);
     }
 
-    /// As [`Headers::insert`], for headers that were a message's before: the system's own are among them.
+    /// Sets a header of a stored message. Like [`Headers::insert`], but accepts system headers.
     pub fn restore(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
         match SystemHeader::ALL.into_iter().find(|header| header.as_str() == name) {
             Some(header) => self.note(header, value.into()),
@@ -180,14 +181,14 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// As the JSON object that the databases store.
+    /// Returns the JSON object that the databases store.
     pub fn to_json(&self) -> String {
         let object: serde_json::Map<_, _> =
             self.iter().map(|(name, value)| (name.to_owned(), serde_json::Value::from(value))).collect();
         serde_json::Value::Object(object).to_string()
     }
 
-    /// From the JSON object that a writer in any language stored: checked like any other input.
+    /// Parses and validates the JSON object that a writer in any language stored.
     pub fn from_json(text: &str) -> Result<Self> {
         let broken = |error| Error::invalid("headers are not a JSON object of text values").with_source(error);
         let mut map: BTreeMap<String, String> = serde_json::from_str(text).map_err(broken)?;
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_refuse_what_could_split_a_request() {
+    fn headers_refuse_request_splitting() {
         let mut headers = Headers::default();
         for (name, value) in [("x", "a\r\nb"), ("x", "a\0"), ("x y", "a"), ("landfall-attempts", "1"), ("CE_id", "1")] {
             assert!(headers.insert(name, value).is_err(), "{name}: {value:?} was accepted");
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_own_headers_are_noted_and_restored_and_never_inserted() {
+    fn system_headers_are_restored_but_never_inserted() {
         let mut headers = Headers::default();
         headers.note(SystemHeader::Error, format!("line\r\nbreak {}", "x".repeat(5000)));
         headers.note(SystemHeader::Attempts, 3);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_survive_their_json() {
+    fn headers_round_trip_through_json() {
         let mut headers = Headers::default();
         headers.insert("tenant", "北京 \"1\"").unwrap();
         assert_eq!(Headers::from_json(&headers.to_json()).unwrap(), headers);

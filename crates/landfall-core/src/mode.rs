@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How hard Landfall tries for one message, chosen by whoever sends it.
+/// The delivery guarantee of a message, chosen by its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Fire and forget: removed from the outbox before it is sent, never retried. A crash or a refusal loses it.
+    /// Fire and forget: removed from the outbox before it is published, never retried. A crash or a refusal loses it.
     AtMostOnce,
-    /// Sent until the broker confirms it. The consumer runs its handler for every delivery: it may run twice.
+    /// Published until the broker confirms it. The handler runs for every delivery, so it may run twice.
     AtLeastOnce,
-    /// As at-least-once, and the consumer's inbox lets its effect happen once per message id.
+    /// At least once, and the consumer's inbox deduplicates: one effect per message id.
     #[default]
     EffectivelyOnce,
 }
@@ -29,7 +29,7 @@ impl Mode {
         }
     }
 
-    /// Whether the inbox keeps the id, so that a second delivery has no effect.
+    /// Returns whether the inbox stores the id, so that a duplicate has no effect.
     pub fn is_deduplicated(self) -> bool {
         self == Mode::EffectivelyOnce
     }

@@ -1,7 +1,7 @@
-//! Names that reach a broker, a header or SQL, validated once, at the edge.
+//! Names that reach a broker, a header or SQL, validated once at the edge.
 //!
-//! A value of one of these types is safe to pass on: no CR, LF or NUL, a bounded length, and for table prefixes
-//! nothing that could end an SQL identifier.
+//! A value of these types is safe to pass on: no CR, LF or NUL, a bounded length, and for table prefixes nothing that
+//! could end an SQL identifier.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +61,7 @@ macro_rules! name {
 }
 
 name! {
-    /// Where a message is published: 1 to 249 of `A-Z a-z 0-9 . _ -`, and not `.` or `..` (what every broker takes).
+    /// A topic: 1 to 249 of `A-Z a-z 0-9 . _ -`, but not `.` or `..`. Every broker accepts such a name.
     TopicName, "topic", |text| plain(text, 249)
 }
 
@@ -71,14 +71,14 @@ name! {
 }
 
 name! {
-    /// A producer that the log remembers over restarts: the same alphabet as a topic.
+    /// A numbered producer that the log remembers over restarts: the same alphabet as a topic.
     ProducerName, "producer", |text| plain(text, 249)
 }
 
 name! {
     /// The ordering key, usually the aggregate's id: 1 to 512 bytes of text without control characters.
     ///
-    /// Messages with the same topic and key take effect in the order in which they were committed.
+    /// Messages with the same topic and key take effect in commit order.
     Key, "key", |text| printable(text, 512)
 }
 
@@ -88,8 +88,8 @@ name! {
 }
 
 name! {
-    /// What stands before every table's name: a lower-case SQL identifier of at most 32 characters, with an
-    /// optional schema (`billing.landfall_`). It is the only text that is ever pasted into SQL.
+    /// The prefix of every table name: a lower-case SQL identifier of at most 32 characters, with an optional schema
+    /// (`billing.landfall_`). It is the only text that is ever inserted into SQL.
     TablePrefix, "table prefix", |text| {
         let (schema, prefix) = text.split_once('.').map_or((None, text), |(s, p)| (Some(s), p));
         let identifier = |part: &str| {
@@ -112,26 +112,26 @@ impl Default for TablePrefix {
 }
 
 impl TablePrefix {
-    /// The schema, where one was named.
+    /// Returns the schema, if any.
     pub fn schema(&self) -> Option<&str> {
         self.0.split_once('.').map(|(schema, _)| schema)
     }
 
-    /// The prefix without its schema, for names that SQL does not qualify (indexes, constraints).
+    /// Returns the prefix without its schema, for names that SQL does not qualify (indexes, constraints).
     pub fn bare(&self) -> &str {
         self.0.split_once('.').map_or(&self.0, |(_, prefix)| prefix)
     }
 }
 
 impl Key {
-    /// The partition out of `partitions` that this key lands in: the hash Kafka's clients use (murmur2), so that a
-    /// producer of either kind picks the same one.
+    /// Returns the partition of this key among `partitions`. Uses the hash of Kafka's clients (murmur2), so that any
+    /// Kafka producer picks the same one.
     pub fn partition(&self, partitions: u32) -> u32 {
         (murmur2(self.0.as_bytes()) & 0x7fff_ffff) % partitions.max(1)
     }
 }
 
-/// Text as it may be shown in an error: escaped and cut, since it was refused for what it contains.
+/// Escapes and truncates refused text for an error message.
 fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics_take_what_every_broker_takes() {
+    fn topic_accepts_what_every_broker_accepts() {
         for good in ["orders", "a", "orders.v2_retry-1", &"x".repeat(249)] {
             assert_eq!(TopicName::new(good).unwrap().as_str(), good);
         }
@@ -205,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_a_sentence_that_cannot_carry_a_line_break() {
+    fn error_text_contains_no_line_break() {
         let error = TopicName::new("or\r\nders").unwrap_err().to_string();
         assert_eq!(error, r#"topic "or\r\nders" contains '\r'; only letters, digits, '.', '_' and '-' are allowed"#);
     }
 
     #[test]
-    fn keys_are_text_without_control_characters() {
+    fn key_is_text_without_control_characters() {
         assert!(Key::new("客户 42/eu").is_ok());
         for bad in ["", "a\rb", "a\0", &"k".repeat(513)] {
             assert!(Key::new(bad).is_err(), "{bad:?} was accepted");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn table_prefixes_cannot_leave_their_identifier() {
+    fn table_prefix_cannot_escape_its_identifier() {
         for good in ["landfall_", "lf", "billing.landfall_"] {
             assert!(TablePrefix::new(good).is_ok(), "{good:?} was refused");
         }
@@ -230,7 +230,7 @@ mod tests {
 
     /// Values computed by Kafka's own `Utils.murmur2` (from its unit tests).
     #[test]
-    fn the_hash_is_kafkas() {
+    fn hash_equals_kafkas_murmur2() {
         let hashes = [("21", -973_932_308), ("foobar", -790_332_482), ("a-little-bit-long-string", -985_981_536)];
         for (text, expected) in hashes {
             assert_eq!(murmur2(text.as_bytes()) as i32, expected, "{text}");

@@ -1,4 +1,4 @@
-//! The ports of the outbox: one to write in the caller's transaction, one that the relay reads, one for people.
+//! The ports of the outbox: writing in the caller's transaction, relaying, and operations.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::{Database, Error, ErrorCode, Key, Lease, LeaseName, Message, MessageId, Result, Timestamp, TopicName};
 
-/// Puts messages into the outbox inside the caller's own transaction.
+/// Writes messages into the outbox inside the caller's transaction.
 pub trait OutboxWriter: Database {
-    /// Adds `messages` in this order. They are published if and only if the transaction commits.
+    /// Enqueues `messages` in this order. They are published if and only if the transaction commits.
     ///
-    /// Refuses (kind `Invalid`, nothing written) what breaks the limits, before the driver is asked. Ids are not
+    /// Refuses messages over the limits (kind `Invalid`, nothing written) before calling the driver. Ids are not
     /// compared with earlier ones: a message enqueued twice under one id is published twice and takes effect once.
     fn enqueue(
         &self,
@@ -20,8 +20,8 @@ pub trait OutboxWriter: Database {
         messages: &[Message],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// [`enqueue`](Self::enqueue) as the last act of a transaction, and its commit. An adapter may do it in fewer steps:
-    /// after a statement that succeeded nobody has to ask whether the transaction is still sound.
+    /// Enqueues and commits. An adapter may save a round trip: after a successful statement it need not check that the
+    /// transaction is still usable.
     fn enqueue_and_commit(
         &self,
         mut transaction: Self::Transaction,
@@ -33,8 +33,7 @@ pub trait OutboxWriter: Database {
         }
     }
 
-    /// Says that something was committed, so that the relay looks at once. Never blocks, never fails, and is only a
-    /// hint: a commit without it is found by the relay's polling.
+    /// Wakes the relay after a commit. Never blocks and never fails. Only a hint: polling finds a commit without it.
     fn wake(&self);
 }
 
@@ -43,7 +42,7 @@ pub trait OutboxWriter: Database {
 pub struct Shard(pub u16);
 
 impl Shard {
-    /// The prefix of every shard's lease.
+    /// The prefix of the lease names of shards.
     pub const LEASES: &'static str = "outbox/";
 
     pub fn lease_name(self) -> LeaseName {
@@ -55,22 +54,22 @@ impl Shard {
     }
 }
 
-/// A row's place in the outbox; grows with insertion, which is not the order of commits.
+/// The number of an outbox row; grows with insertion, which is not commit order.
 pub type RowId = i64;
 
-/// A message that is due, as the relay gets it.
+/// A due message, as the relay reads it.
 #[derive(Debug)]
 pub struct OutboxEntry {
     pub row: RowId,
     pub shard: Shard,
     pub message_id: MessageId,
-    /// Failed tries so far.
+    /// Failed attempts so far.
     pub attempts: u32,
-    /// An error if what a foreign writer stored cannot be a message (a header with a line break…): it is parked.
+    /// An error if a SQL writer stored an invalid message (a header with a line break…). The relay parks it.
     pub message: Result<Message>,
 }
 
-/// What the relay decided about one entry.
+/// The relay's decision about one entry.
 #[derive(Debug, Clone)]
 pub struct Settlement {
     pub row: RowId,
@@ -80,12 +79,12 @@ pub struct Settlement {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The broker has it: the row goes.
+    /// The broker accepted it: remove the row.
     Published,
-    /// It failed: counted, and due again after the delay; its key waits with it.
+    /// It failed: count the attempt and retry after the delay. Its key waits with it.
     Retry { after: Duration, error: String },
-    /// It failed for the last time: becomes a dead letter. If it holds its key, what follows waits behind it until it is
-    /// redriven; if not, it is skipped and its successors go on without it.
+    /// It failed for the last time: make it a dead letter. With `holds_key`, its successors wait until it is redriven.
+    /// Without, they continue.
     Park { code: ErrorCode, error: String, holds_key: bool },
 }
 
@@ -95,110 +94,107 @@ pub trait OutboxQueue: Send + Sync {
     /// Commits `messages` in a transaction of its own, in this order, and wakes the relay. All or none.
     async fn append(&self, messages: &[Message]) -> Result<()>;
 
-    /// How many shards there are; a key always belongs to the same one.
+    /// Returns the number of shards. A key always belongs to the same shard.
     fn shards(&self) -> u16;
 
-    /// At most `limit` committed messages of the leased shards that are due, in an order that is per topic and key
-    /// the order of commits (of those present at one moment: the order of insertion).
+    /// Returns at most `limit` due, committed messages of the leased shards. Per topic and key they are in commit
+    /// order; rows that become visible together are in insertion order.
     ///
-    /// Leaves out a message that waits for its next attempt or is parked, and every other message of the same topic
-    /// and key. Never skips a row because a later one was seen first. Reading changes nothing: what is not settled
-    /// is read again.
+    /// Excludes messages that wait for their next attempt or are parked, and every other message of the same topic and
+    /// key. Never skips a row because a later one was read first. Reading changes nothing: an unsettled row is read
+    /// again.
     ///
-    /// Committed means on the disk: a message whose transaction a crash of the server could still undo is not for others
-    /// to see ([`Database::flush`](crate::Database::flush)).
+    /// Committed means on disk: a message that a crash of the server could still undo is not returned
+    /// ([`Database::flush`](crate::Database::flush)).
     async fn next(&self, leases: &[Lease], limit: usize) -> Result<Vec<OutboxEntry>>;
 
-    /// Carries out `settlements` in one transaction, under the leases' epochs, and answers with the rows it changed.
+    /// Applies `settlements` in one transaction under the epochs of the leases, and returns the changed rows.
     ///
-    /// A row whose shard's lease is not held under that epoch any more is left exactly as it is, and so is one that
-    /// is no longer there; both are missing from the answer.
+    /// A row whose shard is no longer leased under that epoch stays unchanged. Such a row, and one that no longer
+    /// exists, is missing from the result.
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>>;
 
-    /// Returns when something may have been committed, or after `at_most`, whichever is first.
+    /// Waits until something may have been committed, at most for `at_most`.
     async fn wait(&self, at_most: Duration);
 }
 
-/// The outbox without order, for those who do not need it: any number of relays compete for rows, and no lease is
-/// taken. Never at the same time as relays that keep order; the relay sees to that.
+/// The outbox without order: any number of relays compete for rows and need no leases. The relay ensures that it never
+/// runs together with relays that keep order.
 #[async_trait]
 pub trait CompetingQueue: Send + Sync {
-    /// Locks at most `limit` messages that are due and that nobody else has locked (`FOR UPDATE SKIP LOCKED`), oldest
-    /// first, whatever their keys; committed as for [`OutboxQueue::next`]. Kind `Unsupported` where the database has no
-    /// such thing ([`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities)).
+    /// Locks at most `limit` due messages that are not locked elsewhere (`FOR UPDATE SKIP LOCKED`), oldest first,
+    /// whatever their keys. Committed as for [`OutboxQueue::next`]. Kind `Unsupported` without
+    /// [`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities).
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>>;
 }
 
-/// Messages that are locked by one open transaction.
+/// Messages locked by one open transaction.
 #[async_trait]
 pub trait Claim: Send {
-    /// What was claimed; empty the second time.
+    /// Takes the claimed messages; empty on a second call.
     fn take_entries(&mut self) -> Vec<OutboxEntry>;
 
-    /// Carries out `settlements` and commits; what they do not name is as it was, and free again. No lease is compared:
-    /// the rows have been locked all the time. Dropping a claim frees all of it, and so does a crash.
+    /// Applies `settlements` and commits. Rows without a settlement are unlocked unchanged. No lease is compared,
+    /// because the rows stay locked. Dropping a claim, or a crash, unlocks all of it.
     async fn settle(self: Box<Self>, settlements: &[Settlement]) -> Result<()>;
 }
 
-/// What people ask the outbox.
+/// Read access to the outbox for people.
 #[async_trait]
 pub trait OutboxView: Send + Sync {
     async fn stats(&self) -> Result<OutboxStats>;
 
-    /// What matches, in order of row, at most `limit`.
+    /// Returns at most `limit` matching rows, sorted by row.
     async fn list(&self, filter: &OutboxFilter, limit: usize) -> Result<Vec<OutboxRow>>;
 
-    /// Every row of that id with everything in it, in order of row; empty where there is none (any more).
+    /// Returns every row with that id in full, sorted by row; empty if there is none.
     async fn show(&self, message_id: MessageId) -> Result<Vec<OutboxDetail>>;
 }
 
-/// What people do to the outbox. Every call is in the audit trail under its actor's name.
+/// Operations on the outbox. Every call writes an audit row with its actor.
 #[async_trait]
 pub trait OutboxControl: Send + Sync {
-    /// Makes those of `rows` that wait for their next attempt due at once; their attempts stay as they are. Answers with
-    /// the rows it changed.
+    /// Makes the `rows` that wait for their next attempt due now, and returns those it changed. Attempts are kept.
     async fn retry(&self, rows: &[RowId], actor: &str) -> Result<Vec<RowId>>;
 
-    /// Parks those of `rows` that have failed at least once, as if they had failed for the last time (code `PARKED_BY_HAND`,
-    /// the reason as its error), with their keys held. Answers with the rows it changed: one that is pending is the
-    /// relay's, which may be sending it this very moment.
+    /// Parks the `rows` that have failed at least once (code `PARKED_BY_HAND`, the reason as error) and holds their
+    /// keys. Returns those it changed. A pending row is refused, because the relay may be publishing it.
     async fn park(&self, rows: &[RowId], reason: &str, actor: &str) -> Result<Vec<RowId>>;
 }
 
-/// What nobody needs any more goes, in steps that are small enough for nobody to notice. A step that answers with fewer
-/// than `at_most` was the last one.
+/// Removal of expired rows in small steps. A step that returns fewer than `at_most` was the last one.
 #[async_trait]
 pub trait Housekeeping: Send + Sync {
-    /// Removes sent messages that have been kept for longer than `age`.
+    /// Removes sent messages older than `age`.
     async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64>;
 
-    /// What [`remove_sent`](Self::remove_sent) would remove, for whoever wants to have it elsewhere first.
+    /// Returns what [`remove_sent`](Self::remove_sent) would remove, so that it can be archived first.
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>>;
 
-    /// Removes these sent messages and answers with how many of them were there. What was not sent stays.
+    /// Removes these sent messages and returns how many existed. Unsent messages stay.
     async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64>;
 
-    /// Forgets ids that were handled longer ago than `age`, but none that is still a dead letter of its group. From then on
-    /// a copy of such a message would take effect again.
+    /// Removes inbox ids older than `age`, except those of open dead letters of their group. A later duplicate of a
+    /// removed id takes effect again.
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64>;
 
-    /// Removes dead letters that have been done for longer than `age`. The audit trail stays.
+    /// Removes dead letters done for longer than `age`. The audit trail stays.
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64>;
 
-    /// Forgets what was reached with entities ([`Sequences`](crate::Sequences)) of which nothing was applied for longer
-    /// than `age`, but none of which a dead letter is open. The next message of such an entity is its first.
+    /// Removes the sequence state of entities ([`Sequences`](crate::Sequences)) idle for longer than `age`, except
+    /// those with an open dead letter. The next message of such an entity counts as its first.
     async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64>;
 }
 
-/// Which messages; every field that is set must match.
+/// Selects messages; every field that is set must match.
 #[derive(Debug, Clone, Default)]
 pub struct OutboxFilter {
-    /// Nothing means what is still to be sent: pending, waiting and retrying.
+    /// `None` selects unsent messages: pending, waiting and retrying.
     pub state: Option<OutboxState>,
     pub message_id: Option<MessageId>,
     pub topic: Option<TopicName>,
     pub key: Option<Key>,
-    /// Only rows above this one: the last row of the page before.
+    /// Only rows above this one: the last row of the previous page.
     pub after: Option<RowId>,
 }
 
@@ -209,11 +205,11 @@ pub struct OutboxStats {
     pub pending: u64,
     /// Age of the oldest message that is pending or retrying; 0 when there is none.
     pub oldest_seconds: f64,
-    /// In the outbox after at least one failed try.
+    /// In the outbox after at least one failed attempt.
     pub retrying: u64,
     /// Parked by the relay and not yet redriven.
     pub parked: u64,
-    /// Published since the tables were made.
+    /// Published since the tables were created.
     pub published: u64,
 }
 
@@ -229,12 +225,12 @@ pub struct OutboxRow {
     pub next_attempt: Option<Timestamp>,
     pub last_error: Option<String>,
     pub created_at: Timestamp,
-    /// When it was sent, of one that was sent and is kept.
+    /// For a sent message that is retained: when it was sent.
     pub sent_at: Option<Timestamp>,
     pub payload_bytes: u64,
 }
 
-/// One row with everything in it, for `landfall outbox show`.
+/// One complete row, for `landfall outbox show`.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutboxDetail {
     #[serde(flatten)]
@@ -242,25 +238,25 @@ pub struct OutboxDetail {
     pub sequence: Option<i64>,
     pub kind: String,
     pub mode: String,
-    /// As the JSON object that was stored.
+    /// The stored JSON object.
     pub headers: serde_json::Value,
     #[serde(skip)]
     pub payload: Bytes,
 }
 
-/// Where a message of the outbox is.
+/// The state of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutboxState {
-    /// Never failed, and nothing stands before it.
+    /// Never failed, and not blocked.
     Pending,
-    /// Never failed, and its key waits behind a message that did. Counts as pending.
+    /// Never failed, but its key waits behind a failed message. Counts as pending.
     Waiting,
-    /// Failed at least once, and due again at its next attempt.
+    /// Failed at least once, and waits for its next attempt.
     Retrying,
-    /// A dead letter of the relay that was not redriven yet.
+    /// A dead letter of the relay, not yet redriven.
     Parked,
-    /// Sent, and kept for a while.
+    /// Sent and retained.
     Sent,
 }
 
@@ -288,8 +284,8 @@ impl std::str::FromStr for OutboxState {
     }
 }
 
-/// For adapters: the error of a row that cannot be a message, with the row named.
 impl OutboxEntry {
+    /// For adapters: wraps the error of an invalid row with its number.
     pub fn unreadable(row: RowId, error: Error) -> Error {
         Error::invalid(format!("outbox row {row} cannot be a message")).with_source(error)
     }

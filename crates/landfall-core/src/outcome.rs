@@ -1,30 +1,30 @@
 use crate::ErrorCode;
 
-/// What became of one message that was handed to a broker.
+/// The outcome of publishing one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The broker has it, as durably as it was configured to promise.
+    /// The broker stored it, as durably as it is configured to.
     Accepted(Position),
-    /// The broker does not have it, and said so.
+    /// The broker refused it and did not store it.
     Refused(Refusal),
-    /// Nobody knows: a timeout or a lost connection after sending. Never treated as "failed": it is sent again with
-    /// the same id, and the consumer's inbox absorbs the copy if there was one.
+    /// A timeout or a lost connection after sending: it may be stored. Never treated as failed. It is published again
+    /// with the same id, and the consumer's inbox absorbs a duplicate.
     Unknown(String),
 }
 
-/// Where a broker put a message.
+/// The position of a message in a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub partition: u32,
     pub offset: u64,
 }
 
-/// Why a broker did not take a message.
+/// Why a broker refused a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub code: ErrorCode,
     pub reason: String,
-    /// Whether the same message may be taken later.
+    /// Whether the broker may accept the same message later.
     pub retriable: bool,
 }
 
@@ -41,7 +41,7 @@ impl Outcome {
         Outcome::Refused(Refusal { code, reason: reason.into(), retriable: false })
     }
 
-    /// For a message that was not sent because an earlier one of its key was not accepted.
+    /// The outcome of a message that was not sent because its predecessor was not accepted.
     pub fn behind_predecessor() -> Self {
         Self::retry_later(ErrorCode::PREDECESSOR, "an earlier message of the same key was not accepted")
     }

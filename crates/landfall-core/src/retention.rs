@@ -1,30 +1,30 @@
-//! How long an id must be remembered so that no copy of a message takes effect twice.
+//! The retention solver: how long an id must be remembered so that no duplicate takes effect.
 //!
 //! ```text
 //!   first handled ──▶ retries ──▶ parked: dead-letter retention ──▶ redrive ──▶ the last copy arrives
 //!   └──────────────────────── every window must be at least this long ────────────────────────┘
 //! ```
 //!
-//! Pure: a plan is made of settings and judged before anything starts.
+//! Pure: a plan is built from settings and checked before anything starts.
 
 use std::fmt;
 
 use crate::{Backoff, Error, Result, Span};
 
-/// What is kept for how long, each with the name of the setting it comes from, so that a refusal can say what to change.
+/// Retention periods with the names of their settings, so that an error can say what to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPlan {
-    /// Wherever ids are remembered: the inbox, and a broker that stores a message once.
+    /// Where ids are remembered: the inbox, and a broker that deduplicates.
     pub windows: Vec<Window>,
-    /// Whoever tries again: the relay and the consumers.
+    /// What retries: the relay and the consumers.
     pub retries: Vec<Retries>,
-    /// How long a parked message is expected to wait for a person at most.
+    /// The longest time that a parked message waits for a person.
     pub dead_letters: Span,
-    /// How long a redrive may take, from a person's decision to the last effect; and any slack, such as for outages.
+    /// The longest time of a redrive, from the decision to the last effect, plus slack for outages.
     pub redrive: Span,
 }
 
-/// A time within which a copy of a message is recognised.
+/// The time within which a duplicate is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// Such as `retention.inbox`.
@@ -32,7 +32,7 @@ pub struct Window {
     pub length: Span,
 }
 
-/// Somebody who tries a message several times.
+/// A component that retries messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retries {
     /// Such as `the relay's retries`.
@@ -43,19 +43,19 @@ pub struct Retries {
 }
 
 impl RetentionPlan {
-    /// How long after the first copy of a message the last one may come.
+    /// Returns the longest time between the first and the last delivery of a message.
     pub fn needed(&self) -> Span {
         let retries = self.retries.iter().map(|retries| Span::Time(retries.backoff.longest()));
         retries.fold(self.dead_letters.plus(self.redrive), Span::plus)
     }
 
-    /// The windows that are shorter than that.
+    /// Returns the windows that are shorter than [`needed`](Self::needed).
     pub fn too_short(&self) -> impl Iterator<Item = &Window> {
         let needed = self.needed();
         self.windows.iter().filter(move |window| window.length < needed)
     }
 
-    /// Refuses (kind `Invalid`) a plan with a window that is too short, with the arithmetic, line by line, in the error.
+    /// Refuses (kind `Invalid`) a plan with a window that is too short. The error shows the arithmetic line by line.
     pub fn check(&self) -> Result<()> {
         let names: Vec<&str> = self.too_short().map(|window| window.setting.as_str()).collect();
         if names.is_empty() {
@@ -64,13 +64,13 @@ impl RetentionPlan {
         let (are, they) = if names.len() == 1 { ("is", "it") } else { ("are", "they") };
         let names = names.join(" and ");
         Err(Error::invalid(format!(
-            "{names} {are} too short: a copy of a message could come after {they} ended, and take effect again\n{self}"
+            "{names} {are} too short: a duplicate could arrive after {they} ended and take effect again\n{self}"
         )))
     }
 }
 
 impl fmt::Display for RetentionPlan {
-    /// The arithmetic: what adds up to the time that is needed, and every window beside it.
+    /// Formats the arithmetic: the summands of the needed time, then every window.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needed = self.needed();
         let mut lines: Vec<(char, String, Span, String)> = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
         Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), max_attempts: 10 };
 
     #[test]
-    fn a_refusal_shows_the_arithmetic_and_what_would_do() {
+    fn refusal_shows_the_arithmetic_and_a_valid_value() {
         let plan = RetentionPlan {
             windows: vec![window("retention.inbox", Span::days(10)), window("broker.retention", Span::Forever)],
             retries: vec![retries("relay", RELAY)],
@@ -135,7 +135,7 @@ mod tests {
         let error = plan.check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let expected = "\
-retention.inbox is too short: a copy of a message could come after it ended, and take effect again
+retention.inbox is too short: a duplicate could arrive after it ended and take effect again
     relay                  1m 21s  from relay.max_attempts
   + dead letters wait         30d  retention.dead_letters
   + a redrive takes            1d  retention.redrive
@@ -146,7 +146,7 @@ retention.inbox is too short: a copy of a message could come after it ended, and
     }
 
     #[test]
-    fn what_never_ends_needs_windows_that_never_end() {
+    fn unlimited_retention_needs_unlimited_windows() {
         let mut plan = RetentionPlan {
             windows: vec![window("retention.inbox", Span::days(100_000))],
             retries: vec![],
@@ -186,7 +186,7 @@ retention.inbox is too short: a copy of a message could come after it ended, and
 
     proptest! {
         #[test]
-        fn a_plan_is_taken_exactly_if_every_window_covers_the_longest_way(plan in plan()) {
+        fn plan_is_valid_iff_every_window_covers_the_longest_path(plan in plan()) {
             let longest_way = plan.retries.iter().fold(plan.dead_letters.plus(plan.redrive), |sum, retries| {
                 let tries = (1..retries.backoff.max_attempts).filter_map(|n| retries.backoff.delay_after(n, 1.0));
                 sum.plus(Span::Time(tries.sum()))
@@ -197,7 +197,7 @@ retention.inbox is too short: a copy of a message could come after it ended, and
         }
 
         #[test]
-        fn the_value_that_is_named_would_do_and_nothing_shorter(mut plan in plan()) {
+        fn suggested_value_is_the_shortest_valid_one(mut plan in plan()) {
             let needed = plan.needed();
             let named: Span = needed.to_string().parse().unwrap();
             for window in &mut plan.windows {
@@ -213,7 +213,7 @@ retention.inbox is too short: a copy of a message could come after it ended, and
         }
 
         #[test]
-        fn every_setting_stands_in_the_arithmetic(plan in plan()) {
+        fn arithmetic_names_every_setting(plan in plan()) {
             let shown = plan.to_string();
             let settings = plan.windows.iter().map(|window| &window.setting);
             for setting in settings.chain(plan.retries.iter().map(|retries| &retries.setting)) {

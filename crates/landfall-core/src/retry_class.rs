@@ -1,44 +1,44 @@
-//! Which failures are worth another try: decided by status, kind or code, never by text.
+//! Classification of failures by status, kind or code, never by text.
 
 use std::time::Duration;
 
 use crate::{Error, ErrorCode, ErrorKind, Failure, Verdict};
 
-/// What a failure says about the next try.
+/// Whether a failure is worth a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// The same call may succeed later.
     Retriable,
-    /// The same call fails tomorrow too, but the caller may have another way.
+    /// The same call will fail again, but the caller may have a fallback.
     Permanent,
-    /// Nobody but a person can put it right: no other way is worth looking for.
+    /// Only a person can fix it; no fallback applies.
     ParkNow,
 }
 
-/// Whether a call may be made twice.
+/// Whether a call may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Repeat {
-    /// It reads, or whoever receives it recognises a repeat (an `Idempotency-Key`, a version check, an upsert).
+    /// It reads, or the receiver deduplicates (an `Idempotency-Key`, a version check, an upsert).
     #[default]
     Safe,
-    /// It writes, and a second time writes again: only what certainly was not done is tried again.
+    /// It writes, and a repeat writes again. Retried only if it certainly had no effect.
     Unsafe,
 }
 
 impl Class {
-    /// By HTTP status; `None` for one that is no failure (below 400). A redirect is none either, and for whoever does
-    /// not follow it there is nothing to retry.
+    /// Classifies an HTTP status; `None` below 400. A redirect is not a failure: a caller that does not follow it has
+    /// nothing to retry.
     pub fn from_status(status: u16) -> Option<Self> {
         match status {
             0..400 => None,
-            // The request arrived too slowly, or is one of too many.
+            // Request timeout, too many requests.
             408 | 429 => Some(Self::Retriable),
             400..500 => Some(Self::Permanent),
             500.. => Some(Self::Retriable),
         }
     }
 
-    /// By the kind of an error of Landfall's own ports.
+    /// Classifies the kind of an error of Landfall's own ports.
     pub fn from_kind(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::InUse | ErrorKind::Internal => Self::Retriable,
@@ -47,7 +47,7 @@ impl Class {
         }
     }
 
-    /// By code. A code that is not one of Landfall's own is retriable: nobody knows better.
+    /// Classifies an error code. A custom code is retriable.
     pub fn from_code(code: &ErrorCode) -> Self {
         const PARK_NOW: [ErrorCode; 4] =
             [ErrorCode::VALIDATION, ErrorCode::TOO_LARGE, ErrorCode::VERSION_CONFLICT, ErrorCode::PARKED_BY_HAND];
@@ -62,7 +62,7 @@ impl Class {
     }
 }
 
-/// What a message asks for whose handler met such a failure and has no other way.
+/// The verdict for a message whose handler met such a failure and has no fallback.
 impl From<Class> for Verdict {
     fn from(class: Class) -> Self {
         match class {
@@ -73,7 +73,7 @@ impl From<Class> for Verdict {
 }
 
 impl Failure {
-    /// The failure that an HTTP status stands for, with what its `Retry-After` asked for; `None` if it is no failure.
+    /// Creates the failure for an HTTP status, with its `Retry-After`; `None` if the status is not a failure.
     pub fn from_status(status: u16, retry_after: Option<Duration>) -> Option<Self> {
         let class = Class::from_status(status)?;
         let code = match status {
@@ -87,7 +87,7 @@ impl Failure {
         Some(Self { retry_after, ..failure })
     }
 
-    /// The failure that an error of one of Landfall's own ports stands for.
+    /// Creates the failure for an error of Landfall's own ports.
     pub fn from_error(error: &Error) -> Self {
         let code = match error.kind() {
             ErrorKind::Unavailable | ErrorKind::InUse => ErrorCode::DEPENDENCY,
@@ -98,7 +98,7 @@ impl Failure {
         Self::new(code, error, Class::from_kind(error.kind()).into())
     }
 
-    /// The same, to be parked if one of `codes` is its own: for what a service wants a person to see at once.
+    /// Parks the message if its code is one of `codes`: failures that a person should see at once.
     #[must_use]
     pub fn parked_for(mut self, codes: &[ErrorCode]) -> Self {
         if codes.contains(&self.code) {
@@ -107,8 +107,7 @@ impl Failure {
         self
     }
 
-    /// The same as far as `repeat` allows: what may have been done and must not be done twice is parked, so that a
-    /// person looks, instead of tried again.
+    /// Parks instead of retrying a call that may have taken effect and is [`Repeat::Unsafe`], so that a person decides.
     #[must_use]
     pub fn repeated_if(mut self, repeat: Repeat) -> Self {
         if repeat == Repeat::Unsafe && self.verdict == Verdict::Retry && !self.certainly_not_done() {
@@ -117,7 +116,7 @@ impl Failure {
         self
     }
 
-    /// Whether its code says that the call had no effect: it was turned away, or never made.
+    /// Returns whether the code proves that the call had no effect: it was rejected, or never made.
     fn certainly_not_done(&self) -> bool {
         const NOT_DONE: [ErrorCode; 5] = [
             ErrorCode::DEPENDENCY,
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_retried_if_the_same_request_may_succeed_later() {
+    fn status_is_retriable_if_a_repeat_may_succeed() {
         for status in [408, 429, 500, 501, 502, 503, 504, 507, 599] {
             assert_eq!(Class::from_status(status), Some(Class::Retriable), "{status}");
         }
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_keeps_the_time_that_was_asked_for() {
+    fn rate_limit_keeps_its_retry_after() {
         let wait = Duration::from_secs(7);
         let failure = Failure::from_status(429, Some(wait)).unwrap();
         assert_eq!(
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_retried_if_nobody_has_to_change_anything() {
+    fn kind_is_retriable_if_nothing_has_to_change() {
         for kind in [ErrorKind::Unavailable, ErrorKind::Unknown, ErrorKind::InUse, ErrorKind::Internal] {
             assert_eq!(Verdict::from(Class::from_kind(kind)), Verdict::Retry, "{kind:?}");
         }
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_parked_at_once_if_the_message_cannot_become_right() {
+    fn code_of_an_invalid_message_parks_at_once() {
         assert_eq!(Class::from_code(&ErrorCode::VERSION_CONFLICT), Class::ParkNow);
         assert_eq!(Class::from_code(&ErrorCode::UPSTREAM_4XX), Class::Permanent);
         assert_eq!(Class::from_code(&ErrorCode::TIMEOUT), Class::Retriable);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_not_idempotent_is_repeated_only_if_it_was_turned_away() {
+    fn unsafe_write_is_retried_only_if_it_was_rejected() {
         let after = |failure: Failure| failure.repeated_if(Repeat::Unsafe).verdict;
         assert_eq!(after(Failure::from_status(429, None).unwrap()), Verdict::Retry);
         assert_eq!(after(Failure::from_status(503, None).unwrap()), Verdict::Retry);

@@ -1,51 +1,51 @@
-//! When to try again: how long to wait, spread by chance, and when to stop.
+//! Retry delays: backoff, jitter, deadline and `Retry-After`.
 
 use std::time::Duration;
 
 use crate::Backoff;
 
-/// A [`Backoff`] with a choice of how it is spread, a deadline that beats the count, and an ear for `Retry-After`.
+/// A [`Backoff`] with jitter, an overall deadline and support for `Retry-After`.
 ///
-/// Pure: the caller brings the random number and says how much time has passed.
+/// Pure: the caller supplies the random number and the elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub backoff: Backoff,
     pub jitter: Jitter,
-    /// From the beginning of the first try: no try begins later than this, however many are left.
+    /// No attempt starts later than this after the start of the first, however many are left.
     pub deadline: Option<Duration>,
-    /// The longest `Retry-After` that is followed; a longer one is cut to this. Nobody should be able to put a message
-    /// off for a year with one header.
+    /// The longest `Retry-After` that is honoured; a longer one is capped. One header must not delay a message for a
+    /// year.
     pub retry_after_cap: Duration,
 }
 
-/// How chance spreads a delay, so that those who failed together do not come back together.
+/// How a delay is randomised, so that clients that failed together do not return together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Jitter {
-    /// Between half of the delay and all of it: a failing dependency is left alone for a while in any case.
+    /// Between half of the delay and all of it: a failing dependency always gets time to recover.
     #[default]
     Half,
-    /// Between nothing and all of it: the widest spread, and the fewest calls at the same moment.
+    /// Between zero and all of it: the widest spread.
     Full,
-    /// Between the first delay and three times the last one: as wide, and without the steps that doubling leaves.
+    /// Between the first delay and three times the previous one: as wide, without the steps of doubling.
     Decorrelated,
 }
 
-/// What is known when a try has failed.
+/// A failed attempt, as input to [`RetryPolicy::delay_after`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Failed {
-    /// Tries so far, this one included.
+    /// Attempts so far, including this one.
     pub attempts: u32,
-    /// Since the first try began.
+    /// Time since the first attempt started.
     pub elapsed: Duration,
-    /// The delay before this try. Without it [`Jitter::Decorrelated`] supposes the longest there can have been.
+    /// The delay before this attempt. Without it [`Jitter::Decorrelated`] assumes the longest possible one.
     pub previous: Option<Duration>,
-    /// What the dependency asked for.
+    /// The dependency's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
 impl RetryPolicy {
-    /// The delay before the next try, or `None` if there is to be none: that was the last one, or the next would begin
-    /// past the deadline. Never shorter than what the dependency asked for, as far as `retry_after_cap` allows.
+    /// Returns the delay before the next attempt. `None` if that was the last one, or the next would start after the
+    /// deadline. At least `retry_after`, up to `retry_after_cap`.
     ///
     /// `random` is in `0.0..1.0`.
     pub fn delay_after(&self, failed: Failed, random: f64) -> Option<Duration> {
@@ -58,14 +58,14 @@ impl RetryPolicy {
         in_time.then_some(delay)
     }
 
-    /// The longest that all delays together can be: from the first failure to the last one.
+    /// Returns the longest possible sum of all delays, from the first failure to the last.
     pub fn longest(&self) -> Duration {
         let delays = self.backoff.max_attempts.saturating_sub(1);
         let mut sum = Duration::ZERO;
         for done in 0..delays {
             let delay = self.ceiling(done + 1).max(self.retry_after_cap);
             if done > 32 {
-                // From here on every delay is the same.
+                // Every further delay is the same.
                 sum = sum.saturating_add(delay.saturating_mul(delays - done));
                 break;
             }
@@ -74,7 +74,7 @@ impl RetryPolicy {
         self.deadline.map_or(sum, |deadline| sum.min(deadline))
     }
 
-    /// The same delays without an end, for waiting that is nobody's fault.
+    /// Returns the policy without maximum and deadline, for waits that do not count as attempts.
     #[must_use]
     pub fn endless(self) -> Self {
         Self { backoff: Backoff { max_attempts: u32::MAX, ..self.backoff }, deadline: None, ..self }
@@ -93,7 +93,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The longest that the delay after the `attempts`-th try can be without anybody asking for more.
+    /// Returns the longest delay after attempt number `attempts`, apart from `Retry-After`.
     fn ceiling(&self, attempts: u32) -> Duration {
         let steps = attempts.saturating_sub(1).min(31);
         let full = match self.jitter {
@@ -104,7 +104,7 @@ impl RetryPolicy {
     }
 }
 
-/// As a backoff has always been spread, without a deadline, and following up to five minutes of `Retry-After`.
+/// Half jitter, no deadline, `Retry-After` up to five minutes.
 impl From<Backoff> for RetryPolicy {
     fn from(backoff: Backoff) -> Self {
         Self { backoff, jitter: Jitter::Half, deadline: None, retry_after_cap: Duration::from_secs(300) }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dependency_asks_for_is_followed_up_to_the_cap() {
+    fn retry_after_is_honoured_up_to_its_cap() {
         let policy = RetryPolicy { retry_after_cap: Duration::from_secs(60), ..policy(Jitter::Full) };
         let asked = |seconds| Failed { retry_after: Some(Duration::from_secs(seconds)), ..failed(1) };
         assert_eq!(policy.delay_after(asked(7), 0.5), Some(Duration::from_secs(7)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_beats_the_count() {
+    fn deadline_overrides_the_count() {
         let policy = RetryPolicy { deadline: Some(Duration::from_secs(2)), ..policy(Jitter::Half) };
         assert_eq!(policy.delay_after(Failed { elapsed: MILLI * 1900, ..failed(1) }, 1.0), Some(MILLI * 100));
         assert_eq!(policy.delay_after(Failed { elapsed: MILLI * 1901, ..failed(1) }, 1.0), None);

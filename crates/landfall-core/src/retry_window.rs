@@ -1,40 +1,40 @@
-//! Counting what happened lately, in buckets of time that expire.
+//! Sliding-window counters.
 
 use std::time::{Duration, Instant};
 
-/// How many buckets a window is cut into: what leaves it leaves it in steps of a tenth.
+/// Buckets per window; counts expire in steps of a tenth.
 pub(crate) const BUCKETS: u32 = 10;
 
-/// How often each of `N` things happened within the last so many buckets, the present one included. Things that are
-/// compared with each other are counted in one window, so that they leave it together.
+/// Counts `N` kinds of events over the last buckets, including the current one. Counts that are compared with each
+/// other share a window, so that they expire together.
 ///
-/// Time that runs backwards (instants taken on several threads) counts for the newest bucket.
+/// An instant before the newest bucket (taken on another thread) counts for the newest bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct SlidingWindow<const N: usize> {
     bucket: Duration,
-    /// When the first bucket began: the first time anything was asked.
+    /// The start of the first bucket: the first use.
     origin: Option<Instant>,
     /// The number of the newest bucket, counted from the origin.
     newest: u128,
-    /// Counts of bucket `n` stand at `n % length`.
+    /// The counts of bucket `n` are at index `n % length`.
     counts: Vec<[u64; N]>,
     sum: [u64; N],
 }
 
 impl<const N: usize> SlidingWindow<N> {
-    /// `length` is cut into [`BUCKETS`], of which the last `kept` count.
+    /// Divides `length` into [`BUCKETS`], of which the last `kept` count.
     pub(crate) fn new(length: Duration, kept: u32) -> Self {
         let bucket = (length / BUCKETS).max(Duration::from_nanos(1));
         Self { bucket, origin: None, newest: 0, counts: vec![[0; N]; kept.max(1) as usize], sum: [0; N] }
     }
 
-    /// Counts what happened now, one number for each thing, and returns the sums.
-    pub(crate) fn add(&mut self, now: Instant, happened: [u64; N]) -> [u64; N] {
+    /// Adds events, one number per kind, and returns the sums.
+    pub(crate) fn add(&mut self, now: Instant, events: [u64; N]) -> [u64; N] {
         self.forget(now);
-        let place = self.place(self.newest);
-        for (thing, times) in happened.into_iter().enumerate() {
-            self.counts[place][thing] += times;
-            self.sum[thing] += times;
+        let index = self.index(self.newest);
+        for (kind, times) in events.into_iter().enumerate() {
+            self.counts[index][kind] += times;
+            self.sum[kind] += times;
         }
         self.sum
     }
@@ -49,22 +49,22 @@ impl<const N: usize> SlidingWindow<N> {
         self.sum = [0; N];
     }
 
-    /// Empties the buckets that time has passed since the last look.
+    /// Clears the buckets that expired since the last call.
     fn forget(&mut self, now: Instant) {
         let origin = *self.origin.get_or_insert(now);
         let present = now.saturating_duration_since(origin).as_nanos() / self.bucket.as_nanos();
         let passed = present.saturating_sub(self.newest).min(self.counts.len() as u128);
         for step in 0..passed {
-            let place = self.place(present - step);
-            let passed = std::mem::replace(&mut self.counts[place], [0; N]);
-            for (sum, times) in self.sum.iter_mut().zip(passed) {
+            let index = self.index(present - step);
+            let expired = std::mem::replace(&mut self.counts[index], [0; N]);
+            for (sum, times) in self.sum.iter_mut().zip(expired) {
                 *sum -= times;
             }
         }
         self.newest = self.newest.max(present);
     }
 
-    fn place(&self, bucket: u128) -> usize {
+    fn index(&self, bucket: u128) -> usize {
         (bucket % self.counts.len() as u128) as usize
     }
 }
@@ -76,16 +76,16 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a list of everything that ever happened.
+        /// Compares with a list of all events.
         #[test]
-        fn counts_what_a_list_of_all_events_would(
+        fn window_counts_like_a_list_of_all_events(
             steps in prop::collection::vec((0..400_u64, any::<bool>()), 0..200),
             kept in 1..=11_u32,
         ) {
             let start = Instant::now();
             let mut window = SlidingWindow::new(Duration::from_secs(1), kept);
             let (mut passed, mut events) = (0, Vec::new());
-            // So that the origin is the start.
+            // Sets the origin to the start.
             window.count(start);
             for (millis, happens) in steps {
                 passed += millis;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_from_before_counts_for_the_newest_bucket() {
+    fn earlier_instant_counts_for_the_newest_bucket() {
         let start = Instant::now();
         let mut window = SlidingWindow::new(Duration::from_secs(1), 2);
         window.add(start + Duration::from_secs(5), [1]);

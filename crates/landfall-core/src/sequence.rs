@@ -1,14 +1,14 @@
-//! The port of what each entity has reached: for consumers that check numbers, not only ids.
+//! The port of sequence state, for consumers that check sequence numbers in addition to ids.
 
 use crate::{GroupName, Inbox, Result};
 
-/// Topic and key: what a group counts by.
+/// Topic and key of an entity.
 pub type EntityName<'a> = (&'a str, &'a str);
 
-/// Where a group has got to with each entity. Every method works inside the transaction it is given.
+/// The last applied sequence number per entity and group. Every method works inside the caller's transaction.
 pub trait Sequences: Inbox {
-    /// The number that `group` has reached with each of `names` (sorted, each once), in their order; `None` for one it
-    /// never met. Locked until the transaction ends, also those it never met: whoever asks meanwhile waits.
+    /// Returns the last number that `group` applied for each of `names` (sorted, each once); `None` for an unknown
+    /// entity. Locks all of them until the transaction ends, unknown ones included, so a concurrent call waits.
     fn reached(
         &self,
         connection: &mut Self::Connection,
@@ -16,7 +16,7 @@ pub trait Sequences: Inbox {
         names: &[EntityName<'_>],
     ) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send;
 
-    /// From the commit on these are the numbers reached. After `reached` for the same names in this transaction.
+    /// Stores the last applied numbers. Requires a preceding `reached` for the same names in this transaction.
     fn reach(
         &self,
         connection: &mut Self::Connection,

@@ -1,4 +1,4 @@
-//! Ids that are numbers: 63 bits that grow with time, for those who must store or show an id as an integer.
+//! Snowflake ids: 63-bit integers that grow with time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ const TIME_BITS: u32 = 41;
 const NODE_BITS: u32 = 10;
 const SEQUENCE_BITS: u32 = 12;
 
-/// 2024-01-01T00:00:00Z, in milliseconds since 1970. Times are counted from here, up to September 2093.
+/// The epoch: 2024-01-01T00:00:00Z in milliseconds since 1970. Times fit until September 2093.
 const FIRST_MS: i64 = 1_704_067_200_000;
 
-/// How far the ids may be ahead of the clock.
+/// How far ids may run ahead of the clock.
 const AHEAD_LIMIT_MS: u64 = 10_000;
 
-/// The last 58 bits of a message id that is a number, so that it can be told from others.
+/// The last 58 bits of a message id made from a Snowflake, which identify it as one.
 const MARK: u64 = 0x02d4_c3a5_96b7_8f1e;
 const MARK_BITS: u32 = 58;
 
-/// Makes message ids that are numbers of 63 bits, each greater than the one before.
+/// Generates strictly ascending 63-bit message ids.
 ///
 /// ```text
 ///   41 bits                                  10 bits   12 bits
@@ -28,24 +28,22 @@ const MARK_BITS: u32 = 58;
 /// └────────────────────────────────────────┴─────────┴───────────┘
 /// ```
 ///
-/// A UUIDv7 ([`MessageId::new`]) needs nothing of this and is the better choice where 128 bits fit.
+/// Prefer UUIDv7 ([`MessageId::new`]) where 128 bits fit: it needs no node numbers.
 ///
 /// # Node ids
 ///
-/// Two generators that run at the same time must have different nodes, or they make the same ids. Give each process a
-/// number from 0 to 1023 that no other has: the ordinal of a stateful set, a row that it leases, a line of its
-/// configuration. A number that is derived by hashing a host's name or address is not enough: among 40 hosts two
-/// get the same one more often than not. One generator per process is shared by all its threads.
+/// Concurrent generators must have different nodes, or they generate the same ids. Give each process a unique number
+/// from 0 to 1023: the ordinal of a stateful set, a leased row, a configuration value. A hash of the host name is not
+/// enough: among 40 hosts a collision is more likely than not. All threads of a process share one generator.
 ///
 /// # Clocks that step back
 ///
-/// The generator never follows its clock backwards. It goes on from the last time that it used, and so it does when
-/// more than 4096 ids are made in a millisecond: it takes them from the next. If it gets more than ten
-/// seconds ahead of the clock, it makes no more ids until the clock has caught up to that
-/// ([`ErrorKind::Unavailable`]), because a clock that is so far off may be wrong about everything else.
+/// The generator never follows its clock backwards: it continues from the last time it used. After 4096 ids in one
+/// millisecond it continues with the next one. When it is more than ten seconds ahead of the clock it fails with
+/// [`ErrorKind::Unavailable`] until the clock has caught up, because such a clock cannot be trusted.
 ///
-/// What a process does not know is the last id of the one before it. Where a clock may step back while a process
-/// restarts, begin behind the last id that was stored: [`Snowflake::after`].
+/// A process does not know the last id of its predecessor. If the clock may step back during a restart, start after the
+/// last stored id: [`Snowflake::after`].
 ///
 /// ```
 /// # fn main() -> landfall_core::Result<()> {
@@ -57,18 +55,19 @@ const MARK_BITS: u32 = 58;
 /// ```
 pub struct Snowflake {
     node: u16,
-    /// Time and sequence of the last id, as one number: a sequence that overflows takes the next millisecond by itself.
+    /// Time and sequence of the last id as one number, so that an overflowing sequence carries into the next
+    /// millisecond.
     last: AtomicU64,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 impl Snowflake {
-    /// A generator for `node`, from 0 to 1023.
+    /// Creates a generator for `node`, from 0 to 1023.
     pub fn new(node: u16) -> Result<Self> {
         Self::with_clock(node, Timestamp::now)
     }
 
-    /// A generator that asks `clock` for the time.
+    /// Creates a generator with its own clock.
     pub fn with_clock(node: u16, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Result<Self> {
         if node >> NODE_BITS > 0 {
             return Err(Error::invalid(format!("node {node} is none of the nodes from 0 to 1023")));
@@ -76,18 +75,18 @@ impl Snowflake {
         Ok(Self { node, last: AtomicU64::new(0), clock: Box::new(clock) })
     }
 
-    /// Makes only ids that are greater than `id`, which another generator made, whatever the clock says.
+    /// Generates only ids greater than `id`, an id of another generator, whatever the clock says.
     pub fn after(self, id: MessageId) -> Result<Self> {
         let Some(number) = id.as_snowflake() else {
             return Err(Error::invalid(format!("message id {id} is no snowflake")));
         };
-        // The sequence counts within the node, so the first of the next millisecond is surely greater.
+        // The sequence is below the node bits, so only the next millisecond is certainly greater.
         let time = (number >> (NODE_BITS + SEQUENCE_BITS)).min((1 << TIME_BITS) - 1);
         self.last.fetch_max(((time + 1) << SEQUENCE_BITS) - 1, Ordering::Relaxed);
         Ok(self)
     }
 
-    /// A new id, greater than any that this generator made before.
+    /// Generates an id greater than all earlier ones of this generator.
     pub fn next(&self) -> Result<MessageId> {
         let now = self.now()?;
         let mut last = self.last.load(Ordering::Relaxed);
@@ -116,7 +115,7 @@ impl Snowflake {
     /// Milliseconds since 2024.
     fn now(&self) -> Result<u64> {
         let now = (self.clock)();
-        // What may be borrowed from the future must fit too.
+        // Ids may run ahead of the clock; these must fit too.
         let range = 0..(1 << TIME_BITS) - AHEAD_LIMIT_MS;
         match u64::try_from(now.as_millis().saturating_sub(FIRST_MS)) {
             Ok(now) if range.contains(&now) => Ok(now),
@@ -135,16 +134,16 @@ impl fmt::Debug for Snowflake {
 }
 
 impl MessageId {
-    /// The id that is this number, whoever made it: a UUIDv8. Ids sort like their numbers.
+    /// Converts a Snowflake of any origin into a UUIDv8. Ids sort like their numbers.
     pub fn from_snowflake(number: u64) -> Self {
-        // Version and variant stand between the bits of the number, and are the same in all of them.
+        // Version and variant are constants between the bits of the number, so the order is kept.
         let number = u128::from(number);
         let (first, middle, last) = (number >> 16, (number >> 4) & 0xfff, number & 0xf);
         let bits = (first << 80) | (8 << 76) | (middle << 64) | (0b10 << 62) | (last << MARK_BITS) | u128::from(MARK);
         Self::from_bytes(bits.to_be_bytes())
     }
 
-    /// The number, if the id was made of one.
+    /// Returns the Snowflake, if the id was made from one.
     pub fn as_snowflake(&self) -> Option<u64> {
         let bits = u128::from_be_bytes(*self.as_bytes());
         let number = ((bits >> 80) << 16 | ((bits >> 64) & 0xfff) << 4 | (bits >> MARK_BITS) & 0xf) as u64;
@@ -162,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A generator whose clock stands at a number of milliseconds after 2024.
+    /// Creates a generator with a settable clock, in milliseconds after 2024.
     fn generator(node: u16) -> (Arc<AtomicI64>, Snowflake) {
         let clock = Arc::new(AtomicI64::new(1_000_000));
         let read = Arc::clone(&clock);
@@ -176,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_is_read_back_and_sorts_as_before((one, other) in any::<(u64, u64)>()) {
+        fn id_round_trips_and_sorts_like_its_number((one, other) in any::<(u64, u64)>()) {
             let (id, another) = (MessageId::from_snowflake(one), MessageId::from_snowflake(other));
             prop_assert_eq!(id.as_snowflake(), Some(one));
             prop_assert_eq!(id.cmp(&another), one.cmp(&other));
@@ -185,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn ids_grow_whatever_the_clock_does_and_stay_near_it(
+        fn ids_ascend_and_stay_near_the_clock(
             steps in proptest::collection::vec((-15_000..15_000_i64, 1..10_000_usize), 1..20),
         ) {
             let (clock, ids) = generator(5);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_too_far_is_reported_until_it_has_caught_up() {
+    fn clock_step_back_beyond_the_limit_is_an_error() {
         let (clock, ids) = generator(0);
         let first = next(&ids);
         clock.fetch_sub(10_000, Ordering::Relaxed);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ids_than_fit_into_a_millisecond_come_from_the_next() {
+    fn sequence_overflow_uses_the_next_millisecond() {
         let (_, ids) = generator(1023);
         let numbers: Vec<_> = (0..4098).map(|_| next(&ids)).collect();
         assert_eq!((numbers[4095] >> 22, numbers[4095] & 0xfff), (1_000_000, 4095));
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_nodes_never_make_the_same_id() {
+    fn threads_and_nodes_never_generate_the_same_id() {
         let nodes: [Snowflake; 2] = [Snowflake::new(0).unwrap(), Snowflake::new(1).unwrap()];
         let make = |ids: &Snowflake| (0..5000).map(|_| ids.next().unwrap()).collect::<Vec<_>>();
         let made: Vec<Vec<MessageId>> = std::thread::scope(|scope| {
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_can_begin_behind_the_last_id_of_another() {
+    fn generator_starts_after_a_given_id() {
         let (_, before) = generator(9);
         (0..10_000).for_each(|_| drop(before.next()));
         let last = before.next().unwrap();
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_number_is_refused() {
+    fn invalid_node_time_and_id_are_refused() {
         assert_eq!(Snowflake::new(1024).unwrap_err().kind(), ErrorKind::Invalid);
         assert!(MessageId::new().as_snowflake().is_none());
         let (clock, ids) = generator(0);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::{Error, Result};
 
-/// How long something is kept: a time, or for ever. Written `45d`, `36h 30m`, `0` or `forever`.
+/// A retention period: a duration or unlimited. Written `45d`, `36h 30m`, `0` or `forever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
-    /// Any time is shorter than [`Span::Forever`]: the order of the variants is the order of lengths.
+    /// Shorter than [`Span::Forever`]: the derived order relies on the order of the variants.
     Time(Duration),
     Forever,
 }
@@ -19,7 +19,7 @@ impl Span {
         Self::Time(Duration::from_secs(days.saturating_mul(24 * 3600)))
     }
 
-    /// The time, unless it has no end.
+    /// Returns the duration, unless unlimited.
     pub fn time(self) -> Option<Duration> {
         match self {
             Self::Time(time) => Some(time),
@@ -27,7 +27,7 @@ impl Span {
         }
     }
 
-    /// One after the other. A sum that no clock counts to is for ever.
+    /// Adds two periods. An overflow is `Forever`.
     #[must_use]
     pub fn plus(self, other: Span) -> Span {
         match (self, other) {
@@ -36,7 +36,7 @@ impl Span {
         }
     }
 
-    /// What is missing from `self` to `other`; nothing if it is as long.
+    /// Returns by how much `self` is shorter than `other`; `None` if it is not.
     #[must_use]
     pub fn short_of(self, other: Span) -> Option<Span> {
         match (self, other) {
@@ -50,8 +50,7 @@ impl Span {
 }
 
 impl fmt::Display for Span {
-    /// In days, hours, minutes, seconds and milliseconds, rounded up: what is shown can be written into a
-    /// configuration and is never too short.
+    /// Formats days to milliseconds, rounded up: the text is a valid configuration value and never too short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Time(time) = self else { return f.write_str("forever") };
         let mut rest = time.as_nanos().div_ceil(1_000_000);
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_shown_in_units_that_people_use() {
+    fn span_is_shown_in_usual_units() {
         for (span, shown) in [
             (Span::days(45), "45d"),
             (Span::Time(Duration::from_millis(94_061_001)), "1d 2h 7m 41s 1ms"),
@@ -109,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back_and_never_shorter(nanos in 0..u64::MAX) {
+        fn shown_span_parses_back_and_is_never_shorter(nanos in 0..u64::MAX) {
             let span = Span::Time(Duration::from_nanos(nanos));
             let read: Span = span.to_string().parse().unwrap();
             prop_assert!(read >= span);
@@ -117,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_missing_makes_up_for_it(one in 0..u64::MAX, other in 0..u64::MAX) {
+        fn missing_part_completes_the_span(one in 0..u64::MAX, other in 0..u64::MAX) {
             let (one, other) = (Span::Time(Duration::from_nanos(one)), Span::Time(Duration::from_nanos(other)));
             match one.short_of(other) {
                 Some(missing) => prop_assert_eq!(one.plus(missing), other),

@@ -2,19 +2,19 @@ use std::fmt;
 
 use crate::Headers;
 
-/// The headers that Landfall itself writes on a message that it moved aside. Senders cannot set them.
+/// The headers that Landfall adds to a message in a retry lane or `.dlq` topic. Senders cannot set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemHeader {
-    /// Tries so far.
+    /// Attempts so far.
     Attempts,
-    /// The group it failed in: what the others have to do with the message is done.
+    /// The group in which it failed; other groups skip it.
     Group,
-    /// Not to be tried again before.
+    /// The earliest next attempt.
     RetryAt,
     OriginalTopic,
     OriginalPartition,
     OriginalOffset,
-    /// The failure's code, and what it says.
+    /// The failure's code and text.
     ErrorCode,
     Error,
     FailedAt,
@@ -53,17 +53,17 @@ impl SystemHeader {
 }
 
 impl Headers {
-    /// What the system noted under `header`.
+    /// Returns the value of a system header.
     pub fn noted(&self, header: SystemHeader) -> Option<&str> {
         self.get(header.as_str())
     }
 
-    /// The sender's own, without what the system noted.
+    /// Returns the sender's headers without the system headers.
     #[must_use]
     pub fn without_notes(&self) -> Headers {
         let mut own = Headers::default();
         for (name, value) in self.iter().filter(|(name, _)| !SystemHeader::is(name)) {
-            // They were taken once, so they are taken again.
+            // They were valid before, so this cannot fail.
             let _ = own.insert(name, value);
         }
         own

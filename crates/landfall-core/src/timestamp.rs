@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
 
-/// A moment, to the millisecond, in UTC; shown and parsed as RFC 3339.
+/// A UTC timestamp in milliseconds; displayed and parsed as RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -23,7 +23,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago it was; zero if it lies ahead.
+    /// Returns the time from `self` to `now`; zero if `self` is in the future.
     pub fn elapsed_since(self, now: Timestamp) -> Duration {
         Duration::from_millis(now.0.saturating_sub(self.0).max(0) as u64)
     }
@@ -37,7 +37,7 @@ impl From<SystemTime> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // humantime cannot show years past 9999; no clock that far off is worth more than the largest date.
+        // humantime panics beyond the year 9999, so clamp.
         let millis = self.0.clamp(0, 253_402_300_799_999) as u64;
         humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis)).fmt(f)
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_parsed_back() {
+    fn displayed_time_parses_back() {
         let time = Timestamp::from_millis(1_794_732_000_123);
         assert_eq!(time.to_string(), "2026-11-15T08:40:00.123Z");
         assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time);

@@ -1,8 +1,7 @@
-//! A message on the wire: a CloudEvents 1.0 event in binary mode, on every transport.
+//! The wire format: a CloudEvents 1.0 event in binary mode, on every transport.
 //!
-//! The payload travels as it is; everything else is a header. Consumers that were never told about Landfall find
-//! `ce_id`, `ce_type` and the others where they expect them; a message from a producer that was never told about
-//! Landfall is understood as far as it goes (only an id cannot be done without).
+//! The payload is unchanged; everything else is a header. Consumers without Landfall find `ce_id`, `ce_type` and the
+//! others where they expect them. Messages of other producers are accepted; only the id is mandatory.
 
 use bytes::Bytes;
 
@@ -18,7 +17,7 @@ pub const PARTITION_KEY: &str = "ce_partitionkey";
 pub const SEQUENCE: &str = "ce_sequence";
 pub const MODE: &str = "landfall-mode";
 
-/// The headers of `message` as an event from `source` (a URI reference, such as the service's name).
+/// Returns the headers of `message` as an event from `source` (a URI reference, such as the service's name).
 pub fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
     let mut headers: Vec<(&str, String)> = vec![
         (SPEC_VERSION, "1.0".into()),
@@ -39,18 +38,18 @@ pub fn headers(message: &Message, source: &str) -> Vec<(String, String)> {
     headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What a broker's own deduplication goes by. It is the message's id, except for a message that was moved aside and
-/// carries its attempts: each of these is a send of its own, and must not be swallowed as a copy of the one before.
+/// Returns the id for the broker's own deduplication: the message id, except for a message in a retry lane or `.dlq`
+/// topic. Each of its sends needs an id of its own, or the broker would drop it as a duplicate.
 pub fn broker_id(message: &Message) -> MessageId {
     broker_id_of(message.id, |header| message.headers.noted(header))
 }
 
-/// The same of a message with this id in whose headers the system noted what `noted` answers with.
+/// Like [`broker_id`], for a message given as its id and a lookup of its system headers.
 pub fn broker_id_of<'a>(id: MessageId, noted: impl Fn(SystemHeader) -> Option<&'a str>) -> MessageId {
     match (noted(SystemHeader::Attempts), noted(SystemHeader::FailedAt)) {
         (None, None) => id,
         (attempts, failed_at) => {
-            // Two groups may have moved it at the same moment.
+            // Two groups may have sent it at the same moment.
             let whose = noted(SystemHeader::Group).unwrap_or_default();
             let attempts = attempts.unwrap_or_default();
             id.again(&format!("{whose}/{attempts}"), failed_at.unwrap_or_default())
@@ -58,8 +57,8 @@ pub fn broker_id_of<'a>(id: MessageId, noted: impl Fn(SystemHeader) -> Option<&'
     }
 }
 
-/// The message behind an event. `key` is the transport's own key, used where `ce_partitionkey` is missing, and
-/// `stored` its own time, used where `ce_time` is.
+/// Parses an event. `key` is the transport's own key, used without `ce_partitionkey`; `stored` is the transport's time,
+/// used without `ce_time`.
 pub fn message<'a>(
     topic: &TopicName,
     key: Option<&str>,
@@ -67,7 +66,7 @@ pub fn message<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     payload: Bytes,
 ) -> Result<Message> {
-    // Made from its parts: a new message would be given an id and a time of its own first.
+    // Built field by field: `Message::new` would generate an id and a time first.
     let (mut id, mut kind, mut time, mut sequence, mut mode) = (None, None, stored, None, Mode::default());
     let mut key = key.map(Key::new).transpose()?;
     let mut own = Headers::default();
@@ -101,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sent_is_what_arrives(
+        fn message_round_trips_through_headers(
             key in proptest::option::of("[^\\x00-\\x1f\\x7f-\\x9f]{1,40}"),
             sequence in proptest::option::of(any::<i64>()),
             value in "[^\\r\\n\\x00]{0,60}",
@@ -122,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_id_is_refused() {
+    fn event_without_an_id_is_refused() {
         let topic = TopicName::new("orders").unwrap();
         let error = message(&topic, Some("k"), Timestamp::now(), [(TYPE, "x")], Bytes::new()).unwrap_err();
         assert_eq!(error.to_string(), "the event has no ce_id");
     }
 
     #[test]
-    fn each_send_of_a_message_that_was_moved_aside_has_a_broker_id_of_its_own() {
+    fn each_retry_lane_send_has_its_own_broker_id() {
         let message = Message::new(TopicName::new("orders").unwrap(), Vec::new());
         assert_eq!(broker_id(&message), message.id);
         let moved = |attempts: &str| {

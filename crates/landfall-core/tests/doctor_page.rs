@@ -1,4 +1,4 @@
-//! The page about the doctor names every check of the databases and the log, and none that is not there.
+//! The doctor's page lists exactly the checks of the databases and the log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
-fn every_check_stands_on_the_doctors_page() {
+fn doctor_page_lists_every_check() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut in_code = BTreeSet::new();
     for folder in ["databases/postgres", "databases/mysql", "databases/sqlite", "crates/landfall-log"] {
@@ -20,7 +20,7 @@ fn every_check_stands_on_the_doctors_page() {
     assert!(in_code.len() > 50, "{in_code:?}");
 }
 
-/// What stands between two of `quote` and looks like `postgres.fsync`.
+/// Returns the quoted strings that look like `postgres.fsync`.
 fn names(text: &str, quote: char) -> BTreeSet<String> {
     let is_name = |part: &&str| {
         let known =

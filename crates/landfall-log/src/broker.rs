@@ -1,4 +1,4 @@
-//! The ports that the log implements.
+//! The broker ports that the log implements.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::log::Log;
 use crate::read::reader::{LogReader, no_such_topic};
 use crate::write::publish::{Destination, Plan};
 
-/// `Accepted` means synced: it survives a power cut. A topic comes into being with its first message.
+/// `Accepted` means synced: the message survives a power cut. Publishing the first message of a topic creates the
+/// topic.
 ///
-/// Concurrent calls are written in the order in which they reached the writer. A call that is dropped before it
-/// answered may have published its batch or not.
+/// Concurrent calls are written in the order in which they reach the writer. If the call is dropped before it returns,
+/// its batch may or may not be published.
 #[async_trait]
 impl Publisher for Log {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
         let mut destinations: HashMap<&TopicName, Destination> = HashMap::new();
         let mut latest = None;
         for message in batch {
-            // Mostly all messages are of one topic.
+            // A batch mostly holds messages of one topic.
             if latest.replace(&message.topic) != Some(&message.topic) && !destinations.contains_key(&message.topic) {
                 destinations.insert(&message.topic, self.destination(&message.topic).await);
             }
@@ -32,7 +33,7 @@ impl Publisher for Log {
         let mut plan = Plan::new(batch, &destinations, self.options(), self.buffers());
         let parts = plan.take_parts();
         if parts.is_empty() {
-            return plan.outcomes(&crate::write::writer::Answer::Placed(Vec::new()));
+            return plan.outcomes(&crate::write::writer::AppendReply::Completed(Vec::new()));
         }
         let answer = self.writer().append(parts).await;
         plan.outcomes(&answer)
@@ -44,7 +45,7 @@ impl Log {
         if let Some(topic) = self.topics().get(name) {
             return Ok(topic.layout());
         }
-        // Nothing was written of the message itself, whatever became of the topic.
+        // No message was written, so each may be retried even if the topic was created.
         let created = self.writer().create_topic(name.clone()).await;
         created.map(|topic| topic.layout()).map_err(|error| {
             Outcome::retry_later(ErrorCode::UNAVAILABLE, format!("topic {name} could not be created: {error}"))
@@ -62,10 +63,10 @@ impl Broker for Log {
         Arc::new(self.clone())
     }
 
-    /// The members of a group share the partitions of the topic; when one joins, leaves or is silent for
-    /// [`Options::session_timeout`](crate::Options::session_timeout), partitions move at once, and what was not finished
-    /// in them is delivered again; acknowledging it where it was delivered before is a `Conflict`. A topic that does
-    /// not exist yet is waited for.
+    /// The members of a group share the partitions of the topic. When a member joins, leaves, or is silent for
+    /// [`Options::session_timeout`](crate::Options::session_timeout), partitions move at once and their unacknowledged
+    /// messages are redelivered. An acknowledgement from the previous owner is a `Conflict`. The subscriber waits for a
+    /// topic that does not exist yet.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(LogSubscriber::join(self, topic, group)))
     }
@@ -74,7 +75,7 @@ impl Broker for Log {
         Ok(self.topics().all().iter().map(|topic| topic.info()).collect())
     }
 
-    /// `NotFound` if there is no such topic.
+    /// `NotFound` if the topic does not exist.
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
         Ok(Box::new(LogReader::open(topic.clone(), found, from).await?))

@@ -1,13 +1,12 @@
-//! The file system as the log uses it, so that a test can put another one in its place: one that forgets what was
-//! not synced, tears what was half written, or is full.
+//! The file system as the log uses it. Tests substitute one that loses unsynced data, tears writes, or is full.
 //!
-//! What the log relies on, and nothing else:
+//! The log relies on exactly these promises:
 //!
-//! * [`File::sync`] makes the bytes and the length of a file durable; before it any part of what was written since the
-//!   last one may be lost in a crash, and any other part kept.
-//! * [`Disk::sync_directory`] makes durable which names a folder holds; before it a file that was created, renamed or
-//!   removed may be found either way.
-//! * [`Disk::rename`] replaces its target as a whole.
+//! * [`File::sync`] makes the bytes and the length of a file durable. Before it returns, a crash may lose any part of
+//!   what was written since the last sync, and keep any other part.
+//! * [`Disk::sync_directory`] makes the entries of a directory durable. Before it returns, a crash may undo a
+//!   creation, rename or removal, or not.
+//! * [`Disk::rename`] replaces its target atomically.
 
 use std::fmt;
 use std::fs;
@@ -16,28 +15,28 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Folders and the files in them. Errors are those of the operating system.
+/// Directories and the files in them. Errors are those of the operating system.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// The names in the folder, in no order.
+    /// Lists the names in the directory, unordered.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates a folder; `AlreadyExists` if it does.
+    /// Creates a directory; `AlreadyExists` if it exists.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// Gives a file or a folder another name, in place of a file that has it.
+    /// Renames a file or a directory. Replaces an existing file at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file or an empty folder. Whoever has the file open can still read it.
+    /// Removes a file or an empty directory. A file that is open stays readable.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether room is made for the next batch once the last one was answered, before anybody asks for it. On a disk
-    /// that says no it is made when it is needed, so that the same calls lead to the same changes in the same order,
-    /// whatever the moment at which they come.
-    fn works_ahead(&self) -> bool {
+    /// Whether the log preallocates space for the next batch as soon as the previous one is acknowledged. Otherwise it
+    /// allocates on demand, so that the same calls make the same changes in the same order, independent of timing. The
+    /// simulation depends on that.
+    fn preallocates_ahead(&self) -> bool {
         false
     }
 }
@@ -47,13 +46,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
 pub enum Access {
     Read,
     Write,
-    /// To write a new, empty file, in place of one that is there.
+    /// Creates an empty file, replacing an existing one.
     Create,
 }
 
 /// An open file.
 pub trait File: fmt::Debug + Send + Sync {
-    /// Fills a part of `buffer` with what stands at `position`; 0 at the end of the file.
+    /// Reads bytes at `position` into a part of `buffer`; returns 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `position`. After an error any part of them may have been written.
@@ -61,11 +60,11 @@ pub trait File: fmt::Debug + Send + Sync {
 
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Makes the file, which ends at `from`, reach up to `to`: what is new reads as zeros, and the disk has room for it
-    /// that nobody else gets. After an error the file may have grown by any part of that.
+    /// Extends the file from `from`, its current end, to `to`. The new bytes read as zeros and their disk space is
+    /// reserved. After an error the file may have grown by any part of that.
     ///
-    /// Unless a disk knows how to promise the room without it, the zeros are written.
-    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+    /// The default implementation writes the zeros.
+    fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
         write_zeros(self, from, to)
     }
 
@@ -74,7 +73,7 @@ pub trait File: fmt::Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Fresh memory for every step would cost more than writing it.
+/// One shared buffer: allocating it for every step would cost more than the write.
 static ZEROS: [u8; 1024 * 1024] = [0; 1024 * 1024];
 
 /// Writes zeros from `from` up to `to`.
@@ -86,7 +85,7 @@ pub(crate) fn write_zeros<F: File + ?Sized>(file: &F, from: u64, to: u64) -> io:
     Ok(())
 }
 
-/// Up to `length` bytes of `file` from `position` on; fewer only if it ends.
+/// Reads up to `length` bytes of `file` from `position`; fewer only at the end of the file.
 pub(crate) fn read(file: &dyn File, position: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -108,7 +107,7 @@ pub struct SystemDisk;
 
 impl Disk for SystemDisk {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        // A name that is not text is none of ours.
+        // The log creates only UTF-8 names, so any other name is not one of its files.
         let name =
             |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok()).transpose();
         fs::read_dir(folder)?.filter_map(name).collect()
@@ -144,7 +143,7 @@ impl Disk for SystemDisk {
         }
     }
 
-    fn works_ahead(&self) -> bool {
+    fn preallocates_ahead(&self) -> bool {
         true
     }
 }
@@ -163,11 +162,11 @@ impl File for fs::File {
     }
 
     #[cfg(target_os = "linux")]
-    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+    fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
         match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), from, to - from) {
-            // Not every file system can, nor every kernel.
+            // Some file systems and kernels have no fallocate.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeros(self, from, to),
-            set_aside => set_aside.map_err(io::Error::from),
+            allocated => allocated.map_err(io::Error::from),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Changes to folders that survive a power cut, and how a failed file operation is told.
+//! Durable changes to directories, and the errors of failed file operations.
 
 use std::io;
 use std::path::Path;
@@ -7,11 +7,11 @@ use landfall_core::{Error, ErrorKind, Result};
 
 use crate::disk::{self, Access, Disk};
 
-/// The name of an unfinished file. Nothing else in any of our folders is called so.
+/// The name of an unfinished file. No other file of the log has this name.
 pub(crate) const UNFINISHED: &str = "new";
 
-/// Puts `content` at `path` as a whole or not at all: a crash leaves the old file, the new one, or an unfinished
-/// one that nobody reads.
+/// Writes `content` to `path` atomically and durably. A crash leaves the old file, the new one, or an unfinished file
+/// that is never read.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> {
     let directory = parent(path)?;
     let unfinished = directory.join(UNFINISHED);
@@ -25,7 +25,7 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()
     sync_directory(disk, directory)
 }
 
-/// Everything in the file at `path`; `None` if there is no such file.
+/// Reads the whole file at `path`; `None` if it does not exist.
 pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>> {
     let read = || -> io::Result<Vec<u8>> {
         let file = disk.open(path, Access::Read)?;
@@ -39,10 +39,10 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 pub(crate) fn file_bytes(disk: &dyn Disk, path: &Path) -> Result<u64> {
-    disk.open(path, Access::Read).and_then(|file| file.length()).map_err(failed("look at", path))
+    disk.open(path, Access::Read).and_then(|file| file.length()).map_err(failed("read the size of", path))
 }
 
-/// The names in the folder at `path`, in order; none if it is no folder.
+/// Lists the names in the directory at `path`, sorted; empty if it is not a directory.
 pub(crate) fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
     match disk.list(path) {
         Ok(mut names) => {
@@ -54,7 +54,7 @@ pub(crate) fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// Removes the file at `path` and makes that durable; nothing happens if there is none.
+/// Removes the file at `path` durably; succeeds if it does not exist.
 pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
         Ok(()) => sync_directory(disk, parent(path)?),
@@ -63,7 +63,7 @@ pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes everything in the folder at `path`, durably; nothing happens if there is no such folder.
+/// Removes everything in the directory at `path` durably; succeeds if it does not exist.
 pub(crate) fn empty(disk: &dyn Disk, path: &Path) -> Result<()> {
     for name in list(disk, path)? {
         let child = path.join(name);
@@ -75,24 +75,24 @@ pub(crate) fn empty(disk: &dyn Disk, path: &Path) -> Result<()> {
     if is_directory(disk, path) { sync_directory(disk, path) } else { Ok(()) }
 }
 
-/// Removes the folder at `path` with everything in it, durably.
+/// Removes the directory at `path` and its contents durably.
 pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> Result<()> {
     empty(disk, path)?;
     remove(disk, path)
 }
 
-/// Creates `path` and makes its name durable; nothing happens if it is there already. Its parent must exist.
+/// Creates the directory `path` durably; succeeds if it exists. Its parent must exist.
 pub(crate) fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.create_directory(path) {
         Ok(()) => {}
-        // It may stem from a process that died before it could sync the name, so that is done in any case.
+        // A process may have created it and died before it synced the parent, so sync in either case.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("create the folder", path)(error)),
     }
     sync_directory(disk, parent(path)?)
 }
 
-/// Creates `path` and whatever is missing above it, durably.
+/// Creates `path` and its missing parents durably.
 pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
     if is_directory(disk, path) {
         return Ok(());
@@ -101,11 +101,11 @@ pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
     create_directory(disk, path)
 }
 
-/// Makes durable that there is a folder at `path`.
+/// Makes the directory entry of `path` durable.
 pub(crate) fn sync_name(disk: &dyn Disk, path: &Path) -> Result<()> {
     let Ok(parent) = parent(path) else { return Ok(()) };
     match disk.sync_directory(parent) {
-        // Whoever created it in a folder that is not ours to read has seen to that.
+        // The parent belongs to another user, whose job it was to make the entry durable.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         synced => synced.map_err(failed("sync the folder", parent)),
     }
@@ -119,13 +119,13 @@ pub(crate) fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_directory(path).map_err(failed("sync the folder", path))
 }
 
-/// The error for `action` on `path`: a sentence that names both, with the system's own words as its cause.
+/// Returns the error for a failed `action` on `path`, with the operating system's error as its source.
 pub(crate) fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let sentence = format!("cannot {action} {}", path.display());
     move |error| Error::new(ErrorKind::Unavailable, sentence).with_source(error)
 }
 
-/// Whether the cause is that there is no such file.
+/// Whether the source of the error is a missing file.
 pub(crate) fn is_missing(error: &Error) -> bool {
     cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
 }
@@ -134,19 +134,19 @@ fn cause(error: &Error) -> Option<&io::Error> {
     std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>())
 }
 
-/// The error for `action` on `path` where it does not help to have room later, so that [`is_full`] does not hold: some
-/// file systems need room even for what is written in the place of zeros, and by then messages hang on it.
-pub(crate) fn failed_for_good(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+/// Like [`failed`], but [`is_full`] never holds for the error, because freeing space does not help. Some file systems
+/// need space even to overwrite zeros, and by then accepted messages depend on the write.
+pub(crate) fn fatal(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let failed = failed(action, path);
     |error| failed(io::Error::other(error))
 }
 
-/// Whether the cause is that the disk, or what may be used of it, is full.
+/// Whether the disk or its quota is full.
 pub(crate) fn is_full(error: &Error) -> bool {
     cause(error).is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
-/// The error for stored bytes that are not what was written.
+/// Returns the error for stored bytes that differ from what was written.
 pub(crate) fn damaged(path: &Path, position: u64, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{} is damaged at byte {position}: {what}", path.display()))
 }
@@ -155,6 +155,6 @@ fn parent(path: &Path) -> Result<&Path> {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
         Some(parent) => Ok(parent),
-        None => Err(Error::invalid(format!("{} does not lie in a folder", path.display()))),
+        None => Err(Error::invalid(format!("{} has no parent folder", path.display()))),
     }
 }

@@ -1,4 +1,4 @@
-//! The version of everything in a log's folder, so that an older build never misreads what a newer one wrote.
+//! The format version of a log's folder, so that an older build never misreads the files of a newer one.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::durable;
 const VERSION: u32 = 1;
 const NAME: &str = "landfall-log";
 
-/// Whether `folder` holds a log that this build can read; `false` if it holds none.
+/// Whether `folder` holds a log that this build can read; `false` if it holds no log.
 pub(crate) fn check(disk: &dyn Disk, folder: &Path) -> Result<bool> {
     let path = folder.join("format");
     let Some(text) = durable::read(disk, &path)? else {
-        // The version is written before the first topic, so topics without a version were not left by a crash.
+        // The version is written before the first topic, so no crash leaves topics without a version.
         return match durable::is_directory(disk, &folder.join("topics")) {
             false => Ok(false),
             true => Err(durable::damaged(&path, 0, "the file is missing although the folder holds topics")),
@@ -31,7 +31,7 @@ pub(crate) fn check(disk: &dyn Disk, folder: &Path) -> Result<bool> {
                 folder.display()
             ),
         )),
-        _ => Err(durable::damaged(&path, 0, "it does not name a format")),
+        _ => Err(durable::damaged(&path, 0, "the file does not name a format version")),
     }
 }
 

@@ -1,38 +1,38 @@
 //! The embedded broker: append-only partitions on disk, in the process that uses them.
 //!
-//! A message is **accepted** when it stands in its partition's file and that file was synced; it survives a power cut.
-//! Readers never see a record before that. The path of a record, and of this crate's files:
+//! A message is **accepted** once it is written to its partition's file and that file is synced; it then survives a
+//! power cut. Readers never see a record earlier. The path of a record through this crate:
 //!
 //! ```text
-//! write/    publish ─▶ writer ─▶ work ─▶ store ─▶ appender         one thread writes, syncs once per group
-//! storage/                                           └─▶ record in batch in segment, an index beside each
-//!                                                                   │
-//! group/    subscriber ◀─ tracker ◀─ lanes ◀─ cursor ◀──────────────┘  only up to what was synced
-//!                             └─▶ progress ─▶ flusher                  finished offsets, up to the first gap
+//! write/    publish ─▶ writer ─▶ writer_thread ─▶ store ─▶ appender   one thread writes, syncs once per group
+//! storage/                                                    └─▶ record in batch in segment, an index beside each
+//!                                                                                      │
+//! group/    subscriber ◀─ in_flight ◀─ lanes ◀─ cursor ◀───────────────────────────────┘  only what was synced
+//!                             └─▶ progress ─▶ flusher                    acknowledged offsets, up to the first gap
 //! ```
 //!
 //! On disk:
 //!
 //! ```text
 //! format                              the version of everything below
-//! producers.json                      who the idempotent producers are
-//! lock                                held, and naming its process, while a Log is open
-//! topics/<topic>/topic.json           how many partitions, and the topic's settings
+//! producers.json                      the registered idempotent producers
+//! lock                                locked while a Log is open; holds its process id
+//! topics/<topic>/topic.json           number of partitions, and the topic's settings
 //! topics/<topic>/<partition>/<first offset>.segment
-//! topics/<topic>/<partition>/<first offset>.index       of a finished segment; can be made again from it
-//! topics/<topic>/<partition>/start.json                 where the partition begins, once something was removed
+//! topics/<topic>/<partition>/<first offset>.index       of a finished segment; can be rebuilt from it
+//! topics/<topic>/<partition>/start.json                 the first offset, once retention removed a segment
 //! topics/~deleted-<number>            a deleted topic, about to be removed
-//! groups/<group>/<topic>.json         how far a group has come
-//! damaged/…                           what repairs have put aside
+//! groups/<group>/<topic>.json         the acknowledged offsets of a group
+//! damaged/…                           damaged files that a repair replaced
 //! ```
 //!
-//! A file called `new` is the unfinished replacement of a file beside it; it means nothing and may be deleted.
+//! A file called `new` is the unfinished replacement of a file beside it. It is never read and may be deleted.
 //!
-//! Stored bytes that are not what was written are reported with file and position ([`ErrorKind::Corrupt`]), never
-//! served and never skipped. The one thing that is cut away is an unfinished tail: `storage/recovery.rs` says how it
-//! is told apart from damage. [`ReadOnlyLog::verify`] finds all damage that there is, and [`Log::repair`] gives up, on
-//! request, what cannot be read. After the first write or sync that fails the log takes nothing more until it is
-//! reopened, because nobody knows what the failed call left behind.
+//! Stored bytes that differ from what was written are reported with file and position ([`ErrorKind::Corrupt`]). They
+//! are never served and never skipped. The only bytes that the log discards are an unfinished tail:
+//! `storage/recovery.rs` describes how it is distinguished from damage. [`ReadOnlyLog::verify`] finds all damage, and
+//! [`Log::repair`] gives up, on request, the offsets that cannot be read. After the first failed write or sync the log
+//! refuses messages until it is reopened, because the result of the failed call is unknown.
 //!
 //! [`ErrorKind::Corrupt`]: landfall_core::ErrorKind::Corrupt
 

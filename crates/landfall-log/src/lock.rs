@@ -1,4 +1,4 @@
-//! One process at a time: the lock on a log's folder.
+//! The lock on a log's folder: one process at a time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -8,16 +8,16 @@ use landfall_core::{Error, ErrorKind, Result};
 
 use crate::durable::failed;
 
-/// Holds the folder until it is dropped. The operating system lets go of it too when the process dies, however it
-/// dies, so that a lock file that is left behind never keeps anybody out.
+/// Holds the lock until dropped. The operating system releases it too when the process dies, so a leftover lock file
+/// never blocks a later process.
 #[derive(Debug)]
 pub(crate) struct FolderLock(File);
 
 impl Drop for FolderLock {
-    /// Lets go of it by name, and not only by closing the file: a child process that is just being started may have it
-    /// open too for a moment, and would hold it for as long.
+    /// Unlocks explicitly instead of only closing the file: a child process that is just being spawned may briefly
+    /// share the descriptor and would keep the lock.
     fn drop(&mut self) {
-        // If that fails, closing the file lets go of it in nearly all cases, and there is nobody to tell.
+        // If this fails, closing the file releases the lock in nearly all cases.
         let _ = self.0.unlock();
     }
 }
@@ -25,7 +25,7 @@ impl Drop for FolderLock {
 impl FolderLock {
     pub(crate) fn acquire(folder: &Path) -> Result<Self> {
         let path = folder.join("lock");
-        // Not truncated: until the lock is ours the file names the process that holds it.
+        // Not truncated: until this process has the lock, the file holds the id of the process that has it.
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -38,19 +38,19 @@ impl FolderLock {
             Err(TryLockError::WouldBlock) => return Err(in_use(folder, &mut file)),
             Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
         }
-        let name_ourselves = |file: &mut File| -> std::io::Result<()> {
+        let write_process_id = |file: &mut File| -> std::io::Result<()> {
             file.set_len(0)?;
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
-        name_ourselves(&mut file).map_err(failed("write", &path))?;
+        write_process_id(&mut file).map_err(failed("write", &path))?;
         Ok(Self(file))
     }
 }
 
 fn in_use(folder: &Path, file: &mut File) -> Error {
     let mut text = String::new();
-    // Whoever holds it may be about to write its number; the sentence is true without it.
+    // The holder may not have written its process id yet.
     let holder = match file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok()) {
         Some(pid) if pid == std::process::id() => format!("this process ({pid})"),
         Some(pid) => format!("process {pid}"),
@@ -58,7 +58,7 @@ fn in_use(folder: &Path, file: &mut File) -> Error {
     };
     Error::new(
         ErrorKind::InUse,
-        format!("the folder {} is in use by {holder}; stop that one first or choose another folder", folder.display()),
+        format!("the folder {} is in use by {holder}; stop it first or choose another folder", folder.display()),
     )
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_free_once_its_lock_is_dropped_although_a_child_has_the_file_open() {
+    fn dropping_the_lock_frees_the_folder_while_a_child_has_it_open() {
         let folder = tempfile::tempdir().unwrap();
         let lock = FolderLock::acquire(folder.path()).unwrap();
         let inherited = lock.0.try_clone().unwrap();

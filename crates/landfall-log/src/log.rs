@@ -9,28 +9,29 @@ use tokio::sync::watch;
 use crate::disk::{Disk, SystemDisk};
 use crate::durable::{create_directories, create_directory, sync_directory, sync_name};
 use crate::format;
-use crate::group::all::Groups;
 use crate::group::flusher::Flusher;
+use crate::group::groups::Groups;
 use crate::lock::FolderLock;
-use crate::maintain::keeper::Keeper;
+use crate::maintain::thread::MaintenanceThread;
 use crate::options::Options;
 use crate::read::read_only::ReadOnlyLog;
 use crate::topic::deletion;
 use crate::topic::open::Topics;
 use crate::topic::settings::TopicSettings;
-use crate::write::buffers::Buffers;
+use crate::write::buffer_pool::BufferPool;
 use crate::write::producers::Registry;
 use crate::write::store::Store;
 use crate::write::writer::Writer;
 
-/// The embedded broker: cheap to clone, every clone is the same log. [`landfall_core::Broker`] says what it does.
+/// The embedded broker. Cheap to clone; all clones share one log. It implements [`landfall_core::Broker`].
 ///
-/// When the last clone and the last subscriber are dropped, what was queued is written and the folder is free again;
-/// [`Log::close`] does the same without waiting for them.
+/// Dropping the last clone and the last subscriber writes queued messages and releases the folder. [`Log::close`] does
+/// the same without waiting for the clones to be dropped.
 #[derive(Debug, Clone)]
 pub struct Log {
-    /// Dropped before the rest: the last one waits for the round of maintenance that is under way. The keeper's own log has none.
-    keeper: Option<Arc<Keeper>>,
+    /// Dropped before `inner`: the last clone waits for the running maintenance round. `None` in the maintenance
+    /// thread's own handle.
+    maintenance: Option<Arc<MaintenanceThread>>,
     inner: Arc<Inner>,
 }
 
@@ -39,30 +40,30 @@ struct Inner {
     options: Options,
     topics: Arc<Topics>,
     groups: Arc<Groups>,
-    buffers: Arc<Buffers>,
+    buffers: Arc<BufferPool>,
     writer: Writer,
     flusher: Arc<Flusher>,
-    /// Held during a round of maintenance.
-    maintaining: tokio::sync::Mutex<()>,
+    /// Locked during a maintenance round.
+    maintenance_lock: tokio::sync::Mutex<()>,
     closed: watch::Sender<bool>,
 }
 
-/// A log that ends with the last [`Log`] although somebody knows it.
+/// A reference that does not keep the log open.
 #[derive(Debug)]
 pub(crate) struct WeakLog(Weak<Inner>);
 
 impl WeakLog {
     pub(crate) fn upgrade(&self) -> Option<Log> {
-        self.0.upgrade().map(|inner| Log { keeper: None, inner })
+        self.0.upgrade().map(|inner| Log { maintenance: None, inner })
     }
 }
 
 impl Log {
-    /// Opens the log in the folder `dir`, which is created if need be; nobody else can until it is closed. Cuts off
-    /// what an earlier process left unfinished. Blocks while it reads the last segment of every partition.
+    /// Opens the log in the folder `dir`, creating it if needed, and holds it exclusively until closed. Discards the
+    /// unfinished tail that an earlier process left. Blocks while it reads the last segment of every partition.
     ///
-    /// Refused as `InUse` if another process has it open, as `Corrupt` if stored bytes are not what was written, and
-    /// as `Unsupported` if a newer build wrote it.
+    /// `InUse` if another process has it open, `Corrupt` if stored bytes differ from what was written, `Unsupported`
+    /// if a newer build wrote it.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self> {
         let folder = dir.as_ref();
         options.check()?;
@@ -70,7 +71,8 @@ impl Log {
         Self::open_locked(Arc::new(SystemDisk), folder, options, Some(FolderLock::acquire(folder)?))
     }
 
-    /// Opens the log in the folder `dir` of another disk, which is the caller's alone. For tests of what a disk may do.
+    /// Opens the log in the folder `dir` of another disk without a lock; the caller guarantees exclusive access. For
+    /// fault-injection tests.
     pub fn open_on(disk: Arc<dyn Disk>, dir: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         create_directories(&*disk, dir.as_ref())?;
@@ -79,7 +81,7 @@ impl Log {
 
     fn open_locked(disk: Arc<dyn Disk>, folder: &Path, options: Options, lock: Option<FolderLock>) -> Result<Self> {
         let lock = Arc::new(lock);
-        // A process may have died before it could sync what is found here, so that is done before anything relies on it.
+        // A process may have died before it synced these entries, so sync them before relying on them.
         if format::check(&*disk, folder)? {
             sync_directory(&*disk, folder)?;
         } else {
@@ -92,24 +94,24 @@ impl Log {
         deletion::resume(&*disk, &topics, &groups)?;
         let topics = Arc::new(Topics::recover(Arc::clone(&disk), topics)?);
         let groups = Arc::new(Groups::recover(Arc::clone(&disk), groups, &topics, options.session_timeout)?);
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(BufferPool::default());
         let registry = Registry::open(Arc::clone(&disk), folder)?;
         let store = Store::open(options, Arc::clone(&buffers), Arc::clone(&topics), registry)?;
         let writer = Writer::start(Arc::clone(&topics), options, store, Arc::clone(&lock))?;
         let flusher = Arc::new(Flusher::start(lock)?);
         let closed = watch::Sender::new(false);
-        let maintaining = tokio::sync::Mutex::default();
-        let inner = Arc::new(Inner { options, topics, groups, buffers, writer, flusher, maintaining, closed });
-        let keeper = Keeper::start(WeakLog(Arc::downgrade(&inner)), options.maintenance)?;
-        Ok(Self { keeper: Some(Arc::new(keeper)), inner })
+        let maintenance_lock = tokio::sync::Mutex::default();
+        let inner = Arc::new(Inner { options, topics, groups, buffers, writer, flusher, maintenance_lock, closed });
+        let maintenance = MaintenanceThread::start(WeakLog(Arc::downgrade(&inner)), options.maintenance)?;
+        Ok(Self { maintenance: Some(Arc::new(maintenance)), inner })
     }
 
-    /// Looks into the log in the folder `dir` without opening it: works beside the process that has it open.
+    /// Opens the log in the folder `dir` for reading only. Works while another process has it open for writing.
     pub fn open_read_only(dir: impl AsRef<Path>) -> Result<ReadOnlyLog> {
         ReadOnlyLog::open(dir.as_ref())
     }
 
-    /// Whether it still takes messages; if not, the error says since which failure.
+    /// Whether the log accepts messages; otherwise the error names the failure that stopped it.
     pub fn health(&self) -> Result<()> {
         if *self.inner.closed.borrow() {
             return Err(Error::new(ErrorKind::Unavailable, "the log is closed"));
@@ -120,18 +122,18 @@ impl Log {
         }
     }
 
-    /// Writes what was queued, saves how far the groups have come, and gives the folder back. Subscribers end;
-    /// what is published after this is refused. An error says that progress of a group could not be saved.
+    /// Writes queued messages, saves the progress of the groups, and releases the folder. Subscribers end, and later
+    /// publishes are refused. An error means that the progress of a group could not be saved.
     pub async fn close(&self) -> Result<()> {
         self.inner.closed.send_replace(true);
-        if let Some(keeper) = &self.keeper {
-            keeper.close().await;
+        if let Some(maintenance) = &self.maintenance {
+            maintenance.close().await;
         }
         self.writer().close().await;
         self.flusher().close().await
     }
 
-    /// What a topic gets that is made without settings of its own.
+    /// The settings of a topic that is created without its own.
     pub fn default_settings(&self) -> TopicSettings {
         self.options().topic
     }
@@ -144,11 +146,11 @@ impl Log {
         &self.inner.topics
     }
 
-    pub(crate) fn every_group(&self) -> &Arc<Groups> {
+    pub(crate) fn all_groups(&self) -> &Arc<Groups> {
         &self.inner.groups
     }
 
-    pub(crate) fn buffers(&self) -> &Buffers {
+    pub(crate) fn buffers(&self) -> &BufferPool {
         &self.inner.buffers
     }
 
@@ -156,8 +158,8 @@ impl Log {
         &self.inner.writer
     }
 
-    pub(crate) fn maintaining(&self) -> &tokio::sync::Mutex<()> {
-        &self.inner.maintaining
+    pub(crate) fn maintenance_lock(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.maintenance_lock
     }
 
     pub(crate) fn flusher(&self) -> &Arc<Flusher> {

@@ -1,4 +1,4 @@
-//! What can be chosen when a log is opened.
+//! Options for opening a log.
 
 use std::time::Duration;
 
@@ -8,64 +8,64 @@ use crate::storage::batch;
 use crate::storage::segment;
 use crate::topic::settings::TopicSettings;
 
-/// How a log is laid out and how much it lets through. None of it changes what is already stored.
+/// The layout and limits of a log. Changing them does not affect stored messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Partitions of a topic that comes into being with its first message.
+    /// Partitions of a topic that its first message creates.
     pub partitions: u32,
-    /// A segment that would grow beyond this is finished and the next one begun. No message can be larger.
+    /// Maximum size of a segment; a batch that would exceed it starts a new one. Also limits the size of a message.
     pub segment_bytes: u64,
-    /// A segment's file grows by steps of this many bytes, filled with zeros before they are needed; for batches of an
-    /// eighth of that and more, by eight such steps that are set aside and not filled.
+    /// The step by which a segment's file grows, filled with zeros in advance. For batches of at least an eighth of it
+    /// the file grows by eight steps that are allocated but not filled.
     pub preallocate_bytes: u64,
-    /// When a publisher is told that its messages are accepted.
+    /// When a publisher receives the acknowledgement.
     pub acknowledge: Acknowledge,
-    /// When what was written is synced.
+    /// When written messages are synced.
     pub flush: Flush,
-    /// What happens to messages of an idempotent producer that come before the ones before them.
+    /// How to handle messages of an idempotent producer whose predecessors are missing.
     pub gaps: Gaps,
-    /// Settings of a topic that comes into being with its first message.
+    /// Settings of a topic that its first message creates.
     pub topic: TopicSettings,
-    /// How often it looks for what need not be kept any longer.
+    /// Interval of retention and compaction.
     pub maintenance: Duration,
-    /// Unacknowledged deliveries a subscriber may have at a time.
+    /// Maximum unacknowledged deliveries of one subscriber.
     pub max_in_flight: usize,
-    /// A subscriber that neither waits for a delivery nor acknowledges or gives one back for this long loses its
-    /// partitions to the other members of its group, if there are any, until it asks for the next delivery.
+    /// A subscriber that neither waits for, acknowledges, nor returns a delivery for this long loses its partitions to
+    /// the other members of its group, if any. It gets partitions again when it asks for its next delivery.
     pub session_timeout: Duration,
 }
 
-/// What has happened to a message when its publisher is told that it is accepted.
+/// The durability of a message when its publisher receives the acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acknowledge {
-    /// It has its place, in memory. If the process dies it may be lost.
+    /// It has an offset, in memory. It may be lost if the process dies.
     None,
     /// It was written to the file. It survives the process, but not a power cut before the next sync.
     Written,
-    /// It was synced: it survives a power cut.
+    /// It was synced and survives a power cut.
     #[default]
     Synced,
 }
 
-/// When what was written is synced. Readers see nothing before that, whatever the publishers were told.
+/// When written messages are synced. Readers see them only after that, even if they were acknowledged earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flush {
-    /// With everything that has queued up, as soon as the sync before is done.
+    /// As soon as the previous sync is done, together with everything that has queued up.
     #[default]
     EveryBatch,
-    /// After this many messages, and at the latest after 100 ms.
+    /// After this many messages, and at most 100 ms after the first.
     EveryMessages(u32),
-    /// This long after the first message that is not synced.
+    /// This long after the first unsynced message.
     Every(Duration),
 }
 
-/// What happens to messages of an idempotent producer that come before the ones before them.
+/// How to handle messages of an idempotent producer whose predecessors are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gaps {
-    /// They are refused, and may be sent again.
+    /// Refuse them as retriable.
     Refuse,
-    /// They wait until the gap closes: of each producer and partition so many batches and bytes, for so long. What is
-    /// beyond that is refused, and may be sent again.
+    /// Hold them until the gap closes. The limits apply to each producer and partition; messages beyond them are
+    /// refused as retriable.
     Hold { batches: usize, bytes: usize, time: Duration },
 }
 
@@ -76,8 +76,8 @@ impl Default for Gaps {
 }
 
 impl Flush {
-    /// How long a message may wait for its sync.
-    pub(crate) fn patience(self) -> Duration {
+    /// The longest time a message may wait for its sync.
+    pub(crate) fn max_delay(self) -> Duration {
         match self {
             Flush::EveryBatch => Duration::ZERO,
             Flush::EveryMessages(_) => Duration::from_millis(100),
@@ -86,15 +86,15 @@ impl Flush {
     }
 }
 
-/// What is left for one record in a segment must be worth having.
+/// A segment must have useful space for one record.
 const SMALLEST_SEGMENT: u64 = 1024;
-/// A step is filled at once, in memory.
+/// A step is filled in one write, from memory.
 const LARGEST_STEP: u64 = 256 * 1024 * 1024;
-/// Publishers may have to wait this long for their answer.
+/// Publishers may wait this long for their acknowledgement.
 const LONGEST_FLUSH: Duration = Duration::from_secs(60);
 /// Positions inside a segment and lengths of batches are 32 bits wide on disk.
 const LARGEST_SEGMENT: u64 = 2 * 1024 * 1024 * 1024;
-/// Each partition is a folder and costs a sync when it is written to.
+/// Each partition is a directory and costs a sync when it is written to.
 const MOST_PARTITIONS: u32 = 1024;
 
 impl Default for Options {
@@ -119,38 +119,39 @@ impl Options {
         check_partitions(self.partitions)?;
         if !(SMALLEST_SEGMENT..=LARGEST_SEGMENT).contains(&self.segment_bytes) {
             return Err(Error::invalid(format!(
-                "a segment must have {SMALLEST_SEGMENT} to {LARGEST_SEGMENT} bytes; {} were asked for",
+                "segment_bytes is {}; it must be {SMALLEST_SEGMENT} to {LARGEST_SEGMENT}",
                 self.segment_bytes
             )));
         }
         if !(1..=LARGEST_STEP).contains(&self.preallocate_bytes) {
             return Err(Error::invalid(format!(
-                "a segment grows by steps of 1 to {LARGEST_STEP} bytes; {} were asked for",
+                "preallocate_bytes is {}; it must be 1 to {LARGEST_STEP}",
                 self.preallocate_bytes
             )));
         }
-        if matches!(self.flush, Flush::EveryMessages(0)) || self.flush.patience() > LONGEST_FLUSH {
+        if matches!(self.flush, Flush::EveryMessages(0)) || self.flush.max_delay() > LONGEST_FLUSH {
             return Err(Error::invalid(format!(
-                "what is written must be synced after 1 message or more, and after at most {LONGEST_FLUSH:?}; {:?} was \
-                 asked for",
+                "flush is {:?}; it must sync after at least 1 message and after at most {LONGEST_FLUSH:?}",
                 self.flush
             )));
         }
         if self.max_in_flight == 0 {
-            return Err(Error::invalid("max_in_flight is 0, so that nothing could ever be delivered; 1 is the least"));
+            return Err(Error::invalid("max_in_flight is 0, so no message could be delivered; set it to 1 or more"));
         }
         if self.session_timeout.is_zero() {
-            return Err(Error::invalid("session_timeout is 0, so that no subscriber could keep its partitions"));
+            return Err(Error::invalid(
+                "session_timeout is 0, so no subscriber could keep its partitions; set it higher",
+            ));
         }
         self.topic.check()
     }
 
-    /// The most bytes one encoded record may have: it must fit into a segment of its own.
+    /// The maximum size of one encoded record: it must fit into a segment of its own.
     pub(crate) fn record_limit(&self) -> usize {
         (self.segment_bytes as usize) - segment::HEADER_BYTES - batch::FRAME_BYTES
     }
 
-    /// The most bytes of records that are merged into one batch.
+    /// The maximum size of the records that are merged into one batch.
     pub(crate) fn batch_limit(&self) -> usize {
         self.record_limit().min(batch::MERGE_BYTES)
     }
@@ -160,5 +161,5 @@ pub(crate) fn check_partitions(partitions: u32) -> Result<()> {
     if (1..=MOST_PARTITIONS).contains(&partitions) {
         return Ok(());
     }
-    Err(Error::invalid(format!("a topic needs 1 to {MOST_PARTITIONS} partitions; {partitions} were asked for")))
+    Err(Error::invalid(format!("a topic needs 1 to {MOST_PARTITIONS} partitions, not {partitions}")))
 }

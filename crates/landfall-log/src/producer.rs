@@ -1,4 +1,4 @@
-//! An idempotent producer: it numbers its messages, and each number is stored once.
+//! Idempotent producers: each message has a sequence number, and each number is stored once.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::storage::record;
 use crate::write::appender::Part;
 use crate::write::producers::{Epoch, ProducerId};
 
-/// A producer whose messages are stored once each, however often they are sent and however long ago that was.
+/// A producer whose messages are stored exactly once, however often and however late they are resent.
 ///
-/// It numbers the messages of each partition: 0, 1, 2… The numbers go on when the producer is registered again, by this
-/// process or a later one, so that whoever crashed between sending and hearing the answer sends the same numbers again.
+/// It numbers its messages per partition: 0, 1, 2… The numbers continue when the producer registers again, in this
+/// process or a later one. A process that crashed before it received the reply resends the same numbers.
 ///
 /// * The next number is stored.
-/// * A lower one was stored before: it is answered with the place that it got then, and not stored again. (If retention
-///   has removed it since, the answer is where the partition begins now.)
-/// * A higher one waits for those between, or is refused with `SEQUENCE_GAP` and may be sent again
+/// * A lower number is a duplicate: the reply is the position it was first stored at. (If retention has removed it
+///   since, the reply is the first offset of the partition.)
+/// * A higher number waits for the missing ones, or is refused with `SEQUENCE_GAP` and may be retried
 ///   ([`crate::Options::gaps`]).
-/// * Once the name is registered again, the older [`Producer`] is refused with `PRODUCER_FENCED`, for good.
+/// * Once the name is registered again, the older [`Producer`] is refused permanently with `PRODUCER_FENCED`.
 #[derive(Debug, Clone)]
 pub struct Producer {
     log: Log,
@@ -32,7 +32,7 @@ pub struct Producer {
 }
 
 impl Log {
-    /// Registers the producer called `name`, durably: its id is the same each time, its epoch is higher than before.
+    /// Registers the producer `name` durably: its id stays the same, its epoch increases.
     pub async fn producer(&self, name: &ProducerName) -> Result<Producer> {
         let name = name.clone();
         let (id, epoch) = self.writer().change(move |store| store.register(&name)).await?;
@@ -49,15 +49,14 @@ impl Producer {
         self.epoch
     }
 
-    /// The number that its next message in `partition` of `topic` must have: 0 if it never wrote there.
+    /// Returns the sequence of its next message in `partition` of `topic`; 0 if it never wrote there.
     pub async fn next_sequence(&self, topic: &TopicName, partition: u32) -> Result<u64> {
         let (partition, id) = (self.partition(topic, partition)?.0, self.id);
         self.log.writer().change(move |store| store.next_sequence(&partition, id)).await
     }
 
-    /// Publishes `batch`, which are messages of `topic` whose keys belong into `partition`, with the numbers from
-    /// `first_sequence` on. One outcome for each; they are stored together or not at all, apart from those that were
-    /// stored before.
+    /// Publishes `batch` with the sequences from `first_sequence`. All messages must belong to `topic`, and their keys
+    /// to `partition`. Returns one outcome per message. Apart from duplicates, they are stored together or not at all.
     pub async fn publish(
         &self,
         topic: &TopicName,
@@ -75,7 +74,7 @@ impl Producer {
         }
     }
 
-    /// The batch as it goes to the writer, if there is anything in it; otherwise what becomes of each message.
+    /// Encodes the batch for the writer; `None` if it is empty. On error, the outcome of every message.
     async fn part(
         &self,
         topic: &TopicName,
@@ -94,11 +93,12 @@ impl Producer {
             message.topic != *topic || message.key.as_ref().is_some_and(|key| key.partition(count) != number)
         };
         if messages.iter().any(is_stray) {
-            // What was stored before the topic grew is still known here, although its keys go elsewhere now.
+            // Duplicates from before the topic grew are still recognised, although their keys now map to another
+            // partition.
             let next = self.next_sequence(topic, number).await.map_err(refused)?;
             let stray = (first..).zip(messages).find(|(sequence, message)| *sequence >= next && is_stray(message));
             if let Some((_, Message { id, .. })) = stray {
-                return Err(invalid(format!("message {id} does not belong into partition {number} of {topic}")));
+                return Err(invalid(format!("message {id} does not belong to partition {number} of {topic}")));
             }
         }
         let mut buffer = self.log.buffers().take();
@@ -106,25 +106,27 @@ impl Producer {
             record::encode(message, &mut buffer);
         }
         let bytes = buffer.len() - batch::HEADER_BYTES;
-        // One message alone may be as large as the log takes any.
+        // A single message may be as large as the log accepts.
         let (options, is_alone) = (self.log.options(), messages.len() == 1);
         let limit = if is_alone { options.record_limit() } else { options.batch_limit() };
         if bytes > limit {
             let sentence = match is_alone {
-                true => format!("the message takes {bytes} bytes in the log and the limit is {limit}"),
-                false => format!("the batch takes {bytes} bytes in the log and the limit is {limit}; send it in parts"),
+                true => format!("the message has {bytes} encoded bytes; the limit is {limit}"),
+                false => {
+                    format!("the batch has {bytes} encoded bytes; the limit is {limit}; send it in smaller batches")
+                }
             };
             return Err(Outcome::refuse(ErrorCode::TOO_LARGE, sentence));
         }
         if first.checked_add(messages.len() as u64).is_none() {
-            return Err(invalid(format!("there are no {} numbers from {first} on", messages.len())));
+            return Err(invalid(format!("{} sequences from {first} exceed the range of 64 bits", messages.len())));
         }
         let sequenced = Some(Sequenced { producer: self.id, epoch: self.epoch, first });
-        let (ids, taken) = (messages.iter().map(wire::broker_id).collect(), Timestamp::now().as_millis());
-        Ok((!messages.is_empty()).then_some(Part { partition, buffer, ids, deduplicate, taken, sequenced }))
+        let (ids, appended_at) = (messages.iter().map(wire::broker_id).collect(), Timestamp::now().as_millis());
+        Ok((!messages.is_empty()).then_some(Part { partition, buffer, ids, deduplicate, appended_at, sequenced }))
     }
 
-    /// The partition, how many the topic has, and whether it knows its messages by their ids.
+    /// Returns the partition, the topic's partition count, and whether the topic deduplicates by id.
     fn partition(&self, topic: &TopicName, number: u32) -> Result<(Arc<Partition>, u32, bool)> {
         let layout = self.log.topics().get(topic).ok_or_else(|| no_such_topic(topic))?.layout();
         let count = layout.partitions().len() as u32;

@@ -1,4 +1,4 @@
-//! When publishers are told, when files are synced, and what a full disk does.
+//! When publishers are acknowledged, when files are synced, and how the log behaves on a full disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/counting_disk.rs"]
@@ -17,13 +17,13 @@ use support::*;
 async fn open(disk: &CountingDisk, folder: &Path, acknowledge: Acknowledge, flush: Flush) -> Log {
     let options = Options { acknowledge, flush, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder, options).unwrap();
-    // The topic, its segment and the room in it: what comes after this needs no sync but its own.
+    // Creates the topic and preallocates its segment: later batches need only their own sync.
     publish(&log, &[message("k", 0)]).await;
     log
 }
 
 #[tokio::test]
-async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_otherwise() {
+async fn by_default_each_batch_is_synced_before_it_is_acknowledged() {
     let (folder, disk) = (quick_folder(), CountingDisk::default());
     let log = open(&disk, folder.path(), Acknowledge::default(), Flush::default()).await;
     for n in 1..5 {
@@ -35,7 +35,7 @@ async fn each_batch_is_synced_before_it_is_acknowledged_unless_somebody_says_oth
 }
 
 #[tokio::test]
-async fn whoever_reads_from_a_time_is_not_sent_behind_what_is_synced() {
+async fn reader_started_at_a_time_sees_no_unsynced_messages() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish(&log, &[message("k", 0)]).await;
@@ -44,23 +44,23 @@ async fn whoever_reads_from_a_time_is_not_sent_behind_what_is_synced() {
     let log = Log::open(folder.path(), Options { acknowledge, flush, ..one_partition() }).unwrap();
     let mut times = vec![Timestamp::now()];
     for n in 1..9 {
-        // Larger than the distance of the places that an index knows.
+        // Larger than the distance between two entries of the time index.
         let large = Message { payload: vec![7; 50_000].into(), ..message("k", n) };
         publish(&log, &[large]).await;
-        landfall_testkit::eventually(SOON, "the clock goes on", async || Timestamp::now() > times[times.len() - 1])
+        landfall_testkit::eventually(SOON, "the clock advances", async || Timestamp::now() > times[times.len() - 1])
             .await;
         times.push(Timestamp::now());
     }
     for time in times {
         let mut reader = log.read(&topic(), StartAt::Time(time)).await.unwrap();
-        assert!(reader.read(10).await.unwrap().is_empty(), "nothing is synced");
+        assert!(reader.read(10).await.unwrap().is_empty(), "unsynced messages are invisible");
     }
     log.close().await.unwrap();
     assert_eq!(read_all(&Log::open(folder.path(), one_partition()).unwrap()).await.len(), 9);
 }
 
 #[tokio::test]
-async fn what_is_acknowledged_when_written_is_synced_after_so_many_messages() {
+async fn acknowledge_written_syncs_every_n_messages() {
     let (folder, disk) = (quick_folder(), CountingDisk::default());
     let started = Instant::now();
     let log = open(&disk, folder.path(), Acknowledge::Written, Flush::EveryMessages(10)).await;
@@ -69,25 +69,25 @@ async fn what_is_acknowledged_when_written_is_synced_after_so_many_messages() {
         publish(&log, &[message("k", n)]).await;
     }
     let (syncs, seen) = (disk.syncs(), read_all(&log).await);
-    // On a machine that took longer than this the rest was synced because of its age.
+    // On a slow machine the messages may have been synced because of their age.
     if started.elapsed() < Duration::from_millis(100) {
-        assert_eq!(syncs, before, "nine messages are too few");
-        assert!(seen.is_empty(), "readers see only what was synced");
+        assert_eq!(syncs, before, "nine messages are below the limit");
+        assert!(seen.is_empty(), "readers see only synced messages");
     }
     publish(&log, &[message("k", 9)]).await;
-    landfall_testkit::eventually(SOON, "the tenth is seen", async || read_all(&log).await.len() == 10).await;
+    landfall_testkit::eventually(SOON, "the tenth message is visible", async || read_all(&log).await.len() == 10).await;
     assert!(disk.syncs() > before);
 }
 
 #[tokio::test]
-async fn a_lone_message_is_synced_when_its_time_has_come() {
+async fn single_message_is_synced_after_the_flush_interval() {
     for acknowledge in [Acknowledge::None, Acknowledge::Written, Acknowledge::Synced] {
         for flush in [Flush::EveryMessages(1_000_000), Flush::Every(Duration::from_millis(30))] {
             let (folder, disk) = (quick_folder(), CountingDisk::default());
             let log = open(&disk, folder.path(), acknowledge, flush).await;
             publish(&log, &[message("k", 1)]).await;
             if acknowledge == Acknowledge::Synced {
-                assert_eq!(read_all(&log).await.len(), 2, "it was acknowledged, so it was synced");
+                assert_eq!(read_all(&log).await.len(), 2, "an acknowledged message is synced");
             }
             let what = format!("{acknowledge:?} {flush:?}");
             landfall_testkit::eventually(SOON, &what, async || read_all(&log).await.len() == 2).await;
@@ -96,7 +96,7 @@ async fn a_lone_message_is_synced_when_its_time_has_come() {
 }
 
 #[tokio::test]
-async fn closing_syncs_what_is_left() {
+async fn closing_syncs_unsynced_messages() {
     for acknowledge in [Acknowledge::None, Acknowledge::Written] {
         let (folder, disk) = (quick_folder(), CountingDisk::default());
         let log = open(&disk, folder.path(), acknowledge, Flush::Every(Duration::from_secs(60))).await;
@@ -110,7 +110,7 @@ async fn closing_syncs_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_messages_serves_readers_and_recovers_when_there_is_room() {
+async fn full_disk_refuses_messages_and_recovers_once_space_is_free() {
     fill_and_make_room(CountingDisk::default()).await;
     fill_and_make_room(CountingDisk::working_ahead()).await;
 }
@@ -122,7 +122,7 @@ async fn fill_and_make_room(disk: CountingDisk) {
     let mut stored = Vec::new();
     for round in 0..12 {
         disk.set_full(true);
-        // Something may still fit into the room that was made before; then nothing does.
+        // A few batches may still fit into the preallocated space; then all are refused.
         let mut refused = 0;
         for n in 0..120 {
             let batch = [message("k", n), message("k", n + 1)];
@@ -136,7 +136,7 @@ async fn fill_and_make_room(disk: CountingDisk) {
                     assert!(refusal.retriable);
                     refused += 1;
                 }
-                Outcome::Unknown(why) => panic!("nobody knows: {why}"),
+                Outcome::Unknown(why) => panic!("unknown outcome: {why}"),
             }
         }
         assert!(refused > 0, "in round {round} the disk was never full");
@@ -149,7 +149,7 @@ async fn fill_and_make_room(disk: CountingDisk) {
         publish(&log, &batch).await;
         stored.extend(batch);
     }
-    assert!(segments(folder.path(), 0).len() > 1, "segments were begun on a full disk, too");
+    assert!(segments(folder.path(), 0).len() > 1, "the log also rolled segments on a full disk");
     log.close().await.unwrap();
     let log = Log::open(folder.path(), options).unwrap();
     assert_eq!(read_all(&log).await, stored);
@@ -157,7 +157,7 @@ async fn fill_and_make_room(disk: CountingDisk) {
     assert!(reader.read(1).await.unwrap().is_empty());
 }
 
-/// Publishes `batch` with other ids until there is no room; how often there was.
+/// Publishes messages with new ids until the disk is full. Returns the number of accepted messages.
 async fn publish_until_full(log: &Log, batch: impl Fn() -> Message) -> usize {
     for accepted in 0..1000 {
         match &log.publish(&[batch()]).await[0] {
@@ -174,7 +174,7 @@ fn sized(bytes: usize) -> Message {
 }
 
 #[tokio::test]
-async fn room_is_made_before_it_is_needed_and_that_there_is_none_shows_when_it_is() {
+async fn failed_preallocation_surfaces_only_when_space_is_needed() {
     let (folder, disk) = (quick_folder(), CountingDisk::working_ahead());
     let options = Options { preallocate_bytes: 4096, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
@@ -183,20 +183,20 @@ async fn room_is_made_before_it_is_needed_and_that_there_is_none_shows_when_it_i
     for _ in 0..9 {
         publish(&log, &[sized(300)]).await;
     }
-    landfall_testkit::eventually(SOON, "the next step is there", async || room() == 2 * 4096).await;
+    landfall_testkit::eventually(SOON, "the next step is preallocated", async || room() == 2 * 4096).await;
     disk.set_full(true);
-    // They fit, and that nothing more will is nobody's failure yet.
+    // Messages that fit are accepted; the failed preallocation is not reported yet.
     let fitted = publish_until_full(&log, || sized(300)).await;
     assert!(fitted >= 9, "{fitted}");
     log.health().unwrap();
     disk.set_full(false);
     publish(&log, &[sized(300)]).await;
-    landfall_testkit::eventually(SOON, "there is room again", async || room() == 3 * 4096).await;
+    landfall_testkit::eventually(SOON, "space is preallocated again", async || room() == 3 * 4096).await;
     assert_eq!(read_all(&log).await.len(), 10 + fitted);
 }
 
 #[tokio::test]
-async fn large_batches_get_room_for_many_at_once_and_a_full_disk_takes_none_of_it_away() {
+async fn full_disk_keeps_space_preallocated_for_large_batches() {
     let (folder, disk) = (quick_folder(), CountingDisk::default());
     let options = Options { preallocate_bytes: 4096, ..one_partition() };
     let log = Log::open_on(Arc::new(disk.clone()), folder.path(), options).unwrap();
@@ -204,7 +204,7 @@ async fn large_batches_get_room_for_many_at_once_and_a_full_disk_takes_none_of_i
     publish(&log, &[sized(3000)]).await;
     assert_eq!(room(), 8 * 4096);
     disk.set_full(true);
-    // Small ones want zeros, which need no room where there is some, and large ones want nothing.
+    // Small batches write zeros into the space that is already reserved; large ones need no new space.
     publish(&log, &[sized(10)]).await;
     publish(&log, &[sized(3000)]).await;
     let fitted = publish_until_full(&log, || sized(300)).await;
@@ -213,7 +213,7 @@ async fn large_batches_get_room_for_many_at_once_and_a_full_disk_takes_none_of_i
     disk.set_full(false);
     disk.set_tight(true);
     publish(&log, &[sized(3000)]).await;
-    assert_eq!(room(), 9 * 4096, "one step fits where many do not");
+    assert_eq!(room(), 9 * 4096, "one step fits where several do not");
     disk.set_tight(false);
     publish(&log, &[sized(3000)]).await;
     assert_eq!(room(), 17 * 4096);

@@ -1,4 +1,4 @@
-//! Topics are created, grown, configured and deleted: twice in a row, over a restart, and with a crash at every step.
+//! Topics are created, grown, configured and deleted: repeatedly, across restarts, and with a crash at every step.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/failing_disk.rs"]
@@ -24,19 +24,19 @@ fn open(folder: &Path) -> Log {
 }
 
 #[tokio::test]
-async fn a_topic_is_created_once_and_a_different_one_is_a_conflict_that_says_why() {
+async fn creating_a_topic_is_idempotent_and_differences_conflict() {
     let folder = quick_folder();
     for is_first in [true, false] {
         let log = open(folder.path());
         assert_eq!(log.create_topic(&topic(), Some(3), week()).await.unwrap(), is_first);
         assert!(!log.create_topic(&topic(), Some(3), week()).await.unwrap());
-        assert!(!log.create_topic(&topic(), None, week()).await.unwrap(), "any number of partitions will do");
+        assert!(!log.create_topic(&topic(), None, week()).await.unwrap(), "any number of partitions matches");
         let error = log.create_topic(&topic(), Some(4), TopicSettings::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert_eq!(
             error.to_string(),
-            "there is a topic orders already, and it has 3 partitions and not 4, \
-             its retention is 604800000 ms and not for ever"
+            "topic orders already exists, but it has 3 partitions and not 4, \
+             its retention is 604800000 ms and not forever"
         );
         let described = log.describe(&topic()).unwrap();
         assert_eq!((described.partitions.len(), described.settings), (3, week()));
@@ -53,7 +53,7 @@ async fn a_topic_is_created_once_and_a_different_one_is_a_conflict_that_says_why
 }
 
 #[tokio::test]
-async fn a_topic_that_comes_with_its_first_message_has_the_settings_of_the_options() {
+async fn auto_created_topic_gets_the_settings_of_the_options() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), Options { topic: week(), partitions: 2, ..Options::default() }).unwrap();
     publish_each(&log, 0..1).await;
@@ -62,14 +62,14 @@ async fn a_topic_that_comes_with_its_first_message_has_the_settings_of_the_optio
 }
 
 #[tokio::test]
-async fn a_topic_grows_while_it_is_read_and_the_messages_of_new_partitions_are_delivered() {
+async fn readers_follow_a_topic_into_new_partitions() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..2).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     let mut reader = log.read(&topic(), StartAt::Beginning).await.unwrap();
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut from_outside = beside.read(&topic(), StartAt::Beginning).await.unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    let mut from_outside = read_only.read(&topic(), StartAt::Beginning).await.unwrap();
     for _ in 0..2 {
         next(&mut subscriber).await.ack().await.unwrap();
     }
@@ -86,7 +86,7 @@ async fn a_topic_grows_while_it_is_read_and_the_messages_of_new_partitions_are_d
     let missing = log.grow_topic(&TopicName::new("nothing").unwrap(), 2).await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 
-    // Keys enough to meet a new partition.
+    // Enough keys to reach a new partition.
     let batch: Vec<_> = (0..40).map(|n| message(&format!("key {n}"), n)).collect();
     let positions = publish(&log, &batch).await;
     assert!(positions.iter().any(|position| position.partition > 0));
@@ -105,7 +105,7 @@ async fn a_topic_grows_while_it_is_read_and_the_messages_of_new_partitions_are_d
 }
 
 #[tokio::test]
-async fn settings_are_replaced_and_stay() {
+async fn topic_settings_are_replaced_and_survive_a_restart() {
     let folder = quick_folder();
     let log = open(folder.path());
     assert_eq!(log.configure_topic(&topic(), week()).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -119,14 +119,14 @@ async fn settings_are_replaced_and_stay() {
 }
 
 #[tokio::test]
-async fn a_deleted_topic_is_gone_for_everybody_and_its_name_begins_anew() {
+async fn deleted_topic_ends_all_readers_and_its_name_is_reusable() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..5).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     let mut reader = log.read(&topic(), StartAt::End).await.unwrap();
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut from_outside = beside.read(&topic(), StartAt::End).await.unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    let mut from_outside = read_only.read(&topic(), StartAt::End).await.unwrap();
     for _ in 0..4 {
         next(&mut subscriber).await.ack().await.unwrap();
     }
@@ -145,12 +145,12 @@ async fn a_deleted_topic_is_gone_for_everybody_and_its_name_begins_anew() {
     let left = names(folder.path());
     assert!(left.iter().all(|name| ["groups", "groups/stock", "topics"].contains(&name.as_str())), "{left:?}");
 
-    // What was acknowledged of the old topic says nothing about the new one.
+    // Acknowledgements of the old topic do not apply to the new one.
     publish_each(&log, 0..2).await;
-    // It counts nothing, and may or may not be told so, depending on what the subscriber has noticed.
+    // It has no effect. Whether it returns an error depends on what the subscriber has noticed.
     let _ = in_flight.ack().await;
     assert_eq!(subscriber.next().await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(from_outside.read(1).await.unwrap_err().kind(), ErrorKind::NotFound, "it is another topic");
+    assert_eq!(from_outside.read(1).await.unwrap_err().kind(), ErrorKind::NotFound, "the new topic is a different one");
     subscriber.close().await.unwrap();
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     for offset in 0..2 {
@@ -164,9 +164,9 @@ async fn a_deleted_topic_is_gone_for_everybody_and_its_name_begins_anew() {
     assert_eq!(read_all(&log).await.len(), 2);
 }
 
-/// Others come and go meanwhile, which has it look around at any moment.
+/// Other members join and leave meanwhile, so that the subscriber re-reads its assignment at any moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_learns_of_a_deletion_whatever_it_is_doing() {
+async fn subscriber_notices_deletion_during_a_rebalance() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     for _ in 0..400 {
@@ -174,20 +174,20 @@ async fn a_subscriber_learns_of_a_deletion_whatever_it_is_doing() {
         let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
         let waiting = tokio::spawn(async move { subscriber.next().await.map(drop) });
         let others = log.clone();
-        let coming_and_going = tokio::spawn(async move {
+        let joining_and_leaving = tokio::spawn(async move {
             for _ in 0..20 {
                 drop(others.subscribe(&topic(), &group()).await.unwrap());
             }
         });
         assert!(log.delete_topic(&topic()).await.unwrap());
-        let told = tokio::time::timeout(SOON, waiting).await.expect("it waits for ever").unwrap();
-        assert_eq!(told.unwrap_err().kind(), ErrorKind::NotFound);
-        coming_and_going.await.unwrap();
+        let next = tokio::time::timeout(SOON, waiting).await.expect("the subscriber must not wait forever").unwrap();
+        assert_eq!(next.unwrap_err().kind(), ErrorKind::NotFound);
+        joining_and_leaving.await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn publishing_goes_on_while_the_topic_is_deleted_again_and_again() {
+async fn publishing_continues_while_the_topic_is_deleted_repeatedly() {
     let folder = quick_folder();
     let log = open(folder.path());
     let publisher = log.clone();
@@ -215,7 +215,7 @@ async fn publishing_goes_on_while_the_topic_is_deleted_again_and_again() {
 }
 
 #[tokio::test]
-async fn the_remains_of_a_creation_do_not_get_into_the_topic() {
+async fn leftovers_of_an_unfinished_creation_are_discarded() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..3).await;
@@ -229,7 +229,7 @@ async fn the_remains_of_a_creation_do_not_get_into_the_topic() {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_in_topic_json_is_reported() {
+async fn flipped_bit_in_topic_json_is_reported() {
     let folder = quick_folder();
     let log = open(folder.path());
     log.create_topic(&topic(), Some(1), week()).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_flipped_bit_in_topic_json_is_reported() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
-        assert_refused_as_corrupt(folder.path(), &path, &format!("byte {at} is another"));
+        assert_refused_as_corrupt(folder.path(), &path, &format!("byte {at} is changed"));
     }
     std::fs::write(&path, good).unwrap();
     open(folder.path());
@@ -274,7 +274,7 @@ enum Call {
 }
 
 impl Call {
-    /// A log before the call, with three messages of which the group has finished two wherever there is a topic.
+    /// Prepares a log before the call. Where a topic exists, it has three messages and the group has finished two.
     async fn prepare(self, folder: &Path) {
         let log = Log::open(folder, one_partition()).unwrap();
         if !matches!(self, Self::Create | Self::CreateByMessage) {
@@ -288,8 +288,8 @@ impl Call {
         log.close().await.unwrap();
     }
 
-    async fn make(self, log: &Log) -> Result<(), String> {
-        let made = match self {
+    async fn execute(self, log: &Log) -> Result<(), String> {
+        let result = match self {
             Self::Create => log.create_topic(&topic(), Some(2), week()).await.map(drop),
             Self::CreateByMessage => match log.publish(&[message("k", 0)]).await.remove(0) {
                 Outcome::Accepted(_) => Ok(()),
@@ -299,11 +299,11 @@ impl Call {
             Self::Configure => log.configure_topic(&topic(), week()).await.map(drop),
             Self::Delete => log.delete_topic(&topic()).await.map(drop),
         };
-        made.map_err(|error| error.to_string())
+        result.map_err(|error| error.to_string())
     }
 
-    /// What the log holds before the call that was interrupted is repeated: all of the old state, or all of the new.
-    async fn check_whole(self, log: &Log) {
+    /// Checks the log after an interrupted call, before it is repeated: all of the old state, or all of the new.
+    async fn check_atomic(self, log: &Log) {
         let described = log.describe(&topic()).ok();
         let found = described.as_ref().map(|topic| (topic.partitions.len(), topic.settings));
         let old = (1, TopicSettings::default());
@@ -317,19 +317,19 @@ impl Call {
         assert!(expected.contains(&found), "{self:?}: {found:?}");
         if found.is_some() && !matches!(self, Self::Create | Self::CreateByMessage) {
             let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-            assert_eq!(next(&mut subscriber).await.position.offset, 2, "the group's progress is whole too");
+            assert_eq!(next(&mut subscriber).await.position.offset, 2, "the group's progress is intact too");
         }
     }
 }
 
 #[tokio::test]
-async fn a_crash_at_every_step_leaves_the_old_or_the_new_state_and_the_call_can_be_repeated() {
+async fn topic_changes_are_atomic_and_repeatable_after_a_crash() {
     for call in [Call::Create, Call::CreateByMessage, Call::Grow, Call::Configure, Call::Delete] {
         let expected = {
             let folder = quick_folder();
             call.prepare(folder.path()).await;
             let log = Log::open(folder.path(), one_partition()).unwrap();
-            call.make(&log).await.unwrap();
+            call.execute(&log).await.unwrap();
             log.close().await.unwrap();
             names(folder.path())
         };
@@ -340,15 +340,15 @@ async fn a_crash_at_every_step_leaves_the_old_or_the_new_state_and_the_call_can_
             let disk = Arc::new(FailingDisk::new(io::ErrorKind::Other));
             let log = Log::open_on(Arc::clone(&disk) as _, folder.path(), one_partition()).unwrap();
             disk.fail_after(steps);
-            let made = call.make(&log).await;
+            let result = call.execute(&log).await;
             let is_done = !disk.has_failed();
-            assert_eq!(made.is_ok(), is_done, "{call:?} with {steps} steps: {made:?}");
+            assert_eq!(result.is_ok(), is_done, "{call:?} with {steps} steps: {result:?}");
             assert_eq!(log.health().is_ok(), is_done, "a failure stops the log");
             drop(log);
 
             let log = Log::open(folder.path(), one_partition()).unwrap();
-            call.check_whole(&log).await;
-            call.make(&log).await.unwrap();
+            call.check_atomic(&log).await;
+            call.execute(&log).await.unwrap();
             log.close().await.unwrap();
             assert_eq!(names(folder.path()), expected, "{call:?} with {steps} steps");
             Log::open(folder.path(), one_partition()).unwrap();
@@ -357,13 +357,13 @@ async fn a_crash_at_every_step_leaves_the_old_or_the_new_state_and_the_call_can_
             }
             steps += 1;
         }
-        assert!(steps >= 4, "{call:?} has {steps} steps only");
+        assert!(steps >= 4, "{call:?} has only {steps} steps");
     }
 }
 
-/// The resumed deletion can be interrupted too.
+/// A resumed deletion can itself be interrupted.
 #[tokio::test]
-async fn a_crash_at_every_step_of_opening_finishes_a_deletion_all_the_same() {
+async fn interrupted_deletion_finishes_on_the_next_open() {
     let mut steps = 0;
     loop {
         let folder = quick_folder();
@@ -386,7 +386,7 @@ async fn a_crash_at_every_step_of_opening_finishes_a_deletion_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_a_new_topic_and_takes_it_when_there_is_room() {
+async fn topic_creation_on_a_full_disk_can_be_retried() {
     for steps in 0..6 {
         let folder = quick_folder();
         let disk = Arc::new(FailingDisk::new(io::ErrorKind::StorageFull));

@@ -1,4 +1,4 @@
-//! The log against the suite that every broker runs.
+//! Runs the conformance suite of all brokers against the log.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl BrokerFixture for LogFixture {
     }
 }
 
-/// Segments just large enough for the suite's largest message, so that its cases roll them too.
+/// Segments just large enough for the suite's largest message, so that its cases also roll segments.
 fn options() -> Options {
     Options { segment_bytes: 1024 * 1024 + 4096, ..Options::default() }
 }

@@ -1,11 +1,11 @@
-//! What the fuzzers begin with, replayed by every run of the tests together with some thousand mutations of each file:
-//! nothing panics, and no number in a file makes the log ask for more memory than the file is worth.
+//! Replays the fuzzers' seed corpus, with 1,500 mutations of each file. No input may panic, and no length field in a
+//! file may make the log allocate much more memory than the size of the file.
 //!
-//! Everything follows from one number, which is printed: `LANDFALL_SEED=<number> cargo test -p landfall-log --test corpus`.
+//! All randomness comes from one printed seed: `LANDFALL_SEED=<number> cargo test -p landfall-log --test corpus`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "simulation/random.rs"]
-#[allow(dead_code, reason = "the simulation needs more of it")]
+#[allow(dead_code, reason = "the simulation uses more of it")]
 mod random;
 
 use std::fs;
@@ -18,8 +18,8 @@ use random::{Random, seed};
 
 const MUTATIONS: usize = 1500;
 
-/// What the process may reserve beyond what it has when a test begins. A length that is believed without a look at the
-/// size of the file asks for gigabytes.
+/// Memory that the process may reserve beyond what it has when a test begins. Code that trusts a length field without
+/// checking it against the size of the file would allocate gigabytes.
 const MEMORY_BYTES: u64 = 768 * 1024 * 1024;
 
 fn corpus(target: &str) -> PathBuf {
@@ -37,7 +37,7 @@ fn files(target: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The most memory that this process ever reserved, whether it was touched or not; `None` where nobody can tell.
+/// The peak of the virtual memory of this process, touched or not; `None` where the system does not report it.
 fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmPeak:"))?;
@@ -48,7 +48,7 @@ fn replay(target: &str, read: fn(&[u8])) {
     let files = files(target);
     assert!(files.len() >= 3, "only {} files for {target}", files.len());
     let before = peak_memory();
-    let mut random = Random::of(seed(), target.bytes().map(u64::from).sum());
+    let mut random = Random::for_part(seed(), target.bytes().map(u64::from).sum());
     for (name, bytes) in &files {
         for number in 0..=MUTATIONS {
             let bytes = if number == 0 { bytes.clone() } else { mutated(&mut random, bytes, &files) };
@@ -56,7 +56,7 @@ fn replay(target: &str, read: fn(&[u8])) {
                 let path = std::env::temp_dir().join(format!("landfall-{target}-{number}"));
                 let _ = fs::write(&path, &bytes);
                 let path = path.display();
-                panic!("LANDFALL_SEED={}: {target}, mutation {number} of {name}, which is in {path}", seed());
+                panic!("LANDFALL_SEED={}: {target}, mutation {number} of {name}, saved in {path}", seed());
             }
         }
     }
@@ -66,7 +66,7 @@ fn replay(target: &str, read: fn(&[u8])) {
     }
 }
 
-/// `bytes` with one or a few changes: bits, numbers that are too large, parts that are missing, repeated or foreign.
+/// Returns `bytes` with one to three mutations: flipped bits, oversized numbers, removed, zeroed or foreign parts.
 fn mutated(random: &mut Random, bytes: &[u8], others: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + random.below(3) {
@@ -95,39 +95,39 @@ fn mutated(random: &mut Random, bytes: &[u8], others: &[(String, Vec<u8>)]) -> V
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_a_segment() {
+fn reading_arbitrary_bytes_as_a_segment_does_not_panic() {
     replay("segment", fuzzing::segment);
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_an_index() {
+fn reading_arbitrary_bytes_as_an_index_does_not_panic() {
     replay("index", fuzzing::index);
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_the_last_batches_that_recovery_kept() {
+fn reading_arbitrary_bytes_as_a_tail_does_not_panic() {
     replay("tail", fuzzing::tail);
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_the_progress_of_a_group() {
+fn reading_arbitrary_bytes_as_group_progress_does_not_panic() {
     replay("group", fuzzing::group);
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_a_topic() {
+fn reading_arbitrary_bytes_as_a_topic_does_not_panic() {
     replay("topic", fuzzing::topic);
 }
 
 #[test]
-fn any_bytes_at_all_can_be_read_as_a_list_of_producers() {
+fn reading_arbitrary_bytes_as_producers_does_not_panic() {
     replay("producers", fuzzing::producers);
 }
 
-/// Makes the corpus anew, from a real log. Run it when the format has changed.
+/// Regenerates the corpus from a real log. Run it after a change of the format.
 #[tokio::test]
-#[ignore = "it writes the files that the other tests read"]
-async fn write_the_corpus() {
+#[ignore = "writes the files that the other tests read"]
+async fn regenerate_corpus() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path()).await;
     let topic = |path: &str| folder.path().join("topics/orders").join(path);
@@ -156,13 +156,13 @@ async fn write_the_corpus() {
     copy(folder.path().join("groups/mail/orders.json"), "group", "mail-orders");
     copy(folder.path().join("producers.json"), "producers", "three-producers");
     copy(folder.path().join("topics/trimmed/0/start.json"), "topic", "start");
-    fs::write(corpus("producers").join("nobody"), r#"{"next_id":0,"producers":{},"checksum":0}"#).unwrap();
+    fs::write(corpus("producers").join("no-producers"), r#"{"next_id":0,"producers":{},"checksum":0}"#).unwrap();
     fs::write(corpus("producers").join("none"), "").unwrap();
     damage_the_corpus();
     write_tails();
 }
 
-/// What recovery keeps of segments in the corpus: everything in them, their last batch, and nothing.
+/// Writes tail files for segments of the corpus: with all of their batches, with the last one, and with none.
 fn write_tails() {
     const SEGMENT_HEADER: usize = 64;
     fs::create_dir_all(corpus("tail")).unwrap();
@@ -183,7 +183,7 @@ fn write_tails() {
     }
 }
 
-/// A few files that are not as they were written, so that what deals with those is reached at once.
+/// Adds a few damaged files, so that fuzzing reaches the code for damage at once.
 fn damage_the_corpus() {
     let mut segment = fs::read(corpus("segment").join("partition-0-file-0")).unwrap();
     let half = segment.len() / 2;

@@ -1,4 +1,4 @@
-//! A real process that publishes and consumes, and is killed in the middle, again and again.
+//! Kills a real process repeatedly while it publishes and consumes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -19,21 +19,21 @@ const FOLDER: &str = "LANDFALL_LOG_CRASH_FOLDER";
 const ACCEPTED: &str = "accepted";
 const FINISHED: &str = "finished";
 
-/// Small segments, so that kills also hit the moments in which one is begun.
+/// Small segments, so that kills also hit the creation of a segment.
 fn options() -> Options {
     Options { segment_bytes: 16 * 1024, preallocate_bytes: 4096, partitions: 2, ..Options::default() }
 }
 
-/// One line at a time, at once: what the parent has read, the child was told.
-fn say(word: &str, id: MessageId, position: Position) {
-    let line = format!("{word} {id} {} {}\n", position.partition, position.offset);
+/// Writes one line to stdout at once. The child has seen the event before the parent reads the line.
+fn report(event: &str, id: MessageId, position: Position) {
+    let line = format!("{event} {id} {} {}\n", position.partition, position.offset);
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "is the process that the other test starts and kills"]
-async fn publishes_and_consumes_until_it_is_killed() {
-    let folder = std::env::var_os(FOLDER).expect("the other test says where");
+#[ignore = "runs as a child process that another test starts and kills"]
+async fn child_publishes_and_consumes_until_killed() {
+    let folder = std::env::var_os(FOLDER).expect("the parent sets the folder");
     let log = Log::open(folder, options()).unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for publisher in 0..3_i64 {
@@ -42,7 +42,7 @@ async fn publishes_and_consumes_until_it_is_killed() {
             for n in 0.. {
                 let batch: Vec<_> = (0..=n % 7).map(|m| message(&format!("{publisher}-{m}"), n)).collect();
                 for (message, position) in batch.iter().zip(publish(&log, &batch).await) {
-                    say(ACCEPTED, message.id, position);
+                    report(ACCEPTED, message.id, position);
                 }
             }
         });
@@ -51,47 +51,47 @@ async fn publishes_and_consumes_until_it_is_killed() {
         let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
         while let Some(delivery) = subscriber.next().await.unwrap() {
             let (id, position) = (delivery.message.as_ref().unwrap().id, delivery.position);
-            say(FINISHED, id, position);
+            report(FINISHED, id, position);
             delivery.ack().await.unwrap();
         }
     });
     tasks.join_all().await;
 }
 
-/// What the child said before it was killed.
+/// The events that the child reported before it was killed.
 #[derive(Default)]
-struct Said {
+struct Reported {
     accepted: HashMap<MessageId, Position>,
     finished: HashSet<MessageId>,
 }
 
-/// Starts the child, lets it publish at least `lines` messages and live for `linger` more, and kills it.
-fn run_and_kill(folder: &Path, lines: usize, linger: Duration, said: &mut Said) {
+/// Starts the child, waits for at least `lines` accepted messages and for `linger`, and kills it.
+fn run_and_kill(folder: &Path, lines: usize, linger: Duration, reported: &mut Reported) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "publishes_and_consumes_until_it_is_killed"])
+        .args(["--ignored", "--exact", "--nocapture", "child_publishes_and_consumes_until_killed"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut heard = 0;
-    let mut hear = |line: String| {
-        // A line may be cut by the kill; then nobody was told.
-        if let [word, id, partition, offset] = line.split(' ').collect::<Vec<_>>()[..]
-            && (word == ACCEPTED || word == FINISHED)
+    let mut accepted = 0;
+    let mut record = |line: String| {
+        // The kill may cut a line; the parent ignores it.
+        if let [event, id, partition, offset] = line.split(' ').collect::<Vec<_>>()[..]
+            && (event == ACCEPTED || event == FINISHED)
             && let (Ok(id), Ok(partition), Ok(offset)) = (id.parse(), partition.parse(), offset.parse())
         {
-            if word == ACCEPTED {
-                heard += 1;
-                said.accepted.insert(id, Position { partition, offset });
+            if event == ACCEPTED {
+                accepted += 1;
+                reported.accepted.insert(id, Position { partition, offset });
             } else {
-                said.finished.insert(id);
+                reported.finished.insert(id);
             }
         }
-        heard
+        accepted
     };
     for line in output.by_ref() {
-        if hear(line.unwrap()) >= lines {
+        if record(line.unwrap()) >= lines {
             break;
         }
     }
@@ -101,17 +101,17 @@ fn run_and_kill(folder: &Path, lines: usize, linger: Duration, said: &mut Said) 
         child.wait().unwrap()
     });
     for line in output {
-        hear(line.unwrap());
+        record(line.unwrap());
     }
     let status = killer.join().unwrap();
-    assert!(!status.success() && status.code().is_none(), "it ended by itself: {status}");
+    assert!(!status.success() && status.code().is_none(), "the child exited before the kill: {status}");
 }
 
-async fn verify(folder: &Path, said: &Said) {
+async fn verify(folder: &Path, reported: &Reported) {
     let log = Log::open(folder, Options { max_in_flight: usize::MAX, ..options() }).unwrap();
     let mut reader = match log.read(&topic(), StartAt::Beginning).await {
-        // It was killed before it had made the topic.
-        Err(error) if error.kind() == ErrorKind::NotFound && said.accepted.is_empty() => {
+        // The child was killed before it had created the topic.
+        Err(error) if error.kind() == ErrorKind::NotFound && reported.accepted.is_empty() => {
             return log.close().await.unwrap();
         }
         reader => reader.unwrap(),
@@ -124,35 +124,35 @@ async fn verify(folder: &Path, said: &Said) {
         let expected = next_offset.entry(stored.position.partition).or_default();
         assert_eq!(stored.position.offset, *expected, "offsets have no gaps");
         *expected += 1;
-        assert!(found.insert(stored.message.unwrap().id, stored.position).is_none(), "nothing stands there twice");
+        assert!(found.insert(stored.message.unwrap().id, stored.position).is_none(), "no message is stored twice");
     }
-    for (id, position) in &said.accepted {
+    for (id, position) in &reported.accepted {
         assert_eq!(found.get(id), Some(position), "message {id} was accepted at {position:?}");
     }
-    // Whatever was not finished must still come: nothing was skipped.
+    // Every unfinished message is still delivered: nothing was skipped.
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-    let mut missing: HashSet<_> = found.keys().copied().filter(|id| !said.finished.contains(id)).collect();
+    let mut missing: HashSet<_> = found.keys().copied().filter(|id| !reported.finished.contains(id)).collect();
     let mut held = Vec::new();
     while !missing.is_empty() {
         let delivery = next(&mut subscriber).await;
         missing.remove(&delivery.message.as_ref().unwrap().id);
         held.push(delivery);
     }
-    // They stay unfinished: to the group this subscriber was never there.
+    // The deliveries stay unacknowledged, so this subscriber leaves no trace in the group.
     subscriber.close().await.unwrap();
     log.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_accepted_survives_a_kill_at_any_moment() {
+async fn accepted_messages_survive_a_kill_at_any_moment() {
     let folder = tempfile::tempdir().unwrap();
-    let mut said = Said::default();
+    let mut reported = Reported::default();
     for round in 0..KILLS {
         let random = RandomState::new().build_hasher().finish();
         let (lines, linger) = (random as usize % 400, Duration::from_micros(random >> 32 & 0x1fff));
-        let before = said.accepted.len();
-        run_and_kill(folder.path(), lines, linger, &mut said);
-        assert!(said.accepted.len() > before || lines == 0, "round {round} published nothing in {lines} lines");
-        verify(folder.path(), &said).await;
+        let before = reported.accepted.len();
+        run_and_kill(folder.path(), lines, linger, &mut reported);
+        assert!(reported.accepted.len() > before || lines == 0, "round {round} published nothing in {lines} lines");
+        verify(folder.path(), &reported).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the doctor finds in a log: each finding provoked once, and nothing in one that is set up as it should be.
+//! The doctor's checks of a log: each finding is provoked once, and a correct setup yields none.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -13,13 +13,13 @@ use support::*;
 
 const DEMANDS: Demands = Demands { window: Span::Time(Duration::from_secs(45 * 24 * 3600)) };
 
-/// A folder on a disk, which the one for temporary files need not be.
+/// A folder on a real disk; the folder for temporary files may be in memory.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// What is seen beside the process that has the log open.
-async fn beside(folder: &Path) -> Vec<Finding> {
+/// Findings of a process that reads the log while another has it open.
+async fn diagnose_read_only(folder: &Path) -> Vec<Finding> {
     Log::open_read_only(folder).unwrap().diagnose(&DEMANDS).await.unwrap()
 }
 
@@ -27,8 +27,8 @@ fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
     findings.iter().map(|finding| (finding.check, finding.rank)).collect()
 }
 
-/// A topic `orders` with one message, in a log that removes nothing by itself.
-async fn with(folder: &Path, settings: TopicSettings) -> Log {
+/// Opens a log with topic `orders` and one message. Its own maintenance runs rarely enough to remove nothing.
+async fn log_with(folder: &Path, settings: TopicSettings) -> Log {
     let log = Log::open(folder, Options { maintenance: Duration::from_secs(3600), ..one_partition() }).unwrap();
     log.create_topic(&topic(), Some(1), settings).await.unwrap();
     publish(&log, &[message("a", 1)]).await;
@@ -36,75 +36,75 @@ async fn with(folder: &Path, settings: TopicSettings) -> Log {
 }
 
 #[tokio::test]
-async fn a_log_as_it_is_by_default_yields_nothing() {
+async fn default_log_has_no_findings() {
     let folder = folder();
-    let log = with(folder.path(), TopicSettings::default()).await;
-    assert_eq!(beside(folder.path()).await, []);
+    let log = log_with(folder.path(), TopicSettings::default()).await;
+    assert_eq!(diagnose_read_only(folder.path()).await, []);
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     next(&mut subscriber).await.ack().await.unwrap();
     assert_eq!(log.diagnose(&DEMANDS).await.unwrap(), []);
-    assert_eq!(beside(folder.path()).await, []);
+    assert_eq!(diagnose_read_only(folder.path()).await, []);
     assert_eq!(Options::default().diagnose(&DEMANDS), []);
 }
 
 #[tokio::test]
-async fn a_topic_that_drops_what_nobody_has_read_is_a_loss() {
+async fn doctor_reports_topic_that_may_drop_unread_messages() {
     let folder = folder();
     let settings = TopicSettings {
         retention_time: Some(Duration::from_secs(100 * 24 * 3600)),
         may_drop_unread: true,
         ..TopicSettings::default()
     };
-    let log = with(folder.path(), settings).await;
-    let found = beside(folder.path()).await;
+    let log = log_with(folder.path(), settings).await;
+    let found = diagnose_read_only(folder.path()).await;
     assert_eq!(checks(&found), [("log.may-drop-unread", Rank::Loss)]);
     assert_eq!(found[0].about, "topic orders");
     assert_eq!(found[0].mend, "landfall topic configure orders --may-drop-unread=false");
     assert!(found[0].what.contains("after 100d"), "{}", found[0].what);
-    assert_eq!(log.diagnose(&DEMANDS).await.unwrap(), found, "the open log sees the same");
+    assert_eq!(log.diagnose(&DEMANDS).await.unwrap(), found, "the open log reports the same");
 }
 
 #[tokio::test]
-async fn a_topic_that_forgets_ids_too_early_or_knows_none_lets_copies_in() {
+async fn doctor_reports_short_or_missing_deduplication_window() {
     let folder = folder();
     let week = TopicSettings { retention_time: Span::days(7).time(), ..TopicSettings::default() };
-    let log = with(folder.path(), week).await;
+    let log = log_with(folder.path(), week).await;
     log.seek(&topic(), &group(), StartAt::End).await.unwrap();
-    let found = beside(folder.path()).await;
+    let found = diagnose_read_only(folder.path()).await;
     assert_eq!(checks(&found), [("log.dedup-window", Rank::Duplicates)]);
     assert!(found[0].what.contains("7d") && found[0].what.contains("45d"), "{}", found[0].what);
     assert_eq!(found[0].mend, "landfall topic configure orders --retention=45d");
 
     let every_copy = TopicSettings { deduplicate: false, ..TopicSettings::default() };
     log.configure_topic(&topic(), every_copy).await.unwrap();
-    assert_eq!(checks(&beside(folder.path()).await), [("log.deduplicate", Rank::Duplicates)]);
+    assert_eq!(checks(&diagnose_read_only(folder.path()).await), [("log.deduplicate", Rank::Duplicates)]);
 
     let by_bytes = TopicSettings { retention_bytes: Some(1 << 30), ..TopicSettings::default() };
     log.configure_topic(&topic(), by_bytes).await.unwrap();
-    let found = beside(folder.path()).await;
+    let found = diagnose_read_only(folder.path()).await;
     assert_eq!(checks(&found), [("log.dedup-window", Rank::Duplicates)]);
     assert_eq!(found[0].mend, "landfall topic configure orders --retention-bytes=unlimited");
 }
 
 #[tokio::test]
-async fn a_topic_that_is_cleared_before_anybody_came_to_read_it_is_a_loss() {
+async fn doctor_reports_cleaned_topic_without_a_group() {
     let folder = folder();
     let compacted = TopicSettings { compact: true, ..TopicSettings::default() };
-    let log = with(folder.path(), compacted).await;
-    assert_eq!(checks(&beside(folder.path()).await), [("log.no-group", Rank::Loss)]);
-    // What mends it.
+    let log = log_with(folder.path(), compacted).await;
+    assert_eq!(checks(&diagnose_read_only(folder.path()).await), [("log.no-group", Rank::Loss)]);
+    // A group fixes it.
     log.seek(&topic(), &group(), StartAt::Beginning).await.unwrap();
-    assert_eq!(beside(folder.path()).await, [], "what a group has yet to read is never taken away");
+    assert_eq!(diagnose_read_only(folder.path()).await, [], "messages unread by a group are never removed");
 }
 
 #[tokio::test]
-async fn a_group_that_is_late_is_told_before_its_messages_go_or_the_disk_is_full() {
+async fn doctor_reports_group_behind_the_retention() {
     let folder = folder();
     let short = TopicSettings { retention_time: Some(Duration::from_millis(1)), ..TopicSettings::default() };
-    let log = with(folder.path(), short).await;
+    let log = log_with(folder.path(), short).await;
     log.seek(&topic(), &group(), StartAt::Beginning).await.unwrap();
     let late = async |rank: Rank| {
-        let found = beside(folder.path()).await;
+        let found = diagnose_read_only(folder.path()).await;
         found.into_iter().find(|finding| finding.check == "log.group-behind" && finding.rank == rank)
     };
     eventually(SOON, "the message is older than its retention", async || late(Rank::Latency).await.is_some()).await;
@@ -113,15 +113,15 @@ async fn a_group_that_is_late_is_told_before_its_messages_go_or_the_disk_is_full
     assert!(found.what.contains("1 unread") && found.mend.contains("--group stock"), "{found:?}");
 
     log.configure_topic(&topic(), TopicSettings { may_drop_unread: true, ..short }).await.unwrap();
-    assert!(late(Rank::Loss).await.is_some(), "it is about to be dropped");
+    assert!(late(Rank::Loss).await.is_some(), "the message is about to be dropped");
     log.seek(&topic(), &group(), StartAt::End).await.unwrap();
-    assert!(late(Rank::Loss).await.is_none(), "there is nothing left to lose");
+    assert!(late(Rank::Loss).await.is_none(), "no unread message is left");
 }
 
 #[tokio::test]
-async fn damage_is_a_finding_of_its_topic_and_hides_no_other() {
+async fn damage_is_a_finding_of_its_topic_and_hides_no_others() {
     let folder = folder();
-    let log = with(folder.path(), TopicSettings::default()).await;
+    let log = log_with(folder.path(), TopicSettings::default()).await;
     let other = TopicName::new("payments").unwrap();
     log.create_topic(&other, Some(1), TopicSettings { deduplicate: false, ..TopicSettings::default() }).await.unwrap();
     publish_each(&log, 2..9).await;
@@ -130,13 +130,13 @@ async fn damage_is_a_finding_of_its_topic_and_hides_no_other() {
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[HEADER + 80] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
-    let found = beside(folder.path()).await;
+    let found = diagnose_read_only(folder.path()).await;
     assert_eq!(checks(&found), [("log.damage", Rank::Loss), ("log.deduplicate", Rank::Duplicates)]);
     assert!(found[0].what.contains(".segment") && found[0].mend.contains("verify orders"), "{:?}", found[0]);
 }
 
 #[tokio::test]
-async fn what_is_acknowledged_before_it_is_synced_is_a_loss() {
+async fn doctor_reports_acknowledgement_before_sync() {
     let folder = folder();
     for (acknowledge, lost_with) in [(Acknowledge::Written, "a power cut"), (Acknowledge::None, "the process")] {
         let options = Options { acknowledge, ..one_partition() };
@@ -150,7 +150,7 @@ async fn what_is_acknowledged_before_it_is_synced_is_a_loss() {
 }
 
 #[test]
-fn settings_of_topics_to_come_are_judged_before_there_is_one() {
+fn doctor_checks_default_settings_of_future_topics() {
     let settings = TopicSettings {
         retention_time: Some(Duration::from_secs(3600)),
         may_drop_unread: true,
@@ -163,16 +163,16 @@ fn settings_of_topics_to_come_are_judged_before_there_is_one() {
 }
 
 #[test]
-fn a_log_in_memory_and_a_disk_that_is_nearly_full_are_told() {
-    run_on_a_small_disk("child_looks_at_a_log_on_a_small_disk", 8);
+fn doctor_reports_log_in_memory_and_nearly_full_disk() {
+    run_on_a_small_disk("child_diagnoses_a_log_on_a_small_disk", 8);
 }
 
 #[tokio::test]
-#[ignore = "the test above runs it in a process of its own"]
-async fn child_looks_at_a_log_on_a_small_disk() {
+#[ignore = "runs as a child process of the test above"]
+async fn child_diagnoses_a_log_on_a_small_disk() {
     let folder = std::env::var_os(SMALL_DISK).unwrap();
-    let log = with(Path::new(&folder), TopicSettings::default()).await;
+    let log = log_with(Path::new(&folder), TopicSettings::default()).await;
     let expected = [("log.file-system", Rank::Loss), ("log.disk-full", Rank::Latency)];
-    assert_eq!(checks(&beside(Path::new(&folder)).await), expected);
+    assert_eq!(checks(&diagnose_read_only(Path::new(&folder)).await), expected);
     assert_eq!(checks(&log.diagnose(&DEMANDS).await.unwrap()), expected);
 }

@@ -1,5 +1,5 @@
-//! What happens when the disk says no. The failpoints are global, so this is a binary of its own with one test at a
-//! time.
+//! Behaviour on disk errors. Failpoints are global to a process, so this is a separate test binary, and its tests run
+//! one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -27,7 +27,7 @@ fn assert_stopped(outcomes: &[Outcome]) {
     }
 }
 
-/// After a failure at `failpoint` nothing is accepted or shown, and a reopened log holds what was accepted before.
+/// After a failure at `failpoint` the log accepts and shows nothing more; a reopened log has all accepted messages.
 async fn fails_once_and_stops(failpoint: &str) {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
@@ -37,21 +37,21 @@ async fn fails_once_and_stops(failpoint: &str) {
     let outcomes = log.publish(&[message("k", 3), message("other", 1)]).await;
     fail::remove(failpoint);
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{outcomes:?}");
-    assert_eq!(read_all(&log).await, before, "nothing is shown that was not synced");
+    assert_eq!(read_all(&log).await, before, "unsynced messages are not shown");
 
-    // The disk works again, and that changes nothing: nobody knows what the failed call left behind.
+    // The disk works again, but the log stays stopped: the effect of the failed call is unknown.
     assert_stopped(&log.publish(&[message("k", 4), message("l", 1)]).await);
     let mut elsewhere = message("k", 4);
     elsewhere.topic = "elsewhere".parse().unwrap();
     assert_stopped(&log.publish(&[elsewhere]).await);
     let error = log.health().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("a failpoint said so"), "{error}");
+    assert!(error.to_string().contains("injected by a failpoint"), "{error}");
 
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     for expected in &before {
         let delivery = next(&mut subscriber).await;
-        assert_eq!(delivery.message.as_ref().unwrap(), expected, "readers go on");
+        assert_eq!(delivery.message.as_ref().unwrap(), expected, "readers continue");
         delivery.ack().await.unwrap();
     }
     subscriber.close().await.unwrap();
@@ -61,36 +61,36 @@ async fn fails_once_and_stops(failpoint: &str) {
     log.health().unwrap();
     let found = read_all(&log).await;
     assert!(found.starts_with(&before));
-    assert!(found.len() == 3 || found.len() == 5, "the group that failed is there as a whole or not at all");
+    assert!(found.len() == 3 || found.len() == 5, "the failed batch is stored completely or not at all");
     publish(&log, &[message("k", 5)]).await;
 }
 
-/// Between the look at its partitions and the wait for more.
+/// The growth happens between the subscriber's check of its partitions and its wait for more messages.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_hears_of_a_topic_that_grows_while_it_looks() {
-    const LOOKED_AT: &str = "landfall-log::topic-looked-at";
+async fn subscriber_notices_growth_during_its_partition_check() {
+    const TOPIC_CHECKED: &str = "landfall-log::topic-looked-at";
     let _alone = ONE_AT_A_TIME.lock().await;
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish(&log, &[message("first", 0)]).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     next(&mut subscriber).await.ack().await.unwrap();
-    // One that comes to a partition that is new.
+    // Find a key whose messages go to a new partition.
     let elsewhere = "elsewhere".parse().unwrap();
     log.create_topic(&elsewhere, Some(8), Default::default()).await.unwrap();
     let probes: Vec<_> =
         (0..40).map(|n| Message { topic: elsewhere.clone(), ..message(&format!("key {n}"), n) }).collect();
     let positions = publish(&log, &probes).await;
-    let place = positions.iter().position(|position| position.partition > 0).unwrap();
-    let late = Message { topic: topic(), ..probes[place].clone() };
+    let index = positions.iter().position(|position| position.partition > 0).unwrap();
+    let late = Message { topic: topic(), ..probes[index].clone() };
 
-    let looks = Arc::new(AtomicU32::new(0));
+    let checks = Arc::new(AtomicU32::new(0));
     let grows = {
         let (log, late, runtime) = (log.clone(), late.clone(), tokio::runtime::Handle::current());
-        let looks = looks.clone();
+        let checks = checks.clone();
         move || {
-            // The first look of a call has more to see than its topic.
-            if looks.fetch_add(1, Ordering::SeqCst) != 1 {
+            // Grow at the second check: the first one of a call also sees other changes.
+            if checks.fetch_add(1, Ordering::SeqCst) != 1 {
                 return;
             }
             let growing = async {
@@ -100,38 +100,38 @@ async fn a_subscriber_hears_of_a_topic_that_grows_while_it_looks() {
             tokio::task::block_in_place(|| runtime.block_on(growing));
         }
     };
-    fail::cfg_callback(LOOKED_AT, grows).unwrap();
+    fail::cfg_callback(TOPIC_CHECKED, grows).unwrap();
     let delivered = tokio::spawn(async move { next(&mut subscriber).await.message.unwrap() });
-    // Whatever is made has it look again.
-    let mut made = 0;
-    landfall_testkit::eventually(SOON, "it looks twice", async || {
-        let has_looked = looks.load(Ordering::SeqCst) > 1;
-        if !has_looked {
-            made += 1;
-            let other = format!("other-{made}").parse().unwrap();
+    // Every created topic makes the subscriber check again.
+    let mut created = 0;
+    landfall_testkit::eventually(SOON, "the subscriber checks its partitions twice", async || {
+        let has_checked = checks.load(Ordering::SeqCst) > 1;
+        if !has_checked {
+            created += 1;
+            let other = format!("other-{created}").parse().unwrap();
             log.create_topic(&other, Some(1), Default::default()).await.unwrap();
         }
-        has_looked
+        has_checked
     })
     .await;
     assert_eq!(delivered.await.unwrap(), late);
-    fail::remove(LOOKED_AT);
+    fail::remove(TOPIC_CHECKED);
 }
 
 #[tokio::test]
-async fn a_failed_sync_stops_the_log() {
+async fn failed_sync_stops_the_log() {
     let _alone = ONE_AT_A_TIME.lock().await;
     fails_once_and_stops("landfall-log::sync").await;
 }
 
 #[tokio::test]
-async fn a_failed_write_stops_the_log() {
+async fn failed_write_stops_the_log() {
     let _alone = ONE_AT_A_TIME.lock().await;
     fails_once_and_stops("landfall-log::write").await;
 }
 
 #[tokio::test]
-async fn a_segment_that_cannot_be_created_stops_the_log() {
+async fn failed_segment_creation_stops_the_log() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options { segment_bytes: 1024, ..one_partition() }).unwrap();
@@ -144,7 +144,7 @@ async fn a_segment_that_cannot_be_created_stops_the_log() {
 }
 
 #[tokio::test]
-async fn a_topic_that_cannot_be_created_stops_the_log() {
+async fn failed_topic_creation_stops_the_log() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();

@@ -1,4 +1,4 @@
-//! Who may open a folder, and what must be in it.
+//! Opening a log: the lock of its folder, the format and the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -10,19 +10,19 @@ use landfall_log::{Log, Options};
 use support::*;
 
 #[tokio::test]
-async fn a_second_opener_is_refused_and_told_who_has_it() {
+async fn second_open_is_refused_and_names_the_holder() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::default()).unwrap();
     let error = Log::open(folder.path(), Options::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InUse);
-    let sentence = error.to_string();
-    assert!(sentence.contains(folder.path().to_str().unwrap()), "{sentence}");
-    assert!(sentence.contains(&std::process::id().to_string()), "{sentence}");
+    let text = error.to_string();
+    assert!(text.contains(folder.path().to_str().unwrap()), "{text}");
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
     publish_each(&log, 0..1).await;
 }
 
 #[tokio::test]
-async fn a_folder_is_free_once_the_log_was_closed_or_dropped() {
+async fn closing_or_dropping_a_log_releases_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path().join("not/there/yet"), Options::default()).unwrap();
     publish_each(&log, 0..1).await;
@@ -30,11 +30,11 @@ async fn a_folder_is_free_once_the_log_was_closed_or_dropped() {
     let reopened = Log::open(folder.path().join("not/there/yet"), Options::default()).unwrap();
     drop(reopened);
     Log::open(folder.path().join("not/there/yet"), Options::default()).unwrap();
-    log.close().await.expect("closing twice does nothing");
+    log.close().await.expect("a second close does nothing");
 }
 
 #[tokio::test]
-async fn a_closed_log_refuses_to_publish_and_ends_its_subscribers() {
+async fn closed_log_refuses_messages_and_ends_subscribers() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::default()).unwrap();
     log.health().unwrap();
@@ -57,7 +57,7 @@ async fn a_closed_log_refuses_to_publish_and_ends_its_subscribers() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_refused_with_a_sentence() {
+async fn newer_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(Log::open(folder.path(), Options::default()).unwrap());
     fs::write(folder.path().join("format"), "landfall-log 2\n").unwrap();
@@ -74,7 +74,7 @@ async fn a_newer_format_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn options_that_cannot_work_are_refused() {
+async fn invalid_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for options in [
         Options { partitions: 0, ..Options::default() },
@@ -86,5 +86,5 @@ async fn options_that_cannot_work_are_refused() {
         let error = Log::open(folder.path().join("log"), options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{options:?}");
     }
-    assert!(!folder.path().join("log").exists(), "nothing was written");
+    assert!(!folder.path().join("log").exists(), "nothing is written");
 }

@@ -1,7 +1,7 @@
-//! A log that the first format's first build wrote is opened, read and continued by every later one.
+//! Every later build opens, reads and continues a log written by the first build of format 1.
 //!
-//! `tests/fixtures/format-1` was made once, by `writes_the_fixture` below, and is never made again: if this test fails,
-//! the build has lost the ability to read what people have on their disks.
+//! `write_fixture` below created `tests/fixtures/format-1` once; it is never regenerated. If this test fails, the build
+//! can no longer read existing logs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -33,7 +33,7 @@ fn producer_name() -> ProducerName {
     ProducerName::new("till-7").unwrap()
 }
 
-/// Everything about a message, as the fixture's list of what it holds has it.
+/// A message as JSON, as the fixture's `content.json` lists it.
 fn described(position: Position, message: &Message) -> Value {
     json!({
         "partition": position.partition,
@@ -49,7 +49,7 @@ fn described(position: Position, message: &Message) -> Value {
     })
 }
 
-/// What a log holds, apart from what only running it shows.
+/// The stored content of a log as JSON.
 async fn content(log: &Log) -> Value {
     let mut topics = serde_json::Map::new();
     for description in log.describe_all().unwrap() {
@@ -87,20 +87,20 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn the_first_format_is_read_for_ever() {
+async fn log_of_format_1_is_read_and_continued() {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixture().join("log"), folder.path());
     let expected: Value = serde_json::from_slice(&fs::read(fixture().join("content.json")).unwrap()).unwrap();
     let log = Log::open(folder.path(), options()).unwrap();
     assert_eq!(content(&log).await, expected["topics"]);
 
-    // What was stored before is known: by its id, also where compaction removed the message, and by its number.
+    // Stored messages are known: by id, even if compaction removed the message, and by producer sequence.
     for known in expected["known"].as_array().unwrap() {
         let position = |value: &Value| serde_json::from_value::<u64>(value.clone()).unwrap();
         let id = known["id"].as_str().unwrap().parse().unwrap();
         let outcomes = log.publish(&[Message::new(topic("prices"), "again").with_id(id)]).await;
-        let place = Position { partition: position(&known["partition"]) as u32, offset: position(&known["offset"]) };
-        assert_eq!(outcomes, [Outcome::Accepted(place)], "{known}");
+        let first = Position { partition: position(&known["partition"]) as u32, offset: position(&known["offset"]) };
+        assert_eq!(outcomes, [Outcome::Accepted(first)], "{known}");
     }
     let producer = log.producer(&producer_name()).await.unwrap();
     assert_eq!(
@@ -109,11 +109,11 @@ async fn the_first_format_is_read_for_ever() {
     );
     assert_eq!(producer.next_sequence(&topic("orders"), 0).await.unwrap(), 20);
     let again = [Message::new(topic("orders"), "again")];
-    let place = Position { partition: 0, offset: expected["producer"]["third"].as_u64().unwrap() };
-    assert_eq!(producer.publish(&topic("orders"), 0, 3, &again).await, [Outcome::Accepted(place)]);
-    assert_eq!(content(&log).await, expected["topics"], "nothing of that was stored again");
+    let first = Position { partition: 0, offset: expected["producer"]["third"].as_u64().unwrap() };
+    assert_eq!(producer.publish(&topic("orders"), 0, 3, &again).await, [Outcome::Accepted(first)]);
+    assert_eq!(content(&log).await, expected["topics"], "duplicates were not stored");
 
-    // And it goes on, in every partition.
+    // New messages are appended after the old ones.
     let end = expected["topics"]["orders"]["ends"][0].as_u64().unwrap();
     let outcomes = producer.publish(&topic("orders"), 0, 20, &[Message::new(topic("orders"), "new")]).await;
     assert_eq!(outcomes, [Outcome::Accepted(Position { partition: 0, offset: end })]);
@@ -125,12 +125,12 @@ async fn the_first_format_is_read_for_ever() {
     assert!(reports.iter().all(|report| report.problems.is_empty()), "{reports:?}");
 }
 
-/// A log with something of everything that the format knows.
+/// Writes a log with every feature of the format.
 #[tokio::test]
-#[ignore = "was run once, to make the fixture"]
-async fn writes_the_fixture() {
+#[ignore = "ran once to create the fixture"]
+async fn write_fixture() {
     let (folder, log_folder) = (fixture(), fixture().join("log"));
-    assert!(!log_folder.exists(), "the fixture is never made again");
+    assert!(!log_folder.exists(), "the fixture must not be regenerated");
     fs::create_dir_all(&log_folder).unwrap();
     let log = Log::open(&log_folder, options()).unwrap();
     let keep = TopicSettings { retention_bytes: Some(4096), ..TopicSettings::default() };
@@ -175,7 +175,7 @@ async fn writes_the_fixture() {
     assert!(log.maintain().await.unwrap().compacted_messages > 0);
     log.close().await.unwrap();
 
-    // A damaged batch that a repair gave up.
+    // A damaged batch that a repair removed.
     let damaged = log_folder.join("topics/orders/1");
     let mut paths: Vec<_> = fs::read_dir(&damaged).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
@@ -187,7 +187,8 @@ async fn writes_the_fixture() {
 
     let log = Log::open(&log_folder, options()).unwrap();
     let (id, epoch) = (producer.id(), producer.epoch());
-    let expected = json!({ "topics": content(&log).await, "known": known, "producer": { "id": id, "epoch": epoch, "third": third } });
+    let producer = json!({ "id": id, "epoch": epoch, "third": third });
+    let expected = json!({ "topics": content(&log).await, "known": known, "producer": producer });
     fs::write(folder.join("content.json"), serde_json::to_string_pretty(&expected).unwrap()).unwrap();
     log.close().await.unwrap();
     fs::remove_file(log_folder.join("lock")).unwrap();

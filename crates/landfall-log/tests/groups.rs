@@ -1,4 +1,4 @@
-//! Groups: who gets which partition, what a member may still do with one it lost, and how far a group has come.
+//! Consumer groups: assignment, fencing of lost partitions, and progress.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -17,19 +17,19 @@ const KEYS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k",
 /// Messages of each key.
 const EACH: i64 = 150;
 
-/// What was acknowledged and counts, in that order.
+/// The effective acknowledgements, in order.
 #[derive(Debug, Default)]
-struct Account {
+struct Acknowledged {
     by_key: BTreeMap<Key, Vec<i64>>,
     fenced: usize,
 }
 
-impl Account {
+impl Acknowledged {
     fn count(&self) -> usize {
         self.by_key.values().map(Vec::len).sum()
     }
 
-    /// Acknowledges under the account's lock, so that it holds everything in the order in which it counted.
+    /// Acknowledges under this lock, so that the record has the order in which acknowledgements took effect.
     async fn settle(&mut self, delivery: Delivery) {
         let (message, _, acknowledge) = delivery.into_parts();
         let Message { key, sequence, .. } = message.unwrap();
@@ -43,21 +43,21 @@ impl Account {
     }
 }
 
-/// One who joins, takes some, and leaves with or without saying so, until everything is finished.
-async fn come_and_go(log: Log, account: Arc<Mutex<Account>>, mut chance: u64) {
+/// A member that joins, receives some messages, and leaves with or without closing, until everything is finished.
+async fn join_and_leave(log: Log, acknowledged: Arc<Mutex<Acknowledged>>, mut chance: u64) {
     let mut below = move |limit: u64| {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (chance >> 33) % limit
     };
-    while account.lock().await.count() < KEYS.len() * EACH as usize {
+    while acknowledged.lock().await.count() < KEYS.len() * EACH as usize {
         let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-        let (mut held, most_held) = (VecDeque::new(), below(9) as usize);
+        let (mut in_flight, max_in_flight) = (VecDeque::new(), below(9) as usize);
         for _ in 0..below(25) {
-            // There may be more members than partitions.
+            // A member without a partition receives nothing.
             let Ok(next) = tokio::time::timeout(Duration::from_millis(20), subscriber.next()).await else { break };
-            held.push_back(next.unwrap().unwrap());
-            if held.len() > most_held {
-                account.lock().await.settle(held.pop_front().unwrap()).await;
+            in_flight.push_back(next.unwrap().unwrap());
+            if in_flight.len() > max_in_flight {
+                acknowledged.lock().await.settle(in_flight.pop_front().unwrap()).await;
             }
         }
         if below(2) == 0 {
@@ -69,39 +69,39 @@ async fn come_and_go(log: Log, account: Arc<Mutex<Account>>, mut chance: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn members_come_and_go_and_every_message_counts_once_and_in_order() {
+async fn rebalancing_members_finish_each_message_once_in_order() {
     let folder = quick_folder();
     let options = Options { partitions: 5, max_in_flight: 16, ..Options::default() };
     let log = Log::open(folder.path(), options).unwrap();
-    let account = Arc::new(Mutex::new(Account::default()));
+    let acknowledged = Arc::new(Mutex::new(Acknowledged::default()));
     let members: Vec<_> =
-        (1..=6).map(|chance| tokio::spawn(come_and_go(log.clone(), Arc::clone(&account), chance))).collect();
+        (1..=6).map(|chance| tokio::spawn(join_and_leave(log.clone(), Arc::clone(&acknowledged), chance))).collect();
     for n in 0..EACH {
         publish(&log, &KEYS.map(|key| message(key, n))).await;
     }
     for member in members {
-        tokio::time::timeout(6 * SOON, member).await.expect("everything is finished in time").unwrap();
+        tokio::time::timeout(6 * SOON, member).await.expect("all messages are finished in time").unwrap();
     }
 
-    let account = account.lock().await;
-    println!("{} acknowledgements were fenced", account.fenced);
-    assert_eq!(account.by_key.len(), KEYS.len());
-    for (key, sequences) in &account.by_key {
+    let acknowledged = acknowledged.lock().await;
+    println!("{} acknowledgements were fenced", acknowledged.fenced);
+    assert_eq!(acknowledged.by_key.len(), KEYS.len());
+    for (key, sequences) in &acknowledged.by_key {
         assert!(sequences.iter().copied().eq(0..EACH), "key {key}: {sequences:?}");
     }
     assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0);
     log.close().await.unwrap();
     let log = Log::open(folder.path(), options).unwrap();
-    assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0, "it is saved, too");
+    assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0, "progress is saved");
 }
 
 #[tokio::test]
-async fn only_as_many_partitions_move_as_must() {
+async fn rebalance_moves_as_few_partitions_as_possible() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), Options { partitions: 6, ..Options::default() }).unwrap();
     publish(&log, &(0..60).map(|n| message(&format!("key {n}"), n)).collect::<Vec<_>>()).await;
     let mut first = log.subscribe(&topic(), &group()).await.unwrap();
-    // One of each partition.
+    // One delivery of each partition.
     let mut held: BTreeMap<u32, Delivery> = BTreeMap::new();
     let mut others = Vec::new();
     while held.len() < 6 {
@@ -128,7 +128,7 @@ async fn only_as_many_partitions_move_as_must() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_behind_a_gap_does_not_come_again_to_the_next_member() {
+async fn acknowledged_messages_behind_a_gap_are_not_redelivered() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..6).await;
@@ -150,8 +150,8 @@ async fn what_was_acknowledged_behind_a_gap_does_not_come_again_to_the_next_memb
     assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0);
 }
 
-/// Two members on one partition; the first has taken three messages, the clock stands still.
-async fn one_who_holds_and_one_who_stands_by(log: &Log) -> (Box<dyn Subscriber>, Vec<Delivery>, Box<dyn Subscriber>) {
+/// Two members on one partition: the first has three messages in flight, the second is idle. The clock is paused.
+async fn active_and_idle_member(log: &Log) -> (Box<dyn Subscriber>, Vec<Delivery>, Box<dyn Subscriber>) {
     publish_each(log, 0..3).await;
     let mut first = log.subscribe(&topic(), &group()).await.unwrap();
     let mut held = Vec::new();
@@ -163,42 +163,42 @@ async fn one_who_holds_and_one_who_stands_by(log: &Log) -> (Box<dyn Subscriber>,
     (first, held, second)
 }
 
-/// Waits for `limit`, in which nothing must come.
-async fn nothing_comes(subscriber: &mut Box<dyn Subscriber>, limit: Duration) {
-    assert!(tokio::time::timeout(limit, subscriber.next()).await.is_err(), "nothing comes");
+/// Waits for `limit` and asserts that no message is delivered.
+async fn assert_no_delivery(subscriber: &mut Box<dyn Subscriber>, limit: Duration) {
+    assert!(tokio::time::timeout(limit, subscriber.next()).await.is_err(), "unexpected delivery");
 }
 
 #[tokio::test]
-async fn a_silent_member_loses_its_partitions_and_is_back_with_its_next_call() {
+async fn silent_member_loses_its_partitions_and_rejoins_on_next_call() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
-    let (mut first, mut held, mut second) = one_who_holds_and_one_who_stands_by(&log).await;
+    let (mut first, mut held, mut second) = active_and_idle_member(&log).await;
     held.remove(0).ack().await.unwrap();
-    nothing_comes(&mut second, SESSION - Duration::from_secs(1)).await;
+    assert_no_delivery(&mut second, SESSION - Duration::from_secs(1)).await;
 
-    // The clock moves on by itself to the moment at which the second takes over.
-    let taken = tokio::time::timeout(SESSION, second.next()).await.expect("it takes over").unwrap().unwrap();
-    assert_eq!(taken.position.offset, 1, "what the first had acknowledged counts");
+    // The paused clock advances automatically until the second member takes over.
+    let taken_over = tokio::time::timeout(SESSION, second.next()).await.expect("takeover").unwrap().unwrap();
+    assert_eq!(taken_over.position.offset, 1, "acknowledgements of the first member count");
     let error = held.remove(0).ack().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     held.remove(0).nack(Duration::ZERO).await.unwrap();
-    assert_eq!(log.groups(&topic()).unwrap()[0].partitions[0].finished, 1, "what the first does moves nothing");
-    taken.ack().await.unwrap();
+    assert_eq!(log.groups(&topic()).unwrap()[0].partitions[0].finished, 1, "a fenced member changes nothing");
+    taken_over.ack().await.unwrap();
 
-    // It is a member again as soon as it asks, here as the one who stands by; then the second leaves.
-    nothing_comes(&mut first, Duration::from_secs(1)).await;
+    // The first member rejoins with its next call, here without a partition; then the second leaves.
+    assert_no_delivery(&mut first, Duration::from_secs(1)).await;
     drop(second);
-    let last = tokio::time::timeout(SESSION, first.next()).await.expect("it is back").unwrap().unwrap();
+    let last = tokio::time::timeout(SESSION, first.next()).await.expect("the member rejoins").unwrap().unwrap();
     assert_eq!(last.position.offset, 2);
     last.ack().await.unwrap();
     assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0);
 }
 
 #[tokio::test]
-async fn the_only_member_keeps_its_partitions_however_silent_it_is() {
+async fn only_member_keeps_its_partitions_when_silent() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
-    let (_first, held, second) = one_who_holds_and_one_who_stands_by(&log).await;
+    let (_first, held, second) = active_and_idle_member(&log).await;
     drop(second);
     tokio::time::advance(100 * SESSION).await;
     for delivery in held {
@@ -207,38 +207,38 @@ async fn the_only_member_keeps_its_partitions_however_silent_it_is() {
 }
 
 #[tokio::test]
-async fn a_member_that_waits_is_alive() {
+async fn waiting_member_keeps_its_session() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
-    let (mut first, held, mut second) = one_who_holds_and_one_who_stands_by(&log).await;
-    tokio::join!(nothing_comes(&mut first, 10 * SESSION), nothing_comes(&mut second, 10 * SESSION));
+    let (mut first, held, mut second) = active_and_idle_member(&log).await;
+    tokio::join!(assert_no_delivery(&mut first, 10 * SESSION), assert_no_delivery(&mut second, 10 * SESSION));
     for delivery in held {
         delivery.ack().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_member_that_acknowledges_or_gives_back_is_alive() {
+async fn acknowledging_member_keeps_its_session() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
-    let (mut first, mut held, mut second) = one_who_holds_and_one_who_stands_by(&log).await;
-    nothing_comes(&mut second, SESSION * 2 / 3).await;
+    let (mut first, mut held, mut second) = active_and_idle_member(&log).await;
+    assert_no_delivery(&mut second, SESSION * 2 / 3).await;
     held.remove(0).ack().await.unwrap();
-    nothing_comes(&mut second, SESSION * 2 / 3).await;
+    assert_no_delivery(&mut second, SESSION * 2 / 3).await;
     held.remove(0).nack(Duration::ZERO).await.unwrap();
-    nothing_comes(&mut second, SESSION * 2 / 3).await;
+    assert_no_delivery(&mut second, SESSION * 2 / 3).await;
     held.remove(0).ack().await.unwrap();
     first.next().await.unwrap().unwrap().ack().await.unwrap();
     assert_eq!(log.groups(&topic()).unwrap()[0].lag, 0);
 }
 
 #[tokio::test]
-async fn lag_is_what_is_not_finished_inside_and_outside_of_the_process() {
+async fn lag_is_equal_inside_and_outside_of_the_process() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), Options { partitions: 2, ..Options::default() }).unwrap();
-    let beside = Log::open_read_only(folder.path()).unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
     assert!(log.groups(&topic()).unwrap().is_empty());
-    assert!(beside.groups(&topic()).await.unwrap().is_empty());
+    assert!(read_only.groups(&topic()).await.unwrap().is_empty());
     let positions = publish(&log, &(0..10).map(|n| message(&format!("key {n}"), n)).collect::<Vec<_>>()).await;
     let ends = [0, 1].map(|number| positions.iter().filter(|position| position.partition == number).count() as u64);
 
@@ -261,10 +261,10 @@ async fn lag_is_what_is_not_finished_inside_and_outside_of_the_process() {
     drop(unfinished);
     subscriber.close().await.unwrap();
 
-    let seen = beside.groups(&topic()).await.unwrap();
+    let seen = read_only.groups(&topic()).await.unwrap();
     assert_eq!(seen, [GroupDescription { members: None, ..description.clone() }]);
-    assert_eq!(beside.unfinished(&topic(), &group()).await.unwrap(), 6);
-    assert_eq!(beside.unfinished(&topic(), &"unheard-of".parse().unwrap()).await.unwrap(), 10);
+    assert_eq!(read_only.unfinished(&topic(), &group()).await.unwrap(), 6);
+    assert_eq!(read_only.unfinished(&topic(), &"unheard-of".parse().unwrap()).await.unwrap(), 10);
     assert_eq!(log.groups(&topic()).unwrap(), [GroupDescription { members: Some(0), ..description }]);
     let json = serde_json::to_value(&seen[0]).unwrap();
     assert_eq!((&json["group"], &json["lag"]), (&"stock".into(), &6.into()));
@@ -272,7 +272,7 @@ async fn lag_is_what_is_not_finished_inside_and_outside_of_the_process() {
 }
 
 #[tokio::test]
-async fn a_deleted_group_starts_at_the_beginning_and_one_with_members_stays() {
+async fn deleted_group_restarts_and_active_group_cannot_be_deleted() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     log.delete_group(&topic(), &group()).await.unwrap();
@@ -303,7 +303,7 @@ async fn a_deleted_group_starts_at_the_beginning_and_one_with_members_stays() {
 }
 
 #[test]
-fn a_session_without_time_is_refused() {
+fn zero_session_timeout_is_refused() {
     let folder = quick_folder();
     let options = Options { session_timeout: Duration::ZERO, ..Options::default() };
     assert_eq!(Log::open(folder.path(), options).unwrap_err().kind(), ErrorKind::Invalid);

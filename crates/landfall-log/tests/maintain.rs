@@ -1,4 +1,4 @@
-//! Retention and compaction: what goes, what stays, and who notices.
+//! Retention and compaction: what is removed, what stays, and what groups and readers see.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -34,7 +34,7 @@ async fn stored(log: &Log) -> BTreeMap<u64, Message> {
 }
 
 #[tokio::test]
-async fn what_is_beyond_the_size_goes_and_offsets_go_on() {
+async fn size_retention_removes_segments_and_keeps_offsets() {
     let folder = quick_folder();
     let log = open(folder.path(), by_bytes(10_000)).await;
     let mut messages = publish_each(&log, 0..200).await;
@@ -51,61 +51,61 @@ async fn what_is_beyond_the_size_goes_and_offsets_go_on() {
     assert_eq!(description.messages, 200 - start);
     assert!(description.bytes <= 10_000 + 4096, "{} bytes are left", description.bytes);
     assert_eq!(segments(folder.path(), 0).len(), description.partitions[0].segments);
-    assert_eq!(log.maintain().await.unwrap().removed_segments, 0, "there is nothing more to do");
+    assert_eq!(log.maintain().await.unwrap().removed_segments, 0, "a second round finds nothing to remove");
 
     messages.extend(publish_each(&log, 200..210).await);
     log.close().await.unwrap();
     let log = Log::open(folder.path(), options()).unwrap();
     assert!(stored(&log).await.values().eq(&messages[start as usize..]));
-    // What is gone is gone for good: its ids were forgotten with it, and those of the others were not.
+    // Retention forgets the ids of removed messages, and only those.
     let known = publish(&log, &messages[start as usize..][..3]).await;
     assert_eq!(known.iter().map(|position| position.offset).collect::<Vec<_>>(), [start, start + 1, start + 2]);
-    let anew = publish(&log, &messages[..3]).await;
-    assert_eq!(anew[0], Position { partition: 0, offset: 210 });
+    let republished = publish(&log, &messages[..3]).await;
+    assert_eq!(republished[0], Position { partition: 0, offset: 210 });
 }
 
 #[tokio::test]
-async fn what_is_too_old_goes_even_from_the_last_segment() {
+async fn time_retention_covers_the_last_segment() {
     let folder = quick_folder();
     let age = Duration::from_millis(300);
     let log = open(folder.path(), TopicSettings { retention_time: Some(age), ..TopicSettings::default() }).await;
     publish_each(&log, 0..49).await;
-    // Not later than the moment at which the last one is taken.
+    // Not later than the log's timestamp of the last message.
     let last = Timestamp::now();
     publish_each(&log, 49..50).await;
-    landfall_testkit::eventually(SOON, "all of it is old enough", async || {
+    landfall_testkit::eventually(SOON, "all messages exceed the retention", async || {
         log.maintain().await.unwrap();
         stored(&log).await.is_empty()
     })
     .await;
-    assert!(last.elapsed_since(Timestamp::now()) >= age, "nothing goes before its time");
+    assert!(last.elapsed_since(Timestamp::now()) >= age, "no message is removed early");
     let positions = publish(&log, &[message("k", 50)]).await;
-    assert_eq!(positions[0].offset, 50, "offsets go on");
+    assert_eq!(positions[0].offset, 50, "offsets continue");
     log.close().await.unwrap();
     let log = Log::open(folder.path(), options()).unwrap();
     assert_eq!(stored(&log).await.len(), 1);
 }
 
 #[tokio::test]
-async fn what_a_group_has_not_finished_stays_unless_somebody_says_otherwise() {
+async fn retention_keeps_unfinished_messages_unless_allowed_to_drop() {
     let folder = quick_folder();
     let log = open(folder.path(), by_bytes(1)).await;
     publish_each(&log, 0..100).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     log.maintain().await.unwrap();
-    assert_eq!(stored(&log).await.len(), 100, "it has finished nothing");
+    assert_eq!(stored(&log).await.len(), 100, "the group has finished nothing");
     for _ in 0..60 {
         next(&mut subscriber).await.ack().await.unwrap();
     }
     subscriber.close().await.unwrap();
     log.close().await.unwrap();
 
-    // After a restart the group is remembered, although nobody is there.
+    // The restarted log remembers the group, although it has no member.
     let log = Log::open(folder.path(), options()).unwrap();
     log.maintain().await.unwrap();
     let left = stored(&log).await;
     let first = *left.keys().next().unwrap();
-    assert!(first > 0 && first <= 60, "up to offset 60 everything may go, not more: {first}");
+    assert!(first > 0 && first <= 60, "only messages up to offset 60 may be removed: {first}");
 
     let settings = TopicSettings { may_drop_unread: true, ..by_bytes(1) };
     log.configure_topic(&topic(), settings).await.unwrap();
@@ -114,11 +114,11 @@ async fn what_a_group_has_not_finished_stays_unless_somebody_says_otherwise() {
     let first = *left.keys().next().unwrap();
     assert!(first > 60);
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-    assert_eq!(next(&mut subscriber).await.position.offset, first, "the group goes on with what is there");
+    assert_eq!(next(&mut subscriber).await.position.offset, first, "the group continues with the first one left");
 }
 
 #[tokio::test]
-async fn a_group_that_has_joined_and_finished_nothing_is_remembered() {
+async fn group_that_only_joined_holds_back_retention() {
     let folder = quick_folder();
     let log = open(folder.path(), by_bytes(1)).await;
     let subscriber = log.subscribe(&topic(), &group()).await.unwrap();
@@ -131,13 +131,13 @@ async fn a_group_that_has_joined_and_finished_nothing_is_remembered() {
 }
 
 #[tokio::test]
-async fn readers_in_the_middle_go_on_with_what_is_left() {
+async fn readers_continue_after_retention_removed_their_position() {
     let folder = quick_folder();
     let log = open(folder.path(), by_bytes(6000)).await;
     publish_each(&log, 0..100).await;
     let mut inside = log.read(&topic(), StartAt::Beginning).await.unwrap();
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut outside = beside.read(&topic(), StartAt::Beginning).await.unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    let mut outside = read_only.read(&topic(), StartAt::Beginning).await.unwrap();
     inside.read(1).await.unwrap();
     outside.read(1).await.unwrap();
     publish_each(&log, 100..300).await;
@@ -146,25 +146,25 @@ async fn readers_in_the_middle_go_on_with_what_is_left() {
         let (read, outcome) = drain(&mut **reader).await;
         outcome.unwrap();
         let offsets: Vec<_> = read.iter().map(|stored| stored.position.offset).collect();
-        assert!(offsets.is_sorted(), "in order");
+        assert!(offsets.is_sorted(), "offsets are in order");
         assert_eq!(offsets.last(), Some(&299));
     }
-    let description = beside.describe(&topic()).await.unwrap();
+    let description = read_only.describe(&topic()).await.unwrap();
     assert_eq!(description, log.describe(&topic()).unwrap());
 }
 
-fn of_key(key: &str, n: i64) -> Message {
+fn update(key: &str, n: i64) -> Message {
     Message::new(topic(), format!("{key} is now {n}")).with_key(Key::new(key).unwrap()).with_sequence(n)
 }
 
 #[tokio::test]
-async fn compaction_keeps_the_newest_of_each_key_at_its_offset_and_every_id() {
+async fn compaction_keeps_newest_per_key_its_offset_and_all_ids() {
     let folder = quick_folder();
     let log = open(folder.path(), TopicSettings { compact: true, ..TopicSettings::default() }).await;
     let mut all = Vec::new();
     for n in 0..60 {
         for key in ["a", "b", "c"] {
-            all.push(of_key(key, n));
+            all.push(update(key, n));
         }
         if n % 20 == 0 {
             all.push(Message::new(topic(), "no key"));
@@ -193,9 +193,9 @@ async fn compaction_keeps_the_newest_of_each_key_at_its_offset_and_every_id() {
         }
     };
     check(&log).await;
-    assert_eq!(log.maintain().await.unwrap().compacted_segments, 0, "there is nothing more to do");
+    assert_eq!(log.maintain().await.unwrap().compacted_segments, 0, "a second round finds nothing to compact");
 
-    // Whoever consumes gets what is left, and the group arrives at the end.
+    // A consumer receives the remaining messages, and its group reaches the end.
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     for offset in stored(&log).await.into_keys() {
         let delivery = next(&mut subscriber).await;
@@ -211,7 +211,7 @@ async fn compaction_keeps_the_newest_of_each_key_at_its_offset_and_every_id() {
     let reports = Log::open_read_only(folder.path()).unwrap().verify(None, |_| ()).await.unwrap();
     assert!(reports[0].problems.is_empty(), "{:?}", reports[0].problems);
     assert_eq!(reports[0].removed, done.compacted_messages);
-    // A resend of what was removed is known, at its old place.
+    // Duplicates of compacted messages get their old positions.
     for (offset, message) in (0_u64..).zip(&all) {
         let outcomes = landfall_core::Publisher::publish(&log, std::slice::from_ref(message)).await;
         assert_eq!(outcomes, [Outcome::Accepted(Position { partition: 0, offset })]);
@@ -220,11 +220,11 @@ async fn compaction_keeps_the_newest_of_each_key_at_its_offset_and_every_id() {
 }
 
 #[tokio::test]
-async fn compaction_waits_for_the_groups() {
+async fn compaction_waits_for_groups() {
     let folder = quick_folder();
     let log = open(folder.path(), TopicSettings { compact: true, ..TopicSettings::default() }).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
-    let messages: Vec<_> = (0..150).map(|n| of_key("a", n)).collect();
+    let messages: Vec<_> = (0..150).map(|n| update("a", n)).collect();
     for batch in messages.chunks(3) {
         publish(&log, batch).await;
     }
@@ -238,17 +238,17 @@ async fn compaction_waits_for_the_groups() {
 }
 
 #[tokio::test]
-async fn a_reader_inside_a_segment_that_is_compacted_goes_on() {
+async fn readers_continue_in_a_compacted_segment() {
     let folder = quick_folder();
     let log = open(folder.path(), TopicSettings { compact: true, ..TopicSettings::default() }).await;
-    let messages: Vec<_> = (0..150).map(|n| of_key("a", n)).collect();
+    let messages: Vec<_> = (0..150).map(|n| update("a", n)).collect();
     for batch in messages.chunks(3) {
         publish(&log, batch).await;
     }
-    let beside = Log::open_read_only(folder.path()).unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
     for from in [0, 7, 40, 149] {
         let mut inside = log.read(&topic(), StartAt::Offset(from)).await.unwrap();
-        let mut outside = beside.read(&topic(), StartAt::Offset(from)).await.unwrap();
+        let mut outside = read_only.read(&topic(), StartAt::Offset(from)).await.unwrap();
         inside.read(1).await.unwrap();
         outside.read(1).await.unwrap();
         log.maintain().await.unwrap();
@@ -262,15 +262,16 @@ async fn a_reader_inside_a_segment_that_is_compacted_goes_on() {
     }
 }
 
-/// An open log looks after itself.
+/// An open log maintains itself.
 #[tokio::test]
-async fn maintenance_comes_by_itself() {
+async fn maintenance_runs_periodically() {
     let folder = quick_folder();
     let options = Options { maintenance: Duration::from_millis(20), topic: by_bytes(1), ..options() };
     let log = Log::open(folder.path(), options).unwrap();
     publish_each(&log, 0..100).await;
-    landfall_testkit::eventually(SOON, "old segments go", async || segments(folder.path(), 0).len() == 1).await;
-    // Closing waits for the round that is under way, and the folder is free.
+    landfall_testkit::eventually(SOON, "old segments are removed", async || segments(folder.path(), 0).len() == 1)
+        .await;
+    // Closing waits for a running round and releases the lock of the folder.
     log.close().await.unwrap();
     let log = Log::open(folder.path(), options).unwrap();
     drop(log);
@@ -278,7 +279,7 @@ async fn maintenance_comes_by_itself() {
 }
 
 #[tokio::test]
-async fn the_folder_is_free_after_the_last_drop_whatever_the_keeper_does() {
+async fn last_drop_releases_the_folder_during_maintenance() {
     let folder = quick_folder();
     let options = Options { maintenance: Duration::from_micros(100), topic: by_bytes(1), ..options() };
     for round in 0..100 {

@@ -1,4 +1,4 @@
-//! What opening a log reads: the last segment of each partition and the indexes of the others, however much is there.
+//! What opening a log reads: the last segment of each partition and the indexes of the others, whatever its size.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/counting_disk.rs"]
@@ -18,7 +18,7 @@ fn options() -> Options {
     Options { segment_bytes: 16 * 1024, preallocate_bytes: 4096, partitions: PARTITIONS, ..Options::default() }
 }
 
-/// Opens the log and holds what was read against what is there.
+/// Opens the log and compares the bytes read with the sizes of its files.
 async fn assert_opened_from_the_end(folder: &std::path::Path, is_killed: bool) {
     let disk = CountingDisk::default();
     let log = Log::open_on(Arc::new(disk.clone()), folder, options()).unwrap();
@@ -27,14 +27,14 @@ async fn assert_opened_from_the_end(folder: &std::path::Path, is_killed: bool) {
     for partition in 0..PARTITIONS {
         let paths = segments(folder, partition);
         let (last, finished) = paths.split_last().unwrap();
-        assert!(finished.len() > 20, "the test is about many segments");
+        assert!(finished.len() > 20, "the test needs many segments");
         for path in finished {
             assert_eq!(read[path], HEADER as u64, "{}", path.display());
             let index = path.with_extension("index");
-            // Once to verify it, and once for its ids.
+            // The index is read once to verify it and once for its ids.
             assert!(read[&index] <= 3 * length(&index), "{}", index.display());
         }
-        // Its header, its batches, and once more what no later batch says was synced.
+        // Its header, its batches, and again those batches that no later batch marks as synced.
         let limit = HEADER as u64 + if is_killed { 3 } else { 2 } * length(last);
         assert!(read[last] <= limit, "{} of {limit} bytes", read[last]);
     }
@@ -42,7 +42,7 @@ async fn assert_opened_from_the_end(folder: &std::path::Path, is_killed: bool) {
 }
 
 #[tokio::test]
-async fn opening_reads_the_last_segments_and_the_indexes() {
+async fn opening_reads_last_segments_and_indexes_only() {
     for deduplicate in [true, false] {
         let folder = quick_folder();
         let log = Log::open(folder.path(), options()).unwrap();
@@ -53,7 +53,7 @@ async fn opening_reads_the_last_segments_and_the_indexes() {
             let batch: Vec<_> = (0..60).map(|_| Message::new(topic(), vec![b'x'; 200])).collect();
             sent += publish(&log, &batch).await.len();
         }
-        // As a killed process leaves them, with room behind the last batch.
+        // The files as a killed process leaves them, with preallocated space after the last batch.
         let copy = quick_folder();
         copy_tree(folder.path(), copy.path());
         assert_opened_from_the_end(copy.path(), true).await;

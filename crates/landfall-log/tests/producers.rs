@@ -1,4 +1,4 @@
-//! What an idempotent producer is promised: each of its numbers is stored once, in order, whatever happens.
+//! Idempotent producers: each sequence number is stored once and in order, whatever happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/counting_disk.rs"]
@@ -33,7 +33,7 @@ async fn open(folder: &tempfile::TempDir, options: Options) -> Log {
     log
 }
 
-/// The messages that a producer gives these numbers, always the same apart from their ids.
+/// The messages with these sequence numbers; always the same apart from their ids.
 fn numbered(range: std::ops::Range<u64>) -> Vec<Message> {
     range.map(|n| message("k", n as i64)).collect()
 }
@@ -50,34 +50,34 @@ fn offsets(outcomes: &[Outcome]) -> Vec<u64> {
     outcomes.iter().map(offset).collect()
 }
 
-fn assert_refused(outcomes: &[Outcome], code: &ErrorCode, retriable: bool, words: &str) {
+fn assert_refused(outcomes: &[Outcome], code: &ErrorCode, retriable: bool, reason: &str) {
     assert!(!outcomes.is_empty());
     for outcome in outcomes {
         let Outcome::Refused(refusal) = outcome else { panic!("not refused: {outcome:?}") };
         assert_eq!((&refusal.code, refusal.retriable), (code, retriable), "{refusal:?}");
-        assert!(refusal.reason.contains(words), "{}", refusal.reason);
+        assert!(refusal.reason.contains(reason), "{}", refusal.reason);
     }
 }
 
-/// The numbers that are stored, in order.
+/// The stored sequence numbers, in order.
 async fn stored(log: &Log) -> Vec<i64> {
     read_all(log).await.iter().map(|message| message.sequence.unwrap()).collect()
 }
 
-/// Sends without waiting for the answer. The queue of the log keeps the order.
+/// Sends without waiting for the outcome. The queue of the log keeps the order.
 async fn begin(producer: &Producer, range: std::ops::Range<u64>) -> JoinHandle<Vec<Outcome>> {
     let (producer, topic) = (producer.clone(), topic());
     let sent = tokio::spawn(async move {
         let batch = numbered(range.clone());
         producer.publish(&topic, 0, range.start, &batch).await
     });
-    // In a runtime of one thread the task has reached the writer's queue once this one is asked again.
+    // On a single-threaded runtime the spawned task has reached the writer's queue when this returns.
     tokio::task::yield_now().await;
     sent
 }
 
 #[tokio::test]
-async fn the_next_numbers_are_stored_and_lower_ones_are_answered_with_their_first_place() {
+async fn repeated_sequences_get_their_first_position() {
     let folder = quick_folder();
     let log = open(&folder, one_partition()).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
@@ -85,16 +85,16 @@ async fn the_next_numbers_are_stored_and_lower_ones_are_answered_with_their_firs
     assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 0);
     assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2]);
     assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 3);
-    assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2], "a repeat");
+    assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2], "a whole batch repeated");
     assert_eq!(offsets(&send(&producer, 1..2).await), [1], "a part of it");
     assert_eq!(offsets(&send(&producer, 2..5).await), [2, 3, 4], "partly repeated");
-    assert_eq!(offsets(&send(&producer, 0..6).await), [0, 1, 2, 3, 4, 5], "over the bounds of batches");
-    assert_eq!(producer.publish(&topic(), 0, 99, &[]).await, [], "nothing at all is no gap");
+    assert_eq!(offsets(&send(&producer, 0..6).await), [0, 1, 2, 3, 4, 5], "across batch boundaries");
+    assert_eq!(producer.publish(&topic(), 0, 99, &[]).await, [], "an empty batch is not a gap");
     assert_eq!(stored(&log).await, [0, 1, 2, 3, 4, 5]);
 }
 
 #[tokio::test]
-async fn a_number_is_a_repeat_whatever_id_and_content_it_has() {
+async fn repeated_sequence_is_a_duplicate_whatever_its_id_and_content() {
     let folder = quick_folder();
     let log = open(&folder, one_partition()).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
@@ -103,37 +103,37 @@ async fn a_number_is_a_repeat_whatever_id_and_content_it_has() {
     let other = Message { payload: "other".into(), ..message("k", 0) };
     assert_eq!(offsets(&producer.publish(&topic(), 0, 0, &[other]).await), [0]);
     assert_eq!(read_all(&log).await, first);
-    // Its ids are known, too: whoever sends it without a number is told the same place.
+    // Its id is also known: publishing it without a sequence returns the same position.
     assert_eq!(publish(&log, &first).await, [Position { partition: 0, offset: 0 }]);
 }
 
 #[tokio::test]
-async fn a_repeat_may_be_thousands_of_batches_and_many_segments_old() {
+async fn duplicates_are_found_thousands_of_batches_later() {
     let folder = quick_folder();
     let options = Options { acknowledge: Acknowledge::Written, flush: Flush::EveryMessages(500), ..small_segments() };
     let mut log = open(&folder, options).await;
     let mut producer = log.producer(&name("till-1")).await.unwrap();
     let other = log.producer(&name("till-2")).await.unwrap();
-    // Another producer's messages stand between, so that places and numbers do not run alike.
-    let mut places = Vec::new();
+    // Another producer's messages are in between, so that offsets and sequence numbers differ.
+    let mut expected = Vec::new();
     for n in 0..3000_u64 {
         if n % 3 == 0 {
             send(&other, n / 3..n / 3 + 1).await;
         }
-        places.extend(offsets(&send(&producer, n..n + 1).await));
+        expected.extend(offsets(&send(&producer, n..n + 1).await));
     }
     assert!(segments(folder.path(), 0).len() > 100);
     for restarts in 0..3 {
         for first in [0, 1, 2, 700, 1499, 2990] {
             let again = send(&producer, first..first + 10).await;
-            assert_eq!(offsets(&again), places[first as usize..first as usize + 10], "after {restarts} restarts");
+            assert_eq!(offsets(&again), expected[first as usize..first as usize + 10], "after {restarts} restarts");
         }
-        for (n, place) in (0_u64..).zip(&places).step_by(11) {
-            assert_eq!(offsets(&send(&producer, n..n + 1).await), [*place], "after {restarts} restarts");
+        for (n, offset) in (0_u64..).zip(&expected).step_by(11) {
+            assert_eq!(offsets(&send(&producer, n..n + 1).await), [*offset], "after {restarts} restarts");
         }
         log.close().await.unwrap();
         if restarts == 1 {
-            // Every other index is gone, and one is damaged: they are made again.
+            // Opening the log rebuilds missing and damaged indexes.
             for path in segments(folder.path(), 0).iter().step_by(2) {
                 let _ = fs::remove_file(path.with_extension("index"));
             }
@@ -143,14 +143,14 @@ async fn a_repeat_may_be_thousands_of_batches_and_many_segments_old() {
         producer = log.producer(&name("till-1")).await.unwrap();
         assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 3000);
     }
-    assert_eq!(offsets(&send(&producer, 2999..3001).await), [places[2999], 4000]);
-    // Readers see what was synced, and closing syncs everything.
+    assert_eq!(offsets(&send(&producer, 2999..3001).await), [expected[2999], 4000]);
+    // Readers see synced messages, and closing syncs all of them.
     log.close().await.unwrap();
     assert_eq!(read_all(&log).await.len(), 4001);
 }
 
 #[tokio::test]
-async fn numbers_go_on_and_the_epoch_rises_when_the_producer_is_registered_again() {
+async fn registering_again_raises_the_epoch_and_keeps_sequences() {
     let folder = quick_folder();
     let mut log = open(&folder, one_partition()).await;
     for epoch in 0..4_u16 {
@@ -169,21 +169,21 @@ async fn numbers_go_on_and_the_epoch_rises_when_the_producer_is_registered_again
 }
 
 #[tokio::test]
-async fn a_producer_that_was_replaced_is_refused_for_good() {
+async fn replaced_producer_is_fenced() {
     let folder = quick_folder();
     let log = open(&folder, one_partition()).await;
     let old = log.producer(&name("till-1")).await.unwrap();
     send(&old, 0..2).await;
     let new = log.producer(&name("till-1")).await.unwrap();
-    // Before the new one has written anything, and after; also what would be a repeat or a gap.
+    // Before and after the new instance writes; also for duplicates and gaps.
     for range in [2..3, 0..1, 7..8] {
         assert_refused(&send(&old, range).await, &ErrorCode::FENCED, false, "a newer instance of this producer");
     }
     assert_eq!(offsets(&send(&new, 2..3).await), [2]);
-    assert_refused(&send(&old, 3..4).await, &ErrorCode::FENCED, false, "can write nothing more");
+    assert_refused(&send(&old, 3..4).await, &ErrorCode::FENCED, false, "fenced permanently");
     assert_eq!(stored(&log).await, [0, 1, 2]);
 
-    // Over a restart the newest epoch is known although it has written nothing.
+    // After a restart the newest epoch is known, although it has written nothing.
     let newest = log.producer(&name("till-1")).await.unwrap();
     assert_eq!(newest.epoch(), 2);
     log.close().await.unwrap();
@@ -192,16 +192,16 @@ async fn a_producer_that_was_replaced_is_refused_for_good() {
     assert_eq!(log.producer(&name("till-1")).await.unwrap().epoch(), 3);
 }
 
-/// What comes too early waits for as long as a test may take.
-fn patient() -> Options {
+/// Holds early messages for longer than a test may take.
+fn long_hold() -> Options {
     let gaps = Gaps::Hold { batches: 64, bytes: 1 << 20, time: Duration::from_secs(3600) };
     Options { gaps, ..one_partition() }
 }
 
 #[tokio::test]
-async fn what_a_replaced_producer_left_waiting_is_refused_when_its_turn_comes() {
+async fn held_batches_of_a_replaced_producer_are_fenced() {
     let folder = quick_folder();
-    let log = open(&folder, patient()).await;
+    let log = open(&folder, long_hold()).await;
     let old = log.producer(&name("till-1")).await.unwrap();
     let early = begin(&old, 1..3).await;
     let new = log.producer(&name("till-1")).await.unwrap();
@@ -212,9 +212,9 @@ async fn what_a_replaced_producer_left_waiting_is_refused_when_its_turn_comes() 
 }
 
 #[tokio::test]
-async fn what_comes_too_early_waits_until_the_gap_closes() {
+async fn early_batches_are_held_until_the_gap_closes() {
     let folder = quick_folder();
-    let log = open(&folder, patient()).await;
+    let log = open(&folder, long_hold()).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
     let mut early = Vec::new();
     for range in [5..9, 2..3, 3..5, 11..12] {
@@ -222,29 +222,29 @@ async fn what_comes_too_early_waits_until_the_gap_closes() {
     }
     assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 0);
     assert!(early.iter().all(|sent| !sent.is_finished()));
-    assert_eq!(offsets(&send(&producer, 0..1).await), [0], "the gap is smaller, and still there");
+    assert_eq!(offsets(&send(&producer, 0..1).await), [0], "the gap is smaller but still open");
     assert!(early.iter().all(|sent| !sent.is_finished()));
     assert_eq!(offsets(&send(&producer, 1..2).await), [1]);
     let last = early.pop().unwrap();
-    let mut answers = Vec::new();
+    let mut released = Vec::new();
     for sent in early {
-        answers.push(offsets(&sent.await.unwrap()));
+        released.push(offsets(&sent.await.unwrap()));
     }
-    assert_eq!(answers, [vec![5, 6, 7, 8], vec![2], vec![3, 4]]);
+    assert_eq!(released, [vec![5, 6, 7, 8], vec![2], vec![3, 4]]);
     assert!(!last.is_finished());
-    // What waits may be repeated in part by what closes the gap.
+    // The batch that closes the gap may repeat a part of the held one.
     assert_eq!(offsets(&send(&producer, 9..13).await), [9, 10, 11, 12]);
     assert_eq!(offsets(&last.await.unwrap()), [11]);
     assert_eq!(stored(&log).await, (0..13).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn a_gap_that_stays_open_is_given_up_in_time_and_may_be_sent_again() {
+async fn unclosed_gap_is_refused_after_the_hold_time() {
     let folder = quick_folder();
     let gaps = Gaps::Hold { batches: 8, bytes: 1 << 20, time: Duration::from_millis(50) };
     let log = open(&folder, Options { gaps, ..one_partition() }).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
-    let early = tokio::time::timeout(SOON, send(&producer, 3..5)).await.expect("it does not wait for ever");
+    let early = tokio::time::timeout(SOON, send(&producer, 3..5)).await.expect("the hold time is limited");
     assert_refused(&early, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
     assert_eq!(offsets(&send(&producer, 0..3).await), [0, 1, 2]);
     assert_eq!(offsets(&send(&producer, 3..5).await), [3, 4]);
@@ -252,7 +252,7 @@ async fn a_gap_that_stays_open_is_given_up_in_time_and_may_be_sent_again() {
 }
 
 #[tokio::test]
-async fn only_so_many_batches_and_bytes_of_a_producer_wait() {
+async fn held_batches_and_bytes_are_limited_per_producer() {
     for (batches, bytes) in [(2, 1 << 20), (100, 250)] {
         let folder = quick_folder();
         let gaps = Gaps::Hold { batches, bytes, time: Duration::from_secs(3600) };
@@ -262,7 +262,7 @@ async fn only_so_many_batches_and_bytes_of_a_producer_wait() {
         let second = begin(&one, 2..3).await;
         assert_refused(&send(&one, 3..9).await, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
         assert_refused(&send(&one, 2..3).await, &ErrorCode::SEQUENCE_GAP, true, "sequence 0 comes first");
-        // Of another producer as much may wait, and whoever is in order need not.
+        // Each producer has its own limit, and messages in order are never held.
         let elsewhere = begin(&other, 1..2).await;
         assert_eq!(offsets(&send(&other, 0..1).await), [0]);
         assert_eq!(offsets(&elsewhere.await.unwrap()), [1]);
@@ -273,7 +273,7 @@ async fn only_so_many_batches_and_bytes_of_a_producer_wait() {
 }
 
 #[tokio::test]
-async fn gaps_are_refused_at_once_if_the_log_is_told_so() {
+async fn gaps_are_refused_at_once_with_gaps_refuse() {
     let folder = quick_folder();
     let log = open(&folder, Options { gaps: Gaps::Refuse, ..one_partition() }).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
@@ -283,7 +283,7 @@ async fn gaps_are_refused_at_once_if_the_log_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_waits_when_the_log_is_closed_or_its_topic_deleted_is_answered() {
+async fn held_batches_are_refused_on_close_and_topic_deletion() {
     let folder = quick_folder();
     let gaps = Gaps::Hold { batches: 8, bytes: 1 << 20, time: Duration::from_millis(200) };
     let log = open(&folder, Options { gaps, ..one_partition() }).await;
@@ -300,7 +300,7 @@ async fn what_waits_when_the_log_is_closed_or_its_topic_deleted_is_answered() {
 }
 
 #[tokio::test]
-async fn producers_and_partitions_are_counted_apart() {
+async fn sequences_are_per_producer_and_partition() {
     let folder = quick_folder();
     let log = open(&folder, Options { partitions: 2, ..small_segments() }).await;
     let producers = [log.producer(&name("till-1")).await.unwrap(), log.producer(&name("till-2")).await.unwrap()];
@@ -309,7 +309,7 @@ async fn producers_and_partitions_are_counted_apart() {
         all.into_iter().find(|key| key.partition(2) == partition).unwrap()
     };
     let keys = [key(0), key(1)];
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     for round in 0..2 {
         for n in 0..40_u64 {
             for producer in &producers {
@@ -318,28 +318,28 @@ async fn producers_and_partitions_are_counted_apart() {
                     let outcomes = producer.publish(&topic(), partition, n, &[message]).await;
                     let Outcome::Accepted(position) = outcomes[0] else { panic!("{outcomes:?}") };
                     assert_eq!(position.partition, partition);
-                    places.push(position);
+                    positions.push(position);
                 }
             }
         }
-        assert_eq!(places.len(), 160 * (round + 1));
+        assert_eq!(positions.len(), 160 * (round + 1));
     }
-    assert_eq!(places[..160], places[160..], "the second time all are repeats");
+    assert_eq!(positions[..160], positions[160..], "the second round has only duplicates");
     let unsequenced = publish(&log, &[message(keys[0].as_str(), 99)]).await;
-    assert_eq!(unsequenced, [Position { partition: 0, offset: 80 }], "others may write meanwhile");
+    assert_eq!(unsequenced, [Position { partition: 0, offset: 80 }], "publishing without a sequence is independent");
     assert_eq!(producers[0].next_sequence(&topic(), 0).await.unwrap(), 40);
     assert_eq!(read_all(&log).await.len(), 161);
 }
 
 #[tokio::test]
-async fn what_does_not_belong_there_is_refused_with_a_sentence() {
+async fn invalid_producer_batches_are_refused_with_a_reason() {
     let folder = quick_folder();
     let log = open(&folder, Options { partitions: 2, ..small_segments() }).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
     let one = message("k", 0);
     let home = one.key.as_ref().unwrap().partition(2);
     let outcomes = producer.publish(&topic(), 1 - home, 0, std::slice::from_ref(&one)).await;
-    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong into partition");
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong to partition");
     let outcomes = producer.publish(&topic(), 2, 0, std::slice::from_ref(&one)).await;
     assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "has no partition 2; its partitions are 0 to 1");
     let elsewhere = TopicName::new("elsewhere").unwrap();
@@ -347,23 +347,23 @@ async fn what_does_not_belong_there_is_refused_with_a_sentence() {
     assert_refused(&outcomes, &ErrorCode::UNAVAILABLE, false, "there is no topic elsewhere");
     let stray = Message { topic: elsewhere.clone(), ..one.clone() };
     let outcomes = producer.publish(&topic(), home, 0, &[one.clone(), stray]).await;
-    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong into partition");
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong to partition");
     let outcomes = producer.publish(&topic(), home, u64::MAX, &[one.clone(), one.clone()]).await;
-    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "there are no 2 numbers");
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "2 sequences from");
     let many: Vec<_> = (0..50).map(|n| message("k", n)).collect();
     let outcomes = producer.publish(&topic(), home, 0, &many).await;
-    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "send it in parts");
+    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "send it in smaller batches");
     let large = Message { payload: vec![b'x'; 4096].into(), ..one.clone() };
     let outcomes = producer.publish(&topic(), home, 0, &[large]).await;
-    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "the message takes");
+    assert_refused(&outcomes, &ErrorCode::TOO_LARGE, false, "the message has");
     assert_eq!(producer.next_sequence(&topic(), 3).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(producer.next_sequence(&elsewhere, 0).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(producer.next_sequence(&topic(), home).await.unwrap(), 0, "nothing of it was counted");
+    assert_eq!(producer.next_sequence(&topic(), home).await.unwrap(), 0, "refused messages use no sequence numbers");
     assert_eq!(stored(&log).await, Vec::<i64>::new());
 }
 
 #[tokio::test]
-async fn one_message_may_be_as_large_as_for_any_publisher() {
+async fn producer_accepts_messages_up_to_the_usual_size_limit() {
     let folder = quick_folder();
     let log = open(&folder, one_partition()).await;
     let producer = log.producer(&name("till-1")).await.unwrap();
@@ -372,9 +372,9 @@ async fn one_message_may_be_as_large_as_for_any_publisher() {
     assert_eq!(read_all(&log).await, [large]);
 }
 
-/// The disk is full at every change that a batch makes, one after the other.
+/// The disk is full at each change that a batch makes, one after the other.
 #[tokio::test]
-async fn without_room_nothing_is_counted_and_the_same_numbers_are_stored_later() {
+async fn sequences_refused_on_a_full_disk_can_be_sent_again() {
     let (mut refused, options) = (0, Options { gaps: Gaps::Refuse, ..small_segments() });
     for changes in 0..30 {
         let folder = quick_folder();
@@ -397,7 +397,7 @@ async fn without_room_nothing_is_counted_and_the_same_numbers_are_stored_later()
             log = Log::open(folder.path(), options).unwrap();
             producer = log.producer(&name("till-1")).await.unwrap();
         }
-        // Also what was stored before, in segments that could or could not be finished.
+        // Including messages stored before, in segments that could or could not be finished.
         for n in 0..40 {
             assert_eq!(offsets(&send(&producer, n..n + 1).await), [n], "change {changes}");
         }
@@ -408,11 +408,11 @@ async fn without_room_nothing_is_counted_and_the_same_numbers_are_stored_later()
         let producer = log.producer(&name("till-1")).await.unwrap();
         assert_eq!(offsets(&send(&producer, 0..9).await), (0..9).collect::<Vec<_>>(), "change {changes}");
     }
-    assert!(refused > 100, "the test is about a disk that is full: {refused}");
+    assert!(refused > 100, "the test needs a full disk: {refused}");
 }
 
 #[tokio::test]
-async fn state_survives_a_restart_without_reading_more_than_the_last_segment() {
+async fn producer_state_is_restored_from_last_segment_and_indexes() {
     let folder = quick_folder();
     let options = Options { segment_bytes: 16 * 1024, ..small_segments() };
     let log = open(&folder, options).await;
@@ -441,11 +441,11 @@ async fn state_survives_a_restart_without_reading_more_than_the_last_segment() {
     assert!(read[last] > HEADER as u64);
     assert_eq!(offsets(&send(&first, 5..8).await), [5, 6, 3007]);
     let read = disk.read();
-    assert!(finished.iter().all(|path| read[path] == HEADER as u64), "a repeat is looked up in indexes alone");
+    assert!(finished.iter().all(|path| read[path] == HEADER as u64), "duplicates are looked up in indexes only");
 }
 
 #[tokio::test]
-async fn a_list_of_producers_that_is_missing_or_old_is_reported() {
+async fn missing_or_outdated_producer_list_is_reported() {
     let folder = quick_folder();
     let log = open(&folder, small_segments()).await;
     let list = folder.path().join("producers.json");
@@ -473,14 +473,14 @@ const FOLDER: &str = "LANDFALL_LOG_PRODUCERS_FOLDER";
 const KILLS: u64 = 8;
 
 #[tokio::test]
-#[ignore = "is the process that the other test starts and kills"]
-async fn sends_numbers_until_it_is_killed() {
-    let folder = std::env::var_os(FOLDER).expect("the other test says where");
+#[ignore = "runs as a child process that another test starts and kills"]
+async fn child_sends_sequences_until_killed() {
+    let folder = std::env::var_os(FOLDER).expect("the parent sets the folder");
     let log = Log::open(folder, small_segments()).unwrap();
     log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
     let producer = log.producer(&name("till-1")).await.unwrap();
     let next = producer.next_sequence(&topic(), 0).await.unwrap();
-    // It has forgotten which of them were answered, and how they were divided into batches.
+    // A restarted producer does not know which messages were acknowledged, nor how they were batched.
     for first in (next.saturating_sub(20)..).step_by(3) {
         std::io::stdout().lock().write_all(format!("sent {}\n", first + 3).as_bytes()).unwrap();
         assert!(send(&producer, first..first + 3).await.iter().all(Outcome::is_accepted));
@@ -488,12 +488,12 @@ async fn sends_numbers_until_it_is_killed() {
 }
 
 #[tokio::test]
-async fn what_was_sent_before_a_kill_is_sent_again_and_is_there_once() {
+async fn messages_resent_after_a_kill_are_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sent, mut ids): (u64, Vec<MessageId>) = (0, Vec::new());
     for round in 0..KILLS {
         sent = sent.max(run_until_killed(
-            "sends_numbers_until_it_is_killed",
+            "child_sends_sequences_until_killed",
             FOLDER,
             folder.path(),
             (25 + round * 4) as usize,
@@ -507,14 +507,14 @@ async fn what_was_sent_before_a_kill_is_sent_again_and_is_there_once() {
         }
         let all = read_all(&log).await;
         assert!(all.iter().map(|message| message.sequence.unwrap() as u64).eq(0..sent), "round {round}");
-        assert!(all.iter().map(|message| message.id).take(ids.len()).eq(ids), "round {round}: what is there stays");
+        assert!(all.iter().map(|message| message.id).take(ids.len()).eq(ids), "round {round}: stored messages stay");
         ids = all.iter().map(|message| message.id).collect();
         log.close().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_producer_goes_on_although_retention_has_removed_all_it_wrote() {
+async fn producer_continues_after_retention_removed_its_messages() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let keep = TopicSettings { retention_bytes: Some(1), ..TopicSettings::default() };
@@ -532,14 +532,14 @@ async fn a_producer_goes_on_although_retention_has_removed_all_it_wrote() {
         let log = Log::open(folder.path(), small_segments()).unwrap();
         let producer = log.producer(&name("relay")).await.unwrap();
         assert_eq!(producer.next_sequence(&topic(), 0).await.unwrap(), 2);
-        // All that is left to say is that it had been stored.
+        // The log only remembers that these messages were stored, not where.
         assert_eq!(offsets(&producer.publish(&topic(), 0, 0, &sent).await), [removed, removed]);
         log.close().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_was_sent_before_a_topic_grew_can_be_repeated_and_nothing_new_goes_where_its_key_is_not() {
+async fn after_growth_only_duplicates_are_accepted_in_the_old_partition() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     log.create_topic(&topic(), Some(1), TopicSettings::default()).await.unwrap();
@@ -554,5 +554,5 @@ async fn what_was_sent_before_a_topic_grew_can_be_repeated_and_nothing_new_goes_
     let with_more = [sent.clone(), Message::new(topic(), "two")];
     assert_eq!(offsets(&producer.publish(&topic(), 0, 0, &with_more).await), [0, 1]);
     let outcomes = producer.publish(&topic(), 0, 2, &[sent]).await;
-    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong into partition 0");
+    assert_refused(&outcomes, &ErrorCode::VALIDATION, false, "does not belong to partition 0");
 }

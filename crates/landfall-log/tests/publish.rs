@@ -1,4 +1,4 @@
-//! What publishers are told, and in which order their messages stand.
+//! The outcomes of publishing, and the order of stored messages.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -15,7 +15,7 @@ fn refusal(outcome: &Outcome) -> (&ErrorCode, bool) {
 }
 
 #[tokio::test]
-async fn a_message_too_large_for_a_segment_holds_up_its_own_key_and_only_that() {
+async fn oversized_message_holds_back_only_its_own_key() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 4096, ..one_partition() };
     let log = Log::open(folder.path(), options).unwrap();
@@ -35,7 +35,7 @@ async fn a_message_too_large_for_a_segment_holds_up_its_own_key_and_only_that() 
 }
 
 #[tokio::test]
-async fn no_segment_grows_beyond_its_limit_whatever_the_batch() {
+async fn no_segment_exceeds_its_size_limit() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 2048, ..one_partition() };
     let log = Log::open(folder.path(), options).unwrap();
@@ -48,7 +48,7 @@ async fn no_segment_grows_beyond_its_limit_whatever_the_batch() {
 }
 
 #[tokio::test]
-async fn keys_go_to_their_partition_and_the_keyless_take_turns() {
+async fn keyed_messages_are_hashed_and_keyless_ones_round_robin() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::default()).unwrap();
     for n in 0..20 {
@@ -68,7 +68,7 @@ async fn keys_go_to_their_partition_and_the_keyless_take_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_position_is_given_once_and_holds_what_its_publisher_sent() {
+async fn every_position_is_unique_and_holds_its_message() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options { segment_bytes: 16 * 1024, ..Options::default() }).unwrap();
     let mut publishers = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! Looking into a log beside the process that has it open.
+//! Reading a log while another process has it open.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -10,15 +10,15 @@ use landfall_log::{Log, Options};
 use support::*;
 
 #[tokio::test]
-async fn a_reader_beside_a_live_writer_follows_it_over_segments_and_partitions() {
+async fn read_only_reader_follows_a_live_writer() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 2048, ..Options::default() };
     let log = Log::open(folder.path(), options).unwrap();
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    assert_eq!(beside.read(&topic(), StartAt::Beginning).await.err().unwrap().kind(), ErrorKind::NotFound);
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    assert_eq!(read_only.read(&topic(), StartAt::Beginning).await.err().unwrap().kind(), ErrorKind::NotFound);
     publish(&log, &[message("first", 0)]).await;
 
-    let mut reader = beside.read(&topic(), StartAt::Beginning).await.unwrap();
+    let mut reader = read_only.read(&topic(), StartAt::Beginning).await.unwrap();
     let writer = tokio::spawn({
         let log = log.clone();
         async move {
@@ -36,19 +36,19 @@ async fn a_reader_beside_a_live_writer_follows_it_over_segments_and_partitions()
         tokio::task::yield_now().await;
     }
     writer.await.unwrap();
-    assert!(segments(folder.path(), 0).len() > 3, "it had segments to follow");
+    assert!(segments(folder.path(), 0).len() > 3, "the reader had to follow several segments");
     assert!(reader.read(10).await.unwrap().is_empty());
 
     for key in ["a", "b", "c", "d", "e"] {
-        let of_key = |message: &&Message| message.key.as_ref().is_some_and(|other| other.as_str() == key);
-        let messages: Vec<_> = seen.iter().map(|stored| stored.message.as_ref().unwrap()).filter(of_key).collect();
+        let has_key = |message: &&Message| message.key.as_ref().is_some_and(|other| other.as_str() == key);
+        let messages: Vec<_> = seen.iter().map(|stored| stored.message.as_ref().unwrap()).filter(has_key).collect();
         assert!(messages.iter().map(|message| message.sequence).eq((1..=200).map(Some)), "key {key}");
     }
-    assert_eq!(beside.topics().await.unwrap(), log.topics().await.unwrap());
+    assert_eq!(read_only.topics().await.unwrap(), log.topics().await.unwrap());
 }
 
 #[tokio::test]
-async fn an_unfinished_tail_is_the_end_until_it_is_finished() {
+async fn read_only_reader_stops_at_an_unfinished_tail() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     let messages = publish_each(&log, 0..3).await;
@@ -57,8 +57,8 @@ async fn an_unfinished_tail_is_the_end_until_it_is_finished() {
     let bytes = fs::read(&segment).unwrap();
     let bounds = batch_bounds(&bytes);
 
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut reader = beside.read(&topic(), StartAt::Beginning).await.unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    let mut reader = read_only.read(&topic(), StartAt::Beginning).await.unwrap();
     fs::write(&segment, &bytes[..bounds[1]]).unwrap();
     let (stored, outcome) = drain(&mut *reader).await;
     outcome.unwrap();
@@ -74,7 +74,7 @@ async fn an_unfinished_tail_is_the_end_until_it_is_finished() {
 }
 
 #[tokio::test]
-async fn damage_is_reported_and_not_taken_for_the_end() {
+async fn read_only_reader_reports_damage_and_not_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..4).await;
@@ -82,28 +82,28 @@ async fn damage_is_reported_and_not_taken_for_the_end() {
     let segment = segments(folder.path(), 0).pop().unwrap();
     let bytes = fs::read(&segment).unwrap();
     let bounds = batch_bounds(&bytes);
-    let beside = Log::open_read_only(folder.path()).unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
     for at in (bounds[1]..bounds[2]).step_by(9) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 4;
         fs::write(&segment, &flipped).unwrap();
-        let mut reader = beside.read(&topic(), StartAt::Beginning).await.unwrap();
+        let mut reader = read_only.read(&topic(), StartAt::Beginning).await.unwrap();
         let (stored, outcome) = drain(&mut *reader).await;
         assert_eq!(stored.len(), 1);
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
-        assert_eq!(beside.topics().await.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+        assert_eq!(read_only.topics().await.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
     }
 }
 
 #[tokio::test]
-async fn a_reader_starts_where_it_is_told() {
+async fn read_only_reader_starts_at_the_requested_position() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options { segment_bytes: 1024, ..one_partition() }).unwrap();
     let messages = publish_each(&log, 0..10).await;
-    let beside = Log::open_read_only(folder.path()).unwrap();
-    let mut end = beside.read(&topic(), StartAt::End).await.unwrap();
-    let mut middle = beside.read(&topic(), StartAt::Offset(6)).await.unwrap();
-    let mut beyond = beside.read(&topic(), StartAt::Offset(11)).await.unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
+    let mut end = read_only.read(&topic(), StartAt::End).await.unwrap();
+    let mut middle = read_only.read(&topic(), StartAt::Offset(6)).await.unwrap();
+    let mut beyond = read_only.read(&topic(), StartAt::Offset(11)).await.unwrap();
     assert!(end.read(10).await.unwrap().is_empty());
     assert!(beyond.read(10).await.unwrap().is_empty());
     assert_eq!(support::messages(middle.read(2).await.unwrap()), messages[6..8]);
@@ -114,7 +114,7 @@ async fn a_reader_starts_where_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_folder_without_a_log_is_not_found_and_stays_as_it_is() {
+async fn opening_a_folder_without_a_log_read_only_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_owned(), folder.path().join("missing")] {
         assert_eq!(Log::open_read_only(&path).unwrap_err().kind(), ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! What is found when a log is opened again after its files were cut, overwritten or damaged.
+//! Opening a log whose files were truncated, overwritten or damaged.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -10,7 +10,7 @@ use landfall_core::{Broker, ErrorKind, Message, StartAt};
 use landfall_log::{Log, Options};
 use support::*;
 
-/// A closed log with one partition, each message in a batch of its own.
+/// A closed log with one partition; each message is in its own batch.
 struct Stored {
     folder: tempfile::TempDir,
     messages: Vec<Message>,
@@ -29,8 +29,8 @@ async fn stored(count: i64) -> Stored {
 }
 
 impl Stored {
-    /// Opens the log, expects the first `count` messages and no others, and that it goes on from there.
-    async fn holds(&self, count: usize, what: &str) {
+    /// Opens the log and asserts that it has exactly the first `count` messages and accepts new ones after them.
+    async fn assert_recovers(&self, count: usize, what: &str) {
         let log = Log::open(self.folder.path(), one_partition()).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(read_all(&log).await, self.messages[..count], "{what}");
         let next = message("k", 1_000);
@@ -41,14 +41,14 @@ impl Stored {
         let log = Log::open(self.folder.path(), one_partition()).unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut expected = self.messages[..count].to_vec();
         expected.push(next);
-        assert_eq!(read_all(&log).await, expected, "{what}, after going on");
+        assert_eq!(read_all(&log).await, expected, "{what}, after one more message");
         log.close().await.unwrap();
     }
 }
 
-/// What a crash leaves of a write: everything up to some byte, and the zeros that were there before.
+/// The state after a crash during a write: all bytes up to some position, then the zeros that were there before.
 #[tokio::test]
-async fn a_tail_that_was_written_up_to_any_byte_loses_only_what_was_not() {
+async fn tail_torn_at_any_byte_loses_only_unwritten_batches() {
     let stored = stored(6).await;
     let bounds = batch_bounds(&stored.bytes);
     let [.., before, middle, end] = bounds[..] else { panic!("there are six batches") };
@@ -58,13 +58,13 @@ async fn a_tail_that_was_written_up_to_any_byte_loses_only_what_was_not() {
         fs::write(&stored.segment, [&bytes[..], &[0; 100]].concat()).unwrap();
         // The last byte of a batch is never zero.
         let left = if written < middle { 4 } else { 5 };
-        stored.holds(left, &format!("written up to byte {written}")).await;
+        stored.assert_recovers(left, &format!("written up to byte {written}")).await;
     }
 }
 
-/// Nothing that a crash can do changes a byte into another, or takes away room that was made before.
+/// A crash cannot change a byte into another value, nor shorten a preallocated file.
 #[tokio::test]
-async fn a_last_batch_that_was_changed_or_cut_keeps_the_log_closed() {
+async fn changed_or_truncated_last_batch_is_reported_as_damage() {
     let stored = stored(4).await;
     let bounds = batch_bounds(&stored.bytes);
     let [.., before, end] = bounds[..] else { panic!("there are four batches") };
@@ -82,25 +82,25 @@ async fn a_last_batch_that_was_changed_or_cut_keeps_the_log_closed() {
         }
         let mut bytes = stored.bytes.clone();
         bytes[at..].fill(0xff);
-        refused(&bytes, &format!("filled from byte {at} on"));
+        refused(&bytes, &format!("filled from byte {at}"));
     }
     fs::write(&stored.segment, &stored.bytes).unwrap();
-    stored.holds(4, "as it was").await;
+    stored.assert_recovers(4, "unchanged").await;
 }
 
 #[tokio::test]
-async fn zeros_behind_the_last_batch_are_room_and_rubbish_is_damage() {
+async fn zeros_after_the_last_batch_are_free_space_and_garbage_is_damage() {
     let stored = stored(3).await;
     let bounds = batch_bounds(&stored.bytes);
     let first_batch = &stored.bytes[bounds[0]..bounds[1]];
     for (what, tail) in [("one zero", vec![0]), ("a page of zeros", vec![0; 4096])] {
         fs::write(&stored.segment, [&stored.bytes[..], &tail].concat()).unwrap();
-        stored.holds(3, what).await;
+        stored.assert_recovers(3, what).await;
     }
     let tails: [(&str, Vec<u8>); 3] = [
         ("as many bytes as a header", vec![0xa5; HEADER]),
-        ("a batch that stands earlier in the same file", first_batch.to_vec()),
-        ("the magic of a batch over and over", b"LFB\x01".repeat(100)),
+        ("a copy of an earlier batch of the same file", first_batch.to_vec()),
+        ("repeated magic bytes of a batch", b"LFB\x01".repeat(100)),
     ];
     for (what, tail) in tails {
         fs::write(&stored.segment, [&stored.bytes[..], &tail].concat()).unwrap();
@@ -109,7 +109,7 @@ async fn zeros_behind_the_last_batch_are_room_and_rubbish_is_damage() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_itself_a_segment_is_not_taken_for_one() {
+async fn payload_that_contains_a_segment_is_not_parsed_as_one() {
     let other = stored(5).await;
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
@@ -117,7 +117,7 @@ async fn a_payload_that_is_itself_a_segment_is_not_taken_for_one() {
     let nested = Message::new(topic(), other.bytes.clone());
     publish(&log, std::slice::from_ref(&nested)).await;
     log.close().await.unwrap();
-    // The write stopped inside the payload, behind batches of the other log with later offsets.
+    // The write stopped inside the payload, after nested batches with higher offsets.
     let segment = segments(folder.path(), 0).pop().unwrap();
     let mut bytes = fs::read(&segment).unwrap();
     let last = bytes.len() - 1;
@@ -128,10 +128,10 @@ async fn a_payload_that_is_itself_a_segment_is_not_taken_for_one() {
 }
 
 #[tokio::test]
-async fn a_flipped_byte_that_later_batches_testify_to_keeps_the_log_closed() {
+async fn flipped_byte_before_the_last_batch_is_reported_as_damage() {
     let stored = stored(5).await;
     let bounds = batch_bounds(&stored.bytes);
-    // Everything from the segment's header to the last batch but one.
+    // All bytes from the segment's header to the last batch but one.
     for at in 0..bounds[4] {
         let mut bytes = stored.bytes.clone();
         bytes[at] ^= 0x10;
@@ -140,11 +140,11 @@ async fn a_flipped_byte_that_later_batches_testify_to_keeps_the_log_closed() {
         assert_eq!(fs::read(&stored.segment).unwrap(), bytes, "a refusal changes nothing");
     }
     fs::write(&stored.segment, &stored.bytes).unwrap();
-    stored.holds(5, "as it was").await;
+    stored.assert_recovers(5, "unchanged").await;
 }
 
 #[tokio::test]
-async fn the_error_names_the_byte_at_which_the_damaged_batch_begins() {
+async fn error_names_the_position_of_the_damaged_batch() {
     let stored = stored(5).await;
     let bounds = batch_bounds(&stored.bytes);
     let mut bytes = stored.bytes.clone();
@@ -155,7 +155,7 @@ async fn the_error_names_the_byte_at_which_the_damaged_batch_begins() {
 }
 
 #[tokio::test]
-async fn damage_that_happens_while_the_log_is_open_is_never_served() {
+async fn damage_in_an_open_log_is_never_served() {
     let stored = stored(5).await;
     let bounds = batch_bounds(&stored.bytes);
     for at in (bounds[2]..bounds[3]).step_by(5) {
@@ -170,7 +170,7 @@ async fn damage_that_happens_while_the_log_is_open_is_never_served() {
         assert_eq!(messages(read), stored.messages[..2], "byte {at}");
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
         let again = reader.read(10).await.unwrap_err();
-        assert_eq!(again.kind(), ErrorKind::Corrupt, "it does not skip the damage when it is asked again");
+        assert_eq!(again.kind(), ErrorKind::Corrupt, "a second read does not skip the damage");
 
         let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
         for expected in &stored.messages[..2] {
@@ -186,13 +186,13 @@ async fn damage_that_happens_while_the_log_is_open_is_never_served() {
 }
 
 #[tokio::test]
-async fn batches_of_one_sync_are_cut_together_where_the_first_did_not_arrive() {
+async fn batches_of_one_sync_are_truncated_from_the_first_missing_one() {
     let folder = quick_folder();
-    // Room for everything is made at once, so that nothing is synced in between.
+    // All space is preallocated at once, so that no sync happens in between.
     let options = Options { preallocate_bytes: 4 * 1024 * 1024, ..one_partition() };
     let log = Log::open(folder.path(), options).unwrap();
     let before = publish_each(&log, 0..2).await;
-    // Two records that are too large for one batch, in one publish call: one write each, one sync.
+    // One publish call with two messages, each too large to share a batch: two writes, one sync.
     let large: Vec<_> = (0..2).map(|_| Message::new(topic(), vec![7; 700_000])).collect();
     publish(&log, &large).await;
     log.close().await.unwrap();
@@ -219,7 +219,7 @@ async fn rolled() -> (tempfile::TempDir, Vec<Message>, Options) {
 }
 
 #[tokio::test]
-async fn a_log_of_many_segments_is_read_across_them_and_goes_on() {
+async fn log_of_many_segments_is_read_and_continued() {
     let (folder, mut messages, options) = rolled().await;
     let log = Log::open(folder.path(), options).unwrap();
     assert_eq!(read_all(&log).await, messages);
@@ -234,7 +234,7 @@ async fn a_log_of_many_segments_is_read_across_them_and_goes_on() {
 }
 
 #[tokio::test]
-async fn an_earlier_segment_that_is_missing_or_has_another_size_keeps_the_log_closed() {
+async fn missing_or_resized_earlier_segment_is_reported_as_damage() {
     let (folder, _, _) = rolled().await;
     let paths = segments(folder.path(), 0);
     for index in 0..paths.len() - 1 {
@@ -252,7 +252,7 @@ async fn an_earlier_segment_that_is_missing_or_has_another_size_keeps_the_log_cl
 }
 
 #[tokio::test]
-async fn a_flipped_byte_in_an_earlier_segment_is_reported_by_whoever_reads_it() {
+async fn flipped_byte_in_an_earlier_segment_is_reported_to_readers() {
     let (folder, messages, options) = rolled().await;
     let paths = segments(folder.path(), 0);
     let bytes = fs::read(&paths[1]).unwrap();
@@ -272,7 +272,7 @@ async fn a_flipped_byte_in_an_earlier_segment_is_reported_by_whoever_reads_it() 
 }
 
 #[tokio::test]
-async fn a_segment_or_topic_that_was_never_finished_means_nothing() {
+async fn unfinished_segment_or_topic_is_ignored() {
     let stored = stored(3).await;
     let topics = stored.folder.path().join("topics");
     fs::write(topics.join("orders/0/new"), b"LFS").unwrap();
@@ -284,11 +284,11 @@ async fn a_segment_or_topic_that_was_never_finished_means_nothing() {
     publish(&log, &[elsewhere]).await;
     assert_eq!(log.topics().await.unwrap().len(), 2);
     drop(log);
-    stored.holds(3, "with an unfinished segment").await;
+    stored.assert_recovers(3, "with an unfinished segment").await;
 }
 
 #[tokio::test]
-async fn a_group_that_has_finished_more_than_is_stored_keeps_the_log_closed() {
+async fn group_progress_beyond_the_end_is_reported_as_damage() {
     let stored = stored(3).await;
     let log = Log::open(stored.folder.path(), one_partition()).unwrap();
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
@@ -306,7 +306,7 @@ async fn a_group_that_has_finished_more_than_is_stored_keeps_the_log_closed() {
 }
 
 #[tokio::test]
-async fn no_changed_byte_in_the_small_files_goes_unseen() {
+async fn every_changed_byte_in_the_small_files_is_detected() {
     let stored = stored(3).await;
     let log = Log::open(stored.folder.path(), one_partition()).unwrap();
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();

@@ -1,26 +1,26 @@
-//! The small files of a log are as `docs/reference/log-format.md` shows them.
+//! The small files of a log match the examples in `docs/reference/log-format.md`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
 use landfall_core::{Broker, GroupName, Message, Outcome, ProducerName, TopicName};
 use landfall_log::{Log, Options, TopicSettings};
 
-/// The JSON block below the heading of this name, as it stands in the file.
-fn shown(heading: &str) -> String {
+/// The first JSON block below this heading of the reference, without whitespace, as it is in the file.
+fn documented(heading: &str) -> String {
     let reference = include_str!("../../../docs/reference/log-format.md");
     let section = reference.split(&format!("\n## {heading}\n")).nth(1).unwrap();
     let block = section.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
     block.replace(['\n', ' '], "")
 }
 
-fn found(folder: &Path, file: &str) -> String {
+fn stored(folder: &Path, file: &str) -> String {
     std::fs::read_to_string(folder.join(file)).unwrap()
 }
 
 #[tokio::test]
-async fn the_small_files_are_as_the_reference_shows_them() {
+async fn small_files_match_the_format_reference() {
     let folder = tempfile::tempdir().unwrap();
     let (topic, group) = (TopicName::new("orders").unwrap(), GroupName::new("billing").unwrap());
     let log = Log::open(folder.path(), Options { segment_bytes: 1024, ..Options::default() }).unwrap();
@@ -43,7 +43,7 @@ async fn the_small_files_are_as_the_reference_shows_them() {
     log.maintain().await.unwrap();
     log.close().await.unwrap();
 
-    assert_eq!(found(folder.path(), "producers.json"), shown("producers.json"));
-    assert_eq!(found(folder.path(), "topics/orders/0/start.json"), shown("start.json"));
-    assert_eq!(found(folder.path(), "groups/billing/orders.json"), shown("Groups"));
+    assert_eq!(stored(folder.path(), "producers.json"), documented("producers.json"));
+    assert_eq!(stored(folder.path(), "topics/orders/0/start.json"), documented("start.json"));
+    assert_eq!(stored(folder.path(), "groups/billing/orders.json"), documented("Groups"));
 }

@@ -1,4 +1,4 @@
-//! What is particular to the log's subscribers, beyond the suite that every broker runs.
+//! Behaviour specific to the log's subscribers, in addition to the conformance suite.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -11,11 +11,11 @@ use landfall_log::{Log, Options};
 use landfall_testkit::eventually;
 use support::*;
 
-/// Long enough to see that nothing comes.
+/// Long enough to conclude that no message arrives.
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test]
-async fn no_more_is_in_flight_than_allowed() {
+async fn max_in_flight_limits_deliveries() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options { max_in_flight: 3, ..Options::default() }).unwrap();
     publish(&log, &(0..20).map(|n| message(&format!("key {n}"), n)).collect::<Vec<_>>()).await;
@@ -26,7 +26,7 @@ async fn no_more_is_in_flight_than_allowed() {
     }
     assert!(tokio::time::timeout(MOMENT, subscriber.next()).await.is_err(), "three are in flight");
 
-    // One that is given back still counts: it is the one that comes.
+    // A returned message still counts as in flight and is delivered next.
     let returned = held.remove(1);
     let position = returned.position;
     returned.nack(Duration::from_millis(10)).await.unwrap();
@@ -39,7 +39,7 @@ async fn no_more_is_in_flight_than_allowed() {
 }
 
 #[tokio::test]
-async fn what_was_finished_is_saved_soon_without_anybody_asking() {
+async fn acknowledgements_are_saved_automatically() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..5).await;
@@ -58,14 +58,14 @@ async fn what_was_finished_is_saved_soon_without_anybody_asking() {
     };
     held.remove(0).ack().await.unwrap();
     saved(r#""finished":[1]"#).await;
-    // The third is finished but the second is not; then both are.
+    // The third message is finished before the second; then both are.
     held.remove(1).ack().await.unwrap();
     held.remove(0).ack().await.unwrap();
     saved(r#""finished":[3]"#).await;
 }
 
 #[tokio::test]
-async fn an_acknowledgement_after_leaving_is_refused_and_the_message_comes_again() {
+async fn acknowledgement_after_leaving_the_group_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..1).await;
@@ -78,7 +78,7 @@ async fn an_acknowledgement_after_leaving_is_refused_and_the_message_comes_again
 }
 
 #[tokio::test]
-async fn a_forgotten_delivery_does_not_keep_the_folder() {
+async fn unacknowledged_delivery_does_not_lock_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     publish_each(&log, 0..1).await;
@@ -92,7 +92,7 @@ async fn a_forgotten_delivery_does_not_keep_the_folder() {
 }
 
 #[tokio::test]
-async fn partitions_move_when_members_come_and_go_and_nothing_is_lost() {
+async fn rebalancing_loses_no_message() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::default()).unwrap();
     let sent: Vec<Message> = (0..50).flat_map(|n| ["a", "b", "c", "d", "e", "f"].map(|key| message(key, n))).collect();
@@ -100,7 +100,7 @@ async fn partitions_move_when_members_come_and_go_and_nothing_is_lost() {
     let mut missing: Vec<_> = sent.iter().map(|message| message.id).collect();
 
     let mut first = log.subscribe(&topic(), &group()).await.unwrap();
-    let mut take = async |subscriber: &mut _, count: usize| {
+    let mut consume = async |subscriber: &mut _, count: usize| {
         for _ in 0..count {
             let delivery = next(subscriber).await;
             let id = delivery.message.as_ref().unwrap().id;
@@ -109,15 +109,15 @@ async fn partitions_move_when_members_come_and_go_and_nothing_is_lost() {
         }
         missing.len()
     };
-    take(&mut first, 40).await;
-    // Held by the first while its partition may move; it must come again to whoever has the partition then.
+    consume(&mut first, 40).await;
+    // In flight at the first member while its partition may move; the new owner must receive it again.
     let held = next(&mut first).await;
     let mut second = log.subscribe(&topic(), &group()).await.unwrap();
-    take(&mut second, 20).await;
-    take(&mut first, 20).await;
+    consume(&mut second, 20).await;
+    consume(&mut first, 20).await;
     drop(held);
     drop(first);
-    while take(&mut second, 1).await > 0 {}
+    while consume(&mut second, 1).await > 0 {}
     second.close().await.unwrap();
 
     let mut third = log.subscribe(&topic(), &group()).await.unwrap();
@@ -125,16 +125,16 @@ async fn partitions_move_when_members_come_and_go_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_delayed_message_waits_for_its_time_while_others_go_on() {
+async fn delayed_message_does_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     let sent = publish_each(&log, 0..4).await;
     let mut subscriber = log.subscribe(&topic(), &group()).await.unwrap();
     next(&mut subscriber).await.nack(Duration::MAX).await.unwrap();
     let second = next(&mut subscriber).await;
-    // The clock goes on when there is nothing else to do.
+    // The paused clock advances when all tasks are idle.
     tokio::time::pause();
-    let given_back = tokio::time::Instant::now();
+    let returned_at = tokio::time::Instant::now();
     second.nack(Duration::from_millis(150)).await.unwrap();
     for expected in &sent[2..] {
         let delivery = next(&mut subscriber).await;
@@ -142,5 +142,5 @@ async fn a_delayed_message_waits_for_its_time_while_others_go_on() {
         delivery.ack().await.unwrap();
     }
     assert_eq!(next(&mut subscriber).await.message.as_ref().unwrap(), &sent[1]);
-    assert!(given_back.elapsed() >= Duration::from_millis(150));
+    assert!(returned_at.elapsed() >= Duration::from_millis(150));
 }

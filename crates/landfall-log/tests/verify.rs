@@ -1,4 +1,4 @@
-//! What verify finds in a damaged log, and what a repair leaves of it.
+//! What verify finds in a damaged log, and what a repair keeps.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/failing_disk.rs"]
@@ -20,11 +20,11 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use support::*;
 
-/// A closed log of several segments, with one partition and each message in a batch of its own.
+/// A closed log of several segments, with one partition; each message is in its own batch.
 struct Stored {
     folder: tempfile::TempDir,
     messages: Vec<Message>,
-    /// Every segment, with what stood in it at first.
+    /// Every segment with its original content.
     segments: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -46,7 +46,7 @@ impl Stored {
         self.folder.path()
     }
 
-    /// Puts everything back to where it was at first.
+    /// Restores the original files.
     fn restore(&self) {
         let _ = fs::remove_dir_all(self.path().join("damaged"));
         for path in segments(self.path(), 0) {
@@ -63,7 +63,7 @@ impl Stored {
         base(&self.segments[index])..self.segments.get(index + 1).map_or(self.messages.len() as u64, base)
     }
 
-    /// Where the batch at `number` of the segment at `index` lies, and its offset.
+    /// The byte range of the batch at `number` of the segment at `index`, and its offset.
     fn batch(&self, index: usize, number: usize) -> (Range<usize>, u64) {
         let bounds = batch_bounds(&self.segments[index].1);
         (bounds[number]..bounds[number + 1], self.offsets(index).start + number as u64)
@@ -83,7 +83,7 @@ impl Stored {
         reports.remove(0)
     }
 
-    /// Repairs, and expects that exactly `lost` was given up and that what was damaged is kept.
+    /// Repairs, and asserts that exactly `lost` was given up and that damaged files were set aside.
     fn repair(&self, lost: Range<u64>, what: &str) -> Vec<Repaired> {
         let before: BTreeMap<_, _> =
             segments(self.path(), 0).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
@@ -98,9 +98,9 @@ impl Stored {
         repaired
     }
 
-    /// Opens the log, expects all messages before `end` but the lost ones, each at its offset, and that it goes on
-    /// behind them, over more segments and a restart.
-    async fn holds(&self, lost: Range<u64>, end: u64, what: &str) {
+    /// Opens the log and asserts that it has all messages before `end` except `lost`, each at its offset. Then checks
+    /// that the log continues after them, across more segments and a restart.
+    async fn assert_recovers(&self, lost: Range<u64>, end: u64, what: &str) {
         let report = self.verify().await;
         assert_eq!(report.problems, [], "{what}");
         assert_eq!(report.lost, lost.end - lost.start, "{what}");
@@ -116,13 +116,13 @@ impl Stored {
         }
         log.close().await.unwrap();
         let log = Log::open(self.path(), OPTIONS()).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(positions(&log).await, expected, "{what}, after going on");
+        assert_eq!(positions(&log).await, expected, "{what}, after new messages");
         log.close().await.unwrap();
         let report = self.verify().await;
-        assert_eq!((report.problems, report.messages), (vec![], expected.len() as u64), "{what}, after going on");
+        assert_eq!((report.problems, report.messages), (vec![], expected.len() as u64), "{what}, after new messages");
     }
 
-    /// A group that has finished everything.
+    /// Lets the group finish all messages.
     async fn finish_all(&self) {
         let log = Log::open(self.path(), OPTIONS()).unwrap();
         let mut subscriber: Box<dyn Subscriber> = log.subscribe(&topic(), &group()).await.unwrap();
@@ -147,7 +147,7 @@ fn only(report: &Report) -> &Problem {
 }
 
 #[tokio::test]
-async fn a_log_that_is_as_it_was_written_has_no_problems_and_is_not_repaired() {
+async fn undamaged_log_has_no_problems_and_needs_no_repair() {
     let stored = stored().await;
     let read = Arc::new(AtomicU64::new(0));
     let log = Log::open_read_only(stored.path()).unwrap();
@@ -159,12 +159,12 @@ async fn a_log_that_is_as_it_was_written_has_no_problems_and_is_not_repaired() {
     assert_eq!((report.bytes, report.unfinished_bytes, report.lost, report.removed), (bytes as u64, 0, 0, 0));
     assert_eq!(read.load(Ordering::Relaxed), bytes as u64, "every byte was read");
     assert_eq!(log.bytes_to_verify(None).await.unwrap(), bytes as u64);
-    stored.holds(0..0, 24, "as it was").await;
+    stored.assert_recovers(0..0, 24, "undamaged").await;
     assert!(!stored.path().join("damaged").exists());
 }
 
 #[tokio::test]
-async fn any_flipped_byte_is_named_with_its_batch_and_costs_that_batch_at_most() {
+async fn flipped_byte_is_located_and_costs_at_most_its_batch() {
     let stored = stored().await;
     for (index, (path, bytes)) in stored.segments.iter().enumerate() {
         let bounds = batch_bounds(bytes);
@@ -178,7 +178,7 @@ async fn any_flipped_byte_is_named_with_its_batch_and_costs_that_batch_at_most()
             let Some(number) = bounds.iter().rposition(|bound| *bound <= at) else {
                 assert_eq!((problem.position, problem.first_offset), (0, None), "{what}: {problem}");
                 stored.repair(0..0, &what);
-                stored.holds(0..0, 24, &what).await;
+                stored.assert_recovers(0..0, 24, &what).await;
                 continue;
             };
             let (range, offset) = stored.batch(index, number);
@@ -188,32 +188,32 @@ async fn any_flipped_byte_is_named_with_its_batch_and_costs_that_batch_at_most()
                 "{what}: {problem}"
             );
             assert_eq!((report.messages, report.batches), (23, 23), "{what}");
-            // Of the very last batch only its own header tells how much it held.
+            // Only the header of the very last batch says how many messages it has.
             if offset == 23 && problem.last_offset.is_none() {
                 assert!(at < range.start + 72, "{what}");
                 stored.repair(0..0, &what);
-                stored.holds(0..0, 23, &what).await;
+                stored.assert_recovers(0..0, 23, &what).await;
                 continue;
             }
             assert_eq!(problem.last_offset, Some(offset), "{what}: {problem}");
             stored.repair(offset..offset + 1, &what);
-            stored.holds(offset..offset + 1, 24, &what).await;
+            stored.assert_recovers(offset..offset + 1, 24, &what).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_segment_that_lost_its_header_and_its_first_batch_is_lost() {
+async fn segment_without_header_and_first_batch_is_lost() {
     let stored = stored().await;
     for index in 0..stored.segments.len() {
         let what = format!("segment {index}");
         stored.restore();
         let (first, _) = stored.batch(index, 0);
-        // Nothing but the header: the batches still prove what they are.
+        // Only the header is damaged: the batches identify the segment.
         stored.damage(index, |bytes| bytes[..HEADER].fill(0xff));
         assert!(only(&stored.verify().await).what.contains("can still be read"), "{what}");
         stored.repair(0..0, &what);
-        stored.holds(0..0, 24, &what).await;
+        stored.assert_recovers(0..0, 24, &what).await;
 
         stored.restore();
         stored.damage(index, |bytes| bytes[..first.end].fill(0xff));
@@ -226,15 +226,15 @@ async fn a_segment_that_lost_its_header_and_its_first_batch_is_lost() {
             (Some(offsets.start), last_offset),
             "{what}: {problem}"
         );
-        // Nobody knows what was in the last one, so that it begins anew.
+        // The content of the last segment is unknown, so it starts over.
         let (lost, end) = if is_last { (0..0, offsets.start) } else { (offsets, 24) };
         stored.repair(lost.clone(), &what);
-        stored.holds(lost, end, &what).await;
+        stored.assert_recovers(lost, end, &what).await;
     }
 }
 
 #[tokio::test]
-async fn the_salt_that_is_left_in_a_damaged_header_is_enough() {
+async fn salt_in_a_damaged_header_is_enough_for_repair() {
     let stored = stored().await;
     let (first, offset) = stored.batch(1, 0);
     stored.damage(1, |bytes| {
@@ -242,11 +242,11 @@ async fn the_salt_that_is_left_in_a_damaged_header_is_enough() {
         bytes[first.clone()].fill(0xff);
     });
     stored.repair(offset..offset + 1, "header and first batch");
-    stored.holds(offset..offset + 1, 24, "header and first batch").await;
+    stored.assert_recovers(offset..offset + 1, 24, "header and first batch").await;
 }
 
 #[tokio::test]
-async fn missing_segments_are_lost_and_nothing_else() {
+async fn repair_loses_only_missing_segments() {
     let stored = stored().await;
     let last = stored.segments.len() - 1;
     for missing in [0..1, 1..2, 2..3, 0..2, 1..3, 0..last] {
@@ -264,12 +264,12 @@ async fn missing_segments_are_lost_and_nothing_else() {
         let given_up: BTreeSet<_> =
             repaired.iter().flat_map(|one| &one.lost).flat_map(|lost| lost.first_offset..=lost.last_offset).collect();
         assert!(given_up.into_iter().eq(lost.clone()), "{what}");
-        stored.holds(lost, 24, &what).await;
+        stored.assert_recovers(lost, 24, &what).await;
     }
 }
 
 #[tokio::test]
-async fn two_holes_in_a_segment_and_one_in_another_leave_everything_between_them() {
+async fn repair_keeps_batches_between_several_damages() {
     let stored = stored().await;
     let lost: Vec<u64> = [(1, 0), (1, 2), (2, 1)]
         .into_iter()
@@ -294,7 +294,7 @@ async fn two_holes_in_a_segment_and_one_in_another_leave_everything_between_them
 }
 
 #[tokio::test]
-async fn a_segment_that_was_cut_or_has_grown_or_lost_a_piece_of_its_middle_is_mended() {
+async fn truncated_extended_or_shortened_segment_is_repaired() {
     let stored = stored().await;
     let (batch, offset) = stored.batch(1, 1);
     let end = stored.offsets(1).end;
@@ -302,63 +302,63 @@ async fn a_segment_that_was_cut_or_has_grown_or_lost_a_piece_of_its_middle_is_me
     stored.damage(1, |bytes| bytes.truncate(batch.start + 30));
     assert_eq!(only(&stored.verify().await).position, batch.start as u64);
     stored.repair(offset..end, "cut");
-    stored.holds(offset..end, 24, "cut").await;
+    stored.assert_recovers(offset..end, 24, "cut").await;
 
     stored.restore();
     stored.damage(1, |bytes| bytes.truncate(batch.start));
     stored.repair(offset..end, "cut between batches");
-    stored.holds(offset..end, 24, "cut between batches").await;
+    stored.assert_recovers(offset..end, 24, "cut between batches").await;
 
     stored.restore();
     stored.damage(1, |bytes| drop(bytes.drain(batch.clone())));
     stored.repair(offset..offset + 1, "without a batch");
-    stored.holds(offset..offset + 1, 24, "without a batch").await;
+    stored.assert_recovers(offset..offset + 1, 24, "without a batch").await;
 
-    for (what, tail) in [("zeros", vec![0; 600]), ("rubbish", vec![0xa5; 600])] {
+    for (what, tail) in [("zeros", vec![0; 600]), ("garbage", vec![0xa5; 600])] {
         stored.restore();
         stored.damage(1, |bytes| bytes.extend(&tail));
         let report = stored.verify().await;
         assert_eq!((only(&report).first_offset, report.messages), (None, 24), "{what}: {:?}", report.problems);
         stored.repair(0..0, what);
-        stored.holds(0..0, 24, what).await;
+        stored.assert_recovers(0..0, 24, what).await;
     }
 }
 
 #[tokio::test]
-async fn damage_at_the_very_end_is_cut_unless_somebody_has_gone_beyond_it() {
+async fn damage_at_the_end_is_truncated_unless_a_group_is_beyond_it() {
     let stored = stored().await;
     let last = stored.segments.len() - 1;
     let (batch, _) = stored.batch(last, stored.offsets(last).count() - 1);
     let (before, offset) = (batch.start, 23);
     stored.damage(last, |bytes| bytes[before..].fill(0xa5));
     assert_eq!(only(&stored.verify().await).last_offset, None);
-    stored.repair(0..0, "rubbish at the end");
-    stored.holds(0..0, offset, "rubbish at the end").await;
+    stored.repair(0..0, "garbage at the end");
+    stored.assert_recovers(0..0, offset, "garbage at the end").await;
 
     stored.restore();
     stored.finish_all().await;
-    for (what, change) in [("rubbish", 0xa5), ("zeros", 0)] {
+    for (what, change) in [("garbage", 0xa5), ("zeros", 0)] {
         stored.restore();
         stored.damage(last, |bytes| bytes[before..].fill(change));
         let report = stored.verify().await;
         assert_eq!((only(&report).first_offset, only(&report).last_offset), (Some(offset), Some(offset)), "{what}");
         stored.repair(offset..offset + 1, what);
-        stored.holds(offset..offset + 1, 24, what).await;
+        stored.assert_recovers(offset..offset + 1, 24, what).await;
     }
-    // The last segment is gone as a whole, and so is the partition.
+    // First the whole last segment is missing, then the whole partition.
     stored.restore();
     fs::remove_file(&stored.segments[last].0).unwrap();
-    stored.repair(stored.offsets(last), "the last segment is gone");
-    stored.holds(stored.offsets(last), 24, "the last segment is gone").await;
+    stored.repair(stored.offsets(last), "the last segment is missing");
+    stored.assert_recovers(stored.offsets(last), 24, "the last segment is missing").await;
     stored.restore();
     fs::remove_dir_all(stored.segments[0].0.parent().unwrap()).unwrap();
     let repaired = Log::repair(stored.path(), None).unwrap();
     assert_eq!(repaired.iter().flat_map(|one| &one.lost).map(|lost| lost.count()).sum::<u64>(), 24);
-    stored.holds(0..24, 24, "the partition is gone").await;
+    stored.assert_recovers(0..24, 24, "the partition is missing").await;
 }
 
 #[tokio::test]
-async fn a_tail_that_a_crash_left_is_told_and_is_no_problem() {
+async fn unfinished_tail_is_reported_and_not_a_problem() {
     let stored = stored().await;
     let last = stored.segments.len() - 1;
     let (batch, _) = stored.batch(last, stored.offsets(last).count() - 1);
@@ -370,22 +370,22 @@ async fn a_tail_that_a_crash_left_is_told_and_is_no_problem() {
     assert_eq!((report.problems.len(), report.messages), (0, 23), "{:?}", report.problems);
     assert!((1..=80).contains(&report.unfinished_bytes), "{}", report.unfinished_bytes);
     assert_eq!(Log::repair(stored.path(), None).unwrap(), []);
-    stored.holds(0..0, 23, "torn").await;
+    stored.assert_recovers(0..0, 23, "torn").await;
 }
 
 #[tokio::test]
-async fn a_batch_of_which_only_zeros_are_left_is_damage_if_a_later_one_testifies() {
+async fn zeroed_batch_before_a_valid_one_is_damage() {
     let stored = stored().await;
     let last = stored.segments.len() - 1;
     let (batch, offset) = stored.batch(last, 0);
     stored.damage(last, |bytes| bytes[batch].fill(0));
-    assert!(only(&stored.verify().await).what.contains("shows that it had been right"));
+    assert!(only(&stored.verify().await).what.contains("proves that it was synced"));
     stored.repair(offset..offset + 1, "zeros");
-    stored.holds(offset..offset + 1, 24, "zeros").await;
+    stored.assert_recovers(offset..offset + 1, 24, "zeros").await;
 }
 
 #[tokio::test]
-async fn a_copy_of_earlier_batches_inside_a_damaged_one_is_not_taken_for_what_followed() {
+async fn copied_batches_inside_a_damaged_one_are_not_used() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     let before = publish_each(&log, 0..3).await;
@@ -406,68 +406,69 @@ async fn a_copy_of_earlier_batches_inside_a_damaged_one_is_not_taken_for_what_fo
 }
 
 #[tokio::test]
-async fn a_rewritten_segment_whose_successor_is_gone_keeps_the_log_closed_until_it_is_repaired() {
+async fn missing_successor_of_a_repaired_segment_is_damage() {
     let stored = stored().await;
     let last = stored.segments.len() - 1;
     let (batch, offset) = stored.batch(last - 1, 0);
     stored.damage(last - 1, |bytes| bytes[batch.start + 90] ^= 1);
-    stored.repair(offset..offset + 1, "the last but one");
+    stored.repair(offset..offset + 1, "the second to last segment");
     fs::remove_file(&stored.segments[last].0).unwrap();
-    assert_refused_as_corrupt(stored.path(), &stored.segments[last - 1].0, "the last is gone");
+    assert_refused_as_corrupt(stored.path(), &stored.segments[last - 1].0, "the last segment is missing");
     let end = stored.offsets(last).start;
     assert_eq!(only(&stored.verify().await).first_offset, Some(end));
     assert_eq!(Log::repair(stored.path(), None).unwrap()[0].lost, []);
-    stored.holds(offset..offset + 1, end, "the last is gone").await;
+    stored.assert_recovers(offset..offset + 1, end, "the last segment is missing").await;
 }
 
-/// Something that happens to the segment with this number, out of as many as there are.
+/// Damage to a segment chosen by index.
 #[derive(Debug, Clone)]
-enum Harm {
+enum Damage {
     Overwrite { segment: Index, from: Index, length: usize, with: u8 },
     Truncate { segment: Index, to: Index },
     Remove { segment: Index },
 }
 
-fn harm() -> impl Strategy<Value = Harm> {
+fn damage() -> impl Strategy<Value = Damage> {
     let overwrite = (any::<Index>(), any::<Index>(), 1..400_usize, prop_oneof![Just(0_u8), any::<u8>()]);
     prop_oneof![
-        8 => overwrite.prop_map(|(segment, from, length, with)| Harm::Overwrite { segment, from, length, with }),
-        1 => (any::<Index>(), any::<Index>()).prop_map(|(segment, to)| Harm::Truncate { segment, to }),
-        1 => any::<Index>().prop_map(|segment| Harm::Remove { segment }),
+        8 => overwrite.prop_map(|(segment, from, length, with)| Damage::Overwrite { segment, from, length, with }),
+        1 => (any::<Index>(), any::<Index>()).prop_map(|(segment, to)| Damage::Truncate { segment, to }),
+        1 => any::<Index>().prop_map(|segment| Damage::Remove { segment }),
     ]
 }
 
 impl Stored {
-    /// Does it, and takes the offsets of all messages out of `safe` that it may have harmed.
-    fn suffer(&self, harm: &Harm, safe: &mut BTreeSet<u64>) {
-        let (Harm::Overwrite { segment, .. } | Harm::Truncate { segment, .. } | Harm::Remove { segment }) = harm;
+    /// Applies the damage, and removes the offsets of all messages from `intact` that it may affect.
+    fn apply(&self, damage: &Damage, intact: &mut BTreeSet<u64>) {
+        let (Damage::Overwrite { segment, .. } | Damage::Truncate { segment, .. } | Damage::Remove { segment }) =
+            damage;
         let index = segment.index(self.segments.len());
         let (path, original) = &self.segments[index];
         let Ok(mut bytes) = fs::read(path) else { return };
-        let mut harmed = 0..original.len();
-        match harm {
-            Harm::Remove { .. } => {
+        let mut damaged = 0..original.len();
+        match damage {
+            Damage::Remove { .. } => {
                 fs::remove_file(path).unwrap();
-                return safe.retain(|offset| !self.offsets(index).contains(offset));
+                return intact.retain(|offset| !self.offsets(index).contains(offset));
             }
-            Harm::Truncate { to, .. } => {
-                harmed.start = to.index(original.len());
-                bytes.truncate(harmed.start);
+            Damage::Truncate { to, .. } => {
+                damaged.start = to.index(original.len());
+                bytes.truncate(damaged.start);
             }
-            Harm::Overwrite { from, length, with, .. } => {
-                harmed.start = from.index(original.len());
-                harmed.end = (harmed.start + length).min(original.len());
-                let end = harmed.end.min(bytes.len());
-                bytes[harmed.start.min(end)..end].fill(*with);
+            Damage::Overwrite { from, length, with, .. } => {
+                damaged.start = from.index(original.len());
+                damaged.end = (damaged.start + length).min(original.len());
+                let end = damaged.end.min(bytes.len());
+                bytes[damaged.start.min(end)..end].fill(*with);
             }
         }
         fs::write(path, bytes).unwrap();
         let bounds = batch_bounds(original);
         for (range, offset) in bounds.windows(2).map(|pair| pair[0]..pair[1]).zip(self.offsets(index)) {
-            // Without its header a segment needs its first batch, so that harm to it may be harm to all.
-            let is_header = harmed.start < HEADER;
-            if is_header || (range.start < harmed.end && harmed.start < range.end) {
-                safe.remove(&offset);
+            // Without its header a segment needs its first batch, so damage to the header may affect all batches.
+            let is_header = damaged.start < HEADER;
+            if is_header || (range.start < damaged.end && damaged.start < range.end) {
+                intact.remove(&offset);
             }
         }
     }
@@ -477,8 +478,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_to_the_files_a_repair_keeps_all_that_was_not_harmed_and_makes_nothing_up(
-        harms in proptest::collection::vec(harm(), 1..6),
+    fn repair_keeps_all_intact_messages_and_invents_none(
+        damages in proptest::collection::vec(damage(), 1..6),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -488,8 +489,8 @@ proptest! {
             }
             let stored = STORED.get().unwrap();
             stored.restore();
-            let mut safe: BTreeSet<u64> = (0..24).collect();
-            harms.iter().for_each(|harm| stored.suffer(harm, &mut safe));
+            let mut intact: BTreeSet<u64> = (0..24).collect();
+            damages.iter().for_each(|damage| stored.apply(damage, &mut intact));
 
             Log::repair(stored.path(), None).unwrap();
             assert_eq!(Log::repair(stored.path(), None).unwrap(), [], "a second repair has nothing to do");
@@ -499,7 +500,7 @@ proptest! {
                 assert_eq!(message, &stored.messages[*offset as usize]);
             }
             let left: BTreeSet<_> = left.into_iter().map(|(offset, _)| offset).collect();
-            assert!(left.is_superset(&safe), "{left:?} is all that is left of {safe:?}");
+            assert!(left.is_superset(&intact), "only {left:?} is left of {intact:?}");
             publish_each(&log, 100..110).await;
             log.close().await.unwrap();
             Log::open(stored.path(), OPTIONS()).unwrap().close().await.unwrap();
@@ -507,9 +508,9 @@ proptest! {
     }
 }
 
-/// Whatever a repair was doing when it was interrupted, the next one ends where one would have.
+/// Wherever a repair is interrupted, the next one has the same result as a single repair.
 #[tokio::test]
-async fn a_repair_that_is_interrupted_at_any_step_is_finished_by_the_next() {
+async fn interrupted_repair_is_completed_by_the_next() {
     let stored = stored().await;
     let damage = || {
         stored.restore();
@@ -521,7 +522,7 @@ async fn a_repair_that_is_interrupted_at_any_step_is_finished_by_the_next() {
     fs::create_dir_all(stored.path().join("groups/stock")).unwrap();
     damage();
     Log::repair(stored.path(), None).unwrap();
-    let expected = (state(&stored).await, kept(&stored));
+    let expected = (state(&stored).await, set_aside(&stored));
 
     let mut steps = 0;
     loop {
@@ -531,13 +532,13 @@ async fn a_repair_that_is_interrupted_at_any_step_is_finished_by_the_next() {
         let outcome = Log::repair_on(disk.clone(), stored.path(), None);
         assert_eq!(outcome.is_err(), disk.has_failed(), "after {steps} steps");
         Log::repair(stored.path(), None).unwrap();
-        assert_eq!((state(&stored).await, kept(&stored)), expected, "after {steps} steps");
+        assert_eq!((state(&stored).await, set_aside(&stored)), expected, "after {steps} steps");
         if !disk.has_failed() {
             break;
         }
         steps += 1;
     }
-    assert!(steps > 30, "it was interrupted at {steps} steps");
+    assert!(steps > 30, "the repair has only {steps} steps");
 }
 
 async fn state(stored: &Stored) -> (Report, Vec<(u64, Message)>) {
@@ -550,38 +551,38 @@ async fn state(stored: &Stored) -> (Report, Vec<(u64, Message)>) {
     (report, messages)
 }
 
-/// Everything below `damaged`.
-fn kept(stored: &Stored) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut kept, mut folders) = (BTreeMap::new(), vec![stored.path().join("damaged")]);
+/// All files below `damaged`.
+fn set_aside(stored: &Stored) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![stored.path().join("damaged")]);
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             match path.is_dir() {
                 true => folders.push(path),
-                false => drop(kept.insert(path.clone(), fs::read(&path).unwrap())),
+                false => drop(files.insert(path.clone(), fs::read(&path).unwrap())),
             }
         }
     }
-    kept
+    files
 }
 
 #[tokio::test]
-async fn what_is_kept_is_never_overwritten_by_a_later_repair() {
+async fn files_set_aside_are_never_overwritten() {
     let stored = stored().await;
     for offset in 0..2 {
-        // The first payload that is left.
+        // The first payload that is not damaged yet.
         let bytes = fs::read(&stored.segments[0].0).unwrap();
         let at = bytes.windows(7).position(|bytes| bytes == b"payload").unwrap();
         stored.damage(0, |bytes| bytes[at] ^= 1);
         let repaired = Log::repair(stored.path(), None).unwrap();
         assert_eq!(repaired[0].lost[0].first_offset, offset);
     }
-    let names: Vec<_> = kept(&stored).into_keys().map(|path| path.file_name().unwrap().to_owned()).collect();
+    let names: Vec<_> = set_aside(&stored).into_keys().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["00000000000000000000.segment.1", "00000000000000000000.segment.2"]);
-    stored.holds(0..2, 24, "repaired twice").await;
+    stored.assert_recovers(0..2, 24, "repaired twice").await;
 }
 
 #[tokio::test]
-async fn a_groups_damaged_file_is_put_aside_and_the_group_begins_anew() {
+async fn damaged_group_file_is_set_aside_and_the_group_restarts() {
     let stored = stored().await;
     stored.finish_all().await;
     let path = stored.path().join("groups/stock/orders.json");
@@ -597,7 +598,7 @@ async fn a_groups_damaged_file_is_put_aside_and_the_group_begins_anew() {
 }
 
 #[tokio::test]
-async fn what_a_repair_cannot_decide_is_reported_and_left_alone() {
+async fn unrepairable_problems_are_reported_and_left_unchanged() {
     let stored = stored().await;
     let path = stored.path().join("topics/orders/topic.json");
     let text = fs::read(&path).unwrap();
@@ -625,21 +626,21 @@ async fn what_a_repair_cannot_decide_is_reported_and_left_alone() {
     assert!(report.problems.iter().any(|problem| !problem.is_repairable), "{:?}", report.problems);
     assert_eq!(Log::repair(stored.path(), None).unwrap(), []);
     fs::remove_file(&stray).unwrap();
-    stored.holds(0..0, 24, "without the stray one").await;
+    stored.assert_recovers(0..0, 24, "without the stray segment").await;
 }
 
 #[tokio::test]
-async fn verify_works_beside_an_open_log_and_repair_does_not() {
+async fn verify_works_on_an_open_log_and_repair_does_not() {
     let folder = quick_folder();
     let options = Options { segment_bytes: 4096, preallocate_bytes: 700, ..Options::default() };
     let log = Log::open(folder.path(), options).unwrap();
     publish(&log, &[message("first", 0)]).await;
-    let looks = Arc::new(AtomicU64::new(0));
+    let verifications = Arc::new(AtomicU64::new(0));
     let writer = tokio::spawn({
-        let (log, looks) = (log.clone(), looks.clone());
+        let (log, verifications) = (log.clone(), verifications.clone());
         async move {
             let mut rounds = 0;
-            while rounds < 1500 || looks.load(Ordering::Relaxed) < 2 {
+            while rounds < 1500 || verifications.load(Ordering::Relaxed) < 2 {
                 rounds += 1;
                 let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| message(key, rounds)).into();
                 publish(&log, &batch).await;
@@ -647,24 +648,24 @@ async fn verify_works_beside_an_open_log_and_repair_does_not() {
             rounds as u64
         }
     });
-    let beside = Log::open_read_only(folder.path()).unwrap();
+    let read_only = Log::open_read_only(folder.path()).unwrap();
     while !writer.is_finished() {
-        let report = beside.verify(Some(&topic()), |_| {}).await.unwrap().remove(0);
+        let report = read_only.verify(Some(&topic()), |_| {}).await.unwrap().remove(0);
         assert_eq!(report.problems, []);
-        looks.fetch_add(1, Ordering::Relaxed);
+        verifications.fetch_add(1, Ordering::Relaxed);
     }
     let messages = 1 + 5 * writer.await.unwrap();
-    let report = beside.verify(None, |_| {}).await.unwrap().remove(0);
+    let report = read_only.verify(None, |_| {}).await.unwrap().remove(0);
     assert_eq!((report.messages, report.unfinished_bytes, report.problems), (messages, 0, vec![]));
     assert_eq!(Log::repair(folder.path(), None).unwrap_err().kind(), ErrorKind::InUse);
     let nothing = "nothing".parse().unwrap();
-    assert_eq!(beside.verify(Some(&nothing), |_| {}).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(read_only.verify(Some(&nothing), |_| {}).await.unwrap_err().kind(), ErrorKind::NotFound);
     log.close().await.unwrap();
     assert_eq!(Log::repair(folder.path(), Some(&nothing)).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(Log::repair(quick_folder().path(), None).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// Opens the log on a disk that fails once the last batches are kept beside their segment; answers with where.
+/// Opens the log on a disk that fails once the tail file exists. Returns the path of the tail file.
 fn interrupt_opening(stored: &Stored) -> PathBuf {
     let tail = stored.segments[0].0.with_file_name("tail");
     for steps in 0.. {
@@ -674,18 +675,18 @@ fn interrupt_opening(stored: &Stored) -> PathBuf {
         if tail.exists() {
             break;
         }
-        assert!(opened.is_err(), "the last batches were never kept");
+        assert!(opened.is_err(), "opening never wrote a tail file");
     }
     tail
 }
 
 #[tokio::test]
-async fn last_batches_that_are_kept_beside_their_segment_are_verified_and_put_in_their_place() {
+async fn tail_file_is_verified_and_restored() {
     for is_repaired in [false, true] {
         let stored = stored().await;
         let tail = interrupt_opening(&stored);
         let last = stored.segments.len() - 1;
-        // The power failed while they were written: something of them is there, and it looks damaged.
+        // Power failed while the last batches were rewritten: a part of them is there and looks damaged.
         let (range, _) = stored.batch(last, batch_bounds(&stored.segments[last].1).len() - 2);
         stored.damage(last, |bytes| bytes[range.start + 80..range.start + 90].fill(9));
         assert_eq!(stored.verify().await.messages, 24);
@@ -693,13 +694,13 @@ async fn last_batches_that_are_kept_beside_their_segment_are_verified_and_put_in
             assert_eq!(Log::repair(stored.path(), None).unwrap(), []);
             assert!(!tail.exists());
         }
-        stored.holds(0..0, 24, "the last batches are put in their place").await;
+        stored.assert_recovers(0..0, 24, "the last batches are restored").await;
         assert!(!tail.exists());
     }
 }
 
 #[tokio::test]
-async fn last_batches_that_are_kept_and_damaged_keep_the_log_closed_until_they_are_put_aside() {
+async fn damaged_tail_file_is_refused_until_repaired() {
     let stored = stored().await;
     let tail = interrupt_opening(&stored);
     let mut bytes = fs::read(&tail).unwrap();
@@ -712,5 +713,5 @@ async fn last_batches_that_are_kept_and_damaged_keep_the_log_closed_until_they_a
     let repaired = Log::repair(stored.path(), None).unwrap();
     let [Repaired { file, kept: Some(kept), lost, .. }] = &repaired[..] else { panic!("{repaired:?}") };
     assert_eq!((file, fs::read(kept).unwrap(), lost.len()), (&tail, bytes, 0));
-    stored.holds(0..0, 24, "the segment was never touched").await;
+    stored.assert_recovers(0..0, 24, "the segment is untouched").await;
 }

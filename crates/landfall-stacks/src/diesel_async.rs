@@ -1,4 +1,4 @@
-//! Enqueue in a transaction of `diesel-async`, on its PostgreSQL connection.
+//! Enqueue in a `diesel-async` transaction, on its PostgreSQL connection.
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_query;
@@ -31,11 +31,11 @@ impl Outbox {
         self
     }
 
-    /// Adds `messages` in this order. Called inside `connection.transaction(…)` they are published if and only if it
-    /// commits; called outside of one, each statement (500 messages) commits by itself.
+    /// Enqueues `messages` in this order. Inside `connection.transaction(…)` they are published if and only if it
+    /// commits. Outside a transaction each statement (500 messages) commits on its own.
     ///
-    /// Refuses (kind `Invalid`, nothing written) what breaks the limits. Hand the error on: a transaction that goes on
-    /// without it would commit the change without its message.
+    /// Refuses messages over the limits (kind `Invalid`, nothing written). Propagate the error: a transaction that
+    /// ignores it would commit the change without its message.
     pub async fn enqueue(&self, connection: &mut AsyncPgConnection, messages: &[Message]) -> Result<()> {
         self.statements.check(messages)?;
         if let [message] = messages {
@@ -47,8 +47,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Tells the relay to look at once. Only a hint, and only after the commit: without it the relay finds the message
-    /// at its next poll, and inside the transaction it would take a lock around every commit of the server.
+    /// Wakes the relay after the commit. Only a hint: without it the next poll finds the message. Do not call it inside
+    /// the transaction, where `NOTIFY` serialises the commits of the whole server.
     pub async fn wake(&self, connection: &mut AsyncPgConnection) -> Result<()> {
         let notify = sql_query("SELECT pg_notify($1, '')").bind::<Text, _>(&self.statements.channel);
         notify.execute(connection).await.map_err(translate("wake the relay"))?;
@@ -90,7 +90,7 @@ impl Outbox {
     }
 }
 
-/// Diesel keeps the server's code to itself, so the kinds are coarser than elsewhere.
+/// Diesel does not expose the SQLSTATE, so the kinds are coarser than elsewhere.
 fn translate(what: &'static str) -> impl FnOnce(DieselError) -> Error {
     move |error| {
         let kind = match &error {

@@ -1,11 +1,11 @@
 //! Enqueue in transactions of drivers other than sqlx, on PostgreSQL.
 //!
-//! A service that talks to its database through [`tokio_postgres`] or [`diesel_async`] puts its messages into
-//! `landfall_outbox` here, in its own transaction: they are published if and only if that commits. Everything behind the
-//! outbox (the relay, the tables' migrations, dead letters) is `landfall serve`, or `landfall-postgres` in some process.
+//! A service that uses [`tokio_postgres`] or [`diesel_async`] enqueues messages in its own transaction. They are
+//! published if and only if it commits. Relay, migrations and dead letters are the job of `landfall serve` or
+//! `landfall-postgres`.
 //!
-//! Limits are checked before the driver is asked. Every value travels as a parameter of a plain type (text, bigint,
-//! bytea), so neither driver needs a feature for UUIDs, JSON or dates.
+//! Limits are checked before the driver is called. Every value is a parameter of a plain type (text, bigint, bytea), so
+//! neither driver needs a feature for UUIDs, JSON or dates.
 
 #[cfg(feature = "diesel-async")]
 pub mod diesel_async;

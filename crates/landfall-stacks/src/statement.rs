@@ -1,11 +1,11 @@
-//! What the drivers share: the two statements, and messages as columns of plain types.
+//! Shared by the drivers: the two statements, and messages as columns of plain types.
 
 use landfall_core::{Limits, Message, Result, TablePrefix};
 
-/// Rows of one statement. The protocol takes a gigabyte at a time, which a few hundred of the largest messages fill.
+/// Rows per statement. The protocol limits a statement to one gigabyte, and a message may have one megabyte.
 const ROWS_PER_STATEMENT: usize = 500;
 
-/// Milliseconds since 1970, exactly: a double counts them without loss for the next 280,000 years.
+/// The time is milliseconds since 1970, which a double represents exactly for the next 280,000 years.
 const ONE: &str = "
     INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
     VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7::text::jsonb, $8,
@@ -21,7 +21,7 @@ const MANY: &str = "
         AS given (message_id, topic, key, sequence, kind, mode, headers, payload, created_at, ordinal)
     ORDER BY ordinal";
 
-/// Where and how messages are inserted. The table prefix is the only text that is pasted into SQL, and a validated one.
+/// The statements for one table prefix. The prefix, which is validated, is the only text inserted into SQL.
 #[derive(Debug, Clone)]
 pub(crate) struct Statements {
     pub(crate) one: String,
@@ -41,14 +41,14 @@ impl Statements {
         }
     }
 
-    /// All of them, before the first is sent: nothing is written if one is refused.
+    /// Checks all messages before the first is sent, so that a refusal writes nothing.
     pub(crate) fn check(&self, messages: &[Message]) -> Result<()> {
         messages.iter().try_for_each(|message| self.limits.check(message))
     }
 }
 
 pub(crate) fn chunks(messages: &[Message]) -> impl Iterator<Item = Columns<'_>> {
-    messages.chunks(ROWS_PER_STATEMENT).map(Columns::of)
+    messages.chunks(ROWS_PER_STATEMENT).map(Columns::new)
 }
 
 /// The columns of several messages, as the arrays of [`Statements::many`].
@@ -65,7 +65,7 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(messages: &'a [Message]) -> Self {
+    fn new(messages: &'a [Message]) -> Self {
         fn column<'a, T>(messages: &'a [Message], value: impl Fn(&'a Message) -> T) -> Vec<T> {
             messages.iter().map(value).collect()
         }

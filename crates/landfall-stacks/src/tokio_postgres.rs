@@ -1,4 +1,4 @@
-//! Enqueue in a transaction of `tokio-postgres`.
+//! Enqueue in a `tokio-postgres` transaction.
 
 use landfall_core::{Error, ErrorKind, Limits, Message, Result, TablePrefix};
 use tokio_postgres::types::{ToSql, Type};
@@ -29,10 +29,11 @@ impl Outbox {
         self
     }
 
-    /// Adds `messages` in this order, in one round trip. They are published if and only if `transaction` commits.
+    /// Enqueues `messages` in this order, in one round trip. They are published if and only if `transaction` commits.
     ///
-    /// Refuses (kind `Invalid`, nothing written) what breaks the limits. After an error do not commit: the change would
-    /// go without its message. No statement is prepared by name, so a pooler in transaction mode may stand in between.
+    /// Refuses messages over the limits (kind `Invalid`, nothing written). Do not commit after an error: the change
+    /// would commit without its message. Uses no named prepared statements, so it works behind a pooler in transaction
+    /// mode.
     pub async fn enqueue(&self, transaction: &Transaction<'_>, messages: &[Message]) -> Result<()> {
         self.statements.check(messages)?;
         if let [message] = messages {
@@ -44,8 +45,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Tells the relay to look at once. Only a hint, and only after the commit: without it the relay finds the message
-    /// at its next poll, and inside the transaction it would take a lock around every commit of the server.
+    /// Wakes the relay after the commit. Only a hint: without it the next poll finds the message. Do not call it inside
+    /// the transaction, where `NOTIFY` serialises the commits of the whole server.
     pub async fn wake(&self, client: &Client) -> Result<()> {
         let channel: Value<'_> = (&self.statements.channel, Type::TEXT);
         client.execute_typed("SELECT pg_notify($1, '')", &[channel]).await.map_err(translate("wake the relay"))?;
@@ -88,7 +89,7 @@ impl Outbox {
     }
 }
 
-/// A parameter and its type: told, so that the server is not asked for it first.
+/// A parameter with its type, which saves the round trip that asks the server for it.
 type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
 fn translate(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
@@ -96,7 +97,7 @@ fn translate(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error 
         let kind = match error.code() {
             None => ErrorKind::Unavailable,
             Some(code) => match code.code() {
-                // A transaction that failed before; a table, column or schema that is missing; a shutdown, a deadlock.
+                // A failed transaction; a missing table, column or schema; a shutdown or deadlock.
                 "25P02" => ErrorKind::Conflict,
                 "42P01" | "42703" | "3F000" => ErrorKind::Schema,
                 code if ["08", "40", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {

@@ -1,35 +1,36 @@
-//! Tools for tests around Landfall: real servers, conformance suites, a broker in memory, a judge, and real processes
-//! to kill. Landfall's own tests are built on them; most are just as useful in the tests of a service that uses it.
+//! Tools for tests around Landfall: private servers, conformance suites, an in-memory broker, a history checker, and
+//! child processes to kill. Landfall's own tests use them, and so can the tests of a service that uses Landfall.
 //!
 //! | you want to | use |
 //! |---|---|
 //! | test code that publishes or consumes, without a server | [`MemoryBroker`], with a [`Fault`] on demand |
-//! | let messages come twice, late, out of order and again after they were acknowledged | [`unruly`] |
-//! | let several processes publish to one recording broker | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
-//! | let a consumer in another process read from it | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
-//! | know whether a run lost, doubled, reordered or made up anything | [`history`] |
-//! | keep messages flowing over a broker while something happens to it, and judge what became of them | [`traffic`] |
+//! | inject duplicates, delays, reordering and lost acknowledgements | [`chaos`] |
+//! | publish to one broker from several processes | [`remote::PublishServer`] and [`remote::RemotePublisher`] |
+//! | consume from it in another process | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
+//! | check whether a run lost, doubled, reordered or invented messages | [`history`] |
+//! | run a load over a broker under faults, and check its history | [`traffic`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
-//! | run a test where the disk is nearly full | [`run_on_a_small_disk`] |
-//! | cut, delay or refuse connections to a server, a `COMMIT` in the middle included | [`proxy`] |
-//! | have an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
-//! | prove that an adapter keeps the contract of its port | [`conformance`] |
+//! | run a test on a nearly full disk | [`run_on_a_small_disk`] |
+//! | cut, delay, blackhole or refuse connections to a server, even during a `COMMIT` | [`proxy`] |
+//! | get an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
+//! | test that an adapter keeps the contract of its port | [`conformance`] |
 //!
 //! # Servers
 //!
-//! Tests never share a server with anybody. [`servers`] starts private ones from the programs on the machine, each
-//! with its own port and folder, and they are gone when the test process is, however it ended. A URL in the
-//! environment (`LANDFALL_TEST_POSTGRES_URL`, `LANDFALL_TEST_MYSQL_URL`) replaces the private one. Where there is no server a test says so with
-//! [`not_run`] and returns: it is then reported by name as not run.
+//! [`servers`] starts private servers from the programs installed on the machine, each with its own port and folder.
+//! They are stopped and removed when the test process ends, even by SIGKILL. `LANDFALL_TEST_POSTGRES_URL` and
+//! `LANDFALL_TEST_MYSQL_URL` name an external server to use instead. A test that finds no server calls [`not_run`] and
+//! returns: it is then reported by name as not run.
 //!
 //! # A new adapter
 //!
-//! Implement [`conformance::database::DatabaseFixture`] or [`conformance::broker::BrokerFixture`] in one file under
-//! the adapter's `tests/`, call [`database_conformance!`] or [`broker_conformance!`], and every promise of the ports
-//! is a test of your crate. The suites are tested too: `tests/*_planted_bugs.rs` hold brokers and databases with one
-//! bug each, and name the cases that catch it.
+//! Implement [`conformance::database::DatabaseFixture`] or [`conformance::broker::BrokerFixture`] in one file under the
+//! adapter's `tests/` and call [`database_conformance!`] or [`broker_conformance!`]. Every promise of the ports becomes
+//! a test of your crate. The suites are tested too: `tests/*_planted_bugs.rs` contain brokers and databases with one
+//! bug each, and name the cases that detect it.
 
+pub mod chaos;
 pub mod conformance;
 pub mod history;
 mod memory_broker;
@@ -41,7 +42,6 @@ pub mod remote;
 pub mod servers;
 mod small_disk;
 pub mod traffic;
-pub mod unruly;
 mod wait;
 
 pub use memory_broker::{Fault, MemoryBroker};

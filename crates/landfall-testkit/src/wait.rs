@@ -1,13 +1,13 @@
-//! Waiting for a condition, always with a bound: what tests do instead of sleeping.
+//! Waiting for a condition with a timeout, instead of sleeping.
 
 use std::time::{Duration, Instant};
 
-/// Asks `condition` again and again until it holds, first every millisecond and later every 50.
+/// Polls `condition` until it returns true, with pauses that grow from 1 ms to 50 ms.
 ///
 /// # Panics
 ///
-/// When it does not hold within `timeout`; the message says what was waited for.
-#[allow(clippy::panic, reason = "a test that waited in vain has failed")]
+/// If the condition does not hold within `timeout`. The message contains `what`.
+#[allow(clippy::panic, reason = "a test fails by panicking")]
 pub async fn eventually<F>(timeout: Duration, what: &str, mut condition: F)
 where
     F: AsyncFnMut() -> bool,
@@ -15,7 +15,7 @@ where
     let started = Instant::now();
     let mut pause = Duration::from_millis(1);
     while !condition().await {
-        assert!(started.elapsed() < timeout, "waited {timeout:?} in vain: {what}");
+        assert!(started.elapsed() < timeout, "timed out after {timeout:?} waiting until {what}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(50));
     }
@@ -27,18 +27,18 @@ mod tests {
 
     #[tokio::test]
     async fn returns_as_soon_as_the_condition_holds() {
-        let mut asked = 0;
-        eventually(Duration::from_secs(60), "the third question", async || {
-            asked += 1;
-            asked == 3
+        let mut polls = 0;
+        eventually(Duration::from_secs(60), "it is polled three times", async || {
+            polls += 1;
+            polls == 3
         })
         .await;
-        assert_eq!(asked, 3);
+        assert_eq!(polls, 3);
     }
 
     #[tokio::test]
-    #[should_panic(expected = "in vain: rain in the desert")]
-    async fn says_what_never_happened() {
-        eventually(Duration::from_millis(5), "rain in the desert", async || false).await;
+    #[should_panic(expected = "waiting until the impossible happens")]
+    async fn timeout_message_names_the_condition() {
+        eventually(Duration::from_millis(5), "the impossible happens", async || false).await;
     }
 }

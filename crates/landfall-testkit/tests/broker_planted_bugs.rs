@@ -1,6 +1,6 @@
-//! The broker suite has teeth: brokers with one bug each, and the cases that must catch it.
+//! Mutation tests of the broker suite: brokers with one bug each, and the cases that must detect it.
 //!
-//! The clock is tokio's paused one, so that a case which waits in vain for a lost message fails at once.
+//! They run on tokio's paused clock, so that a case that waits for a lost message times out at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,75 +9,76 @@ mod planted_broker;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
-use landfall_testkit::conformance::broker::{Stage, deliver, durable, publish, read, redeliver, run};
+use landfall_testkit::conformance::broker::{Harness, deliver, durable, publish, read, redeliver, run};
 use planted_broker::{Bug, Planted};
 
 /// Whether `case` fails on a broker with the bug.
-async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Stage<Planted<BUG>>)) -> bool {
+async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Harness<Planted<BUG>>)) -> bool {
     AssertUnwindSafe(run::<Planted<BUG>, _>(case)).catch_unwind().await.is_err()
 }
 
-/// Each line is a test: a bug, and the cases that must fail on it, and that must pass without it.
-macro_rules! caught {
+/// Generates one test per line: a bug, and the cases that must fail with it and pass without it.
+macro_rules! detected {
     ($($test:ident: $bug:ident by $($group:ident::$case:ident),+;)+) => {$(
         #[tokio::test(start_paused = true)]
         async fn $test() {$(
-            assert!(!fails::<{ Bug::Nothing as usize }>($group::$case).await, "{} fails without the bug", stringify!($case));
-            assert!(fails::<{ Bug::$bug as usize }>($group::$case).await, "{} misses the bug", stringify!($case));
+            let case = stringify!($case);
+            assert!(!fails::<{ Bug::Nothing as usize }>($group::$case).await, "{case} fails without the bug");
+            assert!(fails::<{ Bug::$bug as usize }>($group::$case).await, "{case} misses the bug");
         )+}
     )+};
 }
 
-caught! {
-    a_reordered_key_is_caught: ReordersAKey by
-        deliver::what_was_published_is_delivered_in_order_per_key,
-        publish::the_order_of_a_key_survives_many_publishers;
-    a_dropped_message_is_caught: DropsOne by
-        deliver::what_was_published_is_delivered_in_order_per_key,
-        deliver::a_new_group_starts_at_the_beginning,
-        publish::every_message_has_one_outcome_in_order;
-    a_missing_outcome_is_caught: OmitsAnOutcome by
-        publish::every_message_has_one_outcome_in_order;
-    a_changed_payload_is_caught: CutsPayloads by
-        publish::everything_about_a_message_survives_the_broker,
-        read::a_reader_from_the_beginning_sees_everything_in_order;
-    acknowledging_past_the_unfinished_is_caught: AcknowledgesWhatCameBefore by
-        redeliver::an_acknowledgement_out_of_order_loses_nothing,
-        durable::an_acknowledgement_out_of_order_loses_nothing_in_a_restart;
-    a_forgotten_acknowledgement_is_caught: ForgetsAcknowledgements by
-        redeliver::what_was_acknowledged_is_not_delivered_to_the_next_member,
-        durable::what_was_acknowledged_is_not_delivered_after_a_restart;
-    a_forgotten_delivery_is_caught: FinishesOnDelivery by
-        redeliver::a_dropped_delivery_comes_again,
-        redeliver::what_a_closed_subscriber_left_comes_to_the_next_member,
-        redeliver::what_a_dropped_subscriber_left_comes_to_the_next_member,
-        durable::what_was_not_acknowledged_is_delivered_after_a_restart;
-    a_delay_that_is_not_kept_is_caught: IgnoresDelays by
-        redeliver::what_was_given_back_comes_again_after_its_delay;
-    holding_up_other_keys_is_caught: WaitsForWhatWasGivenBack by
-        redeliver::giving_one_back_does_not_hold_up_other_keys;
-    a_group_that_starts_at_the_end_is_caught: StartsGroupsAtTheEnd by
-        deliver::a_new_group_starts_at_the_beginning,
+detected! {
+    reordered_key_is_detected: ReordersKey by
+        deliver::published_messages_are_delivered_in_key_order,
+        publish::key_order_holds_with_many_publishers;
+    dropped_message_is_detected: DropsMessage by
+        deliver::published_messages_are_delivered_in_key_order,
+        deliver::new_group_starts_at_the_beginning,
+        publish::publish_returns_one_outcome_per_message_in_order;
+    missing_outcome_is_detected: OmitsOutcome by
+        publish::publish_returns_one_outcome_per_message_in_order;
+    truncated_payload_is_detected: TruncatesPayloads by
+        publish::all_message_fields_survive_the_broker,
+        read::reader_from_the_beginning_reads_everything_in_order;
+    ack_of_unfinished_predecessors_is_detected: AcksPredecessors by
+        redeliver::out_of_order_ack_loses_nothing,
+        durable::out_of_order_ack_loses_nothing_in_a_restart;
+    lost_ack_is_detected: LosesAcks by
+        redeliver::acked_message_is_not_redelivered_to_the_next_member,
+        durable::acked_messages_are_not_redelivered_after_a_restart;
+    ack_on_delivery_is_detected: AcksOnDelivery by
+        redeliver::dropped_delivery_is_redelivered,
+        redeliver::unacked_messages_of_a_closed_subscriber_are_redelivered,
+        redeliver::unacked_messages_of_a_dropped_subscriber_are_redelivered,
+        durable::unacked_messages_are_redelivered_after_a_restart;
+    ignored_delay_is_detected: IgnoresDelays by
+        redeliver::nacked_message_is_redelivered_after_its_delay;
+    head_of_line_blocking_is_detected: BlocksAfterNack by
+        redeliver::nack_delay_does_not_block_other_keys;
+    group_starting_at_the_end_is_detected: StartsGroupsAtEnd by
+        deliver::new_group_starts_at_the_beginning,
         deliver::groups_are_independent;
-    groups_that_share_are_caught: SharesGroups by
+    shared_groups_are_detected: SharesGroups by
         deliver::groups_are_independent;
-    losing_on_cancellation_is_caught: LosesOnCancellation by
-        deliver::dropping_the_future_of_next_loses_nothing;
-    a_wrong_position_is_caught: MisstatesPositions by
-        deliver::a_delivery_knows_its_position;
-    a_reader_at_the_wrong_place_is_caught: ReadsFromTheBeginning by
-        read::a_reader_from_an_offset_sees_the_rest,
-        read::a_reader_from_a_time_sees_what_was_taken_since,
-        read::a_reader_from_the_end_sees_only_what_comes;
-    a_copy_that_is_stored_is_caught: StoresCopies by
-        publish::a_copy_is_accepted_and_not_stored_again;
-    swallowing_what_was_moved_aside_is_caught: SwallowsWhatWasMovedAside by
-        publish::each_send_of_a_message_that_was_moved_aside_is_stored;
-    taking_what_is_too_large_is_caught: TakesWhatIsTooLarge by
-        publish::what_is_too_large_is_refused_and_holds_back_only_its_key;
-    overtaking_what_was_refused_is_caught: OvertakesWhatWasRefused by
-        publish::what_is_too_large_is_refused_and_holds_back_only_its_key;
-    forgetting_everything_in_a_restart_is_caught: ForgetsEverything by
-        durable::what_was_accepted_is_there_after_a_restart,
-        durable::offsets_go_on_after_a_restart;
+    loss_on_cancellation_is_detected: LosesOnCancellation by
+        deliver::next_is_cancellation_safe;
+    wrong_position_is_detected: ReportsWrongPositions by
+        deliver::delivery_carries_its_position;
+    reader_at_the_wrong_offset_is_detected: IgnoresStartPosition by
+        read::reader_from_an_offset_reads_the_rest,
+        read::reader_from_a_time_reads_messages_stored_since,
+        read::reader_from_the_end_reads_only_new_messages;
+    stored_duplicate_is_detected: StoresDuplicates by
+        publish::duplicate_is_accepted_and_stored_once;
+    deduplicated_retry_is_detected: DeduplicatesRetries by
+        publish::retry_of_a_failed_message_is_not_deduplicated;
+    accepted_oversized_message_is_detected: AcceptsOversized by
+        publish::oversized_message_is_refused_and_blocks_only_its_key;
+    overtaking_a_refused_message_is_detected: OvertakesRefused by
+        publish::oversized_message_is_refused_and_blocks_only_its_key;
+    data_lost_on_restart_is_detected: LosesDataOnRestart by
+        durable::accepted_messages_survive_a_restart,
+        durable::offsets_continue_after_a_restart;
 }

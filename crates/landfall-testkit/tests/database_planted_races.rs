@@ -1,4 +1,4 @@
-//! The cases that need several writers at once have teeth too.
+//! Mutation tests of the database cases that need concurrent writers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,18 +8,17 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use landfall_testkit::conformance::database::{
-    Stage, outbox_fencing, outbox_late_commit, outbox_order, outbox_takeover, run,
+    Harness, outbox_fencing, outbox_late_commit, outbox_order, outbox_takeover, run,
 };
 use planted_postgres::{IGNORES_THE_EPOCH, NOTHING, Planted, SKIPS_LATE_COMMITS};
 
-/// Whether `case` fails on a database with the bug. Without a server no case fails, and `not_run` has said so.
-async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Stage<Planted<BUG>>)) -> bool {
+/// Whether `case` fails on a database with the bug. Without a server no case fails, and `not_run` reports it.
+async fn fails<const BUG: usize>(case: impl AsyncFnOnce(Harness<Planted<BUG>>)) -> bool {
     AssertUnwindSafe(run::<Planted<BUG>, _>(case)).catch_unwind().await.is_err()
 }
 
-/// Whether one of ten runs fails on the bug: in some cases it is chance whether writers and readers meet at the moment
-/// that it takes.
-async fn caught<const BUG: usize>(case: impl AsyncFn(Stage<Planted<BUG>>)) -> bool {
+/// Whether one of ten runs detects the bug: some races need writers and readers to meet by chance.
+async fn detects<const BUG: usize>(case: impl AsyncFn(Harness<Planted<BUG>>)) -> bool {
     for _ in 0..10 {
         if fails(&case).await {
             return true;
@@ -32,8 +31,8 @@ async fn has_server() -> bool {
     landfall_testkit::servers::fresh_postgres_database().await.is_some()
 }
 
-/// Each line is a test: a bug, and the cases that must fail on it, and that must pass without it.
-macro_rules! caught {
+/// Generates one test per line: a bug, and the cases that must fail with it and pass without it.
+macro_rules! detected {
     ($($test:ident: $bug:ident by $($group:ident::$case:ident),+;)+) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $test() {
@@ -41,19 +40,21 @@ macro_rules! caught {
                 return;
             }
             $(
-                assert!(!fails::<NOTHING>($group::$case).await, "{} fails without the bug", stringify!($case));
-                assert!(caught::<$bug>(async |stage| $group::$case(stage).await).await, "{} misses the bug", stringify!($case));
+                let case = stringify!($case);
+                assert!(!fails::<NOTHING>($group::$case).await, "{case} fails without the bug");
+                let is_detected = detects::<$bug>(async |harness| $group::$case(harness).await).await;
+                assert!(is_detected, "{case} misses the bug");
             )+
         }
     )+};
 }
 
-caught! {
-    a_database_that_skips_late_commits_is_caught: SKIPS_LATE_COMMITS by
-        outbox_late_commit::a_row_that_commits_after_its_successor_is_published_after_it,
-        outbox_late_commit::concurrent_writers_lose_nothing_and_reorder_nothing,
-        outbox_order::a_transaction_that_commits_late_is_not_lost;
-    a_database_that_ignores_the_epoch_is_caught: IGNORES_THE_EPOCH by
-        outbox_takeover::a_settlement_waits_for_a_takeover_in_flight_and_then_changes_nothing,
-        outbox_fencing::a_stale_epoch_changes_nothing;
+detected! {
+    skipped_late_commit_is_detected: SKIPS_LATE_COMMITS by
+        outbox_late_commit::lower_id_that_commits_later_is_still_published,
+        outbox_late_commit::concurrent_writers_lose_and_reorder_nothing,
+        outbox_order::late_commit_is_not_skipped;
+    ignored_epoch_is_detected: IGNORES_THE_EPOCH by
+        outbox_takeover::settle_waits_for_an_open_takeover_and_changes_nothing,
+        outbox_fencing::stale_epoch_settles_nothing;
 }

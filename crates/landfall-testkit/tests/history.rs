@@ -1,15 +1,15 @@
-//! The history checker against planted bugs: what is wrong is named, and what is allowed is not.
+//! The history checker: violations are reported, and allowed histories pass.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use landfall_core::{Key, MessageId};
-use landfall_testkit::history::{History, Named, Reordered, check};
+use landfall_testkit::history::{History, Reordered, Violation, check};
 
 fn key(name: &str) -> Option<Key> {
     Some(Key::new(name).unwrap())
 }
 
-/// `count` messages of one key, sent one after the other; effects are up to the test.
+/// Returns a history of `count` messages of one key, sent one after the other, without effects.
 fn sent(count: usize) -> (History, Vec<MessageId>) {
     let (mut history, ids) = (History::new(["g"]), (0..count).map(|_| MessageId::new()).collect::<Vec<_>>());
     for id in &ids {
@@ -19,12 +19,12 @@ fn sent(count: usize) -> (History, Vec<MessageId>) {
     (history, ids)
 }
 
-fn named(id: MessageId, times: usize) -> Named {
-    Named { group: "g".into(), id, key: key("k"), times }
+fn violation(id: MessageId, effects: usize) -> Violation {
+    Violation { group: "g".into(), id, key: key("k"), effects }
 }
 
 #[test]
-fn a_clean_history_is_clean() {
+fn correct_history_has_no_violations() {
     let (mut history, ids) = sent(3);
     ids.iter().for_each(|id| history.effect("g", *id, key("k")));
     let (failed, unknown, open) = (MessageId::new(), MessageId::new(), MessageId::new());
@@ -40,28 +40,28 @@ fn a_clean_history_is_clean() {
 }
 
 #[test]
-fn an_ok_message_without_an_effect_is_lost() {
+fn acknowledged_message_without_effect_is_lost() {
     let (mut history, ids) = sent(3);
     history.effect("g", ids[0], key("k"));
     history.effect("g", ids[2], key("k"));
     let report = check(&history);
-    assert_eq!(report.lost, [named(ids[1], 0)]);
+    assert_eq!(report.lost, [violation(ids[1], 0)]);
     assert!(report.doubled.is_empty() && report.phantom.is_empty() && report.reordered.is_empty());
 }
 
 #[test]
-fn a_group_that_did_nothing_lost_everything() {
+fn group_without_effects_lost_everything() {
     let (history, _) = sent(3);
     assert_eq!(check(&history).lost.len(), 3);
-    let mut nobody_named = History::default();
+    let mut without_groups = History::default();
     let id = MessageId::new();
-    nobody_named.invoke(id, None, None);
-    nobody_named.ok(id);
-    assert_eq!(check(&nobody_named).lost.len(), 1);
+    without_groups.invoke(id, None, None);
+    without_groups.ok(id);
+    assert_eq!(check(&without_groups).lost.len(), 1);
 }
 
 #[test]
-fn an_effect_of_what_failed_or_was_never_sent_is_a_phantom() {
+fn effect_of_a_failed_or_unsent_message_is_a_phantom() {
     let (mut history, ids) = sent(1);
     let (failed, never) = (MessageId::new(), MessageId::new());
     history.invoke(failed, key("k"), None);
@@ -69,34 +69,34 @@ fn an_effect_of_what_failed_or_was_never_sent_is_a_phantom() {
     for id in [ids[0], failed, never] {
         history.effect("g", id, key("k"));
     }
-    assert_eq!(check(&history).phantom, [named(failed, 1), named(never, 1)]);
+    assert_eq!(check(&history).phantom, [violation(failed, 1), violation(never, 1)]);
 }
 
 #[test]
-fn a_message_sent_again_after_a_failure_is_one_message() {
+fn resend_after_a_failure_is_the_same_message() {
     let (mut history, id) = (History::new(["g"]), MessageId::new());
     history.invoke(id, None, None);
     history.failed(id);
     history.invoke(id, None, None);
     history.unknown(id);
-    assert_eq!(check(&history).unknown, 1, "the second send may have worked");
+    assert_eq!(check(&history).unknown, 1, "the second send may have succeeded");
     history.effect("g", id, None);
     check(&history).assert_clean();
 }
 
 #[test]
-fn two_effects_of_one_message_are_one_doubled_message() {
+fn repeated_effects_are_one_doubled_message() {
     let (mut history, ids) = sent(2);
     for id in [ids[0], ids[1], ids[0], ids[0]] {
         history.effect("g", id, key("k"));
     }
     let report = check(&history);
-    assert_eq!(report.doubled, [named(ids[0], 3)]);
-    assert!(report.reordered.is_empty(), "the first effect counts for the order");
+    assert_eq!(report.doubled, [violation(ids[0], 3)]);
+    assert!(report.reordered.is_empty(), "only the first effect is checked for order");
 }
 
 #[test]
-fn groups_are_judged_apart() {
+fn groups_are_checked_independently() {
     let (mut history, ids) = sent(1);
     history.effect("g", ids[0], key("k"));
     history.effect("h", ids[0], key("k"));
@@ -106,7 +106,7 @@ fn groups_are_judged_apart() {
 }
 
 #[test]
-fn an_effect_before_that_of_an_earlier_message_is_reordered() {
+fn effect_before_an_earlier_message_is_reordered() {
     let (mut history, ids) = sent(3);
     for id in [ids[0], ids[2], ids[1]] {
         history.effect("g", id, key("k"));
@@ -118,7 +118,7 @@ fn an_effect_before_that_of_an_earlier_message_is_reordered() {
 }
 
 #[test]
-fn sends_that_overlap_may_take_effect_in_any_order() {
+fn overlapping_sends_may_take_effect_in_any_order() {
     let (mut history, one, two) = (History::new(["g"]), MessageId::new(), MessageId::new());
     for id in [one, two] {
         history.invoke(id, key("k"), None);
@@ -132,7 +132,7 @@ fn sends_that_overlap_may_take_effect_in_any_order() {
 }
 
 #[test]
-fn different_keys_and_no_key_have_no_order() {
+fn no_order_across_keys_or_without_a_key() {
     for keys in [[key("a"), key("b")], [None, None]] {
         let (mut history, ids) = (History::new(["g"]), [MessageId::new(), MessageId::new()]);
         for (id, key) in ids.iter().zip(keys.clone()) {
@@ -146,19 +146,19 @@ fn different_keys_and_no_key_have_no_order() {
 }
 
 #[test]
-fn numbers_that_do_not_grow_are_reordered_even_if_the_sends_overlapped() {
-    for (numbers, clean) in [([1, 2], true), ([2, 1], false), ([1, 1], false)] {
+fn non_increasing_sequences_are_reordered() {
+    for (sequences, is_clean) in [([1, 2], true), ([2, 1], false), ([1, 1], false)] {
         let (mut history, ids) = (History::new(["g"]), [MessageId::new(), MessageId::new()]);
-        for (id, number) in ids.iter().zip(numbers) {
-            history.invoke(*id, key("k"), Some(number));
+        for (id, sequence) in ids.iter().zip(sequences) {
+            history.invoke(*id, key("k"), Some(sequence));
         }
         ids.iter().for_each(|id| history.effect("g", *id, key("k")));
-        assert_eq!(check(&history).is_clean(), clean, "{numbers:?}");
+        assert_eq!(check(&history).is_clean(), is_clean, "{sequences:?}");
     }
 }
 
 #[test]
-fn the_account_names_the_messages() {
+fn report_names_the_messages() {
     let (mut history, ids) = sent(30);
     history.effect("g", ids[1], key("k"));
     history.effect("g", ids[0], key("k"));
@@ -167,21 +167,21 @@ fn the_account_names_the_messages() {
     assert!(text.starts_with("30 messages (30 ok, 0 failed, 0 unknown), 3 effects\n"), "{text}");
     assert!(text.contains(&format!("{} of key k in group g took effect after {}", ids[0], ids[1])), "{text}");
     assert!(text.contains(&format!("{} of key k in group g: 2 effects", ids[0])), "{text}");
-    assert!(text.contains("lost (ok, and without effect): 28\n") && text.contains("and 8 more"), "{text}");
+    assert!(text.contains("lost (ok, but no effect): 28\n") && text.contains("and 8 more"), "{text}");
 }
 
 #[test]
-fn a_million_events_are_checked_quickly() {
+fn million_events_are_checked_quickly() {
     let mut history = History::new(["g"]);
     let ids: Vec<_> = (0..333_334).map(|_| MessageId::new()).collect();
     let keys: Vec<_> = (0..1000).map(|n| key(&format!("key-{n}"))).collect();
-    let of = |n: usize| keys[n % keys.len()].clone();
+    let key_of = |n: usize| keys[n % keys.len()].clone();
     for (n, id) in ids.iter().enumerate() {
-        history.invoke(*id, of(n), Some(n as i64));
+        history.invoke(*id, key_of(n), Some(n as i64));
         history.ok(*id);
     }
-    ids.iter().enumerate().for_each(|(n, id)| history.effect("g", *id, of(n)));
+    ids.iter().enumerate().for_each(|(n, id)| history.effect("g", *id, key_of(n)));
     let started = std::time::Instant::now();
     check(&history).assert_clean();
-    assert!(started.elapsed().as_secs() < 120, "a check that is not linear takes hours: {:?}", started.elapsed());
+    assert!(started.elapsed().as_secs() < 120, "the check is not linear: {:?}", started.elapsed());
 }

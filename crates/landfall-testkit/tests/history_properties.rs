@@ -1,8 +1,7 @@
-//! The history checker against random runs: whatever a correct system may do is never reported, and whatever it must
-//! not do always is.
+//! Property tests of the history checker: correct runs are never reported, and planted violations always are.
 //!
-//! A run is made of messages with an interval from invoked to answered and a moment inside it in which the message is
-//! committed. Effects in the order of those moments are what a correct system does, however the intervals overlap.
+//! A run consists of messages, each with an interval from invocation to outcome and a commit time inside it. A correct
+//! system applies effects in the order of commits, however the intervals overlap.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +10,7 @@ use landfall_testkit::history::{Event, History, check};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Answer {
+enum SendOutcome {
     Ok,
     Failed,
     UnknownAndCommitted,
@@ -24,38 +23,38 @@ struct Sent {
     key: Option<Key>,
     invoked: u64,
     committed: u64,
-    answered: u64,
-    answer: Answer,
+    completed: u64,
+    outcome: SendOutcome,
 }
 
 impl Sent {
     fn has_effect(&self) -> bool {
-        matches!(self.answer, Answer::Ok | Answer::UnknownAndCommitted)
+        matches!(self.outcome, SendOutcome::Ok | SendOutcome::UnknownAndCommitted)
     }
 }
 
-/// Messages in the order of their commits. Times are unique, because each is a multiple of the number of messages
-/// plus the message's own number.
+/// Generates messages in commit order. Times are unique: each is a multiple of the number of messages plus the
+/// message's own number.
 fn run() -> impl Strategy<Value = Vec<Sent>> {
-    let answers = prop_oneof![
-        6 => Just(Answer::Ok),
-        1 => Just(Answer::Failed),
-        1 => Just(Answer::UnknownAndCommitted),
-        1 => Just(Answer::UnknownAndLost),
+    let outcomes = prop_oneof![
+        6 => Just(SendOutcome::Ok),
+        1 => Just(SendOutcome::Failed),
+        1 => Just(SendOutcome::UnknownAndCommitted),
+        1 => Just(SendOutcome::UnknownAndLost),
     ];
-    let message = (proptest::option::weighted(0.9, 0..3_u8), 0..1000_u64, 0..100_u64, 0..100_u64, answers);
+    let message = (proptest::option::weighted(0.9, 0..3_u8), 0..1000_u64, 0..100_u64, 0..100_u64, outcomes);
     proptest::collection::vec(message, 2..40).prop_map(|messages| {
         let count = messages.len() as u64;
         let mut run: Vec<Sent> = messages
             .into_iter()
             .enumerate()
-            .map(|(n, (key, start, before, after, answer))| Sent {
+            .map(|(n, (key, start, before, after, outcome))| Sent {
                 id: MessageId::new(),
                 key: key.map(|key| Key::new(key.to_string()).unwrap()),
                 invoked: start * 3 * count + n as u64,
                 committed: (start * 3 + before + 1) * count + n as u64,
-                answered: (start * 3 + before + after + 2) * count + n as u64,
-                answer,
+                completed: (start * 3 + before + after + 2) * count + n as u64,
+                outcome,
             })
             .collect();
         run.sort_by_key(|sent| sent.committed);
@@ -63,17 +62,17 @@ fn run() -> impl Strategy<Value = Vec<Sent>> {
     })
 }
 
-/// The history of a run, with effects as given.
+/// Returns the history of a run with the given effects.
 fn history(run: &[Sent], effects: &[Sent]) -> History {
     let mut events = Vec::new();
     for sent in run {
         let id = sent.id;
         events.push((sent.invoked, Event::Invoke { id, key: sent.key.clone(), sequence: None }));
         events.push((
-            sent.answered,
-            match sent.answer {
-                Answer::Ok => Event::Ok { id },
-                Answer::Failed => Event::Failed { id },
+            sent.completed,
+            match sent.outcome {
+                SendOutcome::Ok => Event::Ok { id },
+                SendOutcome::Failed => Event::Failed { id },
                 _ => Event::Unknown { id },
             },
         ));
@@ -91,41 +90,49 @@ fn effects_of(run: &[Sent]) -> Vec<Sent> {
 
 proptest! {
     #[test]
-    fn what_a_correct_system_does_is_never_reported(run in run()) {
+    fn correct_run_is_never_reported(run in run()) {
         let report = check(&history(&run, &effects_of(&run)));
         prop_assert!(report.is_clean(), "{report}");
     }
 
     #[test]
-    fn a_planted_loss_is_named(run in run(), which in any::<prop::sample::Index>()) {
+    fn planted_loss_is_reported(run in run(), which in any::<prop::sample::Index>()) {
         let mut effects = effects_of(&run);
-        let ok: Vec<_> = run.iter().filter(|sent| sent.answer == Answer::Ok).collect();
+        let ok: Vec<_> = run.iter().filter(|sent| sent.outcome == SendOutcome::Ok).collect();
         prop_assume!(!ok.is_empty());
         let lost = which.get(&ok).id;
         effects.retain(|sent| sent.id != lost);
         let report = check(&history(&run, &effects));
-        prop_assert_eq!(report.lost.iter().map(|named| named.id).collect::<Vec<_>>(), [lost]);
+        prop_assert_eq!(report.lost.iter().map(|violation| violation.id).collect::<Vec<_>>(), [lost]);
         prop_assert!(report.doubled.is_empty() && report.phantom.is_empty() && report.reordered.is_empty());
     }
 
     #[test]
-    fn a_planted_double_is_named(run in run(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+    fn planted_double_is_reported(
+        run in run(),
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+    ) {
         let mut effects = effects_of(&run);
         prop_assume!(!effects.is_empty());
-        let place = which.index(effects.len());
-        let doubled = effects[place].clone();
+        let index = which.index(effects.len());
+        let doubled = effects[index].clone();
         // Anywhere after its first effect, as a redelivery would.
-        let again = place + 1 + at.index(effects.len() - place);
+        let again = index + 1 + at.index(effects.len() - index);
         effects.insert(again, doubled.clone());
         let report = check(&history(&run, &effects));
-        prop_assert_eq!(report.doubled.iter().map(|named| named.id).collect::<Vec<_>>(), [doubled.id]);
+        prop_assert_eq!(report.doubled.iter().map(|violation| violation.id).collect::<Vec<_>>(), [doubled.id]);
         prop_assert!(report.lost.is_empty() && report.phantom.is_empty() && report.reordered.is_empty());
     }
 
     #[test]
-    fn a_planted_phantom_is_named(run in run(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+    fn planted_phantom_is_reported(
+        run in run(),
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+    ) {
         let mut effects = effects_of(&run);
-        let failed: Vec<_> = run.iter().filter(|sent| sent.answer == Answer::Failed).cloned().collect();
+        let failed: Vec<_> = run.iter().filter(|sent| sent.outcome == SendOutcome::Failed).cloned().collect();
         let phantom = if failed.is_empty() {
             Sent { id: MessageId::new(), ..run[0].clone() }
         } else {
@@ -133,18 +140,18 @@ proptest! {
         };
         effects.insert(at.index(effects.len() + 1), phantom.clone());
         let report = check(&history(&run, &effects));
-        prop_assert_eq!(report.phantom.iter().map(|named| named.id).collect::<Vec<_>>(), [phantom.id]);
+        prop_assert_eq!(report.phantom.iter().map(|violation| violation.id).collect::<Vec<_>>(), [phantom.id]);
         prop_assert!(report.lost.is_empty() && report.doubled.is_empty() && report.reordered.is_empty());
     }
 
     #[test]
-    fn a_planted_overtaking_is_named(run in run(), which in any::<prop::sample::Index>()) {
+    fn planted_reordering_is_reported(run in run(), which in any::<prop::sample::Index>()) {
         let mut effects = effects_of(&run);
-        // Two of one key, the first answered before the second was invoked.
+        // Pairs of one key, the first completed before the second was invoked.
         let mut pairs = Vec::new();
         for (first, a) in effects.iter().enumerate() {
             for (second, b) in effects.iter().enumerate().skip(first + 1) {
-                if a.key.is_some() && a.key == b.key && a.answer == Answer::Ok && a.answered < b.invoked {
+                if a.key.is_some() && a.key == b.key && a.outcome == SendOutcome::Ok && a.completed < b.invoked {
                     pairs.push((first, second));
                 }
             }

@@ -1,4 +1,4 @@
-//! The broker in memory beyond the suite: faults on demand, the record, and publishing from elsewhere.
+//! The in-memory broker beyond the suite: faults on demand, the record, and remote clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ fn recorded(broker: &MemoryBroker) -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn everything_is_recorded_in_the_order_of_arrival() {
+async fn messages_are_recorded_in_arrival_order() {
     let broker = MemoryBroker::new();
     let mut elsewhere = message("a", 2);
     elsewhere.topic = TopicName::new("payments").unwrap();
@@ -27,12 +27,12 @@ async fn everything_is_recorded_in_the_order_of_arrival() {
     broker.publish(&sent[..2]).await;
     broker.publish(&sent[2..]).await;
     broker.publish(&sent[..1]).await;
-    assert_eq!(recorded(&broker), [&sent[..], &sent[..1]].concat(), "copies included");
+    assert_eq!(recorded(&broker), [&sent[..], &sent[..1]].concat(), "duplicates are recorded too");
     assert_eq!(broker.published().iter().map(|(at, _)| at.offset).collect::<Vec<_>>(), [0, 0, 1, 2, 3]);
 }
 
 #[tokio::test]
-async fn a_refused_message_holds_back_its_key_for_the_rest_of_the_batch() {
+async fn refused_message_blocks_its_key_for_the_rest_of_the_batch() {
     let broker = MemoryBroker::new();
     broker.fail_next(1, Fault::Refuse);
     let batch = [message("a", 1), message("b", 1), message("a", 2), message("b", 2)];
@@ -41,13 +41,13 @@ async fn a_refused_message_holds_back_its_key_for_the_rest_of_the_batch() {
     assert_eq!(outcomes[2], Outcome::behind_predecessor());
     assert!(outcomes[1].is_accepted() && outcomes[3].is_accepted());
     assert_eq!(recorded(&broker), [batch[1].clone(), batch[3].clone()]);
-    assert!(broker.publish(&batch[..1]).await[0].is_accepted(), "only the next one was to fail");
+    assert!(broker.publish(&batch[..1]).await[0].is_accepted(), "more than one message failed");
 }
 
 #[tokio::test]
-async fn messages_that_match_fail_until_healed() {
+async fn matching_messages_fail_until_healed() {
     let broker = MemoryBroker::new();
-    broker.fail_when(|message| message.sequence == Some(1), Fault::RefuseForGood);
+    broker.fail_when(|message| message.sequence == Some(1), Fault::RefusePermanently);
     for _ in 0..2 {
         let outcomes = broker.publish(&[message("a", 1), message("b", 2)]).await;
         assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if !refusal.retriable));
@@ -58,7 +58,7 @@ async fn messages_that_match_fail_until_healed() {
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_says_nothing_about_the_message() {
+async fn unknown_outcome_may_be_stored_or_lost() {
     for (fault, stored) in [(Fault::UnknownAndLost, 0), (Fault::UnknownAndStored, 1)] {
         let broker = MemoryBroker::new();
         broker.fail_next(1, fault);
@@ -70,7 +70,7 @@ async fn an_unknown_outcome_says_nothing_about_the_message() {
 }
 
 #[tokio::test]
-async fn a_closed_broker_takes_nothing_and_ends_its_subscribers() {
+async fn closed_broker_refuses_messages_and_ends_subscribers() {
     let broker = MemoryBroker::new();
     let (orders, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
     let mut subscriber = broker.subscribe(&orders, &group).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_closed_broker_takes_nothing_and_ends_its_subscribers() {
 }
 
 #[tokio::test]
-async fn several_remote_publishers_share_one_broker() {
+async fn remote_publishers_share_one_broker() {
     let broker = MemoryBroker::new();
     let server = PublishServer::start(broker.clone()).await.unwrap();
     let mut headers = Headers::default();
@@ -94,45 +94,45 @@ async fn several_remote_publishers_share_one_broker() {
         let publisher = RemotePublisher::connect(server.address()).await.unwrap();
         assert!(publisher.publish(&sent).await.iter().all(Outcome::is_accepted));
         assert!(publisher.publish(&[]).await.is_empty());
-        assert!(recorded(&broker).ends_with(&sent), "each arrives as it was sent");
+        assert!(recorded(&broker).ends_with(&sent), "a message changed");
     }
     assert_eq!(broker.published().len(), 3);
 }
 
 #[tokio::test]
-async fn outcomes_travel_as_they_are() {
+async fn outcomes_are_transmitted_unchanged() {
     let broker = MemoryBroker::new();
     let server = PublishServer::start(broker.clone()).await.unwrap();
     let publisher = RemotePublisher::connect(server.address()).await.unwrap();
     let batch = [message("a", 1), message("a", 2), message("b", 1), message("c", 1), message("d", 1)];
-    for fault in [Fault::RefuseForGood, Fault::UnknownAndLost, Fault::Refuse] {
+    for fault in [Fault::RefusePermanently, Fault::UnknownAndLost, Fault::Refuse] {
         broker.fail_next(1, fault);
     }
     let remote = publisher.publish(&batch).await;
-    for fault in [Fault::RefuseForGood, Fault::UnknownAndLost, Fault::Refuse] {
+    for fault in [Fault::RefusePermanently, Fault::UnknownAndLost, Fault::Refuse] {
         broker.fail_next(1, fault);
     }
     let mut local = broker.publish(&batch).await;
     assert!(remote[4].is_accepted());
-    local[4] = remote[4].clone(); // The copy stands one offset further on.
+    local[4] = remote[4].clone(); // The second copy has the next offset.
     assert_eq!(remote, local);
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_unknown_and_a_missing_server_a_refusal() {
-    // A server that takes everything and answers nothing, until it is gone.
+async fn lost_response_is_unknown_and_missing_server_refuses() {
+    // A server that accepts requests and never responds, until it is dropped.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
-    let patience = Duration::from_millis(100);
-    let publisher = RemotePublisher::connect_with(address, patience).await.unwrap();
-    let (held, _) = silent.accept().await.unwrap();
+    let timeout = Duration::from_millis(100);
+    let publisher = RemotePublisher::connect_with(address, timeout).await.unwrap();
+    let (connection, _) = silent.accept().await.unwrap();
     let batch = [message("a", 1), message("a", 2)];
     let outcomes = publisher.publish(&batch).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{outcomes:?}");
     assert_eq!(outcomes.len(), 2);
 
-    drop((held, silent));
-    eventually(Duration::from_secs(60), "the refusal says that nothing was sent", async || {
+    drop((connection, silent));
+    eventually(Duration::from_secs(60), "messages are refused as unavailable", async || {
         let outcomes = publisher.publish(&batch).await;
         outcomes.iter().all(|outcome| {
             matches!(outcome, Outcome::Refused(refusal) if refusal.code == ErrorCode::UNAVAILABLE && refusal.retriable)
@@ -143,30 +143,32 @@ async fn a_lost_answer_is_unknown_and_a_missing_server_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_publisher_connects_again_when_the_server_is_back() {
+async fn publisher_reconnects_when_the_server_returns() {
     let broker = MemoryBroker::new();
     let server = PublishServer::start(broker.clone()).await.unwrap();
-    let (address, soon) = (server.address(), Duration::from_secs(20));
+    let (address, timeout) = (server.address(), Duration::from_secs(20));
     let publisher = RemotePublisher::connect(address).await.unwrap();
     assert!(publisher.publish(&[message("a", 1)]).await[0].is_accepted());
     drop(server);
-    eventually(soon, "the server is gone", async || !publisher.publish(&[message("a", 2)]).await[0].is_accepted())
+    eventually(timeout, "the server is gone", async || !publisher.publish(&[message("a", 2)]).await[0].is_accepted())
         .await;
 
     let mut server = None;
-    eventually(soon, "the port is free again", async || {
+    eventually(timeout, "the port is free again", async || {
         server = PublishServer::start_on(address, broker.clone()).await.ok();
         server.is_some()
     })
     .await;
-    eventually(soon, "the publisher is back", async || publisher.publish(&[message("a", 3)]).await[0].is_accepted())
-        .await;
+    eventually(timeout, "the publisher reconnects", async || {
+        publisher.publish(&[message("a", 3)]).await[0].is_accepted()
+    })
+    .await;
     assert_eq!(recorded(&broker).last().unwrap().sequence, Some(3));
 }
 
-/// What a consumer had in its hands when its connection broke goes to the next one, in order; what it had finished not.
+/// Messages in flight on a broken connection go to the next consumer in order; acknowledged ones do not.
 #[tokio::test]
-async fn a_consumer_from_elsewhere_gets_what_the_one_before_did_not_finish() {
+async fn next_remote_consumer_gets_unacked_messages() {
     let broker = MemoryBroker::new();
     let (orders, group) = (TopicName::new("orders").unwrap(), GroupName::new("stock").unwrap());
     let publish = PublishServer::start(broker.clone()).await.unwrap();
@@ -176,23 +178,23 @@ async fn a_consumer_from_elsewhere_gets_what_the_one_before_did_not_finish() {
     assert!(remote.publisher().publish(&sent).await.iter().all(Outcome::is_accepted));
 
     let mut first = remote.subscribe(&orders, &group).await.unwrap();
-    let mut held = Vec::new();
+    let mut in_flight = Vec::new();
     for expected in &sent[..4] {
         let delivery = first.next().await.unwrap().unwrap();
         assert_eq!(delivery.message.as_ref().unwrap(), expected);
-        held.push(delivery);
+        in_flight.push(delivery);
     }
-    held.remove(1).ack().await.unwrap();
-    held.remove(1).nack(Duration::ZERO).await.unwrap();
-    // What was given back comes before what was never handed out only if the answer was faster; both come.
+    in_flight.remove(1).ack().await.unwrap();
+    in_flight.remove(1).nack(Duration::ZERO).await.unwrap();
+    // The nacked and the new message arrive in either order.
     let (fifth, third) = (first.next().await.unwrap().unwrap(), first.next().await.unwrap().unwrap());
     let mut both = [fifth.message.as_ref().unwrap().sequence, third.message.as_ref().unwrap().sequence];
     both.sort_unstable();
     assert_eq!(both, [Some(3), Some(5)]);
-    // Both connections are open; the second has its turn when the first is gone.
+    // Both connections are open; the server serves the second when the first is closed.
     let mut second = remote.subscribe(&orders, &group).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), second.next()).await.is_err());
-    std::mem::forget((held, fifth, third));
+    std::mem::forget((in_flight, fifth, third));
     drop(first);
     for expected in [1, 3, 4, 5] {
         let delivery = second.next().await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The broker suite on the broker in memory.
+//! The broker suite on the in-memory broker.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl BrokerFixture for MemoryFixture {
     }
 
     async fn reopen(self) -> Self {
-        unreachable!("a broker in memory does not declare to be durable")
+        unreachable!("the in-memory broker is not durable")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The private PostgreSQL server: what it survives, and that nothing survives it.
+//! The private PostgreSQL server: crashes, restarts and cleanup.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use landfall_testkit::{Process, eventually};
 use sqlx::{Connection, PgConnection};
 
 #[tokio::test]
-async fn every_call_gives_a_new_empty_database() {
+async fn each_call_creates_an_empty_database() {
     let (Some(one), Some(two)) = (fresh_postgres_database().await, fresh_postgres_database().await) else { return };
     assert_ne!(one, two);
     let mut connection = PgConnection::connect(&one).await.unwrap();
@@ -19,7 +19,7 @@ async fn every_call_gives_a_new_empty_database() {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_kill_9_and_restart() {
+async fn committed_data_survives_sigkill() {
     let Some(server) = private_postgres().await else { return };
     let url = server.fresh_database().await.unwrap();
     let mut connection = PgConnection::connect(&url).await.unwrap();
@@ -36,7 +36,7 @@ async fn what_was_committed_is_there_after_kill_9_and_restart() {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_however_the_server_was_stopped() {
+async fn committed_data_survives_every_stop_mode() {
     let Some(server) = private_postgres().await else { return };
     let url = server.fresh_database().await.unwrap();
     for number in 1..=2 {
@@ -55,7 +55,7 @@ async fn what_was_committed_is_there_however_the_server_was_stopped() {
 }
 
 #[tokio::test]
-async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
+async fn paused_server_answers_only_after_resume() {
     let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     server.pause().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_paused_server_answers_after_it_is_resumed_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
+async fn dropped_server_leaves_no_process_or_folder() {
     let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
@@ -77,9 +77,10 @@ async fn a_dropped_server_leaves_neither_a_process_nor_a_folder() {
         .await;
 }
 
-/// Not a test by itself: the process that the next test kills. It says where its server is and then waits for the end.
+/// Not a test of its own: the process that the next test kills. It prints the port and folder of its server, then
+/// waits.
 #[tokio::test]
-async fn a_process_with_a_server() {
+async fn helper_process_with_a_server() {
     if std::env::var_os(IS_VICTIM).is_none() {
         return;
     }
@@ -93,12 +94,12 @@ async fn a_process_with_a_server() {
 const IS_VICTIM: &str = "LANDFALL_TESTKIT_IS_VICTIM";
 
 #[tokio::test]
-async fn a_server_does_not_outlive_a_killed_process() {
+async fn server_does_not_outlive_a_killed_process() {
     if private_postgres().await.is_none() {
         return;
     }
     let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_process_with_a_server", "--nocapture"]).env(IS_VICTIM, "yes");
+    command.args(["--exact", "helper_process_with_a_server", "--nocapture"]).env(IS_VICTIM, "yes");
     let mut victim = Process::spawn(command).unwrap();
     let line = victim.wait_for_line(Duration::from_secs(60), |line| line.starts_with("server ")).await.unwrap();
     let words: Vec<&str> = line.split(' ').collect();
@@ -115,28 +116,28 @@ async fn a_server_does_not_outlive_a_killed_process() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_leaves_no_folder_either() {
+async fn stopped_server_leaves_no_folder_when_dropped() {
     let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(&mut connection).await.unwrap();
     server.kill_9().await.unwrap();
-    assert!(std::path::Path::new(&folder).exists(), "it may be restarted");
+    assert!(std::path::Path::new(&folder).exists(), "the folder of a stopped server must stay for a restart");
     drop(server);
     assert!(!std::path::Path::new(&folder).parent().unwrap().exists());
 }
 
 #[tokio::test]
-async fn what_earlier_runs_left_on_a_borrowed_server_is_removed() {
+async fn leftover_databases_on_an_external_server_are_removed() {
     let Some(server) = private_postgres().await else { return };
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
-    // A name as it was made in 2020.
+    // A name generated in 2020.
     let old = "landfall_test_0170000000007000800000000000abcd";
     sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {old}"))).execute(&mut connection).await.unwrap();
     let recent = server.fresh_database().await.unwrap();
     let recent = recent.rsplit('/').next().unwrap();
 
     let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "every_call_gives_a_new_empty_database"]);
+    command.args(["--exact", "each_call_creates_an_empty_database"]);
     command.env("LANDFALL_TEST_POSTGRES_URL", server.url("postgres"));
     assert!(Process::spawn(command).unwrap().wait(Duration::from_secs(60)).await.unwrap().success());
 
@@ -146,5 +147,5 @@ async fn what_earlier_runs_left_on_a_borrowed_server_is_removed() {
         .unwrap();
     assert!(!names.iter().any(|name| name == old), "{names:?}");
     assert!(names.iter().any(|name| name == recent), "{names:?}");
-    assert_eq!(names.len(), 3, "the child made two more: {names:?}");
+    assert_eq!(names.len(), 3, "the child created two more: {names:?}");
 }

@@ -1,12 +1,12 @@
-//! Every case that is written is also run: a case that its macro does not name would never fail.
+//! Every case is registered in the macro of its suite: an unregistered case would never run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// `group::case` of every public case function in the files beside `suite`'s `mod.rs`.
-fn written(suite: &Path) -> BTreeSet<String> {
+/// Returns `group::case` for every public case function of the suite.
+fn defined(suite: &Path) -> BTreeSet<String> {
     let mut cases = BTreeSet::new();
     for entry in suite.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -21,11 +21,11 @@ fn written(suite: &Path) -> BTreeSet<String> {
     cases
 }
 
-/// `group::case` as the macro in `mod.rs` lists them.
-fn listed(suite: &Path) -> BTreeSet<String> {
+/// Returns `group::case` for every case in the macro in `mod.rs`.
+fn registered(suite: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(suite.join("mod.rs")).unwrap();
-    let (_, list) = text.split_once("@groups $fixture;").expect("the macro's list begins");
-    let (list, _) = list.split_once("        }\n    };").expect("the macro's list ends");
+    let (_, list) = text.split_once("@groups $fixture;").expect("the list in the macro has no beginning");
+    let (list, _) = list.split_once("        }\n    };").expect("the list in the macro has no end");
     let groups = list.split(';').filter_map(|group| group.split_once(':'));
     groups
         .flat_map(|(group, cases)| cases.split(',').map(|case| format!("{}::{}", group.trim(), case.trim())))
@@ -33,11 +33,11 @@ fn listed(suite: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_case_is_in_its_macro() {
+fn every_case_is_registered_in_its_macro() {
     for (suite, at_least) in [("database", 80), ("broker", 25)] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance").join(suite);
-        let written = written(&folder);
-        assert!(written.len() >= at_least, "only {} cases were found in {suite}", written.len());
-        assert_eq!(written, listed(&folder), "{suite}");
+        let defined = defined(&folder);
+        assert!(defined.len() >= at_least, "found only {} cases in {suite}", defined.len());
+        assert_eq!(defined, registered(&folder), "{suite}");
     }
 }

@@ -1,6 +1,6 @@
-//! The judge of messages on their way, over brokers that are sound and over brokers with one bug each.
+//! Tests of the traffic checker, with correct brokers and with brokers that have one bug each.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod planted_traffic;
 
@@ -10,137 +10,139 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use landfall_core::{Broker, ErrorCode};
+use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
 use landfall_testkit::traffic::{Plan, Traffic, keyed, orders, stock};
-use landfall_testkit::unruly::{Troubles, UnrulyBroker};
 use landfall_testkit::{Fault, MemoryBroker};
 use planted_traffic::{Bug, Planted};
 
-/// Of a broker with which nothing is wrong everything comes in the end.
-const PATIENT: Plan = Plan { keys: 4, batch: 20, backlog: 200, patience: Duration::from_secs(60) };
-/// A planted bug is waited for no longer than this.
-const IMPATIENT: Plan = Plan { patience: Duration::from_secs(5), ..PATIENT };
+/// For correct brokers, which finish in any case.
+const LONG_TIMEOUT: Plan = Plan { keys: 4, batch: 20, backlog: 200, timeout: Duration::from_secs(60) };
+/// For planted bugs.
+const SHORT_TIMEOUT: Plan = Plan { timeout: Duration::from_secs(5), ..LONG_TIMEOUT };
 
-/// What is said about messages that went over a `broker` with a bug; `None` if nothing is wrong with them.
-async fn verdict(broker: Arc<dyn Broker>) -> Option<String> {
-    verdict_after(IMPATIENT, broker).await
+/// Runs a load over a `broker` with a bug and returns the panic message of the checker; `None` if it passes.
+async fn violation(broker: Arc<dyn Broker>) -> Option<String> {
+    violation_within(SHORT_TIMEOUT, broker).await
 }
 
-async fn verdict_after(plan: Plan, broker: Arc<dyn Broker>) -> Option<String> {
+async fn violation_within(plan: Plan, broker: Arc<dyn Broker>) -> Option<String> {
     let running = async move {
         let traffic = Traffic::start_with(plan, broker.clone(), [broker]).await;
-        traffic.accepts(300).await;
+        traffic.wait_for_accepted(300).await;
         traffic.finish().await;
     };
     let panic = AssertUnwindSafe(running).catch_unwind().await.err()?;
     Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| panic.downcast_ref::<&str>().unwrap().to_string()))
 }
 
-async fn verdict_on(bug: Bug) -> String {
-    verdict(Arc::new(Planted::new(bug))).await.unwrap_or_else(|| panic!("{bug:?} was not found"))
+async fn violation_of(bug: Bug) -> String {
+    violation(Arc::new(Planted::new(bug))).await.unwrap_or_else(|| panic!("{bug:?} was not detected"))
 }
 
 #[tokio::test]
-async fn a_sound_broker_has_nothing_to_answer_for() {
-    assert_eq!(verdict_after(PATIENT, Arc::new(Planted::new(Bug::Nothing))).await, None);
+async fn correct_broker_passes() {
+    assert_eq!(violation_within(LONG_TIMEOUT, Arc::new(Planted::new(Bug::Nothing))).await, None);
 }
 
 #[tokio::test]
-async fn a_message_that_was_accepted_and_lost_is_found() {
-    let verdict = verdict_on(Bug::LosesOne).await;
-    assert!(verdict.contains("lost (ok, and without effect): 1\n"), "{verdict}");
+async fn lost_accepted_message_is_reported() {
+    let violation = violation_of(Bug::LosesMessage).await;
+    assert!(violation.contains("lost (ok, but no effect): 1\n"), "{violation}");
 }
 
 #[tokio::test]
-async fn two_messages_of_a_key_that_changed_places_are_found() {
-    let verdict = verdict_on(Bug::SwapsTwo).await;
-    assert!(verdict.contains("reordered (overtaken by a later message of the same key): 1\n"), "{verdict}");
+async fn swapped_messages_of_a_key_are_reported() {
+    let violation = violation_of(Bug::SwapsMessages).await;
+    assert!(violation.contains("reordered (overtaken by a later message of the same key): 1\n"), "{violation}");
 }
 
 #[tokio::test]
-async fn a_message_that_was_refused_and_stored_is_found() {
-    let verdict = verdict_on(Bug::RefusesAndStores).await;
-    assert!(verdict.contains("took effect that was refused"), "{verdict}");
+async fn refused_but_stored_message_is_reported() {
+    let violation = violation_of(Bug::RefusesAndStores).await;
+    assert!(violation.contains("took effect although every send of it was refused"), "{violation}");
 }
 
 #[tokio::test]
-async fn a_key_that_goes_on_behind_what_was_not_accepted_is_found() {
-    let verdict = verdict_on(Bug::Overtakes).await;
-    assert!(verdict.contains("overtook one before it"), "{verdict}");
+async fn overtaken_refused_message_is_reported() {
+    let violation = violation_of(Bug::Overtakes).await;
+    assert!(violation.contains("overtook an earlier message"), "{violation}");
 }
 
 #[tokio::test]
-async fn a_missing_outcome_is_found() {
-    let verdict = verdict_on(Bug::OmitsAnOutcome).await;
-    assert!(verdict.contains("20 messages were answered with 19 outcomes"), "{verdict}");
+async fn missing_outcome_is_reported() {
+    let violation = violation_of(Bug::OmitsOutcome).await;
+    assert!(violation.contains("20 messages have 19 outcomes"), "{violation}");
 }
 
 #[tokio::test]
-async fn a_refusal_for_good_and_a_subscriber_that_gives_up_are_found() {
+async fn permanent_refusal_and_failed_subscriber_are_reported() {
     let broker = MemoryBroker::new();
-    broker.fail_next(1, Fault::RefuseForGood);
-    let refused = verdict(Arc::new(broker)).await.expect("it is found");
-    assert!(refused.contains("refused for good"), "{refused}");
-    let troubles = Troubles { disconnected: 0.1, ..Troubles::none(3) };
-    let given_up = verdict(Arc::new(UnrulyBroker::new(MemoryBroker::new(), troubles))).await.expect("it is found");
-    assert!(given_up.contains("a subscriber gave up"), "{given_up}");
+    broker.fail_next(1, Fault::RefusePermanently);
+    let refused = violation(Arc::new(broker)).await.expect("the bug was not detected");
+    assert!(refused.contains("permanently refused"), "{refused}");
+    let options = ChaosOptions { disconnected: 0.1, ..ChaosOptions::none(3) };
+    let failed =
+        violation(Arc::new(ChaosBroker::new(MemoryBroker::new(), options))).await.expect("the bug was not detected");
+    assert!(failed.contains("a subscriber failed"), "{failed}");
 }
 
 #[tokio::test]
-async fn messages_that_overtake_others_of_their_key_on_the_way_to_the_consumer_are_found() {
-    let troubles = Troubles { overtaken: 0.05, overtaken_by_max: 8, within_key: true, ..Troubles::none(5) };
-    let verdict = verdict(Arc::new(UnrulyBroker::new(MemoryBroker::new(), troubles))).await.expect("it is found");
-    assert!(verdict.contains("took effect after"), "{verdict}");
+async fn reordering_on_delivery_is_reported() {
+    let options = ChaosOptions { overtaken: 0.05, overtaken_by_max: 8, within_key: true, ..ChaosOptions::none(5) };
+    let violation =
+        violation(Arc::new(ChaosBroker::new(MemoryBroker::new(), options))).await.expect("the bug was not detected");
+    assert!(violation.contains("took effect after"), "{violation}");
 }
 
 #[tokio::test]
-async fn copies_and_lost_acknowledgements_take_effect_once() {
-    let troubles = Troubles { duplicated: 0.1, copies_max: 2, acks_lost: 0.1, ..Troubles::none(5) };
-    let broker = UnrulyBroker::new(MemoryBroker::new(), troubles);
-    assert_eq!(verdict_after(PATIENT, Arc::new(broker.clone())).await, None);
-    assert!(broker.happened().copies > 10 && broker.happened().acks_lost > 10, "{:?}", broker.happened());
+async fn duplicates_and_lost_acks_take_effect_once() {
+    let options = ChaosOptions { duplicated: 0.1, duplicates_max: 2, acks_lost: 0.1, ..ChaosOptions::none(5) };
+    let broker = ChaosBroker::new(MemoryBroker::new(), options);
+    assert_eq!(violation_within(LONG_TIMEOUT, Arc::new(broker.clone())).await, None);
+    assert!(broker.counts().duplicates > 10 && broker.counts().acks_lost > 10, "{:?}", broker.counts());
 }
 
 #[tokio::test]
-async fn what_a_broker_says_is_waited_for_and_each_key_waits_behind_what_was_not_accepted() {
+async fn refused_key_waits_while_other_keys_progress() {
     let broker = MemoryBroker::new();
-    let mut traffic = Traffic::new(PATIENT);
-    traffic.send(&broker);
-    traffic.send(&broker);
-    let (first, second) = (traffic.join(&broker).await, traffic.join(&broker).await);
-    traffic.flows(100).await;
+    let mut traffic = Traffic::new(LONG_TIMEOUT);
+    traffic.add_sender(&broker);
+    traffic.add_sender(&broker);
+    let (first, second) = (traffic.add_consumer(&broker).await, traffic.add_consumer(&broker).await);
+    traffic.wait_for_progress(100).await;
     broker.fail_next(3, Fault::UnknownAndLost);
-    traffic.unknown().await;
+    traffic.wait_for_unknown().await;
     broker.fail_when(|message| message.key.as_ref().is_some_and(|key| key.as_str() == "key-2"), Fault::Refuse);
-    traffic.suffers(ErrorCode::new("FULL")).await;
-    traffic.suffers(ErrorCode::PREDECESSOR).await;
-    traffic.fails(3).await;
-    // One key waits for its own, and the others go on.
-    traffic.flows(100).await;
+    traffic.wait_for_refusal(ErrorCode::new("FULL")).await;
+    traffic.wait_for_refusal(ErrorCode::PREDECESSOR).await;
+    traffic.wait_for_failed_batches(3).await;
+    // One key backs off while the others make progress.
+    traffic.wait_for_progress(100).await;
     first.leave().await;
     broker.heal();
-    traffic.flows(100).await;
-    traffic.join(&broker).await;
-    second.vanish();
-    traffic.flows(100).await;
+    traffic.wait_for_progress(100).await;
+    traffic.add_consumer(&broker).await;
+    second.kill();
+    traffic.wait_for_progress(100).await;
     assert!(traffic.handled() >= 400);
     traffic.finish().await;
-    assert_eq!(broker.unfinished(&orders(), &stock()), 0, "everything was acknowledged");
+    assert_eq!(broker.unfinished(&orders(), &stock()), 0, "a message was not acknowledged");
 }
 
 #[tokio::test]
-#[should_panic(expected = "waited 5s in vain: a message is refused with DENIED; ")]
-async fn what_never_comes_about_is_said_with_the_account() {
+#[should_panic(expected = "timed out after 5s waiting until a message is refused with DENIED; ")]
+async fn timeout_message_contains_the_counts() {
     let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new());
-    Traffic::start_with(IMPATIENT, broker.clone(), [broker]).await.suffers(ErrorCode::DENIED).await;
+    Traffic::start_with(SHORT_TIMEOUT, broker.clone(), [broker]).await.wait_for_refusal(ErrorCode::DENIED).await;
 }
 
 #[tokio::test]
-#[should_panic(expected = "it does not drain by itself: ")]
-async fn what_does_not_drain_is_found() {
+#[should_panic(expected = "the traffic did not drain: ")]
+async fn traffic_that_does_not_drain_is_reported() {
     let broker = MemoryBroker::new();
-    let traffic = Traffic::start_with(IMPATIENT, Arc::new(broker.clone()), [Arc::new(broker.clone()) as _]).await;
-    traffic.flows(100).await;
+    let traffic = Traffic::start_with(SHORT_TIMEOUT, Arc::new(broker.clone()), [Arc::new(broker.clone()) as _]).await;
+    traffic.wait_for_progress(100).await;
     broker.fail_when(|message| message.key == keyed("key-1", 1).key, Fault::UnknownAndLost);
-    traffic.unknown().await;
+    traffic.wait_for_unknown().await;
     traffic.finish().await;
 }

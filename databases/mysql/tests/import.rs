@@ -16,11 +16,11 @@ impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
 
     const DIALECT: Dialect = Dialect {
         concurrent_writers: true,
-        orders_by_itself: false,
+        has_implicit_order: false,
         debezium: "CREATE TABLE outbox (
             id CHAR(36) NOT NULL PRIMARY KEY, aggregatetype VARCHAR(255) NOT NULL, aggregateid VARCHAR(255) NOT NULL,
             type VARCHAR(255) NOT NULL, payload JSON)",
-        counting: "BIGINT NOT NULL AUTO_INCREMENT UNIQUE",
+        auto_increment: "BIGINT NOT NULL AUTO_INCREMENT UNIQUE",
         uuid: "CHAR(36)",
         text: "VARCHAR(255)",
         payloads: &[
@@ -79,7 +79,7 @@ landfall_testkit::import_conformance!(MySqlFixture);
 /// before it closes a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_import_over_tls_neither_loses_nor_duplicates() {
-    let case = import::faults::a_mover_that_is_cut_off_anywhere_loses_and_doubles_nothing;
+    let case = import::faults::cancelled_import_loses_and_doubles_nothing;
     import::run::<MySqlFixture<true>, _>(case).await;
 }
 

@@ -74,7 +74,7 @@ impl DatabaseFixture for PostgresFixture {
             .collect()
     }
 
-    async fn take_over_leases(&self, connection: &mut PgConnection) {
+    async fn steal_leases(&self, connection: &mut PgConnection) {
         let take = "UPDATE landfall_lease SET holder = 'another relay', epoch = epoch + 1";
         sqlx::query(take).execute(connection).await.expect("the leases get another holder");
     }

@@ -17,11 +17,11 @@ impl ImportFixture for PostgresFixture {
 
     const DIALECT: Dialect = Dialect {
         concurrent_writers: true,
-        orders_by_itself: true,
+        has_implicit_order: true,
         debezium: "CREATE TABLE outbox (
             id uuid NOT NULL PRIMARY KEY, aggregatetype character varying(255) NOT NULL,
             aggregateid character varying(255) NOT NULL, type character varying(255) NOT NULL, payload jsonb)",
-        counting: "bigint GENERATED ALWAYS AS IDENTITY",
+        auto_increment: "bigint GENERATED ALWAYS AS IDENTITY",
         uuid: "uuid",
         text: "text",
         payloads: &[

@@ -73,7 +73,7 @@ impl DatabaseFixture for SqliteFixture {
             .collect()
     }
 
-    async fn take_over_leases(&self, connection: &mut SqliteConnection) {
+    async fn steal_leases(&self, connection: &mut SqliteConnection) {
         let take = "UPDATE landfall_lease SET holder = 'another relay', epoch = epoch + 1";
         sqlx::query(take).execute(connection).await.unwrap();
     }

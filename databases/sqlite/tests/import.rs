@@ -15,11 +15,11 @@ impl ImportFixture for SqliteFixture {
 
     const DIALECT: Dialect = Dialect {
         concurrent_writers: false,
-        orders_by_itself: true,
+        has_implicit_order: true,
         debezium: "CREATE TABLE outbox (
             id TEXT NOT NULL PRIMARY KEY, aggregatetype TEXT NOT NULL, aggregateid TEXT NOT NULL, type TEXT NOT NULL,
             payload TEXT)",
-        counting: "INTEGER PRIMARY KEY AUTOINCREMENT",
+        auto_increment: "INTEGER PRIMARY KEY AUTOINCREMENT",
         uuid: "TEXT",
         text: "TEXT",
         payloads: &[

@@ -1,7 +1,7 @@
-//! The three delivery modes side by side, and what a consumer sees of each when the broker misbehaves once.
+//! The three delivery modes side by side, and what a consumer sees of each when the broker fails once.
 //!
-//! Two things can go wrong with a send, and they ask for opposite cures. A *refused* message is not there: who does
-//! not send again loses it. After a *timeout* it may well be there: who sends again may send a copy.
+//! A publish can fail in two ways that need opposite reactions. A *refused* message is not stored: without a retry it
+//! is lost. After a *timeout* it may be stored: a retry may create a duplicate.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin delivery_modes
@@ -34,7 +34,7 @@ async fn main() -> Result<()> {
     let database = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
     database.migrate().await?;
     database.pool().execute("CREATE TABLE effect (mode TEXT NOT NULL, fault TEXT NOT NULL)").await?;
-    // By default the log knows a message by its id and stores it once; here it is like brokers that do not.
+    // By default the log deduplicates messages by id; here it behaves like brokers that do not.
     let settings = log::TopicSettings { deduplicate: false, ..Default::default() };
     let options = log::Options { topic: settings, ..Default::default() };
     let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), options)?);
@@ -54,11 +54,11 @@ async fn main() -> Result<()> {
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
     until("the outbox is empty", async || Ok(database.list(&OutboxFilter::default(), 1).await?.is_empty())).await?;
-    // Per key, messages take effect in order: behind this last one of its key, no copy can still be on its way.
+    // Messages of a key take effect in order: after this last one, no duplicate of its key can still arrive.
     let last = Kind::new(LAST)?;
     let last = messages.iter().map(|message| message.clone().with_id(MessageId::new()).with_kind(last.clone()));
     log.publisher().publish(&last.collect::<Vec<_>>()).await;
-    until("the last of every key was handled", async || Ok(count(&database, "%", LAST).await? == 6)).await?;
+    until("the last message of every key is handled", async || Ok(count(&database, "%", LAST).await? == 6)).await?;
     stop.cancel();
     relay.await??;
     consumer.await??;
@@ -72,7 +72,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every mode meets every fault, each pair under a key of its own.
+/// One message for each pair of mode and fault, each with its own key.
 fn one_of_each(topic: &TopicName) -> Result<Vec<Message>> {
     let pairs = Mode::ALL.into_iter().flat_map(|mode| [(mode, REFUSED), (mode, TIMED_OUT)]);
     let message = |(mode, fault)| {
@@ -82,7 +82,7 @@ fn one_of_each(topic: &TopicName) -> Result<Vec<Message>> {
     pairs.map(message).collect()
 }
 
-/// A broker that misbehaves at the first try of every message, as its kind says.
+/// A broker that fails the first attempt of every message, as its kind says.
 struct Flaky {
     broker: Arc<dyn Publisher>,
     faulted: Mutex<HashSet<MessageId>>,
@@ -99,9 +99,9 @@ impl Publisher for Flaky {
                 continue;
             }
             let accepted = self.broker.publish(std::slice::from_ref(message)).await;
-            // A timeout: it got through, and only the answer was lost on its way back.
+            // A timeout: the message is stored, and only the response is lost.
             let is_lost = is_first && message.kind.as_str() == TIMED_OUT;
-            outcomes.extend(if is_lost { vec![Outcome::Unknown("no answer".into())] } else { accepted });
+            outcomes.extend(if is_lost { vec![Outcome::Unknown("no response".into())] } else { accepted });
         }
         outcomes
     }

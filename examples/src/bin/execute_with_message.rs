@@ -1,7 +1,7 @@
-//! One call for "change and tell": the business code runs in a closure, and its message commits with it.
+//! Business change and message in one call: the business code runs in a closure, and its message commits with it.
 //!
-//! `execute_with_message` is for a message that is known beforehand, `execute` for those that the business code finds
-//! out. Whatever fails, in the closure or in the enqueue, takes everything back.
+//! `execute_with_message` is for a message that is known beforehand, `execute` for messages that the business code
+//! produces. An error in the closure or in the enqueue rolls back everything.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin execute_with_message
@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
     let freed = free_all(&outbox).await?;
     println!("{freed} seats freed");
 
-    // No relay runs here, so everything that was committed still waits in the outbox, in order.
+    // No relay runs here, so all committed messages are still in the outbox, in order.
     for row in database.list(&OutboxFilter::default(), 10).await? {
         let key = row.key.map(|key| key.to_string()).unwrap_or_default();
         println!("outbox: {} {key}, {} bytes", row.topic, row.payload_bytes);
@@ -37,7 +37,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The message is known before the business code runs.
+/// Here the message is known before the business code runs.
 async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
     let message = Message::new(TopicName::new("booked")?, guest.to_owned())
         .with_key(Key::new(format!("seat-{seat}"))?)
@@ -46,7 +46,7 @@ async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
     outbox
         .execute_with_message(message, |connection| {
             Box::pin(async move {
-                // The second guest of a seat violates the primary key; the `?` takes the transaction back.
+                // A second guest on a seat violates the primary key; the `?` rolls the transaction back.
                 sqlx::query("INSERT INTO seat VALUES (?, ?)").bind(seat).bind(guest).execute(connection).await?;
                 Ok(())
             })
@@ -54,7 +54,7 @@ async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
         .await
 }
 
-/// How many messages there are, and what is in them, is known only once the business code has run.
+/// Here the business code determines the number and the content of the messages.
 async fn free_all(outbox: &Outbox<Sqlite>) -> Result<usize> {
     outbox
         .execute(|connection: &mut SqliteConnection| {

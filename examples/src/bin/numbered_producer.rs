@@ -1,8 +1,8 @@
-//! A program that feeds the log without an outbox, and may crash between sending and hearing the answer: it numbers its
-//! messages, sends again whatever it is not sure of, and each number is stored once.
+//! A program that publishes to the log without an outbox, and may crash before it gets the outcome. It numbers its
+//! messages and sends again whenever it is not sure; the log stores each sequence once.
 //!
-//! Use it where the numbers come from the source itself: lines of a file, readings of a meter, rows that are copied.
-//! Where a message belongs to a change in a database, the outbox is the way.
+//! Use it where the source has a natural numbering: lines of a file, readings of a meter, rows that are copied. Use the
+//! outbox where a message belongs to a change in a database.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin numbered_producer
@@ -12,7 +12,7 @@ use landfall::log::{Log, Options, Producer};
 use landfall::{Broker, Message, Outcome, ProducerName, StartAt, TopicName};
 use landfall_examples::Result;
 
-/// A producer numbers the messages of each partition on its own; this topic has one partition.
+/// A producer has separate sequences for each partition; this topic has one partition.
 const PARTITION: u32 = 0;
 
 #[tokio::main]
@@ -26,17 +26,17 @@ async fn main() -> Result<()> {
     let producer = log.producer(&name).await?;
     println!("registered: id {}, epoch {}", producer.id(), producer.epoch());
     send(&producer, &topic, 0..3).await;
-    // The program dies, and does not remember which of the three got through.
+    // The program crashes and does not remember which of the three messages were stored.
     drop((producer, log));
 
     let log = open()?;
     let older = log.producer(&name).await?;
     let next = older.next_sequence(&topic, PARTITION).await?;
-    println!("registered again: id {}, epoch {}, next number {next}", older.id(), older.epoch());
-    // It could go on with the next number. It may as well send once more what it is not sure of.
+    println!("registered again: id {}, epoch {}, next sequence {next}", older.id(), older.epoch());
+    // It could continue with the next sequence, but it may also repeat messages it is not sure of.
     send(&older, &topic, 2..5).await;
 
-    // Somebody starts a second instance while the first one still runs. From now on only the newer one can write.
+    // A second instance starts while the first one still runs. From now on only the newer one can write.
     let newer = log.producer(&name).await?;
     println!("registered by another instance: id {}, epoch {}", newer.id(), newer.epoch());
     send(&older, &topic, 5..6).await;
@@ -49,16 +49,17 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Sends the readings with these numbers. They are made anew each time, with other ids: only the numbers tell a repeat.
-async fn send(producer: &Producer, topic: &TopicName, numbers: std::ops::Range<u64>) {
+/// Sends the readings with these sequences. Every call creates new messages with new ids: only the sequence identifies
+/// a duplicate.
+async fn send(producer: &Producer, topic: &TopicName, sequences: std::ops::Range<u64>) {
     let readings: Vec<_> =
-        numbers.clone().map(|number| Message::new(topic.clone(), format!("reading {number}"))).collect();
-    let outcomes = producer.publish(topic, PARTITION, numbers.start, &readings).await;
-    for (number, outcome) in numbers.zip(outcomes) {
+        sequences.clone().map(|sequence| Message::new(topic.clone(), format!("reading {sequence}"))).collect();
+    let outcomes = producer.publish(topic, PARTITION, sequences.start, &readings).await;
+    for (sequence, outcome) in sequences.zip(outcomes) {
         match outcome {
-            Outcome::Accepted(position) => println!("  number {number} is at offset {}", position.offset),
-            Outcome::Refused(refusal) => println!("  number {number} is refused: {}", refusal.code),
-            Outcome::Unknown(why) => println!("  number {number} may be there or not: {why}"),
+            Outcome::Accepted(position) => println!("  sequence {sequence} is at offset {}", position.offset),
+            Outcome::Refused(refusal) => println!("  sequence {sequence} is refused: {}", refusal.code),
+            Outcome::Unknown(why) => println!("  sequence {sequence} has an unknown outcome: {why}"),
         }
     }
 }

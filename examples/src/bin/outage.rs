@@ -1,12 +1,12 @@
-//! A dependency that is down for a while, under load: retries stay within their budget, nothing is lost, and when it is
-//! back everything drains by itself.
+//! A dependency that is down for a while, under load: retries stay within their budget, nothing is lost, and the
+//! backlog drains automatically once the dependency is back.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin outage          # down for 3 seconds
 //! cargo run -p landfall-examples --bin outage -- 30    # down for 30
 //! ```
 //!
-//! The table, second by second, goes to stderr; the account at the end to stdout.
+//! The table, second by second, goes to stderr; the summary goes to stdout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,12 +54,12 @@ async fn main() -> Result<()> {
             log.publisher().publish(&[message]).await;
             sent += 1;
             let due = Duration::from_secs(1) * sent as u32 / RATE as u32;
-            tokio::time::sleep(due.saturating_sub(gateway.begun.elapsed())).await;
+            tokio::time::sleep(due.saturating_sub(gateway.started.elapsed())).await;
         }
         show(second, sent, &gateway, paid(&database).await?.len());
     }
     until("everything is paid", async || Ok(paid(&database).await?.len() >= sent)).await?;
-    let ended = gateway.begun.elapsed().as_secs();
+    let ended = gateway.started.elapsed().as_secs();
     show(ended, sent, &gateway, paid(&database).await?.len());
     stop.cancel();
     consumer.await??;
@@ -89,10 +89,10 @@ fn show(second: u64, sent: usize, gateway: &Gateway, paid: usize) {
     eprintln!("{second:>6}  {sent:>4}  {paid:>4}  {waiting:>7}  {calls:>5}  {failed:>6}  {retries:>7}  {breaker}");
 }
 
-/// What a handler calls; down for a while.
+/// The dependency that the handler calls; it is down for a while.
 struct Gateway {
     dependency: Dependency,
-    begun: Instant,
+    started: Instant,
     outage: std::ops::Range<Duration>,
     record: Mutex<Record>,
 }
@@ -101,7 +101,7 @@ struct Gateway {
 struct Record {
     successes: Vec<Instant>,
     retries: Vec<Instant>,
-    /// Since the last line of the table.
+    /// Counted since the last line of the table.
     calls: usize,
     failed: usize,
     shown: usize,
@@ -117,7 +117,7 @@ impl Gateway {
         };
         let dependency = Dependency::new("gateway", retry::Options { breaker, budget: BUDGET, ..Default::default() });
         let outage = Duration::from_secs(BEFORE)..Duration::from_secs(BEFORE + outage);
-        Self { dependency, begun: Instant::now(), outage, record: Mutex::default() }
+        Self { dependency, started: Instant::now(), outage, record: Mutex::default() }
     }
 
     async fn charge(&self, attempt: u32) -> Result<(), Failure> {
@@ -126,7 +126,7 @@ impl Gateway {
         if attempt > 1 {
             record.retries.push(Instant::now());
         }
-        if self.outage.contains(&self.begun.elapsed()) {
+        if self.outage.contains(&self.started.elapsed()) {
             record.failed += 1;
             return Err(Failure::from_status(500, None).unwrap_or_else(|| Failure::retry("down")));
         }
@@ -140,16 +140,16 @@ impl Gateway {
 }
 
 impl Record {
-    /// Looks back from every retry. The calls note their time a moment before or after the budget does.
+    /// Checks the window before every retry. The tolerance covers the time between a call and its entry in the budget.
     fn within_budget(&self) -> bool {
-        let moment = BUDGET.window / 20;
+        let tolerance = BUDGET.window / 20;
         let since = |times: &[Instant], last: Instant, window: Duration| {
             times.iter().filter(|time| **time <= last && last.duration_since(**time) < window).count()
         };
         self.retries.iter().all(|retry| {
-            let successes = since(&self.successes, *retry, BUDGET.window + moment);
+            let successes = since(&self.successes, *retry, BUDGET.window + tolerance);
             let most = (BUDGET.ratio * successes as f64) as usize + BUDGET.floor as usize;
-            since(&self.retries, *retry, BUDGET.window - moment) <= most
+            since(&self.retries, *retry, BUDGET.window - tolerance) <= most
         })
     }
 }

@@ -1,5 +1,5 @@
-//! A message that cannot be handled: it is parked where a person sees it, its successors wait behind it, everybody
-//! else goes on. Once the cause is mended, a redrive brings all of them through, in order.
+//! A message that cannot be handled: it is parked as a dead letter, its successors wait behind it, and other keys
+//! continue. After the cause is fixed, a redrive delivers all of them in order.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin park_and_redrive
@@ -34,7 +34,7 @@ async fn main() -> Result<()> {
     let consumer = Consumer::new(database.clone(), log.clone(), topic, group, Deposit, options);
     let consumer = tokio::spawn(consumer.run(stop.clone()));
 
-    // Bob has no account. His three deposits arrive all the same, and so does Carol's.
+    // Bob has no account, but his three deposits arrive, and so does Carol's.
     for (owner, amount) in [("bob", 1), ("bob", 2), ("carol", 7), ("bob", 3)] {
         publish(&log, owner, amount).await?;
     }
@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
         println!("bob {amount} is {}: {}", letter.status.as_str(), letter.error_code);
     }
 
-    // A person mends the cause and redrives what is parked. What waits behind it needs nobody.
+    // An operator fixes the cause and redrives the parked message. Its successors follow automatically.
     database.pool().execute("INSERT INTO account VALUES ('bob')").await?;
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..DeadLetterFilter::default() };
     println!("redriven: {}", database.redrive(&parked, "ops").await?.redriven.len());
@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
     until("Bob's deposits are booked", async || Ok(entries(&database, "bob").await?.len() == 3)).await?;
     println!("bob, in order: {:?}", entries(&database, "bob").await?);
 
-    // With the last of them done, the key flows again.
+    // After the last of them the key is no longer held.
     publish(&log, "bob", 4).await?;
     until("Bob's next deposit is booked", async || Ok(entries(&database, "bob").await?.len() == 4)).await?;
     println!("bob, in order: {:?}", entries(&database, "bob").await?);
@@ -79,15 +79,15 @@ impl Handler<Sqlite> for Deposit {
         let book = "INSERT INTO entry SELECT owner, ? FROM account WHERE owner = ?";
         let booked = sqlx::query(book).bind(amount).bind(owner).execute(context.connection).await?;
         if booked.rows_affected() == 0 {
-            // Trying again would not help, so it is parked at once. `Failure::retry`, or a `?` on any error, would be
-            // tried again with backoff, and parked after the maximum.
-            return Err(Failure::park(ErrorCode::new("NO_SUCH_ACCOUNT"), "nobody has opened this account"));
+            // A retry would not help, so the message is parked at once. `Failure::retry`, or a `?` on any error, would
+            // be retried with backoff and parked after the maximum number of attempts.
+            return Err(Failure::park(ErrorCode::new("NO_SUCH_ACCOUNT"), "there is no account with this owner"));
         }
         Ok(())
     }
 }
 
-/// Straight to the broker, as if a relay had brought it: this example is about the consumer.
+/// Publishes straight to the broker, as a relay would: this example is about the consumer.
 async fn publish(log: &Log, owner: &str, amount: i64) -> Result<()> {
     let message = Message::new(TopicName::new("deposits")?, amount.to_string()).with_key(Key::new(owner)?);
     match log.publisher().publish(&[message]).await.as_slice() {

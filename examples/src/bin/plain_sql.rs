@@ -1,5 +1,5 @@
-//! A service that knows nothing of Landfall but one table: from any language, one `INSERT` in its own transaction is
-//! enough. A relay beside it (here in the same process; usually `landfall serve`) does the rest.
+//! A service that only knows one table of Landfall: from any language, one `INSERT` in its own transaction is enough. A
+//! relay (here in the same process; usually `landfall serve`) does the rest.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin plain_sql
@@ -20,11 +20,11 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("shop.db");
     let database = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
-    // Once, by whoever deploys: `landfall migrate`, or `landfall migrate --print` for your own migrations.
+    // Run once at deployment: `landfall migrate`, or `landfall migrate --print` for your own migrations.
     database.migrate().await?;
     database.pool().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER NOT NULL)").await?;
 
-    foreign_service(&file.display().to_string()).await?;
+    service_in_plain_sql(&file.display().to_string()).await?;
     println!("pending after the service: {}", database.stats().await?.pending);
 
     let log = Log::open(folder.path().join("log"), log::Options::default())?;
@@ -36,7 +36,7 @@ async fn main() -> Result<()> {
     stop.cancel();
     relay.await??;
 
-    // What stands in the broker now. The columns that the service did not name have got their defaults.
+    // The messages in the broker. Columns that the service did not name have their defaults.
     let mut topic = log.read(&TopicName::new("orders")?, StartAt::Beginning).await?;
     for stored in topic.read(10).await? {
         let message = stored.message?;
@@ -46,28 +46,28 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Pretend that this is Python, Go or a stored procedure. It talks SQL, and nothing else.
-async fn foreign_service(file: &str) -> Result<()> {
+/// Stands for a service in Python, Go or a stored procedure: it only uses SQL.
+async fn service_in_plain_sql(file: &str) -> Result<()> {
     let mut connection = SqliteConnection::connect(file).await?;
     let transactions = [
         "BEGIN;
-         INSERT INTO orders VALUES (1, 250);
-         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":250}' AS BLOB));
-         COMMIT",
+        INSERT INTO orders VALUES (1, 250);
+        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":250}' AS BLOB));
+        COMMIT",
         "BEGIN;
-         INSERT INTO orders VALUES (2, 990);
-         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-2', CAST('{\"total\":990}' AS BLOB));
-         ROLLBACK",
+        INSERT INTO orders VALUES (2, 990);
+        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-2', CAST('{\"total\":990}' AS BLOB));
+        ROLLBACK",
         "BEGIN;
-         UPDATE orders SET total = 200 WHERE id = 1;
-         INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":200}' AS BLOB));
-         COMMIT",
+        UPDATE orders SET total = 200 WHERE id = 1;
+        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":200}' AS BLOB));
+        COMMIT",
     ];
     for transaction in transactions {
         connection.execute(transaction).await?;
     }
-    // What can never be a message is refused by the table itself, before anything is committed.
-    let wrong = "INSERT INTO landfall_outbox (topic, payload) VALUES ('no spaces please', x'00')";
-    println!("a wrong topic is refused: {}", connection.execute(wrong).await.is_err());
+    // The table itself refuses what can never be a message, before anything is committed.
+    let invalid = "INSERT INTO landfall_outbox (topic, payload) VALUES ('no spaces please', x'00')";
+    println!("an invalid topic is refused: {}", connection.execute(invalid).await.is_err());
     Ok(connection.close().await?)
 }

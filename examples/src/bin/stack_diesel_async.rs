@@ -1,4 +1,4 @@
-//! A service on `diesel-async`: its own transaction, in which one call enqueues.
+//! A service on `diesel-async`: one call enqueues the message in the service's own transaction.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin stack_diesel_async -- postgres://user:password@host/empty_database
@@ -30,11 +30,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = database_url()?;
-    // Usually `landfall serve` in a process of its own: it makes the tables and publishes what is committed to them.
+    // Usually the job of a separate `landfall serve`: it creates the tables and publishes committed messages.
     let landfall = Postgres::connect(&url, postgres::Options::default()).await?;
     landfall.migrate().await?;
 
-    // From here on this is the service, which knows nothing but its own driver and the outbox.
+    // The rest is the service. It only uses its own driver and the outbox.
     let mut connection = AsyncPgConnection::establish(&url).await?;
     connection
         .batch_execute(
@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
             Err(error) => println!("order {id}: {error}"),
         }
     }
-    // A hint, so that the relay does not wait for its next look.
+    // An optional hint: the relay reads at once instead of at its next poll.
     outbox.wake(&mut connection).await?;
     let orders: i64 = orders::table.count().get_result(&mut connection).await?;
     println!("orders in the database: {orders}");
@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
     deliver(landfall, "orders").await
 }
 
-/// The order and its message are written in ONE transaction. An error rolls it back, and both are gone.
+/// Writes the order and its message in ONE transaction. An error rolls both back.
 async fn place(connection: &mut AsyncPgConnection, outbox: &Outbox, id: i64, pieces: i64) -> Result<()> {
     let message = Message::new(TopicName::new("orders")?, format!(r#"{{"pieces":{pieces}}}"#))
         .with_key(Key::new(format!("order-{id}"))?)
@@ -66,11 +66,11 @@ async fn place(connection: &mut AsyncPgConnection, outbox: &Outbox, id: i64, pie
         let order = (orders::id.eq(id), orders::pieces.eq(pieces));
         insert_into(orders::table).values(order).execute(connection).await?;
         outbox.enqueue(connection, &[message]).await?;
-        let taken = update(stock::table.filter(stock::pieces.ge(pieces)))
+        let reserved = update(stock::table.filter(stock::pieces.ge(pieces)))
             .set(stock::pieces.eq(stock::pieces - pieces))
             .execute(connection)
             .await?;
-        if taken == 0 { Err("not enough in stock".into()) } else { Ok(()) }
+        if reserved == 0 { Err("not enough in stock".into()) } else { Ok(()) }
     });
     placed.await
 }

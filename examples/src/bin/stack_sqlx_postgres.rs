@@ -1,4 +1,4 @@
-//! A service on `sqlx` and PostgreSQL: its own pool and its own transaction, in which one call enqueues.
+//! A service on `sqlx` and PostgreSQL: one call enqueues the message in the service's own transaction.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin stack_sqlx_postgres -- postgres://user:password@host/empty_database
@@ -12,7 +12,7 @@ use sqlx::{Executor, PgPool};
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // The service's own pool, with whatever settings it has; Landfall works on it too.
+    // The service's own pool with its own settings; Landfall uses it too.
     let pool = PgPool::connect(&database_url()?).await?;
     let landfall = Postgres::from_pool(pool.clone(), postgres::Options::default());
     landfall.migrate().await?;
@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
     deliver(landfall, "orders").await
 }
 
-/// The order and its message are written in ONE transaction. An error drops it, and both are gone.
+/// Writes the order and its message in ONE transaction. An error drops the transaction and rolls both back.
 async fn place(pool: &PgPool, outbox: &Outbox<Postgres>, id: i64, pieces: i64) -> Result<()> {
     let mut transaction = pool.begin().await?;
     sqlx::query("INSERT INTO orders VALUES ($1, $2)").bind(id).bind(pieces).execute(&mut *transaction).await?;
@@ -43,12 +43,12 @@ async fn place(pool: &PgPool, outbox: &Outbox<Postgres>, id: i64, pieces: i64) -
         .with_key(Key::new(format!("order-{id}"))?)
         .with_kind(Kind::new("OrderPlaced")?);
     outbox.enqueue(&mut transaction, &message).await?;
-    let taken = sqlx::query("UPDATE stock SET pieces = pieces - $1 WHERE pieces >= $1").bind(pieces);
-    if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+    let reserve = sqlx::query("UPDATE stock SET pieces = pieces - $1 WHERE pieces >= $1").bind(pieces);
+    if reserve.execute(&mut *transaction).await?.rows_affected() == 0 {
         return Err("not enough in stock".into());
     }
     transaction.commit().await?;
-    // A hint, so that the relay does not wait for its next look. `outbox.commit(…)` does both.
+    // An optional hint: the relay reads at once instead of at its next poll. `outbox.commit(…)` does both.
     outbox.wake();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A service on `tokio-postgres`: its own transaction, in which one call enqueues.
+//! A service on `tokio-postgres`: one call enqueues the message in the service's own transaction.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin stack_tokio_postgres -- postgres://user:password@host/empty_database
@@ -13,11 +13,11 @@ use tokio_postgres::{Client, NoTls};
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = database_url()?;
-    // Usually `landfall serve` in a process of its own: it makes the tables and publishes what is committed to them.
+    // Usually the job of a separate `landfall serve`: it creates the tables and publishes committed messages.
     let landfall = Postgres::connect(&url, postgres::Options::default()).await?;
     landfall.migrate().await?;
 
-    // From here on this is the service, which knows nothing but its own driver and the outbox.
+    // The rest is the service. It only uses its own driver and the outbox.
     let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await?;
     tokio::spawn(connection);
     client
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
             Err(error) => println!("order {id}: {error}"),
         }
     }
-    // A hint, so that the relay does not wait for its next look.
+    // An optional hint: the relay reads at once instead of at its next poll.
     outbox.wake(&client).await?;
     let orders: i64 = client.query_one("SELECT count(*) FROM orders", &[]).await?.get(0);
     println!("orders in the database: {orders}");
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
     deliver(landfall, "orders").await
 }
 
-/// The order and its message are written in ONE transaction. An error drops it, and both are gone.
+/// Writes the order and its message in ONE transaction. An error drops the transaction and rolls both back.
 async fn place(client: &mut Client, outbox: &Outbox, id: i64, pieces: i64) -> Result<()> {
     let transaction = client.transaction().await?;
     transaction.execute("INSERT INTO orders VALUES ($1, $2)", &[&id, &pieces]).await?;
@@ -49,8 +49,8 @@ async fn place(client: &mut Client, outbox: &Outbox, id: i64, pieces: i64) -> Re
         .with_key(Key::new(format!("order-{id}"))?)
         .with_kind(Kind::new("OrderPlaced")?);
     outbox.enqueue(&transaction, &[message]).await?;
-    let taken = "UPDATE stock SET pieces = pieces - $1 WHERE pieces >= $1";
-    if transaction.execute(taken, &[&pieces]).await? == 0 {
+    let reserve = "UPDATE stock SET pieces = pieces - $1 WHERE pieces >= $1";
+    if transaction.execute(reserve, &[&pieces]).await? == 0 {
         return Err("not enough in stock".into());
     }
     Ok(transaction.commit().await?)

@@ -1,8 +1,8 @@
-//! The smallest whole path: the north bank books a transfer out and sends its message in one transaction; the south
-//! bank books it in, once, however often the message arrives.
+//! The smallest complete path: the north bank debits an account and enqueues a message in one transaction. The south
+//! bank credits an account exactly once, however often the message arrives.
 //!
-//! One process plays every part here, on two SQLite files and the embedded log. In real life the banks are two
-//! services, each with its own database and a broker between them; the calls are the same.
+//! One process does everything here, on two SQLite files and the embedded log. In production the banks are two services
+//! with their own databases and a broker between them; the calls are the same.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin transfer_sqlite
@@ -27,7 +27,7 @@ async fn main() -> Result<()> {
     let south = open_bank(&folder.path().join("south.db"), "bob", 0).await?;
     let log: Arc<dyn Broker> = Arc::new(Log::open(folder.path().join("log"), log::Options::default())?);
 
-    // The relay takes to the log what the north bank commits; the consumer applies it to the south bank.
+    // The relay publishes what the north bank commits; the consumer applies it to the south bank.
     let stop = CancellationToken::new();
     let queue = Arc::new(north.clone());
     let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
@@ -41,21 +41,21 @@ async fn main() -> Result<()> {
     until("three transfers have arrived", async || Ok(balance(&south, "bob").await? >= 60)).await?;
     println!("3 transfers: alice {}, bob {}", balance(&north, "alice").await?, balance(&south, "bob").await?);
 
-    // A relay that dies after publishing and before noting it down will publish again: here are three such copies.
+    // A relay that crashes between publishing and settling publishes again: these are three such duplicates.
     log.publisher().publish(&sent).await;
-    // The copies stand before this one in the order of their key. Once it has arrived, they have been dealt with.
+    // The duplicates precede this message of the same key. Once it has arrived, they have been handled.
     transfer(&outbox, 1).await?;
     until("the last transfer has arrived", async || Ok(balance(&south, "bob").await? >= 61)).await?;
     println!("3 copies, 1 more: alice {}, bob {}", balance(&north, "alice").await?, balance(&south, "bob").await?);
 
-    // Both finish what they have begun; the relay gives its leases back.
+    // Both finish their work in flight; the relay releases its leases.
     stop.cancel();
     relay.await??;
     consumer.await??;
     Ok(())
 }
 
-/// Books out and enqueues in ONE transaction: both happen, or neither does.
+/// Debits and enqueues in ONE transaction: both happen, or neither.
 async fn transfer(outbox: &Outbox<Sqlite>, amount: i64) -> Result<Message> {
     let message = Message::new(TopicName::new("transfers")?, amount.to_string()).with_key(Key::new("bob")?);
     let mut transaction = outbox.begin().await?;
@@ -64,13 +64,13 @@ async fn transfer(outbox: &Outbox<Sqlite>, amount: i64) -> Result<Message> {
         .execute(&mut *transaction)
         .await?;
     outbox.enqueue(&mut transaction, &message).await?;
-    // Commits, and wakes the relay: the message does not wait for a poll.
+    // Commits and wakes the relay: the message does not wait for a poll.
     outbox.commit(transaction).await?;
     Ok(message)
 }
 
-/// The south bank's effect. What it writes through `connection` commits together with the note that this message was
-/// handled. An error would roll both back, and the message would be tried again.
+/// The south bank's effect. Statements on `connection` commit together with the inbox row of this message. An error
+/// rolls both back, and the message is retried.
 struct BookIn;
 
 impl Handler<Sqlite> for BookIn {
@@ -84,7 +84,7 @@ impl Handler<Sqlite> for BookIn {
     }
 }
 
-/// A database with Landfall's tables and the bank's own beside them.
+/// Opens a database with Landfall's tables and the bank's own.
 async fn open_bank(file: &Path, owner: &str, balance: i64) -> Result<Sqlite> {
     let bank = Sqlite::open(&file.display().to_string(), sqlite::Options::default()).await?;
     bank.migrate().await?;

@@ -1,8 +1,8 @@
-//! `soak`: faults against a database, for as long as you like, and a verdict. `docs/operate/soak.md` tells how to read
-//! it.
+//! `soak`: injects faults around an outbox for as long as requested and checks the result. `docs/operate/soak.md`
+//! explains the output.
 //!
-//! The same program plays the parts of the story in processes of their own (`soak play JSON`, started by itself).
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
+//! The command starts itself for each process of the soak (`soak process JSON`).
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -11,56 +11,56 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use landfall_system_tests::parent;
-use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Order, Part, SoakPlant, run, worker};
+use landfall_system_tests::soak::{DatabaseKind, Figures, Options, Order, ProcessConfig, SoakBug, run, worker};
 
-/// Kills, pauses, restarts and cuts everything around an outbox, and tells what was lost, made up, doubled or put out
-/// of order: nothing, or it exits with 1.
+/// Kills, pauses, restarts and disconnects everything around an outbox, and reports messages that were lost, invented,
+/// duplicated or out of order. Exits with 1 if there are any.
 #[derive(Debug, Parser)]
 #[command(name = "soak", args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// sqlite, postgres or mysql; may be given several times. All of them, one after the other, if it is not given.
+    /// sqlite, postgres or mysql; may be repeated. Default: all of them, one after the other.
     #[arg(long, value_name = "NAME")]
     database: Vec<DatabaseKind>,
-    /// What the relays keep in order: key, or none, where they compete for single messages (not on sqlite) and only what is
-    /// lost, made up or doubled is a fault.
+    /// The order that the relays keep: key, or none. With none they compete for single messages (not on sqlite), and
+    /// only lost, invented or duplicated messages count as faults.
     #[arg(long, value_name = "ORDER", default_value_t = Order::Key)]
     order: Order,
-    /// How long there is trouble on each of them.
+    /// Minutes of fault injection on each database.
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     minutes: f64,
-    /// Decides who is struck when, as far as processes allow. A random one, which is printed, if it is not given.
+    /// Determines when each process is hit, as far as scheduling allows. Default: random; the seed is printed.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// One JSON object a line on stdout, for each database.
+    /// Print one JSON object per line for each database.
     #[arg(long)]
     json: bool,
-    /// A bug in the processes, to see it found: one-epoch-for-all, settle-what-failed, split-rows,
+    /// Plant a bug in the processes to see it detected: one-epoch-for-all, settle-what-failed, split-rows,
     /// remember-position or retry-blindly.
-    #[arg(long, value_name = "BUG")]
-    plant: Option<SoakPlant>,
+    #[arg(long = "plant", value_name = "BUG")]
+    planted_bug: Option<SoakBug>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Plays one part, in a process that the soak started.
+    /// Runs one process of a soak; the soak starts it.
     #[command(hide = true)]
-    Play { part: String },
+    Process { config: String },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(database) = arguments.database.iter().find(|database| !arguments.order.is_possible_on(**database)) {
-        let sentence = format!("relays cannot compete for messages on {database}: it locks no rows");
-        Arguments::command().error(ErrorKind::ArgumentConflict, sentence).exit();
+        let message = format!("relays cannot compete for messages on {database}: it has no row locks");
+        Arguments::command().error(ErrorKind::ArgumentConflict, message).exit();
     }
     let level = if arguments.command.is_some() { tracing::Level::WARN } else { tracing::Level::ERROR };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_ansi(false).init();
     let result = match &arguments.command {
-        Some(Command::Play { part }) => {
-            parent::end_with_the_parent();
-            play(part).map(|()| true)
+        Some(Command::Process { config }) => {
+            parent::exit_with_parent();
+            run_process(config).map(|()| true)
         }
         None => soak(&arguments),
     };
@@ -75,9 +75,9 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main(worker_threads = 2)]
-async fn play(part: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let part: Part = serde_json::from_str(part)?;
-    Ok(worker::play(part, parent::told_to_stop()?).await?)
+async fn run_process(config: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let config: ProcessConfig = serde_json::from_str(config)?;
+    Ok(worker::run(config, parent::stop_on_sigterm()?).await?)
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -91,9 +91,9 @@ async fn soak(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>>
     let mut is_clean = true;
     for database in databases {
         let mut options = Options::new(database, duration, seed, std::env::current_exe()?);
-        (options.order, options.progress, options.plant) = (arguments.order, progress, arguments.plant);
+        (options.order, options.progress, options.planted_bug) = (arguments.order, progress, arguments.planted_bug);
         let figures = run(&options).await?;
-        end_of_progress();
+        clear_progress();
         show(&figures, arguments.json)?;
         is_clean &= figures.is_clean();
     }
@@ -108,14 +108,14 @@ fn show(figures: &Figures, json: bool) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-/// One line that stays where it is; nothing where nobody watches.
+/// Rewrites one line on a terminal; prints nothing elsewhere.
 fn progress(_share: f64, line: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{line}");
     }
 }
 
-fn end_of_progress() {
+fn clear_progress() {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }

@@ -1,4 +1,4 @@
-//! The account of what took effect more than once: what a person needs to find out how.
+//! Details of duplicate effects, to find out how they happened.
 
 use landfall::{DeadLetterFilter, GroupName, Message, MessageId, Position, Result};
 
@@ -7,25 +7,25 @@ use super::ledger::Entry;
 use crate::setup::GROUP;
 use crate::worker::Adapter;
 
-/// A line for each of `tokens`: where its message stands in the broker, when it took effect, and what the consumer's
-/// database says of it.
-pub(super) async fn accounts<D: Adapter>(
+/// One line for each of `tokens`: the offsets of its message in the broker, the positions of its effects, and its state
+/// in the consumer's database.
+pub(super) async fn describe<D: Adapter>(
     tokens: &[MessageId],
     published: &[(Position, Message)],
     applied: &[Entry],
     consumer: &D,
 ) -> Result<Vec<String>> {
     let group = GroupName::new(GROUP)?;
-    let mut accounts = Vec::with_capacity(tokens.len());
+    let mut descriptions = Vec::with_capacity(tokens.len());
     for token in tokens {
-        let is_it = |message: &Message| parse(&message.payload).is_some_and(|(_, carried, _)| carried == *token);
-        let copies: Vec<_> = published.iter().filter(|(_, message)| is_it(message)).collect();
+        let has_token = |message: &Message| parse(&message.payload).is_some_and(|(_, carried, _)| carried == *token);
+        let copies: Vec<_> = published.iter().filter(|(_, message)| has_token(message)).collect();
         let offsets: Vec<_> = copies.iter().map(|(position, _)| position.offset).collect();
         let mut ids: Vec<MessageId> = copies.iter().map(|(_, message)| message.id).collect();
         ids.sort();
         ids.dedup();
-        let places = applied.iter().zip(1..).filter(|(entry, _)| entry.token == *token);
-        let effects: Vec<i32> = places.map(|(_, place)| place).collect();
+        let ordinals = applied.iter().zip(1..).filter(|(entry, _)| entry.token == *token);
+        let effects: Vec<i32> = ordinals.map(|(_, ordinal)| ordinal).collect();
         let handled = consumer.handled(&group, &ids).await?;
         let mut letters = Vec::new();
         for id in &ids {
@@ -33,10 +33,11 @@ pub(super) async fn accounts<D: Adapter>(
             let found = consumer.find(&filter, 10).await?;
             letters.extend(found.iter().map(|letter| format!("{} {:?} {}", letter.id, letter.status, letter.redrives)));
         }
-        accounts.push(format!(
-            "{token} is {ids:?} at the broker's offsets {offsets:?}; effects {effects:?}; in the inbox {}; letters {letters:?}",
+        descriptions.push(format!(
+            "{token} is {ids:?} at the broker's offsets {offsets:?}; effects {effects:?}; \
+             in the inbox {}; dead letters {letters:?}",
             handled.len()
         ));
     }
-    Ok(accounts)
+    Ok(descriptions)
 }

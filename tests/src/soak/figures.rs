@@ -1,57 +1,57 @@
-//! What a soak came to, in numbers: a table for people, JSON for programs.
+//! The results of a soak in numbers: a table for people, JSON for programs.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::judge::Judgement;
+use super::check::SoakReport;
+use super::fault_injector::FaultCounts;
 use super::order::Order;
 use super::run::DatabaseKind;
-use super::trouble::Blows;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
     pub database: DatabaseKind,
     pub seed: u64,
-    /// What the relays kept in order; without any, `out_of_order` is a figure like others and no fault.
+    /// The order that the relays kept; without order, `out_of_order` is not a fault.
     pub order: Order,
-    /// How long there was trouble.
+    /// How long faults were injected.
     pub seconds: f64,
-    /// From the end of all trouble until everything that was committed had taken effect.
+    /// From the end of all faults until all committed messages had taken effect.
     pub drained_seconds: f64,
-    /// Committed messages, and how many took effect.
+    /// Committed messages, and effects.
     pub messages: usize,
     pub effects: usize,
     pub rolled_back: usize,
     #[serde(flatten)]
-    pub blows: Blows,
-    /// Connections that were cut: at any moment, with a commit that was not forwarded, with one that was.
+    pub faults: FaultCounts,
+    /// Cut connections: at random, during a commit that was not forwarded, and during one that was.
     pub cuts: u64,
     pub commits_cut_before: u64,
     pub commits_cut_after: u64,
-    /// Times a shard's lease changed hands.
+    /// How often a shard's lease changed its holder.
     pub takeovers: i64,
     /// Messages that reached the broker more than once.
     pub copies: usize,
-    /// Messages under a commit that broke off, as their writers found them when they looked.
+    /// Messages of commits with an unknown outcome, and those that the writers found committed.
     pub unknown: usize,
     pub unknown_committed: usize,
-    /// Messages whose writer was killed before it could tell.
+    /// Messages whose writer was killed before it could report the outcome.
     pub unanswered: usize,
     pub unanswered_committed: usize,
-    /// Dead letters of both sides that were redriven and are done.
+    /// Redriven dead letters of both sides that are done.
     pub redriven: u64,
     pub lost: usize,
     pub phantom: usize,
     pub doubled: usize,
     pub out_of_order: usize,
-    /// Writers were told something else than the database says.
+    /// Messages for which a writer's result contradicts the database.
     pub contradicted: usize,
     /// Epochs under which two relays settled.
     pub shared_epochs: usize,
-    /// Messages that are still in the outbox or parked, or were settled not exactly once.
+    /// Messages that are still in the outbox or parked, or were not settled exactly once.
     pub unsettled: u64,
-    /// Everything that is wrong, in words.
+    /// Descriptions of all faults.
     pub wrong: Vec<String>,
 }
 
@@ -60,24 +60,24 @@ impl Figures {
         self.wrong.is_empty()
     }
 
-    /// Takes the verdict over, each fault in a few words.
-    pub(super) fn take(&mut self, judgement: &Judgement) {
-        let report = &judgement.report;
+    /// Adds the results of the history check, with a description of each fault.
+    pub(super) fn add(&mut self, soak_report: &SoakReport) {
+        let report = &soak_report.report;
         (self.messages, self.effects) = (report.ok, report.effects);
-        self.rolled_back = judgement.rolled_back;
-        (self.unknown, self.unknown_committed) = (judgement.unknown, judgement.unknown_committed);
-        (self.unanswered, self.unanswered_committed) = (judgement.unanswered, judgement.unanswered_committed);
+        self.rolled_back = soak_report.rolled_back;
+        (self.unknown, self.unknown_committed) = (soak_report.unknown, soak_report.unknown_committed);
+        (self.unanswered, self.unanswered_committed) = (soak_report.unanswered, soak_report.unanswered_committed);
         (self.lost, self.phantom, self.doubled) = (report.lost.len(), report.phantom.len(), report.doubled.len());
-        self.out_of_order = report.reordered.len() + judgement.overtaken;
-        (self.contradicted, self.shared_epochs) = (judgement.contradicted.len(), judgement.shared_epochs.len());
-        if !judgement.is_clean() {
+        self.out_of_order = report.reordered.len() + soak_report.overtaken;
+        (self.contradicted, self.shared_epochs) = (soak_report.contradicted.len(), soak_report.shared_epochs.len());
+        if !soak_report.is_clean() {
             self.wrong.push(report.to_string());
-            self.wrong.extend(judgement.uneven.iter().map(|account| format!("uneven: {account}")));
-            if !judgement.contradicted.is_empty() {
-                self.wrong.push(format!("contradicted: {:?}", judgement.contradicted));
+            self.wrong.extend(soak_report.bad_sequences.iter().map(|account| format!("bad sequence: {account}")));
+            if !soak_report.contradicted.is_empty() {
+                self.wrong.push(format!("contradicted: {:?}", soak_report.contradicted));
             }
-            if !judgement.shared_epochs.is_empty() {
-                self.wrong.push(format!("two relays settled under one epoch: {:?}", judgement.shared_epochs));
+            if !soak_report.shared_epochs.is_empty() {
+                self.wrong.push(format!("two relays settled under one epoch: {:?}", soak_report.shared_epochs));
             }
         }
     }
@@ -85,7 +85,8 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Blows { kills, relay_kills, pauses, lease_pauses, restarts, broker_faults, ids_skipped } = self.blows;
+        let FaultCounts { kills, relay_kills, pauses, lease_pauses, restarts, broker_faults, ids_skipped } =
+            self.faults;
         let lines = [
             ("messages", format!("{} committed, {} took effect", self.messages, self.effects)),
             ("rolled back", format!("{}", self.rolled_back)),
@@ -95,25 +96,25 @@ impl fmt::Display for Figures {
             (
                 "cuts",
                 format!(
-                    "{} at any moment, {} under a commit before it, {} after it",
+                    "{} at random, {} before a commit was forwarded, {} after",
                     self.cuts, self.commits_cut_before, self.commits_cut_after
                 ),
             ),
             ("broker faults", format!("{broker_faults}")),
             ("ids skipped", format!("{ids_skipped}")),
-            ("take-overs", format!("{}", self.takeovers)),
-            ("copies", format!("{} reached the broker again", self.copies)),
+            ("takeovers", format!("{}", self.takeovers)),
+            ("copies", format!("{} published again", self.copies)),
             (
                 "unknown commits",
                 format!(
-                    "{} messages: {} found committed, {} not and done again",
+                    "{} messages: {} found committed, {} not committed and repeated",
                     self.unknown,
                     self.unknown_committed,
                     self.unknown - self.unknown_committed.min(self.unknown)
                 ),
             ),
             (
-                "died before telling",
+                "unanswered commits",
                 format!("{} messages, {} of them committed", self.unanswered, self.unanswered_committed),
             ),
             ("redriven", format!("{}", self.redriven)),
@@ -125,7 +126,7 @@ impl fmt::Display for Figures {
                 "out of order",
                 match self.order {
                     Order::Key => format!("{}", self.out_of_order),
-                    Order::None => format!("{}, as this order allows", self.out_of_order),
+                    Order::None => format!("{}, allowed by this order", self.out_of_order),
                 },
             ),
             (
@@ -137,7 +138,7 @@ impl fmt::Display for Figures {
             ),
         ];
         let Self { database, order, seed, seconds, .. } = self;
-        writeln!(f, "soak on {database}, order {order}, seed {seed}, {seconds:.0} s of trouble")?;
+        writeln!(f, "soak on {database}, order {order}, seed {seed}, {seconds:.0} s of faults")?;
         for (name, value) in lines {
             writeln!(f, "  {name:<20} {value}")?;
         }

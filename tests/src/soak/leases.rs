@@ -1,17 +1,17 @@
-//! The leases of relays that do not see each other's shards, for the bug that they share one epoch.
+//! Leases that hide the shards of other relays, for the planted bug in which all relays share one epoch.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall::{Holder, Lease, LeaseName, Leases, Result, Shard};
 
-/// Tells of no shard that it is taken: whoever asks goes on to acquire it, and gets it if it does not tell itself apart
-/// from whoever holds it.
+/// Reports no shard as held. So a relay tries to acquire all of them, and succeeds if it has the same name as the
+/// holder.
 #[derive(Debug)]
-pub struct Unseeing<D>(pub D);
+pub struct BlindLeases<D>(pub D);
 
 #[async_trait]
-impl<D: Leases> Leases for Unseeing<D> {
+impl<D: Leases> Leases for BlindLeases<D> {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
         self.0.acquire(name, holder, ttl).await
     }

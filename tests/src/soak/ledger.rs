@@ -1,17 +1,17 @@
-//! The services' own tables in a soak, in SQL that all databases understand: what the judge goes by.
+//! The services' own tables in a soak, in SQL of all databases. The check compares them.
 //!
-//! An account's row is locked by whoever writes for it, and numbers its messages. `soak_sent` is written in the
-//! transaction that enqueues, `soak_effect` in the one that handles. Neither has a unique constraint: what happened
-//! twice must show.
+//! A writer locks the row of an account and numbers its messages. `soak_sent` is written in the transaction that
+//! enqueues, `soak_effect` in the transaction that handles. Neither has a unique constraint, so that duplicates are
+//! visible.
 
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{Database, Error, ErrorKind, MessageId, Result};
 
-use super::part::account;
+use super::process_config::account;
 
-/// A message that was sent, or took effect: the operation's token, the account and its number there.
+/// A sent message or an effect: the operation's token, the account, and the number within the account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub token: MessageId,
@@ -22,10 +22,10 @@ pub struct Entry {
 pub trait Ledger: Database {
     fn create_ledger(&self, accounts: u32) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes a row of no interest: from here on the transaction has its number, however late it writes the rest.
+    /// Inserts an unrelated row: the transaction gets its transaction id early, however late it writes the rest.
     fn touch(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send;
 
-    /// Locks the account until the transaction ends, and takes the next `numbers`; answers with the last one.
+    /// Locks the account until the transaction ends, and assigns the next `numbers` numbers. Returns the last one.
     fn lock(
         &self,
         connection: &mut Self::Connection,
@@ -35,15 +35,15 @@ pub trait Ledger: Database {
 
     fn record_sent(&self, connection: &mut Self::Connection, sent: &Entry) -> impl Future<Output = Result<()>> + Send;
 
-    /// How often an operation was committed. Only whoever holds its account's lock can rely on the answer.
+    /// How often an operation was committed. Reliable only for the holder of its account's lock.
     fn count_sent(
         &self,
         connection: &mut Self::Connection,
         token: MessageId,
     ) -> impl Future<Output = Result<i64>> + Send;
 
-    /// The contract for writers that only know SQL.
-    fn insert_plainly(
+    /// Enqueues with plain SQL, as other languages do.
+    fn insert_with_plain_sql(
         &self,
         connection: &mut Self::Connection,
         topic: &str,
@@ -55,7 +55,7 @@ pub trait Ledger: Database {
 
     fn sent(&self) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 
-    /// In the order in which they happened.
+    /// The effects in the order in which they happened.
     fn applied(&self) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 
     fn sent_count(&self) -> impl Future<Output = Result<i64>> + Send;
@@ -121,7 +121,7 @@ macro_rules! ledger {
                 sqlx::query_scalar(statement).bind(token.to_string()).fetch_one(connection).await.map_err(failed)
             }
 
-            async fn insert_plainly(
+            async fn insert_with_plain_sql(
                 &self,
                 connection: &mut Self::Connection,
                 topic: &str,
@@ -191,7 +191,7 @@ fn entry((token, account, number): (String, String, i64)) -> Result<Entry> {
     Ok(Entry { token: token.parse()?, account, number })
 }
 
-/// Whatever a statement in a transaction failed with, nothing of the transaction is there: it can be done again.
+/// After any error of a statement the transaction is rolled back and can be repeated.
 fn failed(error: sqlx::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "a statement on the service's own tables failed").with_source(error)
 }

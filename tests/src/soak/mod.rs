@@ -1,4 +1,4 @@
-//! The soak: everything at once, for as long as one likes, on a real server.
+//! The soak: all faults at once, for as long as requested, on a real server.
 //!
 //! ```text
 //!   2 writer processes ─▶ proxy ─▶ producer's database ─▶ proxy ─▶ 3 relay processes ─┐
@@ -6,36 +6,36 @@
 //!   operator process ─▶ both      consumer's database ◀─ proxy ◀─ consumer ◀─ broker (here)
 //! ```
 //!
-//! While the writers (`writer`) do everything that makes an outbox hard, `trouble` kills and pauses the processes,
-//! restarts the server and cuts connections, under a `COMMIT` most of all. Then everything heals, what is left drains
-//! within a bound, and `judge` compares what was committed with what took effect.
+//! The writers (`writer`) do everything that makes an outbox hard. Meanwhile `fault_injector` kills and pauses
+//! processes, restarts the server and cuts connections, mostly during a `COMMIT`. Then all faults end, the backlog
+//! drains within a bound, and `check` compares the committed messages with the effects.
 //!
-//! How the order of a key's commits is known: who writes for an account locks its row first and numbers its messages
-//! inside the same transaction (`ledger`). The numbers of the effects must be 1, 2, 3… per account.
+//! How the order of a key's commits is known: a writer locks the account's row first and numbers its messages inside
+//! the same transaction (`ledger`). The numbers of the effects must be 1, 2, 3… per account.
 //!
-//! What a message is known by is the token of the operation that sent it, not its id: a writer that sends again what
-//! it had already sent would do so under a new id, and no inbox could tell.
+//! A message is identified by the token of its operation, not by its id. A writer that repeats a committed operation
+//! uses a new id, and no inbox could detect the duplicate.
 
-pub mod actor;
+pub mod check;
 mod doubled;
+pub mod environment;
+pub mod fault_injector;
 pub mod figures;
-pub mod ground;
 pub mod handler;
-pub mod judge;
 pub mod leases;
 pub mod ledger;
+pub mod observed_queue;
 pub mod order;
-pub mod part;
-pub mod plant;
+pub mod planted_bug;
+pub mod process_config;
+pub mod processes;
 pub mod run;
-pub mod trouble;
-pub mod watch;
 pub mod worker;
 pub mod writer;
 
+pub use fault_injector::Focus;
 pub use figures::Figures;
 pub use order::Order;
-pub use part::{Part, Play};
-pub use plant::SoakPlant;
+pub use planted_bug::SoakBug;
+pub use process_config::{ProcessConfig, ProcessRole};
 pub use run::{DatabaseKind, Options, run};
-pub use trouble::Focus;

@@ -1,4 +1,4 @@
-//! What the relays of a soak keep in order, in the words of the relay's configuration.
+//! The order that the relays of a soak keep, with the names of the relay's configuration.
 
 use landfall::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use super::run::DatabaseKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// The messages of a key; every one of them is judged by its place.
+    /// Per key; the check compares the order of effects.
     #[default]
     Key,
-    /// Nothing: relays compete for single messages, and no place is judged.
+    /// None: relays compete for single messages, and the check ignores the order.
     None,
 }
 
@@ -25,7 +25,7 @@ impl Order {
         }
     }
 
-    /// Relays compete for rows that a transaction locks, which SQLite does not do.
+    /// Relays compete with row locks, which SQLite does not have.
     pub fn is_possible_on(self, database: DatabaseKind) -> bool {
         self == Self::Key || database.has_concurrent_writers()
     }

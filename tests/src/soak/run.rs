@@ -1,4 +1,4 @@
-//! One soak from its beginning to its verdict.
+//! Runs one soak from start to result.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,18 +14,18 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
-use super::actor::Cast;
+use super::check::{check_history, disorder_at_broker};
 use super::doubled;
+use super::environment::Environment;
+use super::fault_injector::{FaultCounts, FaultInjector, Focus};
 use super::figures::Figures;
-use super::ground::Ground;
-use super::judge::{disorder_at_broker, judge};
 use super::ledger::Ledger;
 use super::order::Order;
-use super::part::{Part, Play};
-use super::plant::SoakPlant;
-use super::trouble::{Blows, Focus, Trouble};
-use crate::remains::Remains;
+use super::planted_bug::SoakBug;
+use super::process_config::{ProcessConfig, ProcessRole};
+use super::processes::Processes;
 use crate::setup::{GROUP, TOPIC};
+use crate::undelivered::Undelivered;
 use crate::worker::Adapter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +47,12 @@ impl DatabaseKind {
         }
     }
 
-    /// Whether one who leaves a transaction open is in nobody's way.
+    /// Whether an open transaction does not block other writers.
     pub fn has_concurrent_writers(self) -> bool {
         self != Self::Sqlite
     }
 
-    /// While one transaction is open on SQLite nobody else writes, so there it is short.
+    /// On SQLite an open transaction blocks all other writers, so it is short.
     fn hold_ms(self) -> u64 {
         match self {
             Self::Sqlite => 8,
@@ -80,17 +80,17 @@ impl std::str::FromStr for DatabaseKind {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub database: DatabaseKind,
-    /// How long there is trouble.
+    /// How long faults are injected.
     pub duration: Duration,
     pub seed: u64,
     pub order: Order,
-    /// The program that plays the parts: `program play JSON`.
+    /// The program that runs the processes: `program process JSON`.
     pub program: PathBuf,
-    pub plant: Option<SoakPlant>,
+    pub planted_bug: Option<SoakBug>,
     pub focus: Focus,
-    /// How long nothing may move before what does not drain is judged as it is.
-    pub standstill: Duration,
-    /// Told now and then how far it is, with the share that is done.
+    /// How long the drain may make no progress before it is given up.
+    pub stall_timeout: Duration,
+    /// Called from time to time with the completed share and a description.
     pub progress: fn(f64, &str),
 }
 
@@ -102,9 +102,9 @@ impl Options {
             seed,
             order: Order::Key,
             program: program.into(),
-            plant: None,
+            planted_bug: None,
             focus: Focus::Everything,
-            standstill: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
             progress: |_, _| {},
         }
     }
@@ -112,22 +112,22 @@ impl Options {
 
 const ACCOUNTS: u32 = 24;
 const WRITER_PROCESSES: u32 = 2;
-/// And one that dawdles; as many as a process has connections.
+/// Writers of a process, apart from the one that holds transactions open; limited by its connections.
 const WRITERS: u32 = 5;
 const RELAYS: u32 = 3;
 const LEASE: Duration = Duration::from_secs(1);
-/// How long everything may take to drain after the faults have healed: the bound of L9, on a busy machine.
-const DRAINED_WITHIN: Duration = Duration::from_secs(180);
-/// How often somebody looks after the processes.
+/// How long the drain may take after the last fault: the bound of L9, on a busy machine.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(180);
+/// How often the processes are checked.
 const TICK: Duration = Duration::from_millis(20);
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Runs a whole soak; what it found is in the figures. `Err` of kind `Unavailable` if it could not begin (no server…), of
-/// kind `Internal` if it broke off, of kind `Unsupported` if the database cannot work in that order.
+/// Runs a whole soak; faults that it finds are in the figures. Errors: `Unavailable` if it could not start (for example
+/// without a server), `Internal` if it was aborted, `Unsupported` if the database does not support the order.
 pub async fn run(options: &Options) -> Result<Figures> {
     if !options.order.is_possible_on(options.database) {
-        let sentence = format!("relays cannot compete for messages on {}: it locks no rows", options.database);
-        return Err(Error::new(ErrorKind::Unsupported, sentence));
+        let message = format!("relays cannot compete for messages on {}: it has no row locks", options.database);
+        return Err(Error::new(ErrorKind::Unsupported, message));
     }
     match options.database {
         DatabaseKind::Sqlite => Soak::<Sqlite>::run(options).await,
@@ -138,79 +138,80 @@ pub async fn run(options: &Options) -> Result<Figures> {
 
 struct Soak<'a, D> {
     options: &'a Options,
-    ground: &'a Ground,
-    cast: Cast,
+    environment: &'a Environment,
+    processes: Processes,
     broker: MemoryBroker,
     database: std::marker::PhantomData<D>,
 }
 
 impl<D: Adapter + Ledger> Soak<'_, D> {
     async fn run(options: &Options) -> Result<Figures> {
-        let ground = Ground::prepare::<D>(options.database, ACCOUNTS).await?;
+        let environment = Environment::prepare::<D>(options.database, ACCOUNTS).await?;
         let broker = MemoryBroker::new();
         let publish = PublishServer::start(broker.clone()).await?;
         let deliver = DeliverServer::start(broker.clone(), TopicName::new(TOPIC)?, GroupName::new(GROUP)?).await?;
-        let [writers, producer, consumer] = ground.addresses();
-        let part = Part {
+        let [writers, producer, consumer] = environment.addresses();
+        let config = ProcessConfig {
             database: options.database,
             writers,
             producer,
             consumer,
             publish: publish.address(),
             deliver: deliver.address(),
-            play: Play::Operate,
+            role: ProcessRole::Operate,
             seed: options.seed,
             accounts: ACCOUNTS,
             hold_ms: options.database.hold_ms(),
             lease_ms: LEASE.as_millis() as u64,
             order: options.order,
-            plant: options.plant,
+            planted_bug: options.planted_bug,
         };
-        let cast = Cast::new(options.program.clone(), part);
-        let soak = Soak::<D> { options, ground: &ground, cast, broker, database: std::marker::PhantomData };
-        let broke_off = |error| Error::new(ErrorKind::Internal, "the soak broke off").with_source(error);
-        soak.play().await.map_err(broke_off)
+        let processes = Processes::new(options.program.clone(), config);
+        let soak =
+            Soak::<D> { options, environment: &environment, processes, broker, database: std::marker::PhantomData };
+        let aborted = |error| Error::new(ErrorKind::Internal, "the soak was aborted").with_source(error);
+        soak.execute().await.map_err(aborted)
     }
 
-    async fn play(mut self) -> Result<Figures> {
+    async fn execute(mut self) -> Result<Figures> {
         for number in 0..RELAYS {
-            self.cast.add(Play::Relay(number))?;
+            self.processes.add(ProcessRole::Relay(number))?;
         }
-        for play in [Play::Consume, Play::Operate] {
-            self.cast.add(play)?;
+        for role in [ProcessRole::Consume, ProcessRole::Operate] {
+            self.processes.add(role)?;
         }
         for _ in 0..WRITER_PROCESSES {
-            self.cast.add(Play::Write(WRITERS))?;
+            self.processes.add(ProcessRole::Write(WRITERS))?;
         }
-        self.cast.ready().await;
+        self.processes.ready().await;
 
         let random = StdRng::seed_from_u64(self.options.seed);
-        let mut trouble = Trouble::new(random, self.options.focus, self.ground, self.broker.clone(), LEASE);
-        let (started, mut told) = (Instant::now(), Instant::now());
-        while started.elapsed() < self.options.duration && self.cast.gave_up.is_empty() {
-            trouble.go_on(&mut self.cast).await?;
-            self.cast.look_after().await;
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                self.tell(started.elapsed(), trouble.blows);
+        let mut injector = FaultInjector::new(random, self.options.focus, self.environment, self.broker.clone(), LEASE);
+        let (started, mut reported) = (Instant::now(), Instant::now());
+        while started.elapsed() < self.options.duration && self.processes.failures.is_empty() {
+            injector.tick(&mut self.processes).await?;
+            self.processes.reap().await;
+            if reported.elapsed() >= PROGRESS {
+                reported = Instant::now();
+                self.report_progress(started.elapsed(), injector.counts);
             }
             tokio::time::sleep(TICK).await;
         }
         let (seconds, healed) = (started.elapsed().as_secs_f64(), Instant::now());
-        trouble.heal(&mut self.cast).await?;
-        let blows = trouble.blows;
-        self.cast.stop(|play| matches!(play, Play::Write(_))).await;
+        injector.heal(&mut self.processes).await?;
+        let counts = injector.counts;
+        self.processes.stop(|role| matches!(role, ProcessRole::Write(_))).await;
         let is_drained = self.drain().await?;
         let drained_seconds = healed.elapsed().as_secs_f64();
-        self.cast.look_after().await;
-        self.cast.stop(|_| true).await;
-        self.figures(blows, seconds, drained_seconds, is_drained).await
+        self.processes.reap().await;
+        self.processes.stop(|_| true).await;
+        self.figures(counts, seconds, drained_seconds, is_drained).await
     }
 
-    fn tell(&self, elapsed: Duration, blows: Blows) {
-        let Blows { kills, pauses, restarts, .. } = blows;
-        let counts = self.ground.cuts();
-        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_the_answer;
+    fn report_progress(&self, elapsed: Duration, counts: FaultCounts) {
+        let FaultCounts { kills, pauses, restarts, .. } = counts;
+        let counts = self.environment.cuts();
+        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_response;
         let line = format!(
             "{}: {:.0} of {:.0} s, {kills} kills, {pauses} pauses, {restarts} restarts, {cuts} cuts",
             self.options.database,
@@ -220,36 +221,37 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         (self.options.progress)(elapsed.as_secs_f64() / self.options.duration.as_secs_f64(), &line);
     }
 
-    /// Waits until everything that was committed has had its effect, then once more with a last message of each
-    /// account: that comes after every copy of its other messages, so when it has had its effect no copy is still on
-    /// its way. Where nothing is in order a copy may come later than that, so at last the relays finish what they have in
-    /// hand, and the consumer whatever is in the broker. `false` when nothing moves any more.
+    /// Waits until all committed messages have taken effect, and then for a last message of each account. That comes
+    /// after all duplicates of earlier messages, so once it has taken effect no duplicate is in flight. Without order a
+    /// duplicate may come later, so finally the relays finish their work and the consumer empties the broker. Returns
+    /// `false` if the drain stalls.
     async fn drain(&mut self) -> Result<bool> {
         if !self.wait_for_effects().await? {
             return Ok(false);
         }
-        let last = self.cast.add(Play::WriteOnce)?;
+        let last = self.processes.add(ProcessRole::WriteOnce)?;
         let started = Instant::now();
-        while self.cast.count_ok(last) < ACCOUNTS as usize && started.elapsed() < self.options.standstill {
-            self.cast.look_after().await;
+        while self.processes.count_ok(last) < ACCOUNTS as usize && started.elapsed() < self.options.stall_timeout {
+            self.processes.reap().await;
             tokio::time::sleep(TICK).await;
         }
         if !self.wait_for_effects().await? {
             return Ok(false);
         }
-        self.cast.stop(|play| matches!(play, Play::Relay(_))).await;
+        self.processes.stop(|role| matches!(role, ProcessRole::Relay(_))).await;
         let (topic, group, started) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?, Instant::now());
-        while self.broker.unfinished(&topic, &group) > 0 && started.elapsed() < self.options.standstill {
-            self.cast.look_after().await;
+        while self.broker.unfinished(&topic, &group) > 0 && started.elapsed() < self.options.stall_timeout {
+            self.processes.reap().await;
             tokio::time::sleep(TICK).await;
         }
         Ok(self.broker.unfinished(&topic, &group) == 0)
     }
 
     async fn wait_for_effects(&mut self) -> Result<bool> {
-        let (producer, consumer) = (D::open(&self.ground.producer).await?, D::open(&self.ground.consumer).await?);
+        let (producer, consumer) =
+            (D::open(&self.environment.producer).await?, D::open(&self.environment.consumer).await?);
         let sent = producer.sent_count().await?;
-        let (started, mut moved, mut seen) = (Instant::now(), Instant::now(), -1);
+        let (started, mut progressed, mut seen) = (Instant::now(), Instant::now(), -1);
         let drained = loop {
             let applied = consumer.applied_count().await?;
             let stats = producer.stats().await?;
@@ -257,10 +259,10 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
                 break true;
             }
             if applied != seen {
-                (moved, seen) = (Instant::now(), applied);
+                (progressed, seen) = (Instant::now(), applied);
             }
-            self.cast.look_after().await;
-            if moved.elapsed() > self.options.standstill || started.elapsed() > DRAINED_WITHIN {
+            self.processes.reap().await;
+            if progressed.elapsed() > self.options.stall_timeout || started.elapsed() > DRAIN_TIMEOUT {
                 break false;
             }
             (self.options.progress)(1.0, &format!("{}: draining, {applied} of {sent}", self.options.database));
@@ -271,13 +273,20 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         Ok(drained)
     }
 
-    async fn figures(self, blows: Blows, seconds: f64, drained_seconds: f64, is_drained: bool) -> Result<Figures> {
-        let (producer, consumer) = (D::open(&self.ground.producer).await?, D::open(&self.ground.consumer).await?);
+    async fn figures(
+        self,
+        fault_counts: FaultCounts,
+        seconds: f64,
+        drained_seconds: f64,
+        is_drained: bool,
+    ) -> Result<Figures> {
+        let (producer, consumer) =
+            (D::open(&self.environment.producer).await?, D::open(&self.environment.consumer).await?);
         let (sent, applied) = (producer.sent().await?, consumer.applied().await?);
-        let judgement = judge(self.options.order, &self.cast.graves, &sent, &applied);
+        let soak_report = check_history(self.options.order, &self.processes.histories, &sent, &applied);
         let stats = producer.stats().await?;
         let done = [producer.dead_letter_stats().await?, consumer.dead_letter_stats().await?].map(|stats| stats.done);
-        let counts = self.ground.cuts();
+        let counts = self.environment.cuts();
         let mut figures = Figures {
             database: self.options.database,
             seed: self.options.seed,
@@ -287,10 +296,10 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             messages: 0,
             effects: 0,
             rolled_back: 0,
-            blows,
+            faults: fault_counts,
             cuts: counts.cut,
             commits_cut_before: counts.cut_before_forwarding,
-            commits_cut_after: counts.cut_before_the_answer,
+            commits_cut_after: counts.cut_before_response,
             takeovers: takeovers(&producer).await?,
             copies: copies(&self.broker),
             unknown: 0,
@@ -305,14 +314,14 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             contradicted: 0,
             shared_epochs: 0,
             unsettled: 0,
-            wrong: self.cast.gave_up.clone(),
+            wrong: self.processes.failures.clone(),
         };
-        figures.take(&judgement);
-        let doubled: Vec<_> = judgement.report.doubled.iter().take(20).map(|named| named.id).collect();
-        figures.wrong.extend(doubled::accounts(&doubled, &self.broker.published(), &applied, &consumer).await?);
+        figures.add(&soak_report);
+        let doubled: Vec<_> = soak_report.report.doubled.iter().take(20).map(|named| named.id).collect();
+        figures.wrong.extend(doubled::describe(&doubled, &self.broker.published(), &applied, &consumer).await?);
         if figures.out_of_order > 0 && figures.order == Order::Key {
             let disorder = disorder_at_broker(&self.broker.published());
-            figures.wrong.push(format!("out of order at the broker already: {}", disorder.len()));
+            figures.wrong.push(format!("already out of order at the broker: {}", disorder.len()));
             figures.wrong.extend(disorder.into_iter().take(20));
         }
         let left = stats.pending + stats.retrying + stats.parked;
@@ -322,8 +331,8 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             figures.wrong.push(format!("of {} committed: {stats:?}", figures.messages));
         }
         if !is_drained {
-            let remains = Remains::look(&producer, &consumer).await?.to_string();
-            let lines: Vec<_> = remains.lines().take(10).collect();
+            let undelivered = Undelivered::collect(&producer, &consumer).await?.to_string();
+            let lines: Vec<_> = undelivered.lines().take(10).collect();
             figures.wrong.push(format!("not drained; {}", lines.join("\n")));
         }
         producer.close().await;
@@ -332,9 +341,9 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
     }
 }
 
-/// An epoch is one more each time a lease changes hands; the last change is ours.
+/// The epoch of a lease increases with each new holder; the last change is our own.
 async fn takeovers<D: Adapter>(database: &D) -> Result<i64> {
-    let holder = Holder("the judge".into());
+    let holder = Holder("the check".into());
     let mut takeovers = 0;
     for shard in 0..database.shards() {
         let lease = database.acquire(&Shard(shard).lease_name(), &holder, Duration::from_secs(1)).await?;

@@ -1,5 +1,5 @@
-//! One process of the soak: opens what its part needs, waiting for a database that is down, and plays it until it is
-//! told to stop (SIGTERM), is killed, or its parent is gone.
+//! One process of the soak: opens its database and broker, waits for a database that is down, and runs its role until
+//! SIGTERM, a kill, or the end of its parent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,103 +17,103 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::Apply;
-use super::leases::Unseeing;
+use super::leases::BlindLeases;
 use super::ledger::Ledger;
+use super::observed_queue::ObservedQueue;
 use super::order::Order;
-use super::part::{Part, Play};
-use super::plant::SoakPlant;
+use super::planted_bug::SoakBug;
+use super::process_config::{ProcessConfig, ProcessRole};
 use super::run::DatabaseKind;
-use super::watch::Watched;
 use super::writer::SoakWriter;
 use crate::history::Event;
 use crate::setup::{GROUP, TOPIC};
 use crate::worker::{Adapter, operate};
 
-pub async fn play(part: Part, stop: CancellationToken) -> Result<()> {
-    match part.database {
-        DatabaseKind::Sqlite => play_on::<Sqlite>(part, stop).await,
-        DatabaseKind::Postgres => play_on::<Postgres>(part, stop).await,
-        DatabaseKind::Mysql => play_on::<MySql>(part, stop).await,
+pub async fn run(config: ProcessConfig, stop: CancellationToken) -> Result<()> {
+    match config.database {
+        DatabaseKind::Sqlite => run_on::<Sqlite>(config, stop).await,
+        DatabaseKind::Postgres => run_on::<Postgres>(config, stop).await,
+        DatabaseKind::Mysql => run_on::<MySql>(config, stop).await,
     }
 }
 
-async fn play_on<D: Adapter + Ledger>(part: Part, stop: CancellationToken) -> Result<()> {
-    match part.play {
-        Play::Write(writers) => {
-            let database: D = open(&part.writers).await?;
+async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationToken) -> Result<()> {
+    match config.role {
+        ProcessRole::Write(writers) => {
+            let database: D = open(&config.writers).await?;
             let mut tasks = JoinSet::new();
             for number in 0..writers {
-                tasks.spawn(writer(&part, database.clone(), number).run(stop.clone()));
+                tasks.spawn(writer(&config, database.clone(), number).run(stop.clone()));
             }
-            if part.database.has_concurrent_writers() {
-                tasks.spawn(writer(&part, database, writers).dawdle(stop.clone()));
+            if config.database.has_concurrent_writers() {
+                tasks.spawn(writer(&config, database, writers).hold_transactions_open(stop.clone()));
             }
-            Event::Ready.say();
+            Event::Ready.print();
             while let Some(ended) = tasks.join_next().await {
                 ended.map_err(|error| Error::new(ErrorKind::Internal, "a writer panicked").with_source(error))?;
             }
         }
-        Play::WriteOnce => {
-            let database: D = open(&part.writers).await?;
-            Event::Ready.say();
-            writer(&part, database, 0).run_once().await;
+        ProcessRole::WriteOnce => {
+            let database: D = open(&config.writers).await?;
+            Event::Ready.print();
+            writer(&config, database, 0).run_once().await;
         }
-        Play::Relay(number) => {
-            let database: D = open(&part.producer).await?;
-            let publisher: Arc<dyn Publisher> = Arc::new(RemotePublisher::connect(part.publish).await?);
-            let queue = Arc::new(Watched::new(database.clone(), number, part.plant));
-            let leases: Arc<dyn Leases> = match part.plant {
-                Some(SoakPlant::OneEpochForAll) => Arc::new(Unseeing(database)),
+        ProcessRole::Relay(number) => {
+            let database: D = open(&config.producer).await?;
+            let publisher: Arc<dyn Publisher> = Arc::new(RemotePublisher::connect(config.publish).await?);
+            let queue = Arc::new(ObservedQueue::new(database.clone(), number, config.planted_bug));
+            let leases: Arc<dyn Leases> = match config.planted_bug {
+                Some(SoakBug::OneEpochForAll) => Arc::new(BlindLeases(database)),
                 _ => Arc::new(database),
             };
-            let options = relay_options(&part);
-            let relay = match part.order {
+            let options = relay_options(&config);
+            let relay = match config.order {
                 Order::Key => Relay::new(queue, leases, publisher, options),
                 Order::None => Relay::unordered(queue, leases, publisher, options),
             };
-            Event::Ready.say();
+            Event::Ready.print();
             relay.run(stop.clone()).await?;
         }
-        Play::Consume => {
-            let database: D = open(&part.consumer).await?;
-            let broker = Arc::new(RemoteBroker::connect(part.publish, part.deliver).await?);
+        ProcessRole::Consume => {
+            let database: D = open(&config.consumer).await?;
+            let broker = Arc::new(RemoteBroker::connect(config.publish, config.deliver).await?);
             let options = consume::Options {
                 concurrency: 8,
-                backoff: part.backoff(),
+                backoff: config.backoff(),
                 redrive_poll: Duration::from_millis(50),
                 ..Default::default()
             };
             let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
             let consumer = Consumer::new(database.clone(), broker, topic, group, Apply(database), options);
-            Event::Ready.say();
+            Event::Ready.print();
             consumer.run(stop.clone()).await?;
         }
-        Play::Operate => {
-            let (producer, consumer): (D, D) = (open(&part.producer).await?, open(&part.consumer).await?);
-            Event::Ready.say();
+        ProcessRole::Operate => {
+            let (producer, consumer): (D, D) = (open(&config.producer).await?, open(&config.consumer).await?);
+            Event::Ready.print();
             operate(producer, consumer, stop.clone()).await?;
         }
     }
     stop.cancelled().await;
-    Event::Stopped.say();
+    Event::Stopped.print();
     Ok(())
 }
 
-fn writer<D: Ledger>(part: &Part, database: D, number: u32) -> SoakWriter<D> {
-    let random = StdRng::seed_from_u64(part.seed.wrapping_mul(1_000).wrapping_add(u64::from(number)));
-    SoakWriter { database, random, accounts: part.accounts, hold_ms: part.hold_ms, plant: part.plant }
+fn writer<D: Ledger>(config: &ProcessConfig, database: D, number: u32) -> SoakWriter<D> {
+    let random = StdRng::seed_from_u64(config.seed.wrapping_mul(1_000).wrapping_add(u64::from(number)));
+    SoakWriter { database, random, accounts: config.accounts, hold_ms: config.hold_ms, planted_bug: config.planted_bug }
 }
 
-fn relay_options(part: &Part) -> relay::Options {
+fn relay_options(config: &ProcessConfig) -> relay::Options {
     let mut options =
-        relay::Options { batch: 50, lease_ttl: part.lease_ttl(), backoff: part.backoff(), ..Default::default() };
-    if matches!(part.plant, Some(SoakPlant::OneEpochForAll | SoakPlant::SplitRows)) {
-        options.holder = Holder("everybody".into());
+        relay::Options { batch: 50, lease_ttl: config.lease_ttl(), backoff: config.backoff(), ..Default::default() };
+    if matches!(config.planted_bug, Some(SoakBug::OneEpochForAll | SoakBug::SplitRows)) {
+        options.holder = Holder("shared".into());
     }
     options
 }
 
-/// A process that starts while the database is down waits for it, like a service that its supervisor starts again.
+/// Opens the database, and waits for it while it is down, like a service that its supervisor restarts.
 async fn open<D: Adapter>(url: &str) -> Result<D> {
     loop {
         match D::open(url).await {

@@ -1,11 +1,12 @@
 //! The producing service of a soak: everything that makes an outbox hard.
 //!
-//! Several writers, in several processes, write for the same accounts. They take a transaction's number early and
-//! write late; write early and commit late; wait for each other's locks, and now and then for one another (a
-//! deadlock); send several messages at once, by Landfall's call and by plain SQL; and roll back at the very end.
+//! Several writers in several processes write for the same accounts. They get a transaction id early and write late;
+//! write early and commit late; wait for each other's locks, sometimes in a deadlock; enqueue several messages at once,
+//! through the library and with plain SQL; and roll back at the very end.
 //!
-//! A commit that broke off is looked up, under the lock of its account: whoever still works on it holds that lock, so
-//! what is not there then never will be. Then it is done, or it is done again; never again without having looked.
+//! A commit with an unknown outcome is looked up under the lock of its account. A transaction that is still running
+//! holds that lock, so an operation that is not found then was not committed. The writer repeats it only after the
+//! lookup.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::handler::payload;
 use super::ledger::{Entry, Ledger};
-use super::part::account;
-use super::plant::SoakPlant;
-use crate::handler::Temper;
+use super::planted_bug::SoakBug;
+use super::process_config::account;
+use crate::handler::Behaviour;
 use crate::history::Event;
 use crate::setup::TOPIC;
 
@@ -29,15 +30,15 @@ pub struct SoakWriter<D> {
     pub random: StdRng,
     pub accounts: u32,
     pub hold_ms: u64,
-    pub plant: Option<SoakPlant>,
+    pub planted_bug: Option<SoakBug>,
 }
 
-/// One operation of the service: done once, however many transactions it takes.
+/// One operation of the service: done once, in one or more transactions.
 struct Operation {
     messages: Vec<Planned>,
-    /// How long the transaction has its number before it writes anything, if it does it this way.
+    /// How long the transaction has a transaction id before its first write, if it gets one early.
     before: Option<Duration>,
-    /// How long everything is written before it commits.
+    /// How long the transaction stays open after its last write.
     after: Option<Duration>,
     by_plain_sql: bool,
     rolls_back: bool,
@@ -46,24 +47,24 @@ struct Operation {
 struct Planned {
     token: MessageId,
     account: String,
-    temper: Temper,
+    behaviour: Behaviour,
 }
 
 impl<D: Ledger + OutboxWriter> SoakWriter<D> {
-    /// Writes until `stop`; an operation that was begun is brought to its end.
+    /// Writes until `stop`; finishes an operation that has started.
     pub async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let operation = self.plan();
-            self.carry_out(&operation).await;
-            // The load of a service, not a wait for something: bursts with quiet moments between them.
+            self.execute(&operation).await;
+            // Simulates the load of a service: bursts with quiet periods between them.
             let pause = if self.random.random_bool(0.3) { 0 } else { self.random.random_range(5..80) };
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
     }
 
-    /// Leaves transactions open for a long time, with a number of their own and nothing to send: nobody may have to wait
-    /// for them, and nothing may be passed over because of them.
-    pub async fn dawdle(mut self, stop: CancellationToken) {
+    /// Leaves transactions open for a long time, with a transaction id and without messages. No other transaction may
+    /// wait for them, and no row may be skipped because of them.
+    pub async fn hold_transactions_open(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let length = Duration::from_millis(self.random.random_range(1_000..15_000));
             if let Ok(mut transaction) = self.database.begin().await
@@ -75,25 +76,26 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
         }
     }
 
-    /// One message for each account, as plainly as can be.
+    /// Writes one plain message for each account.
     pub async fn run_once(mut self) {
         for number in 0..self.accounts {
-            let messages = vec![Planned { token: MessageId::new(), account: account(number), temper: Temper::Plain }];
+            let messages =
+                vec![Planned { token: MessageId::new(), account: account(number), behaviour: Behaviour::Plain }];
             let operation = Operation { messages, before: None, after: None, by_plain_sql: false, rolls_back: false };
-            self.carry_out(&operation).await;
+            self.execute(&operation).await;
         }
     }
 
     fn plan(&mut self) -> Operation {
         let accounts = self.accounts;
         let random = &mut self.random;
-        // Two accounts in any order: two writers that lock them the other way round wait for one another.
+        // Two accounts in random order: writers that lock them in opposite order deadlock.
         let names: Vec<String> = match random.random_range(0..10) {
             0 => (0..2).map(|_| account(random.random_range(0..accounts))).collect(),
             1..=2 => vec![account(random.random_range(0..accounts)); random.random_range(2..6)],
             _ => vec![account(random.random_range(0..accounts))],
         };
-        let plan = |account| Planned { token: MessageId::new(), account, temper: Temper::pick(random, true) };
+        let plan = |account| Planned { token: MessageId::new(), account, behaviour: Behaviour::random(random, true) };
         let messages = names.into_iter().map(plan).collect();
         let mut hold = |share: f64| {
             let long = if self.random.random_bool(0.03) { 8 } else { 1 };
@@ -105,25 +107,25 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
         Operation { messages, before, after, by_plain_sql, rolls_back }
     }
 
-    /// Until it is committed, or rolled back on purpose.
-    async fn carry_out(&mut self, operation: &Operation) {
+    /// Repeats the operation until it is committed, or rolled back on purpose.
+    async fn execute(&mut self, operation: &Operation) {
         loop {
-            tell(operation, |id, key| Event::Invoke { id, key });
+            print_each(operation, |id, key| Event::Invoke { id, key });
             match self.transact(operation).await {
-                Ok(true) => return tell(operation, |id, _| Event::Ok { id }),
-                Ok(false) => return tell(operation, |id, _| Event::Failed { id }),
+                Ok(true) => return print_each(operation, |id, _| Event::Ok { id }),
+                Ok(false) => return print_each(operation, |id, _| Event::Failed { id }),
                 Err(error) if error.kind() == ErrorKind::Unknown => {
-                    tell(operation, |id, _| Event::Unknown { id });
-                    if self.plant != Some(SoakPlant::RetryBlindly) {
-                        let committed = self.look(operation).await;
-                        tell(operation, |id, _| Event::Resolved { id, committed });
+                    print_each(operation, |id, _| Event::Unknown { id });
+                    if self.planted_bug != Some(SoakBug::RetryBlindly) {
+                        let committed = self.is_committed(operation).await;
+                        print_each(operation, |id, _| Event::Resolved { id, committed });
                         if committed {
                             return;
                         }
                     }
                 }
-                // Anything else means that it did not happen.
-                Err(_) => tell(operation, |id, _| Event::Failed { id }),
+                // Any other error means that it was not committed.
+                Err(_) => print_each(operation, |id, _| Event::Failed { id }),
             }
             self.pause().await;
         }
@@ -145,13 +147,13 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
             }
         }
         let mut messages = Vec::with_capacity(operation.messages.len());
-        for Planned { token, account, temper } in &operation.messages {
+        for Planned { token, account, behaviour } in &operation.messages {
             let number = next.get_mut(account.as_str()).map_or(0, |next| std::mem::replace(next, *next + 1));
             let sent = Entry { token: *token, account: account.clone(), number };
             self.database.record_sent(&mut transaction, &sent).await?;
-            let payload = payload(*temper, *token, number);
+            let payload = payload(*behaviour, *token, number);
             if operation.by_plain_sql {
-                self.database.insert_plainly(&mut transaction, TOPIC, account, payload.as_bytes()).await?;
+                self.database.insert_with_plain_sql(&mut transaction, TOPIC, account, payload.as_bytes()).await?;
             } else {
                 messages.push(Message::new(TopicName::new(TOPIC)?, payload).with_key(Key::new(account)?));
             }
@@ -163,29 +165,29 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
             tokio::time::sleep(after).await;
         }
         if operation.rolls_back {
-            // Dropping it rolls back, after everything was written and before nothing but the commit.
+            // Dropping the transaction rolls it back at the last moment: everything but the commit is done.
             return Ok(false);
         }
         outbox.commit(transaction).await?;
         Ok(true)
     }
 
-    /// Whether it was committed; asks until the database answers.
-    async fn look(&mut self, operation: &Operation) -> bool {
+    /// Whether the operation was committed; retries until the database responds.
+    async fn is_committed(&mut self, operation: &Operation) -> bool {
         loop {
-            match self.look_once(operation).await {
+            match self.look_up(operation).await {
                 Ok(committed) => return committed,
                 Err(_) => self.pause().await,
             }
         }
     }
 
-    async fn look_once(&self, operation: &Operation) -> Result<bool> {
+    async fn look_up(&self, operation: &Operation) -> Result<bool> {
         let Some(first) = operation.messages.first() else { return Ok(false) };
         let mut transaction = self.database.begin().await?;
         self.database.lock(&mut transaction, &first.account, 0).await?;
         let sent = self.database.count_sent(&mut transaction, first.token).await?;
-        // What was found has to stay.
+        // The result must still hold after a crash of the server.
         self.database.flush(transaction).await?;
         Ok(sent > 0)
     }
@@ -195,9 +197,9 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
     }
 }
 
-fn tell(operation: &Operation, event: impl Fn(MessageId, String) -> Event) {
+fn print_each(operation: &Operation, event: impl Fn(MessageId, String) -> Event) {
     for planned in &operation.messages {
-        event(planned.token, planned.account.clone()).say();
+        event(planned.token, planned.account.clone()).print();
     }
 }
 

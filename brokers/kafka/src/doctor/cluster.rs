@@ -1,42 +1,44 @@
-//! What the URL asks for, and what holds for every topic.
+//! Checks of the URL's options, of each node's settings, and of the topic that stores group offsets.
 
 use std::time::Duration;
 
 use landfall_core::{Demands, Finding, Rank, Span};
 use rdkafka::admin::ConfigResource;
 
-use super::{Partitions, value};
+use super::{TopicMetadata, value};
 use crate::config::{Acks, Options};
 
 pub(super) fn options(options: &Options) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if options.acks != Acks::All {
         let acks = options.acks.as_str();
-        found.push(Finding {
+        findings.push(Finding {
             check: "kafka.acks",
             rank: Rank::Loss,
             about: "the broker URL".into(),
-            what: format!("acks={acks}: what was accepted is lost with a leader that had not copied it yet"),
+            what: format!("acks={acks}: accepted messages are lost if the leader fails before it replicates them"),
             mend: "acks=all".into(),
         });
-        found.push(Finding {
+        findings.push(Finding {
             check: "kafka.idempotence",
             rank: Rank::Duplicates,
             about: "the broker URL".into(),
-            what: format!("acks={acks}: the producer does not number what it sends, and what is sent again after a lost answer is stored twice"),
+            what: format!(
+                "acks={acks}: the producer is not idempotent, so a retry after a lost answer stores a duplicate"
+            ),
             mend: "acks=all".into(),
         });
     }
-    if options.replication.is_some_and(|copies| copies < 2) {
-        found.push(Finding {
+    if options.replication.is_some_and(|replicas| replicas < 2) {
+        findings.push(Finding {
             check: "kafka.replication-option",
             rank: Rank::Loss,
             about: "the broker URL".into(),
-            what: "replication=1: topics made here are lost with one disk".into(),
-            mend: "replication=3, or leave it out".into(),
+            what: "replication=1: topics that Landfall creates are lost with one disk".into(),
+            mend: "replication=3, or omit it".into(),
         });
     }
-    found
+    findings
 }
 
 pub(super) fn node(node: i32, settings: &ConfigResource, demands: &Demands) -> Vec<Finding> {
@@ -45,16 +47,20 @@ pub(super) fn node(node: i32, settings: &ConfigResource, demands: &Demands) -> V
         check: "kafka.auto-create",
         rank: Rank::Loss,
         about: format!("node {node}"),
-        what: "whoever mistypes a topic's name makes a topic that nobody reads, with the cluster's defaults".into(),
+        what: "a mistyped topic name creates a topic without readers, with the cluster's default settings".into(),
         mend: "auto.create.topics.enable=false".into(),
     });
     let minutes: Option<u64> = value(settings, "offsets.retention.minutes");
-    let kept = minutes.map(|minutes| Span::Time(Duration::from_secs(minutes.saturating_mul(60))));
-    let short = kept.filter(|kept| kept.short_of(demands.window).is_some()).map(|kept| Finding {
+    let retention = minutes.map(|minutes| Span::Time(Duration::from_secs(minutes.saturating_mul(60))));
+    let short = retention.filter(|retention| retention.short_of(demands.window).is_some()).map(|retention| Finding {
         check: "kafka.offsets-retention",
         rank: Rank::Duplicates,
         about: format!("node {node}"),
-        what: format!("the progress of a group that is away for {kept} is forgotten, and it gets everything again, {} being how long the inbox is sure to know it", demands.window),
+        what: format!(
+            "the cluster drops the offsets of a group that is inactive for {retention}, and delivers everything again; \
+             the inbox deduplicates for {} only",
+            demands.window
+        ),
         mend: match demands.window.time() {
             Some(window) => format!("offsets.retention.minutes={}", window.as_secs().div_ceil(60)),
             None => "offsets.retention.minutes=2147483647".into(),
@@ -63,14 +69,14 @@ pub(super) fn node(node: i32, settings: &ConfigResource, demands: &Demands) -> V
     auto_create.into_iter().chain(short).collect()
 }
 
-/// Where the cluster keeps how far each group has come.
-pub(super) fn progress_of_groups(topic: &Partitions) -> Option<Finding> {
-    let single = topic.name == "__consumer_offsets" && topic.each.iter().any(|partition| partition.copies < 2);
+/// Checks the replication of the topic in which the cluster stores group offsets.
+pub(super) fn group_offsets(topic: &TopicMetadata) -> Option<Finding> {
+    let single = topic.name == "__consumer_offsets" && topic.partitions.iter().any(|partition| partition.replicas < 2);
     single.then(|| Finding {
         check: "kafka.offsets-replication",
         rank: Rank::Duplicates,
         about: format!("topic {}", topic.name),
-        what: "how far each group has come has one copy; without it groups get everything again".into(),
-        mend: "offsets.topic.replication.factor=3, and kafka-reassign-partitions for the topic that is there".into(),
+        what: "group offsets have one replica; if it is lost, groups receive everything again".into(),
+        mend: "offsets.topic.replication.factor=3, and kafka-reassign-partitions for the existing topic".into(),
     })
 }

@@ -1,4 +1,4 @@
-//! The doctor's part: every way in which this cluster's settings can lose, reorder or double messages.
+//! Doctor checks: settings of the cluster that can lose, reorder, duplicate or delay messages.
 
 mod cluster;
 mod topic;
@@ -11,43 +11,43 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::Kafka;
 
-/// A record that lies further ahead of our clock than this was stamped by a clock that is wrong, or ours is.
+/// A record with a timestamp further in the future than this shows that the sender's clock or ours is wrong.
 const SKEW_MILLIS: i64 = 60_000;
 
-/// The partitions of a topic, as the cluster tells them.
-struct Partitions {
+/// A topic and its partitions, from the cluster's metadata.
+struct TopicMetadata {
     name: String,
-    each: Vec<Partition>,
+    partitions: Vec<Partition>,
 }
 
 struct Partition {
     leader: i32,
-    copies: usize,
-    in_step: usize,
+    replicas: usize,
+    in_sync: usize,
 }
 
 #[async_trait]
 impl Diagnose for Kafka {
     async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>> {
-        let mut found = cluster::options(self.options());
+        let mut findings = cluster::options(self.options());
         let metadata = self.topics().metadata(None).await?;
         let nodes: Vec<i32> = metadata.brokers().iter().map(|node| node.id()).collect();
-        let topics: Vec<Partitions> = metadata.topics().iter().map(Partitions::from).collect();
+        let topics: Vec<TopicMetadata> = metadata.topics().iter().map(TopicMetadata::from).collect();
         drop(metadata);
         for node in nodes {
             match self.topics().settings(ResourceSpecifier::Broker(node)).await {
-                Ok(settings) => found.extend(cluster::node(node, &settings, demands)),
-                Err(error) => found.push(hidden(format!("node {node}"), &error)),
+                Ok(settings) => findings.extend(cluster::node(node, &settings, demands)),
+                Err(error) => findings.push(hidden(format!("node {node}"), &error)),
             }
         }
         for topic in &topics {
-            found.extend(cluster::progress_of_groups(topic));
+            findings.extend(cluster::group_offsets(topic));
             if self.is_ours(&topic.name) {
-                found.extend(self.examine_topic(topic, demands).await);
+                findings.extend(self.check_topic(topic, demands).await);
             }
         }
-        found.sort_by(|one, other| (one.rank, one.check, &one.about).cmp(&(other.rank, other.check, &other.about)));
-        Ok(found)
+        findings.sort_by(|one, other| (one.rank, one.check, &one.about).cmp(&(other.rank, other.check, &other.about)));
+        Ok(findings)
     }
 }
 
@@ -57,61 +57,62 @@ impl Kafka {
         name.strip_prefix(prefix).is_some_and(|rest| TopicName::new(rest).is_ok()) && !name.starts_with("__")
     }
 
-    async fn examine_topic(&self, topic: &Partitions, demands: &Demands) -> Vec<Finding> {
-        let mut found = topic::copies(topic);
+    async fn check_topic(&self, topic: &TopicMetadata, demands: &Demands) -> Vec<Finding> {
+        let mut findings = topic::replicas(topic);
         match self.topics().settings(ResourceSpecifier::Topic(&topic.name)).await {
-            Ok(settings) => found.extend(topic::settings(topic, &settings, demands)),
-            Err(error) => found.push(hidden(format!("topic {}", topic.name), &error)),
+            Ok(settings) => findings.extend(topic::settings(topic, &settings, demands)),
+            Err(error) => findings.push(hidden(format!("topic {}", topic.name), &error)),
         }
-        match self.newest_ahead(topic).await {
-            Ok(is_ahead) => found.extend(is_ahead.then(|| topic::clock(topic))),
-            Err(error) => found.push(hidden(format!("the records of topic {}", topic.name), &error)),
+        match self.has_future_timestamp(topic).await {
+            Ok(is_ahead) => findings.extend(is_ahead.then(|| topic::clock(topic))),
+            Err(error) => findings.push(hidden(format!("the records of topic {}", topic.name), &error)),
         }
-        found
+        findings
     }
 
-    /// Whether a record was stamped with a time that has not come yet.
-    async fn newest_ahead(&self, topic: &Partitions) -> Result<bool> {
+    /// Whether a record has a timestamp in the future.
+    async fn has_future_timestamp(&self, topic: &TopicMetadata) -> Result<bool> {
         let ahead = Timestamp::now().as_millis() + SKEW_MILLIS;
         let (name, timeout) = (topic.name.clone(), self.options().connect_timeout);
-        // Of a partition without a leader nobody can ask.
-        let led: Vec<usize> = (0..topic.each.len()).filter(|partition| topic.each[*partition].leader >= 0).collect();
+        // A partition without a leader cannot answer.
+        let has_leader = |partition: &usize| topic.partitions[*partition].leader >= 0;
+        let led: Vec<usize> = (0..topic.partitions.len()).filter(has_leader).collect();
         self.topics()
-            .ask(move |asking| {
-                let mut asked = TopicPartitionList::new();
+            .query(move |client| {
+                let mut times = TopicPartitionList::new();
                 for partition in led {
-                    asked.add_partition_offset(&name, partition as i32, Offset::Offset(ahead))?;
+                    times.add_partition_offset(&name, partition as i32, Offset::Offset(ahead))?;
                 }
-                let found = asking.offsets_for_times(asked, timeout)?;
-                Ok(found.elements().iter().any(|found| matches!(found.offset(), Offset::Offset(_))))
+                let offsets = client.offsets_for_times(times, timeout)?;
+                Ok(offsets.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
             })
             .await
     }
 }
 
-impl From<&rdkafka::metadata::MetadataTopic> for Partitions {
+impl From<&rdkafka::metadata::MetadataTopic> for TopicMetadata {
     fn from(topic: &rdkafka::metadata::MetadataTopic) -> Self {
         let partition = |partition: &rdkafka::metadata::MetadataPartition| Partition {
             leader: partition.leader(),
-            copies: partition.replicas().len(),
-            in_step: partition.isr().len(),
+            replicas: partition.replicas().len(),
+            in_sync: partition.isr().len(),
         };
-        Self { name: topic.name().to_owned(), each: topic.partitions().iter().map(partition).collect() }
+        Self { name: topic.name().to_owned(), partitions: topic.partitions().iter().map(partition).collect() }
     }
 }
 
-/// What this account may not see.
+/// Reports settings that this account may not read.
 fn hidden(about: String, error: &Error) -> Finding {
     Finding {
         check: "kafka.hidden",
         rank: Rank::Loss,
         about,
-        what: format!("what is set here cannot be seen, and so may be anything: {error}"),
-        mend: "allow this account DescribeConfigs on the cluster and on its topics, and Describe on the topics".into(),
+        what: format!("the settings cannot be read and may be unsafe: {error}"),
+        mend: "allow this account DescribeConfigs on the cluster and its topics, and Describe on the topics".into(),
     }
 }
 
-/// A setting's value as whatever it should be.
+/// Returns the parsed value of a setting, or `None` if it is absent or invalid.
 fn value<T: std::str::FromStr>(settings: &ConfigResource, name: &str) -> Option<T> {
     settings.get(name)?.value.as_ref()?.parse().ok()
 }

@@ -1,34 +1,34 @@
-//! What one topic's copies and settings allow to happen, one small function per check.
+//! Checks of one topic's replicas and settings, one function per check.
 
 use std::time::Duration;
 
 use landfall_core::{Demands, Finding, Limits, Rank, Span};
 use rdkafka::admin::ConfigResource;
 
-use super::{Partitions, value};
+use super::{TopicMetadata, value};
 
-/// What Landfall's largest message takes with all its headers.
+/// Size limit of the headers of one message.
 const LARGEST_HEADERS_BYTES: usize = 64 * 1024;
 
-fn finding(topic: &Partitions, check: &'static str, rank: Rank, what: String, mend: impl Into<String>) -> Finding {
+fn finding(topic: &TopicMetadata, check: &'static str, rank: Rank, what: String, mend: impl Into<String>) -> Finding {
     Finding { check, rank, about: format!("topic {}", topic.name), what, mend: mend.into() }
 }
 
-impl Partitions {
-    /// The copies of the partition that has the fewest.
-    fn copies(&self) -> usize {
-        self.each.iter().map(|partition| partition.copies).min().unwrap_or_default()
+impl TopicMetadata {
+    /// The replication factor of the partition with the fewest replicas.
+    fn min_replicas(&self) -> usize {
+        self.partitions.iter().map(|partition| partition.replicas).min().unwrap_or_default()
     }
 }
 
-pub(super) fn copies(topic: &Partitions) -> Vec<Finding> {
+pub(super) fn replicas(topic: &TopicMetadata) -> Vec<Finding> {
     [replication(topic), under_replicated(topic), offline(topic)].into_iter().flatten().collect()
 }
 
-pub(super) fn settings(topic: &Partitions, settings: &ConfigResource, demands: &Demands) -> Vec<Finding> {
+pub(super) fn settings(topic: &TopicMetadata, settings: &ConfigResource, demands: &Demands) -> Vec<Finding> {
     let checks = [
         min_insync_replicas(topic, settings),
-        no_copy_may_be_missing(topic, settings),
+        no_spare_replica(topic, settings),
         unclean_election(topic, settings),
         compaction(topic, settings),
         retention(topic, settings, demands),
@@ -38,86 +38,91 @@ pub(super) fn settings(topic: &Partitions, settings: &ConfigResource, demands: &
     checks.into_iter().flatten().collect()
 }
 
-fn replication(topic: &Partitions) -> Option<Finding> {
-    let what = "there is one copy, and it is lost with its disk".to_owned();
-    let mend = "a replication factor of 3, with kafka-reassign-partitions";
-    (topic.copies() < 2).then(|| finding(topic, "kafka.replication", Rank::Loss, what, mend))
+fn replication(topic: &TopicMetadata) -> Option<Finding> {
+    let what = "the topic has one replica and is lost with its disk".to_owned();
+    let mend = "set a replication factor of 3, with kafka-reassign-partitions";
+    (topic.min_replicas() < 2).then(|| finding(topic, "kafka.replication", Rank::Loss, what, mend))
 }
 
-fn under_replicated(topic: &Partitions) -> Option<Finding> {
-    let behind = topic.each.iter().filter(|partition| partition.in_step < partition.copies).count();
+fn under_replicated(topic: &TopicMetadata) -> Option<Finding> {
+    let behind = topic.partitions.iter().filter(|partition| partition.in_sync < partition.replicas).count();
     (behind > 0).then(|| {
-        let what = format!("{behind} of {} partitions have a copy that is not in step", topic.each.len());
+        let what = format!("{behind} of {} partitions have a replica that is not in sync", topic.partitions.len());
         finding(topic, "kafka.under-replicated", Rank::Loss, what, "bring the missing nodes back")
     })
 }
 
-fn offline(topic: &Partitions) -> Option<Finding> {
-    let without = topic.each.iter().filter(|partition| partition.leader < 0).count();
+fn offline(topic: &TopicMetadata) -> Option<Finding> {
+    let without = topic.partitions.iter().filter(|partition| partition.leader < 0).count();
     (without > 0).then(|| {
-        let what = format!("{without} of {} partitions have no leader; their keys wait", topic.each.len());
-        finding(topic, "kafka.offline", Rank::Latency, what, "bring the nodes with their copies back")
+        let what =
+            format!("{without} of {} partitions have no leader; messages with their keys wait", topic.partitions.len());
+        finding(topic, "kafka.offline", Rank::Latency, what, "bring the nodes with their replicas back")
     })
 }
 
-fn min_insync_replicas(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
-    let least: usize = value(settings, "min.insync.replicas")?;
-    // With one copy there is worse to say.
-    (least < 2 && topic.copies() >= 2).then(|| {
-        let what = format!("min.insync.replicas={least}: a message counts as accepted when one copy has it");
+fn min_insync_replicas(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
+    let minimum: usize = value(settings, "min.insync.replicas")?;
+    // A topic with one replica already has the worse finding `kafka.replication`.
+    (minimum < 2 && topic.min_replicas() >= 2).then(|| {
+        let what = format!("min.insync.replicas={minimum}: a message counts as accepted when one replica has it");
         finding(topic, "kafka.min-insync-replicas", Rank::Loss, what, "min.insync.replicas=2")
     })
 }
 
-fn no_copy_may_be_missing(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
-    let least: usize = value(settings, "min.insync.replicas")?;
-    (least > 1 && least >= topic.copies()).then(|| {
+fn no_spare_replica(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
+    let minimum: usize = value(settings, "min.insync.replicas")?;
+    (minimum > 1 && minimum >= topic.min_replicas()).then(|| {
+        let replicas = topic.min_replicas();
         let what =
-            format!("min.insync.replicas={least} of {} copies: nothing is accepted while one is away", topic.copies());
-        let mend = format!("min.insync.replicas={}, or one copy more", topic.copies().saturating_sub(1).max(1));
+            format!("min.insync.replicas={minimum} of {replicas}: no message is accepted while a replica is down");
+        let mend = format!("min.insync.replicas={}, or one more replica", replicas.saturating_sub(1).max(1));
         finding(topic, "kafka.no-spare-copy", Rank::Latency, what, mend)
     })
 }
 
-fn unclean_election(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
+fn unclean_election(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
     (value(settings, "unclean.leader.election.enable") == Some(true)).then(|| {
-        let what = "a copy that is behind may become the leader, and what it lacks is gone".to_owned();
+        let what = "a replica that lags may become the leader, and the messages that it lacks are lost".to_owned();
         finding(topic, "kafka.unclean-election", Rank::Loss, what, "unclean.leader.election.enable=false")
     })
 }
 
-fn compaction(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
+fn compaction(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
     let policy: String = value(settings, "cleanup.policy")?;
     policy.split(',').any(|policy| policy.trim() == "compact").then(|| {
-        let what = format!("cleanup.policy={policy}: of a key's messages only the last is kept, read or not");
+        let what = format!(
+            "cleanup.policy={policy}: only the last message of each key is kept, even if the others are unread"
+        );
         finding(topic, "kafka.compaction", Rank::Loss, what, "cleanup.policy=delete")
     })
 }
 
-fn retention(topic: &Partitions, settings: &ConfigResource, demands: &Demands) -> Option<Finding> {
+fn retention(topic: &TopicMetadata, settings: &ConfigResource, demands: &Demands) -> Option<Finding> {
     let millis: i64 = value(settings, "retention.ms")?;
-    let kept = u64::try_from(millis).map_or(Span::Forever, |millis| Span::Time(Duration::from_millis(millis)));
-    kept.short_of(demands.window).map(|_| {
+    let retention = u64::try_from(millis).map_or(Span::Forever, |millis| Span::Time(Duration::from_millis(millis)));
+    retention.short_of(demands.window).map(|_| {
         let window = demands.window;
-        let what = format!("messages are removed after {kept}, read or not, and may be needed for {window}");
+        let what = format!("messages are removed after {retention}, read or not, and may be needed for {window}");
         let mend = window.time().map_or("retention.ms=-1".into(), |time| format!("retention.ms={}", time.as_millis()));
         finding(topic, "kafka.retention", Rank::Loss, what, mend)
     })
 }
 
-fn retention_bytes(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
+fn retention_bytes(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
     let bytes: i64 = value(settings, "retention.bytes")?;
     (bytes >= 0).then(|| {
-        let what = format!("messages beyond {bytes} bytes of a partition are removed, however young, read or not");
+        let what = format!("a partition keeps {bytes} bytes; older messages are removed even if they are unread");
         finding(topic, "kafka.retention-bytes", Rank::Loss, what, "retention.bytes=-1")
     })
 }
 
-fn message_bytes(topic: &Partitions, settings: &ConfigResource) -> Option<Finding> {
+fn message_bytes(topic: &TopicMetadata, settings: &ConfigResource) -> Option<Finding> {
     let bytes: usize = value(settings, "max.message.bytes")?;
     let largest = Limits::default().payload_bytes + LARGEST_HEADERS_BYTES;
     (bytes < largest).then(|| {
-        let what = format!("max.message.bytes={bytes}: Landfall's largest messages are refused here, and parked");
+        let what =
+            format!("max.message.bytes={bytes}: the cluster refuses Landfall's largest messages, and they are parked");
         finding(
             topic,
             "kafka.message-bytes",
@@ -128,10 +133,15 @@ fn message_bytes(topic: &Partitions, settings: &ConfigResource) -> Option<Findin
     })
 }
 
-pub(super) fn clock(topic: &Partitions) -> Finding {
-    let what =
-        "a record is stamped with a time that has not come yet: a sender's clock is wrong, or this machine's, and \
-                reading by time and removal by age go by it"
-            .to_owned();
-    finding(topic, "kafka.clock", Rank::Latency, what, "set the clocks, and message.timestamp.type=LogAppendTime")
+pub(super) fn clock(topic: &TopicMetadata) -> Finding {
+    let what = "a record has a timestamp in the future: a sender's clock or this machine's is wrong, \
+                and seeking by time and retention depend on it"
+        .to_owned();
+    finding(
+        topic,
+        "kafka.clock",
+        Rank::Latency,
+        what,
+        "correct the clocks, and set message.timestamp.type=LogAppendTime",
+    )
 }

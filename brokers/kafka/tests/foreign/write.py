@@ -1,4 +1,4 @@
-"""Writes an event with the id ID to TOPIC, and a record that is no event; prints where each went."""
+"""Writes a CloudEvent with the id ID and a record that is not a CloudEvent to TOPIC; prints the position of each."""
 import json
 import sys
 
@@ -6,13 +6,13 @@ from confluent_kafka import Producer
 
 servers, topic, event_id = sys.argv[1:4]
 producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
-placed = []
+positions = []
 
 
 def report(error, record):
     if error:
         raise SystemExit(str(error))
-    placed.append({"partition": record.partition(), "offset": record.offset()})
+    positions.append({"partition": record.partition(), "offset": record.offset()})
 
 
 headers = [
@@ -28,5 +28,5 @@ producer.produce(topic, b"\x00\xffpaid", key="客户 7".encode(), headers=header
 producer.flush()
 producer.produce(topic, b"hello", key=b"x", on_delivery=report)
 producer.flush()
-for place in placed:
-    print(json.dumps(place))
+for position in positions:
+    print(json.dumps(position))

@@ -1,4 +1,4 @@
-//! Accounts and TLS: who is turned away is told so by name, may try again, and leaves no secret in any text.
+//! Accounts and TLS: rejected credentials yield `denied`, are retriable, and no secret appears in any text.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn accounts() -> Vec<(String, String)> {
     [(KafkaServer::ADMIN, SECRET), ("outsider", SECRET)].map(|(name, secret)| (name.into(), secret.into())).into()
 }
 
-/// A node that speaks TLS and knows accounts, for one test at a time.
+/// A node with TLS and accounts, for one test at a time.
 async fn server() -> Option<&'static Mutex<KafkaServer>> {
     let certificate = Some((CERTIFICATE.to_owned(), KEY.to_owned()));
     let options = KafkaOptions { accounts: accounts(), certificate, ..KafkaOptions::default() };
@@ -31,8 +31,8 @@ async fn server() -> Option<&'static Mutex<KafkaServer>> {
 }
 
 fn url(server: &KafkaServer, account: &str, parameters: &str) -> String {
-    let usual = "partitions=2&timeout=5s&connect_timeout=4s&session_timeout=6s";
-    format!("kafka://{account}@{}?{usual}&prefix={}&{parameters}", server.address(), fresh_prefix())
+    let common = "partitions=2&timeout=5s&connect_timeout=4s&session_timeout=6s";
+    format!("kafka://{account}@{}?{common}&prefix={}&{parameters}", server.address(), fresh_prefix())
 }
 
 fn with_tls(server: &KafkaServer, account: &str) -> String {
@@ -40,27 +40,27 @@ fn with_tls(server: &KafkaServer, account: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_not_publish_is_denied_and_may_try_again() {
+async fn publish_without_permission_is_denied_and_retriable() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     for account in [format!("outsider:{SECRET}"), "admin:wrong-password".to_owned()] {
         let broker = kafka(&with_tls(&server, &account)).await;
         let mut outcomes = Vec::new();
-        // A node that has only just started may need longer for the first handshake than anybody waits.
-        eventually(Duration::from_secs(60), "it is denied", async || {
+        // Right after its start, a node's first handshake may take longer than the timeout.
+        eventually(Duration::from_secs(60), "the cluster denies the publish", async || {
             outcomes = broker.publisher().publish(&[keyed("a", 1), keyed("a", 2)]).await;
             let [Outcome::Refused(first), Outcome::Refused(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
             assert!(first.retriable, "{account}: {first:?}");
             first.code == ErrorCode::DENIED
         })
         .await;
-        let told = format!("{outcomes:?} {broker:?}");
-        assert!(!told.contains(SECRET) && !told.contains("wrong-password"), "{told}");
+        let text = format!("{outcomes:?} {broker:?}");
+        assert!(!text.contains(SECRET) && !text.contains("wrong-password"), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_whose_certificate_nobody_knows_is_not_talked_to() {
+async fn untrusted_cluster_certificate_is_rejected() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     let broker = kafka(&url(&server, &format!("admin:{SECRET}"), "tls=true")).await;
@@ -69,22 +69,22 @@ async fn a_cluster_whose_certificate_nobody_knows_is_not_talked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_that_is_revoked_and_given_back_loses_nothing() {
+async fn revoked_and_restored_credentials_lose_nothing() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     let url = with_tls(&server, &format!("admin:{SECRET}"));
     let traffic = traffic(&url).await;
-    traffic.flows(300).await;
+    traffic.wait_for_progress(300).await;
     let others = accounts().into_iter().filter(|(name, _)| name != KafkaServer::ADMIN).collect();
     server.restart_with(|options| options.accounts = others).await.unwrap();
-    traffic.suffers(ErrorCode::DENIED).await;
+    traffic.wait_for_refusal(ErrorCode::DENIED).await;
     server.restart_with(|options| options.accounts = accounts()).await.unwrap();
-    traffic.flows(300).await;
+    traffic.wait_for_progress(300).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_account_may_not_see_is_a_finding() {
+async fn unreadable_settings_are_a_finding() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     let broker = kafka(&with_tls(&server, &format!("outsider:{SECRET}"))).await;
@@ -93,12 +93,12 @@ async fn what_an_account_may_not_see_is_a_finding() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_nobody_made_is_unknown_where_topics_are_made_by_hand() {
+async fn missing_topic_is_unknown_without_auto_creation() {
     let Some(server) = server().await else { return };
     let server = server.lock().await;
     let base = with_tls(&server, &format!("admin:{SECRET}"));
     let broker = kafka(&format!("{base}&create=false")).await;
-    eventually(Duration::from_secs(60), "it is unknown", async || {
+    eventually(Duration::from_secs(60), "the topic is reported as unknown", async || {
         let outcomes = broker.publisher().publish(&[keyed("a", 1)]).await;
         let [Outcome::Refused(refusal)] = &outcomes[..] else { panic!("{outcomes:?}") };
         assert!(refusal.retriable, "{refusal:?}");
@@ -107,16 +107,16 @@ async fn a_topic_that_nobody_made_is_unknown_where_topics_are_made_by_hand() {
     .await;
     assert_eq!(broker.read(&orders(), landfall_core::StartAt::End).await.err().unwrap().kind(), ErrorKind::NotFound);
 
-    // A member waits for its topic, and gets what is published once somebody has made it.
+    // A member waits for its topic, and receives messages once the topic is created.
     let group = landfall_core::GroupName::new("stock").unwrap();
     let mut subscriber = broker.subscribe(&orders(), &group).await.unwrap();
     use landfall_core::TopicAdministration;
     assert!(broker.create_topic(&orders(), Some(3)).await.unwrap());
-    assert!(!broker.create_topic(&orders(), None).await.unwrap(), "it is there");
+    assert!(!broker.create_topic(&orders(), None).await.unwrap(), "the topic exists");
     assert_eq!(broker.create_topic(&orders(), Some(4)).await.unwrap_err().kind(), ErrorKind::Conflict);
     let message = keyed("a", 1);
     let published = async || broker.publisher().publish(std::slice::from_ref(&message)).await[0].is_accepted();
-    eventually(Duration::from_secs(60), "the topic is known", published).await;
+    eventually(Duration::from_secs(60), "the publisher finds the topic", published).await;
     let delivery = tokio::time::timeout(Duration::from_secs(60), subscriber.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(delivery.message.unwrap().id, message.id);
     subscriber.close().await.unwrap();

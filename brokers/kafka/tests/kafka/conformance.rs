@@ -1,18 +1,18 @@
-//! The conformance suite against a real Kafka: one node, shared by all cases, a prefix for each.
+//! The conformance suite against a real Kafka node that all cases share. Each case has its own prefix.
 
 use std::sync::Arc;
 
 use landfall_core::Broker;
 use landfall_kafka::Kafka;
 use landfall_testkit::conformance::broker::BrokerFixture;
-use landfall_testkit::servers::InUse;
+use landfall_testkit::servers::SharedGuard;
 
 use crate::support::{SHARED, Shared, fresh_prefix, kafka, shared};
 
 struct Fixture {
     broker: Arc<Kafka>,
     url: String,
-    server: InUse<Shared>,
+    server: SharedGuard<Shared>,
 }
 
 impl BrokerFixture for Fixture {

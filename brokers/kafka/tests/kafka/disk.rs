@@ -1,4 +1,4 @@
-//! A node whose disk is full: it stops, and what it accepted is there once it has room again.
+//! A node whose disk is full stops. After space is freed, all accepted messages are still there.
 
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
@@ -13,38 +13,39 @@ use landfall_testkit::{SMALL_DISK, current_test, eventually, not_run};
 
 use crate::support::kafka;
 
-const CHILD: &str = "disk::child_fills_the_disk_of_a_node";
+const CHILD: &str = "disk::child_fills_the_disk";
 const DISK_MEGABYTES: usize = 96;
-/// In the way from the beginning, and then taken away.
+/// Occupies disk space from the start, and is deleted to free it.
 const BALLAST_BYTES: usize = 32 * 1024 * 1024;
 const PAYLOAD_BYTES: usize = 100 * 1024;
-/// What a relay hands over at a time.
+/// Messages per publish call, as a relay sends them.
 const BATCH: usize = 20;
 
 #[test]
-fn a_node_whose_disk_is_full_keeps_all_that_it_accepted_and_goes_on_once_there_is_room() {
-    // Not as `run_on_a_small_disk` does it: the server runs under another account, which has to exist in there.
+fn full_disk_loses_no_accepted_message() {
+    // `run_on_a_small_disk` does not fit: the server runs under another account, which must exist in the namespace.
     let folder = tempfile::tempdir().unwrap();
     let mount = format!("mount -t tmpfs -o size={DISK_MEGABYTES}m,mode=0777 none \"${SMALL_DISK}\"");
-    let alone = |script: &str| {
+    let run_isolated = |script: &str| {
         let binary = std::env::current_exe().unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(binary).arg(CHILD).env(SMALL_DISK, folder.path()).output()
     };
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    match alone(&mount) {
+    match run_isolated(&mount) {
         Ok(output) if output.status.success() => {}
         Ok(output) => return not_run(&current_test(), String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => return not_run(&current_test(), &format!("there is no unshare: {error}")),
+        Err(error) => return not_run(&current_test(), &format!("unshare is not available: {error}")),
     }
-    let output = alone(&format!("{mount} && exec \"$0\" --ignored --exact --nocapture \"$1\"")).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let output = run_isolated(&format!("{mount} && exec \"$0\" --ignored --exact --nocapture \"$1\"")).unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs on a small disk, in a process of its own"]
-async fn child_fills_the_disk_of_a_node() {
+async fn child_fills_the_disk() {
     let disk = PathBuf::from(std::env::var_os(SMALL_DISK).unwrap());
     let data = disk.join("data");
     std::fs::create_dir(&data).unwrap();
@@ -58,19 +59,19 @@ async fn child_fills_the_disk_of_a_node() {
     let publisher = broker.publisher();
     let first = large(0);
     let ready = async || publisher.publish(std::slice::from_ref(&first)).await[0].is_accepted();
-    eventually(Duration::from_secs(60), "the topic is there", ready).await;
+    eventually(Duration::from_secs(60), "the topic accepts messages", ready).await;
 
     let (mut accepted, mut number) = (vec![first.id], 1);
     let refused = loop {
-        assert!(number < DISK_MEGABYTES * 1024 * 1024 / PAYLOAD_BYTES, "more than fits was accepted");
+        assert!(number < DISK_MEGABYTES * 1024 * 1024 / PAYLOAD_BYTES, "the node accepted more than its disk can hold");
         let batch: Vec<Message> = (number..number + BATCH).map(large).collect();
         let outcomes = publisher.publish(&batch).await;
         assert_keys_wait(&batch, &outcomes);
-        let taken = outcomes.iter().take_while(|outcome| outcome.is_accepted()).count();
-        accepted.extend(batch[..taken].iter().map(|message| message.id));
+        let count = outcomes.iter().take_while(|outcome| outcome.is_accepted()).count();
+        accepted.extend(batch[..count].iter().map(|message| message.id));
         number += BATCH;
-        if taken < batch.len() {
-            break batch[taken..].to_vec();
+        if count < batch.len() {
+            break batch[count..].to_vec();
         }
     };
     std::fs::remove_file(disk.join("ballast")).unwrap();
@@ -86,11 +87,11 @@ async fn child_fills_the_disk_of_a_node() {
         if stored.is_empty() {
             break;
         }
-        // Copies are harmless, as everywhere.
+        // Duplicates are allowed; consumers deduplicate.
         let ids = stored.into_iter().map(|stored| stored.message.unwrap().id);
         effects.extend(ids.filter(|id| seen.insert(*id)));
     }
-    assert_eq!(effects, expected, "everything that was accepted, in order");
+    assert_eq!(effects, expected, "all accepted messages are stored, in order");
 }
 
 fn large(number: usize) -> Message {

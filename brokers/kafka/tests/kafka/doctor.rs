@@ -1,4 +1,4 @@
-//! Every finding that one node can show, provoked on a real one. Those that need several are in `cluster.rs`.
+//! Every finding that one node can produce, provoked on a real node. `cluster.rs` has those that need several.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use crate::support::{administrator, kafka};
 
 const WINDOW: Demands = Demands { window: Span::Time(std::time::Duration::from_secs(30 * 24 * 3600)) };
 
-/// The checks that found something about `about`.
+/// The checks with a finding about `about`.
 fn checks<'a>(found: &'a [Finding], about: &str) -> BTreeSet<&'a str> {
     found.iter().filter(|finding| finding.about == about).map(|finding| finding.check).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
-    // Kafka's own defaults, for once.
+async fn doctor_finds_every_unsafe_setting() {
+    // Kafka's own default.
     let settings = vec![("auto.create.topics.enable", "true".to_owned())];
     let options = KafkaOptions { settings, ..KafkaOptions::default() };
     let Some(server) = KafkaServer::start(&current_test(), options).await else { return };
@@ -46,7 +46,7 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
 
     let base = format!("{}?prefix=shop.", server.url().await);
     let broker = kafka(&format!("{base}&acks=1&replication=1&partitions=1")).await;
-    // With a group there is a place where the progress of groups is kept.
+    // The first group creates the topic that stores offsets.
     let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
     let outcome = broker.publisher().publish(&[keyed("a", 1)]).await;
     assert!(outcome[0].is_accepted(), "{outcome:?}");
@@ -62,7 +62,7 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
         "{found:#?}"
     );
     assert_eq!(checks(&found, "topic __consumer_offsets"), BTreeSet::from(["kafka.offsets-replication"]));
-    // What the adapter made is safe, as far as one node can be.
+    // A topic that the adapter created is safe, as far as one node can be.
     assert_eq!(checks(&found, "topic shop.orders"), BTreeSet::from(["kafka.replication"]), "{found:#?}");
     let careless = [
         "kafka.clock",
@@ -74,7 +74,7 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
         "kafka.unclean-election",
     ];
     assert_eq!(checks(&found, "topic shop.careless"), BTreeSet::from(careless), "{found:#?}");
-    assert!(found.is_sorted_by_key(|finding| finding.rank), "the worst first");
+    assert!(found.is_sorted_by_key(|finding| finding.rank), "the worst findings come first");
     assert!(found.iter().all(|finding| !finding.mend.is_empty() && !finding.what.is_empty()));
     let retention = found.iter().find(|finding| finding.check == "kafka.retention").unwrap();
     assert_eq!(retention.what, "messages are removed after 1d, read or not, and may be needed for 30d");
@@ -82,8 +82,12 @@ async fn every_setting_that_breaks_a_promise_is_found_with_what_mends_it() {
 
     let careful = kafka(&base).await.diagnose(&Demands { window: Span::days(1) }).await.unwrap();
     assert!(checks(&careful, "the broker URL").is_empty(), "{careful:#?}");
-    assert_eq!(checks(&careful, "node 1"), BTreeSet::from(["kafka.auto-create"]), "a week is longer than a day");
-    // Somebody else's topics are somebody else's.
+    assert_eq!(
+        checks(&careful, "node 1"),
+        BTreeSet::from(["kafka.auto-create"]),
+        "offsets are kept for a week, longer than a day"
+    );
+    // Topics with another prefix are not checked.
     let elsewhere = kafka(&format!("{}?prefix=bank.", server.url().await)).await.diagnose(&WINDOW).await.unwrap();
     assert!(checks(&elsewhere, "topic shop.careless").is_empty(), "{elsewhere:#?}");
 }

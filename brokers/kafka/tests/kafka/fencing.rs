@@ -1,4 +1,4 @@
-//! A relay that was paused in the middle and whose shards somebody else has taken over: the cluster silences it.
+//! The cluster fences a relay that was paused while publishing and whose shards another relay has taken over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use landfall_core::{Broker, ErrorCode, FencedPublisher, Holder, Message, MessageId, Outcome, Publisher, StartAt};
 use landfall_kafka::Kafka;
 use landfall_testkit::eventually;
-use landfall_testkit::servers::InUse;
+use landfall_testkit::servers::SharedGuard;
 use landfall_testkit::traffic::{keyed, orders};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -14,9 +14,9 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::support::{SOON, Shared, fresh_prefix, kafka, shared};
 
-/// A broker of its own, as every process has one, and the address and prefix that they share.
+/// The address and prefix that several brokers share. Each relay has its own broker, as separate processes do.
 struct Stage {
-    _server: InUse<Shared>,
+    _server: SharedGuard<Shared>,
     address: String,
     prefix: String,
 }
@@ -31,28 +31,28 @@ impl Stage {
         kafka(&format!("kafka://{}?prefix={}&partitions=1&{parameters}", self.address, self.prefix)).await
     }
 
-    /// What a relay of this name publishes through.
+    /// The publisher of a relay with this name.
     async fn relay(&self, holder: &str) -> Arc<dyn FencedPublisher> {
         let publisher = self.broker("fencing=true").await.publisher();
         publisher.fenced(&Holder(holder.into())).expect("fencing=true")
     }
 
-    /// Where the topic ends for whoever reads like that.
+    /// The end of the topic as a consumer with this isolation level sees it.
     async fn end(&self, isolation: &str) -> i64 {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.address).set("isolation.level", isolation);
         let topic = format!("{}{}", self.prefix, orders());
-        let asked = tokio::task::spawn_blocking(move || {
+        let end = tokio::task::spawn_blocking(move || {
             let consumer: BaseConsumer = config.create().unwrap();
             consumer.fetch_watermarks(&topic, 0, SOON).unwrap().1
         });
-        asked.await.unwrap()
+        end.await.unwrap()
     }
 
-    /// A transaction counts once it is noted, and the marks that let readers past its messages follow. They are waited
-    /// for.
+    /// Returns the ids of all committed messages. Waits for the control records of all transactions first. The cluster
+    /// writes them after the commit returns, and readers stop in front of a transaction without one.
     async fn stored(&self) -> Vec<MessageId> {
-        eventually(SOON, "the marks of all transactions are there", async || {
+        eventually(SOON, "all transactions have their control records", async || {
             self.end("read_uncommitted").await == self.end("read_committed").await
         })
         .await;
@@ -87,21 +87,21 @@ async fn accept(relay: &dyn Publisher, messages: &[Message]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_paused_relay_had_in_hand_never_enters_and_it_goes_on_after_it_has_begun_anew() {
+async fn fenced_relay_cannot_publish_until_it_begins_again() {
     let Some(stage) = Stage::new().await else { return };
     let (paused, other) = (stage.relay("paused").await, stage.relay("other").await);
     paused.begin().await.unwrap();
     let (first, taken_over) = (batch(0), batch(20));
     accept(&*paused, &first).await;
 
-    // It has read the next rows and looked at its leases, and there it stops.
+    // The relay has read the next rows and checked its leases, and is paused there.
     other.begin().await.unwrap();
     other.fence(&Holder("paused".into())).await.unwrap();
     accept(&*other, &taken_over).await;
     let outcomes = paused.publish(&taken_over).await;
     assert!(outcomes.iter().all(is_fenced), "{outcomes:?}");
     let again = paused.publish(&taken_over).await;
-    assert!(!again.iter().any(Outcome::is_accepted), "not before it has begun anew: {again:?}");
+    assert!(!again.iter().any(Outcome::is_accepted), "refused until it begins again: {again:?}");
 
     paused.begin().await.unwrap();
     let last = batch(40);
@@ -110,14 +110,14 @@ async fn what_a_paused_relay_had_in_hand_never_enters_and_it_goes_on_after_it_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_and_not_committed_is_never_read() {
+async fn uncommitted_messages_of_a_fenced_relay_are_never_read() {
     let Some(stage) = Stage::new().await else { return };
     let other = stage.relay("other").await;
     other.begin().await.unwrap();
     let first = batch(0);
     accept(&*other, &first).await;
 
-    // A relay whose messages are on the nodes and whose commit is still to come: only a client by hand stops there.
+    // A relay whose messages are stored but not committed. Only a raw client can stop at this point.
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &stage.address).set("transactional.id", format!("{}landfall-paused", stage.prefix));
     let paused: Arc<BaseProducer> = Arc::new(config.create().unwrap());
@@ -137,16 +137,16 @@ async fn what_was_sent_and_not_committed_is_never_read() {
     let second = batch(20);
     accept(&*other, &second).await;
     let committed = tokio::task::spawn_blocking(move || paused.commit_transaction(SOON)).await.unwrap();
-    assert!(committed.is_err(), "it was silenced");
-    // It would be no message, and reading it would fail.
+    assert!(committed.is_err(), "the producer was fenced");
+    // `stored` would fail on the uncommitted record, because it is not a message.
     assert_eq!(stage.stored().await, [ids(&first), ids(&second)].concat());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_is_silenced_at_any_moment_has_said_the_truth_about_what_it_sent() {
+async fn relay_fenced_at_any_moment_reports_correct_outcomes() {
     let Some(stage) = Stage::new().await else { return };
-    let (silenced, other) = (stage.relay("silenced").await, stage.relay("other").await);
-    silenced.begin().await.unwrap();
+    let (fenced, other) = (stage.relay("fenced").await, stage.relay("other").await);
+    fenced.begin().await.unwrap();
     other.begin().await.unwrap();
     let sent = Arc::new(AtomicUsize::new(0));
     let sending = tokio::spawn({
@@ -155,7 +155,7 @@ async fn a_relay_that_is_silenced_at_any_moment_has_said_the_truth_about_what_it
             let mut accepted = Vec::new();
             loop {
                 let batch = batch(accepted.len() as i64);
-                let outcomes = silenced.publish(&batch).await;
+                let outcomes = fenced.publish(&batch).await;
                 if !outcomes.iter().all(Outcome::is_accepted) {
                     return (accepted, ids(&batch), outcomes);
                 }
@@ -164,23 +164,25 @@ async fn a_relay_that_is_silenced_at_any_moment_has_said_the_truth_about_what_it
             }
         }
     });
-    eventually(SOON, "it sends", async || sent.load(Ordering::SeqCst) >= 200).await;
-    other.fence(&Holder("silenced".into())).await.unwrap();
-    let mark = batch(0);
-    accept(&*other, &mark).await;
-    let (accepted, last, outcomes) = tokio::time::timeout(SOON, sending).await.expect("it stops").unwrap();
-    assert!(!outcomes.iter().any(Outcome::is_accepted), "all of a batch or nothing: {outcomes:?}");
+    eventually(SOON, "the relay publishes", async || sent.load(Ordering::SeqCst) >= 200).await;
+    other.fence(&Holder("fenced".into())).await.unwrap();
+    let after_fence = batch(0);
+    accept(&*other, &after_fence).await;
+    let (accepted, last, outcomes) =
+        tokio::time::timeout(SOON, sending).await.expect("the fenced relay stops").unwrap();
+    assert!(!outcomes.iter().any(Outcome::is_accepted), "a batch is accepted whole or not at all: {outcomes:?}");
 
     let stored = stage.stored().await;
-    // Of the last batch all may be there if its outcome is unknown, and nothing may if it was refused.
+    // The last batch may be stored completely if its outcome is unknown, and must be absent if it was refused.
     let unknown = outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_)));
-    let with_last = [accepted.clone(), last, ids(&mark)].concat();
-    let expected = if unknown && stored.len() == with_last.len() { with_last } else { [accepted, ids(&mark)].concat() };
-    assert_eq!(stored, expected, "nothing behind the mark, and nothing that was refused");
+    let with_last = [accepted.clone(), last, ids(&after_fence)].concat();
+    let without_last = [accepted, ids(&after_fence)].concat();
+    let expected = if unknown && stored.len() == with_last.len() { with_last } else { without_last };
+    assert_eq!(stored, expected, "nothing follows the fence, and no refused message is stored");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_refused_takes_only_itself_out_of_the_batch() {
+async fn refused_message_does_not_fail_its_batch() {
     let Some(stage) = Stage::new().await else { return };
     let relay = stage.relay("relay").await;
     relay.begin().await.unwrap();
@@ -190,5 +192,8 @@ async fn a_message_that_is_refused_takes_only_itself_out_of_the_batch() {
     assert!(outcomes[..20].iter().all(Outcome::is_accepted), "{outcomes:?}");
     assert!(matches!(&outcomes[20], Outcome::Refused(refusal) if refusal.code == ErrorCode::TOO_LARGE));
     assert_eq!(stage.stored().await, ids(&good));
-    assert!(stage.broker("").await.publisher().fenced(&Holder("relay".into())).is_none(), "only where it is asked for");
+    assert!(
+        stage.broker("").await.publisher().fenced(&Holder("relay".into())).is_none(),
+        "fencing is off without fencing=true"
+    );
 }

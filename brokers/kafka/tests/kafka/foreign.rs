@@ -1,4 +1,4 @@
-//! Kafka's own Python client reads what is published here, and what it writes is understood here.
+//! Interoperability with Confluent's Python client, in both directions.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use tokio::process::Command;
 
 use crate::support::{fresh_prefix, kafka, shared};
 
-/// Runs `tests/foreign/<script>`; its output is JSON, a line each.
+/// Runs `tests/foreign/<script>`, which prints one JSON value per line.
 async fn python(script: &str, arguments: &[&str]) -> Option<Vec<Value>> {
     let python = services_folder().join("python-kafka/bin/python");
     if !python.exists() {
-        not_run(&current_test(), "there is no Python client of Kafka; scripts/services fetches it");
+        not_run(&current_test(), "the Python client of Kafka is not installed; run scripts/services");
         return None;
     }
     let script = format!("{}/tests/foreign/{script}", env!("CARGO_MANIFEST_DIR"));
     let run = Command::new(python).arg(script).args(arguments).stderr(Stdio::inherit()).output();
-    let output = tokio::time::timeout(Duration::from_secs(60), run).await.expect("the script ends").unwrap();
+    let output = tokio::time::timeout(Duration::from_secs(60), run).await.expect("the script exits in time").unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_client_and_this_one_understand_each_other() {
+async fn interoperates_with_the_python_client() {
     let Some(server) = shared().await else { return };
     let prefix = fresh_prefix();
     let broker = kafka(&format!("{}?prefix={prefix}&partitions=3&source=/shop", server.url().await)).await;
@@ -60,26 +60,26 @@ async fn the_python_client_and_this_one_understand_each_other() {
         assert_eq!(record["headers"][name], value, "{record}");
     }
 
-    // One event, one that the same hash must send to the same partition, and one that is no event.
+    // A CloudEvent, which the same hash sends to the same partition, and a record that is not a CloudEvent.
     let id = landfall_core::MessageId::new().to_string();
     let Some(written) = python("write.py", &[&server.address(), &topic, &id]).await else { return };
-    assert_eq!(written[0]["partition"], record["partition"], "a key has one partition, whoever sends");
+    assert_eq!(written[0]["partition"], record["partition"], "both clients choose the same partition for a key");
     let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
-    let (mut understood, mut refused) = (Vec::new(), Vec::new());
-    while understood.len() + refused.len() < 3 {
+    let (mut parsed, mut refused) = (Vec::new(), Vec::new());
+    while parsed.len() + refused.len() < 3 {
         let delivery = tokio::time::timeout(Duration::from_secs(30), subscriber.next()).await.unwrap();
         let (message, _, acknowledge) = delivery.unwrap().unwrap().into_parts();
         match message {
-            Ok(message) => understood.push(message),
+            Ok(message) => parsed.push(message),
             Err(error) => refused.push(error.to_string()),
         }
         acknowledge.ack().await.unwrap();
     }
-    let foreign = understood.iter().find(|message| message.id.to_string() == id).expect("it was understood");
+    let foreign = parsed.iter().find(|message| message.id.to_string() == id).expect("the foreign event is parsed");
     assert_eq!((foreign.key.as_ref().unwrap().as_str(), foreign.kind.as_str()), ("客户 7", "OrderPaid"));
     assert_eq!((&foreign.payload[..], foreign.headers.get("tenant")), (&b"\x00\xffpaid"[..], Some("Köln")));
     assert_eq!(foreign.sequence, Some(4));
-    assert!(understood.contains(&sent));
+    assert!(parsed.contains(&sent));
     assert_eq!(refused, ["the event has no ce_id"]);
     subscriber.close().await.unwrap();
 }

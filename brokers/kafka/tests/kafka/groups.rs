@@ -1,16 +1,16 @@
-//! Members that come, go, fall silent and are too late.
+//! Group members that join, leave, crash, and acknowledge too late.
 
 use std::time::Duration;
 
 use landfall_core::{Broker, Delivery, Message, Subscriber};
 use landfall_kafka::Kafka;
-use landfall_testkit::servers::InUse;
+use landfall_testkit::servers::SharedGuard;
 use landfall_testkit::traffic::{Plan, Traffic, keyed, orders, stock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{SOON, Shared, fresh_prefix, kafka, shared};
 
-async fn broker(parameters: &str) -> Option<(InUse<Shared>, Kafka)> {
+async fn broker(parameters: &str) -> Option<(SharedGuard<Shared>, Kafka)> {
     let server = shared().await?;
     let url = format!("{}?prefix={}&session_timeout=6s&{parameters}", server.url().await, fresh_prefix());
     Some((server, kafka(&url).await))
@@ -21,7 +21,7 @@ async fn join(broker: &Kafka) -> Box<dyn Subscriber> {
 }
 
 async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
-    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes").unwrap().unwrap()
+    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery arrives").unwrap().unwrap()
 }
 
 async fn publish(broker: &Kafka, messages: &[Message]) {
@@ -30,42 +30,42 @@ async fn publish(broker: &Kafka, messages: &[Message]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_that_come_and_go_under_load_leave_nothing_out_and_keep_the_order() {
+async fn rebalances_under_load_lose_nothing_and_keep_order() {
     let Some((_server, broker)) = broker("partitions=6").await else { return };
     let mut traffic = Traffic::new(Plan::default());
-    traffic.send(&broker);
-    traffic.accepts(200).await;
-    let one = traffic.join(&broker).await;
-    traffic.flows(200).await;
-    let two = traffic.join(&broker).await;
-    traffic.flows(500).await;
-    // One leaves in order, one is gone without a word, and a third takes over.
+    traffic.add_sender(&broker);
+    traffic.wait_for_accepted(200).await;
+    let one = traffic.add_consumer(&broker).await;
+    traffic.wait_for_progress(200).await;
+    let two = traffic.add_consumer(&broker).await;
+    traffic.wait_for_progress(500).await;
+    // One member leaves, one disappears without leaving, and a third takes over.
     one.leave().await;
-    traffic.flows(200).await;
-    traffic.join(&broker).await;
-    two.vanish();
-    traffic.flows(500).await;
+    traffic.wait_for_progress(200).await;
+    traffic.add_consumer(&broker).await;
+    two.kill();
+    traffic.wait_for_progress(500).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_with_its_hands_full_does_not_take_in_what_another_one_leaves() {
+async fn full_member_takes_over_a_partition_without_exceeding_its_limit() {
     const COUNT: usize = 2_000;
     let Some((_server, broker)) = broker("partitions=2&in_flight=10").await else { return };
     let (mut full, mut leaving) = (join(&broker).await, join(&broker).await);
-    // Each has one of the partitions once something has come to both.
-    let (mut came_to_full, mut came_to_leaving) = (0, 0);
-    while came_to_full == 0 || came_to_leaving == 0 {
+    // Each member has one of the partitions once both have received a delivery.
+    let (mut full_received, mut leaving_received) = (0, 0);
+    while full_received == 0 || leaving_received == 0 {
         let probes: Vec<_> = (0..20).map(|number| keyed(&format!("key-{number}"), -1)).collect();
         publish(&broker, &probes).await;
         for _ in 0..probes.len() {
             let delivery = tokio::select! {
                 delivery = next(&mut full) => {
-                    came_to_full += 1;
+                    full_received += 1;
                     delivery
                 }
                 delivery = next(&mut leaving) => {
-                    came_to_leaving += 1;
+                    leaving_received += 1;
                     delivery
                 }
             };
@@ -74,25 +74,25 @@ async fn a_member_with_its_hands_full_does_not_take_in_what_another_one_leaves()
     }
     let messages: Vec<_> = (0..COUNT).map(|number| keyed(&format!("key-{}", number % 20), number as i64)).collect();
     publish(&broker, &messages).await;
-    let mut held = Vec::new();
-    while held.len() < 10 {
-        held.push(next(&mut full).await);
+    let mut in_flight = Vec::new();
+    while in_flight.len() < 10 {
+        in_flight.push(next(&mut full).await);
     }
     // Long enough for its partitions to be paused.
     let more = tokio::time::timeout(Duration::from_millis(1_500), full.next()).await;
     assert!(more.is_err(), "ten are the limit: {more:?}");
     leaving.close().await.unwrap();
-    // Its partition comes here, and after a handful nothing more of it does.
+    // Its partition moves to the other member, which receives a few deliveries of it and no more.
     while let Ok(delivery) = tokio::time::timeout(Duration::from_secs(5), full.next()).await {
-        held.push(delivery.unwrap().unwrap());
-        assert!(held.len() < 200, "there is no end to it");
+        in_flight.push(delivery.unwrap().unwrap());
+        assert!(in_flight.len() < 200, "deliveries do not stop at the limit");
     }
     let mut seen = std::collections::BTreeMap::<String, Vec<i64>>::new();
     let mut count = 0;
     while count < COUNT {
-        let delivery = match held.is_empty() {
+        let delivery = match in_flight.is_empty() {
             true => next(&mut full).await,
-            false => held.remove(0),
+            false => in_flight.remove(0),
         };
         let message = delivery.message.as_ref().unwrap();
         let numbers = seen.entry(message.key.as_ref().unwrap().to_string()).or_default();
@@ -108,20 +108,20 @@ async fn a_member_with_its_hands_full_does_not_take_in_what_another_one_leaves()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_with_its_hands_full_gets_no_more_and_goes_on_once_it_has_room() {
+async fn full_member_resumes_after_acknowledging() {
     let Some((_server, broker)) = broker("partitions=1&in_flight=10").await else { return };
     let messages: Vec<_> = (1..=100).map(|number| keyed("a", number)).collect();
     publish(&broker, &messages).await;
     let mut subscriber = join(&broker).await;
-    let mut held = Vec::new();
+    let mut in_flight = Vec::new();
     for _ in 0..10 {
-        held.push(next(&mut subscriber).await);
+        in_flight.push(next(&mut subscriber).await);
     }
     // Long enough for its partitions to be paused.
     let more = tokio::time::timeout(Duration::from_millis(1_500), subscriber.next()).await;
     assert!(more.is_err(), "ten are the limit: {more:?}");
     let mut numbers = Vec::new();
-    for delivery in held {
+    for delivery in in_flight {
         numbers.push(delivery.message.as_ref().unwrap().sequence.unwrap());
         delivery.ack().await.unwrap();
     }
@@ -135,7 +135,7 @@ async fn a_member_with_its_hands_full_gets_no_more_and_goes_on_once_it_has_room(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acknowledgement_that_comes_too_late_moves_nothing() {
+async fn late_acknowledgement_commits_nothing() {
     let Some((_server, broker)) = broker("partitions=1").await else { return };
     let messages: Vec<_> = (1..=3).map(|number| keyed("a", number)).collect();
     publish(&broker, &messages).await;
@@ -144,21 +144,21 @@ async fn an_acknowledgement_that_comes_too_late_moves_nothing() {
     one.close().await.unwrap();
     let mut two = join(&broker).await;
     let first = next(&mut two).await;
-    assert_eq!(first.position, late.position, "it came to the next member");
+    assert_eq!(first.position, late.position, "the next member receives the same message");
     late.ack().await.unwrap();
     two.close().await.unwrap();
     drop(first);
     let mut three = join(&broker).await;
     for message in &messages {
         let delivery = next(&mut three).await;
-        assert_eq!(delivery.message.as_ref().unwrap().id, message.id, "nobody finished it");
+        assert_eq!(delivery.message.as_ref().unwrap().id, message.id, "the message was never finished");
         delivery.ack().await.unwrap();
     }
     three.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_message_that_was_given_back_its_partition_goes_on_only_so_far() {
+async fn nacked_message_bounds_how_far_its_partition_advances() {
     let Some((_server, broker)) = broker("partitions=1&in_flight=10").await else { return };
     let messages: Vec<_> = (0..400).map(|number| keyed(&format!("key-{number}"), number)).collect();
     publish(&broker, &messages).await;
@@ -176,7 +176,11 @@ async fn behind_a_message_that_was_given_back_its_partition_goes_on_only_so_far(
         }
         behind.push(id);
     }
-    assert!(behind.len() <= 110, "ten times what may be in flight, and what was on its way: {}", behind.len());
+    assert!(
+        behind.len() <= 110,
+        "at most ten times the in-flight limit, plus what was already fetched: {}",
+        behind.len()
+    );
     while behind.len() < 399 {
         let delivery = next(&mut subscriber).await;
         behind.push(delivery.message.as_ref().unwrap().id);
@@ -187,7 +191,7 @@ async fn behind_a_message_that_was_given_back_its_partition_goes_on_only_so_far(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_header_whose_name_is_not_text_makes_one_record_unreadable_and_stops_nobody() {
+async fn non_utf8_header_name_fails_only_its_record() {
     let Some(server) = shared().await else { return };
     let prefix = fresh_prefix();
     let broker = kafka(&format!("{}?prefix={prefix}&partitions=1", server.url().await)).await;
@@ -201,19 +205,18 @@ async fn a_header_whose_name_is_not_text_makes_one_record_unreadable_and_stops_n
         found.push(message.map(|message| message.sequence).map_err(|error| error.to_string()));
         acknowledge.ack().await.unwrap();
     }
-    assert_eq!(found, [Ok(Some(1)), Err("the name of a header is not text".into()), Ok(Some(2))]);
+    assert_eq!(found, [Ok(Some(1)), Err("a header's name is not valid UTF-8".into()), Ok(Some(2))]);
     subscriber.close().await.unwrap();
 }
 
-/// No client that we have can write a header with such a name, so this is the request as Kafka's protocol has it (Produce,
-/// version 3, one batch of one record).
+/// Sends a raw Produce request (version 3, one batch of one record). No client library accepts such a header name.
 async fn produce_by_hand(address: &str, topic: &str, header_name: &[u8]) {
     let small = |number: usize| vec![(number * 2) as u8];
     let header = [small(header_name.len()), header_name.to_vec(), small(0)].concat();
     let body = [vec![0, 0, 0, 1], small(0), small(1), header].concat();
     let record = [small(body.len()), body].concat();
-    let nobody = [[0xff; 8].as_slice(), &[0xff; 2], &[0xff; 4]].concat();
-    let checked = [vec![0; 2 + 4 + 8 + 8], nobody, vec![0, 0, 0, 1], record].concat();
+    let no_producer = [[0xff; 8].as_slice(), &[0xff; 2], &[0xff; 4]].concat();
+    let checked = [vec![0; 2 + 4 + 8 + 8], no_producer, vec![0, 0, 0, 1], record].concat();
     let behind = [[0xff; 4].as_slice(), &[2], &crc32c(&checked).to_be_bytes(), &checked].concat();
     let records = [vec![0; 8], sized(&behind)].concat();
     let name = [(topic.len() as u16).to_be_bytes().as_slice(), topic.as_bytes()].concat();
@@ -230,7 +233,7 @@ async fn produce_by_hand(address: &str, topic: &str, header_name: &[u8]) {
     stream.read_exact(&mut length).await.unwrap();
     let mut answer = vec![0; u32::from_be_bytes(length) as usize];
     stream.read_exact(&mut answer).await.unwrap();
-    // Behind the number of the request, of topics, the name, the number of partitions and the partition.
+    // The error code follows the correlation id, topic count, topic name, partition count and partition.
     let error = 4 + 4 + 2 + topic.len() + 4 + 4;
     assert_eq!(answer[error..error + 2], [0, 0], "{answer:?}");
 }

@@ -1,6 +1,6 @@
-//! The adapter against real nodes. Most tests share one ([`support::shared`]); who needs another starts it.
+//! Tests against real nodes. Most share one node ([`support::shared`]); the others start their own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod access;
 mod cluster;

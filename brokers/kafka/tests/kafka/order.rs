@@ -1,6 +1,6 @@
-//! The order of a key when the cluster refuses something for now. The refusals are injected by librdkafka's mock of a
-//! cluster, since a real one does not refuse on demand. The mock does not check the numbers of requests: what is refused
-//! for good is shown on a real node (`outcomes.rs`).
+//! Order per key after temporary refusals. librdkafka's mock cluster injects them, because a real cluster does not
+//! refuse on demand. The mock does not check sequence numbers, so `outcomes.rs` tests permanent refusals on a real
+//! node.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::kafka;
 
 const COUNT: i64 = 200;
 
-/// Messages of one key, each a request of its own, and what becomes of them when the cluster answers with `errors`.
+/// Publishes messages of one key, one per request, to a cluster that answers with `errors`. Returns the outcomes.
 async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcome>) {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("orders", 1, 1).unwrap();
@@ -26,7 +26,7 @@ async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcom
     let batch: Vec<_> = (1..=COUNT).map(|number| keyed("a", number)).collect();
     let outcomes = publisher.publish(&batch).await;
     assert_keys_wait(&batch, &outcomes);
-    // And it goes on from there, in order.
+    // Publishing then continues in order.
     let rest: Vec<_> =
         batch.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.is_accepted()).map(|(m, _)| m.clone()).collect();
     let sent = async || publisher.publish(&rest).await.iter().all(Outcome::is_accepted);
@@ -35,7 +35,7 @@ async fn publish(errors: &[Code], parameters: &str) -> (Vec<Message>, Vec<Outcom
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_cluster_refuses_for_now_is_sent_again_in_order() {
+async fn temporary_refusals_are_retried_in_order() {
     let errors = [
         Code::RD_KAFKA_RESP_ERR_NO_ERROR,
         Code::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
@@ -47,7 +47,7 @@ async fn what_the_cluster_refuses_for_now_is_sent_again_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_numbered_requests_a_refusal_holds_back_its_key_too() {
+async fn refusal_holds_back_its_key_without_idempotence() {
     let (batch, outcomes) = publish(&[Code::RD_KAFKA_RESP_ERR_INVALID_RECORD], "linger=0&acks=1").await;
     assert_eq!(batch.len(), outcomes.len());
     assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == ErrorCode::VALIDATION), "{outcomes:?}");

@@ -1,4 +1,4 @@
-//! One node for all tests, and what they talk to it with.
+//! The shared node, and helpers to connect to it.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use landfall_core::Broker;
 use landfall_kafka::{Kafka, Options};
 use landfall_testkit::proxy::Proxy;
-use landfall_testkit::servers::{Alone, InUse, KafkaOptions, KafkaServer, Restartable};
+use landfall_testkit::servers::{ExclusiveGuard, KafkaOptions, KafkaServer, SharedGuard, SharedServer};
 use landfall_testkit::traffic::Traffic;
 use landfall_testkit::{current_test, eventually};
 use rdkafka::ClientConfig;
@@ -17,12 +17,12 @@ use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Within this a bounded wait must have seen what it waits for.
+/// Timeout of every bounded wait.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-pub(crate) static SHARED: Restartable<Shared> = Restartable::new();
+pub(crate) static SHARED: SharedServer<Shared> = SharedServer::new();
 
-/// A node, and where a proxy must listen that stands before it: the node tells its clients where to go.
+/// A node, and the port on which a proxy in front of it must listen: the node advertises that port to its clients.
 pub(crate) struct Shared {
     server: KafkaServer,
     listening: u16,
@@ -44,20 +44,20 @@ async fn start() -> Option<Shared> {
     Some(Shared { server, listening, proxy_port })
 }
 
-/// The node, for as long as the answer is held.
-pub(crate) async fn shared() -> Option<InUse<Shared>> {
-    SHARED.use_with(start).await
+/// The shared node, in use until the returned guard is dropped.
+pub(crate) async fn shared() -> Option<SharedGuard<Shared>> {
+    SHARED.shared_with(start).await
 }
 
-/// The node for one who kills or pauses it.
-pub(crate) async fn alone() -> Option<Alone<Shared>> {
-    SHARED.alone_with(start).await
+/// Exclusive use of the node, for tests that kill or pause it.
+pub(crate) async fn exclusive() -> Option<ExclusiveGuard<Shared>> {
+    SHARED.exclusive_with(start).await
 }
 
-/// A proxy before the shared node, for one test at a time.
+/// A proxy in front of the shared node, for one test at a time.
 pub(crate) struct Proxied {
     proxy: Proxy,
-    _turn: MutexGuard<'static, ()>,
+    _exclusive: MutexGuard<'static, ()>,
 }
 
 impl Deref for Proxied {
@@ -69,28 +69,28 @@ impl Deref for Proxied {
 }
 
 impl Shared {
-    /// Impatient, so that an outage of seconds is long.
+    /// A URL with short timeouts, so that an outage of seconds exceeds them.
     pub(crate) async fn impatient_url(&self) -> String {
         let options = "partitions=4&timeout=5s&connect_timeout=4s&session_timeout=6s";
         format!("{}?{options}&prefix={}", self.url().await, fresh_prefix())
     }
 
     pub(crate) async fn proxy(&self) -> Proxied {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
+        static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
+        let exclusive = EXCLUSIVE.lock().await;
         let server = SocketAddr::from(([127, 0, 0, 1], self.listening));
         let mut proxy = None;
-        // The test before may still be letting go of the port.
+        // The previous test may not have released the port yet.
         let started = async || {
             proxy = Proxy::start_on(self.proxy_port, server).await.ok();
             proxy.is_some()
         };
         eventually(SOON, "the proxy's port is free", started).await;
-        Proxied { proxy: proxy.unwrap(), _turn: turn }
+        Proxied { proxy: proxy.unwrap(), _exclusive: exclusive }
     }
 }
 
-/// What nobody else's topics begin with.
+/// A topic prefix that no other test uses.
 pub(crate) fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}.", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -104,12 +104,12 @@ async fn broker(url: &str) -> Arc<dyn Broker> {
     Arc::new(kafka(url).await)
 }
 
-/// One sender and one consumer, each with connections of its own.
+/// One publisher and one consumer, each with its own connections.
 pub(crate) async fn traffic(url: &str) -> Traffic {
     Traffic::start(broker(url).await, [broker(url).await]).await
 }
 
-/// Kafka's own client for administrators.
+/// librdkafka's admin client.
 pub(crate) fn administrator(address: &str) -> AdminClient<DefaultClientContext> {
     ClientConfig::new().set("bootstrap.servers", address).create().unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the consumers of a group are set to.
+//! Checks of the consumers of a group.
 
 use std::time::Duration;
 
@@ -8,26 +8,25 @@ use landfall_core::{Finding, Rank};
 use crate::claim::is_a_claim;
 use crate::topic::Topic;
 
-/// A handler that takes longer asks for more time, which may come late on a busy machine.
-const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+/// Shortest safe `ack_wait`. A slow handler asks for more time, and on a busy machine the request may arrive late.
+const MIN_ACK_WAIT: Duration = Duration::from_secs(5);
 
-/// Consumers of others are theirs.
+/// Checks one consumer. Consumers that Landfall did not create have no findings.
 pub(super) fn diagnose(topic: &Topic, info: &Info) -> Vec<Finding> {
     if !is_a_claim(info) {
         return Vec::new();
     }
     let about = format!("consumer {} of topic {}", info.name, topic.name);
-    let found = |check, rank, what: String, mend: String| Finding { check, rank, about: about.clone(), what, mend };
+    let finding = |check, rank, what: String, mend: String| Finding { check, rank, about: about.clone(), what, mend };
     let (config, mut findings) = (&info.config, Vec::new());
     if config.max_deliver > 0 {
-        let what =
-            format!("The server gives up on a message after {} deliveries and goes on without it.", config.max_deliver);
+        let what = format!("The server drops a message after {} deliveries.", config.max_deliver);
         let mend = format!("nats consumer edit {} {} --max-deliver=-1", topic.stream, info.name);
-        findings.push(found("nats.max-deliver", Rank::Loss, what, mend));
+        findings.push(finding("nats.max-deliver", Rank::Loss, what, mend));
     }
-    if config.ack_wait < SHORTEST_WAIT && config.ack_policy != AckPolicy::None {
-        let what = format!("The server sends again what is not finished within {:?}.", config.ack_wait);
-        findings.push(found("nats.ack-wait", Rank::Duplicates, what, "ack_wait=60s in the broker URL".into()));
+    if config.ack_wait < MIN_ACK_WAIT && config.ack_policy != AckPolicy::None {
+        let what = format!("The server redelivers a message that is not acknowledged within {:?}.", config.ack_wait);
+        findings.push(finding("nats.ack-wait", Rank::Duplicates, what, "ack_wait=60s in the broker URL".into()));
     }
     findings
 }

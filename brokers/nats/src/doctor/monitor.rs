@@ -1,4 +1,4 @@
-//! The server's monitoring: one question over plain HTTP.
+//! Reads the server's monitoring endpoint over plain HTTP.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a server tells about itself.
+/// The sync settings and clock of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Server {
     pub(super) sync_always: bool,
@@ -15,19 +15,20 @@ pub(super) struct Server {
     pub(super) skew: ClockSkew,
 }
 
-/// Asks the monitoring at `address`, `http://host:port`.
-pub(super) async fn ask(address: &str, patience: Duration) -> Result<Server> {
-    let failed = |why: &str| Error::new(ErrorKind::Unavailable, format!("the monitoring at {address} {why}"));
+/// Reads the monitoring endpoint at `address`, `http://host:port`.
+pub(super) async fn fetch(address: &str, timeout: Duration) -> Result<Server> {
+    let failed = |why: &str| Error::new(ErrorKind::Unavailable, format!("the monitoring endpoint {address} {why}"));
     let asked = Timestamp::now();
-    let text = tokio::time::timeout(patience, get(address)).await.map_err(|_| failed("does not answer"))?;
+    let text = tokio::time::timeout(timeout, get(address)).await.map_err(|_| failed("did not answer in time"))?;
     let answered = Timestamp::now();
-    let text = text.map_err(|error| failed("cannot be asked").with_source(error))?;
+    let text = text.map_err(|error| failed("is unreachable").with_source(error))?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let told: Value = serde_json::from_str(body).map_err(|error| failed("answers no JSON").with_source(error))?;
-    let config = &told["jetstream"]["config"];
-    let now = told["now"].as_str().ok_or_else(|| failed("tells no time"))?;
+    let answer: Value =
+        serde_json::from_str(body).map_err(|error| failed("returned invalid JSON").with_source(error))?;
+    let config = &answer["jetstream"]["config"];
+    let now = answer["now"].as_str().ok_or_else(|| failed("returned no time"))?;
     if config.is_null() {
-        return Err(failed("is that of a server without JetStream"));
+        return Err(failed("belongs to a server without JetStream"));
     }
     Ok(Server {
         sync_always: config["sync_always"].as_bool().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What a topic's stream is set to, one small function per check.
+//! Checks of a topic's stream, one function per check.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use landfall_core::{Demands, Finding, Rank, Span};
 
 use crate::topic::Topic;
 
-/// A relay that got no answer sends again after its timeout and a pause; within so many timeouts it has.
-const TIMEOUTS_TO_A_RETRY: u32 = 6;
+/// Number of timeouts within which a relay has retried a message without an answer, including its backoff.
+const RETRY_TIMEOUTS: u32 = 6;
 
 pub(super) fn diagnose(
     topic: &Topic,
     info: &Info,
     demands: &Demands,
     timeout: Duration,
-    takes_batches: bool,
+    supports_batches: bool,
 ) -> Vec<Finding> {
     let config = &info.config;
     let checks = [
         replicas(config),
-        replicas_away(info),
+        replicas_down(info),
         storage(config),
         discard(config),
         age(config, demands),
         retention(config),
         duplicate_window(config, timeout),
         acknowledgements(config),
-        batches(config, takes_batches),
+        batches(config, supports_batches),
     ];
     let about = || format!("topic {}", topic.name);
     checks
         .into_iter()
         .flatten()
-        .map(|Found { check, rank, what, mend }| Finding {
+        .map(|StreamFinding { check, rank, what, mend }| Finding {
             check,
             rank,
             about: about(),
@@ -43,55 +43,55 @@ pub(super) fn diagnose(
         .collect()
 }
 
-struct Found {
+struct StreamFinding {
     check: &'static str,
     rank: Rank,
     what: String,
-    /// Ends where the stream's name goes.
+    /// The stream's name is appended.
     mend: &'static str,
 }
 
-fn replicas(config: &Config) -> Option<Found> {
-    (config.num_replicas < 3).then(|| Found {
+fn replicas(config: &Config) -> Option<StreamFinding> {
+    (config.num_replicas < 3).then(|| StreamFinding {
         check: "nats.replicas",
         rank: Rank::Loss,
         what: format!(
-            "It is kept by {} server: what was accepted is gone with that server's disk.",
+            "The stream has {} replica: accepted messages are lost with that server's disk.",
             config.num_replicas
         ),
         mend: "a cluster of three servers, and: nats stream edit --replicas=3",
     })
 }
 
-fn replicas_away(info: &Info) -> Option<Found> {
-    let away = info.cluster.iter().flat_map(|cluster| &cluster.replicas).filter(|peer| peer.offline || !peer.current);
-    let names: Vec<&str> = away.map(|peer| peer.name.as_str()).collect();
-    (!names.is_empty()).then(|| Found {
+fn replicas_down(info: &Info) -> Option<StreamFinding> {
+    let down = info.cluster.iter().flat_map(|cluster| &cluster.replicas).filter(|peer| peer.offline || !peer.current);
+    let names: Vec<&str> = down.map(|peer| peer.name.as_str()).collect();
+    (!names.is_empty()).then(|| StreamFinding {
         check: "nats.replica-away",
         rank: Rank::Loss,
-        what: format!("{} of its copies are away or behind ({}).", names.len(), names.join(", ")),
-        mend: "start the server again, or find out why it falls behind: nats stream info",
+        what: format!("{} of its replicas are offline or lagging ({}).", names.len(), names.join(", ")),
+        mend: "restart the server, or find out why it lags: nats stream info",
     })
 }
 
-fn storage(config: &Config) -> Option<Found> {
-    (config.storage == StorageType::Memory).then(|| Found {
+fn storage(config: &Config) -> Option<StreamFinding> {
+    (config.storage == StorageType::Memory).then(|| StreamFinding {
         check: "nats.memory-storage",
         rank: Rank::Loss,
-        what: "It is kept in memory only: what was accepted is gone when the server stops.".into(),
-        mend: "make it anew with --storage=file: nats stream add",
+        what: "The stream is kept in memory only: accepted messages are lost when the server stops.".into(),
+        mend: "create the stream again with --storage=file: nats stream add",
     })
 }
 
-fn discard(config: &Config) -> Option<Found> {
+fn discard(config: &Config) -> Option<StreamFinding> {
     let limits = [config.max_bytes, config.max_messages, config.max_messages_per_subject];
     let drops_any = limits.iter().any(|limit| *limit > 0) && config.discard == DiscardPolicy::Old;
-    // A limit for each subject drops the oldest under the other policy as well, unless that is said to count for subjects.
+    // A per-subject limit drops the oldest messages under `New` too, unless `discard_new_per_subject` is set.
     let drops_of_subject = config.max_messages_per_subject > 0 && !config.discard_new_per_subject;
-    (drops_any || drops_of_subject).then(|| Found {
+    (drops_any || drops_of_subject).then(|| StreamFinding {
         check: "nats.discard-old",
         rank: Rank::Loss,
-        what: "It has a limit and drops the oldest messages when it is reached, read or not.".into(),
+        what: "The stream has a limit. When it is reached, the oldest messages are dropped, read or not.".into(),
         mend: match drops_of_subject {
             true => "nats stream edit --discard=new --discard-per-subject",
             false => "nats stream edit --discard=new",
@@ -99,39 +99,40 @@ fn discard(config: &Config) -> Option<Found> {
     })
 }
 
-fn age(config: &Config, demands: &Demands) -> Option<Found> {
+fn age(config: &Config, demands: &Demands) -> Option<StreamFinding> {
     let age = Span::Time(config.max_age);
-    (!config.max_age.is_zero() && age < demands.window).then(|| Found {
+    (!config.max_age.is_zero() && age < demands.window).then(|| StreamFinding {
         check: "nats.max-age",
         rank: Rank::Loss,
         what: format!(
-            "It drops messages after {age}, read or not, while messages may come again for {}: what a group has not read \
-             by then is gone.",
+            "The stream drops messages after {age}, read or not, but they may be needed for {}: messages that a group \
+             has not read by then are lost.",
             demands.window
         ),
         mend: "nats stream edit --max-age=<longer>",
     })
 }
 
-fn retention(config: &Config) -> Option<Found> {
-    (config.retention != RetentionPolicy::Limits).then(|| Found {
+fn retention(config: &Config) -> Option<StreamFinding> {
+    (config.retention != RetentionPolicy::Limits).then(|| StreamFinding {
         check: "nats.retention",
         rank: Rank::Loss,
-        what: "It drops a message as soon as the groups that are there have read it (or there are none): a group that \
-               comes later does not get it."
-            .into(),
-        mend: "make it anew with --retention=limits: nats stream add",
+        what:
+            "The stream drops a message once all existing groups have read it, or at once if there are none. A group \
+               that joins later does not receive it."
+                .into(),
+        mend: "create the stream again with --retention=limits: nats stream add",
     })
 }
 
-fn duplicate_window(config: &Config, timeout: Duration) -> Option<Found> {
-    let needed = timeout * TIMEOUTS_TO_A_RETRY;
-    (config.duplicate_window < needed).then(|| Found {
+fn duplicate_window(config: &Config, timeout: Duration) -> Option<StreamFinding> {
+    let needed = timeout * RETRY_TIMEOUTS;
+    (config.duplicate_window < needed).then(|| StreamFinding {
         check: "nats.duplicate-window",
         rank: Rank::Duplicates,
         what: format!(
-            "It remembers ids for {}, and a relay that got no answer may send again after {}: the copy is stored, and \
-             only the inbox turns it away.",
+            "The stream remembers ids for {}, but a relay without an answer may retry after {}: the duplicate is \
+             stored, and only the inbox rejects it.",
             Span::Time(config.duplicate_window),
             Span::Time(needed)
         ),
@@ -139,20 +140,23 @@ fn duplicate_window(config: &Config, timeout: Duration) -> Option<Found> {
     })
 }
 
-fn acknowledgements(config: &Config) -> Option<Found> {
-    config.no_ack.then(|| Found {
+fn acknowledgements(config: &Config) -> Option<StreamFinding> {
+    config.no_ack.then(|| StreamFinding {
         check: "nats.no-ack",
         rank: Rank::Loss,
-        what: "It acknowledges nothing: no sender ever knows whether a message was stored.".into(),
+        what: "The stream sends no acknowledgements: the outcome of every message is unknown.".into(),
         mend: "nats stream edit --ack",
     })
 }
 
-fn batches(config: &Config, takes_batches: bool) -> Option<Found> {
-    (takes_batches && !config.allow_atomic_publish).then(|| Found {
+fn batches(config: &Config, supports_batches: bool) -> Option<StreamFinding> {
+    (supports_batches && !config.allow_atomic_publish).then(|| StreamFinding {
         check: "nats.atomic-batches",
         rank: Rank::Latency,
-        what: "It takes no atomic batches, though the server could: messages of one key go one after the other.".into(),
+        what:
+            "The stream does not allow atomic batches, which the server supports: messages of one key are sent one by \
+               one."
+                .into(),
         mend: "nats stream edit --allow-batch",
     })
 }

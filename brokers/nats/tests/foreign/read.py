@@ -1,4 +1,4 @@
-"""Reads a number of messages of a stream with nats-py and prints each as a line of JSON."""
+"""Reads a number of messages of a stream with nats-py and prints each as one line of JSON."""
 
 import asyncio
 import base64

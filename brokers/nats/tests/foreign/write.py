@@ -1,4 +1,4 @@
-"""Writes to a subject with nats-py: a CloudEvent, one with its values encoded, and something that is no event."""
+"""Writes to a subject with nats-py: a CloudEvent, one with encoded values, and a message that is not a CloudEvent."""
 
 import asyncio
 import sys

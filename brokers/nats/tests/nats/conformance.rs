@@ -1,5 +1,5 @@
-//! The broker suite against a real server that all cases share, with a prefix each: once with atomic batches, and once
-//! key by key, as on servers that have no such batches.
+//! The conformance suite against a real server that all cases share, each with its own prefix. It runs twice: with
+//! atomic batches, and key by key as on servers without them.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use landfall_core::Broker;
 use landfall_nats::Nats;
 use landfall_testkit::conformance::broker::BrokerFixture;
 use landfall_testkit::current_test;
-use landfall_testkit::servers::{InUse, NatsServer};
+use landfall_testkit::servers::{NatsServer, SharedGuard};
 
 use crate::support::{SHARED, connect, shared};
 
 struct Fixture<const ATOMIC: bool> {
-    server: InUse<NatsServer>,
+    server: SharedGuard<NatsServer>,
     prefix: String,
     broker: Nats,
 }
 
 impl<const ATOMIC: bool> Fixture<ATOMIC> {
-    async fn open(server: InUse<NatsServer>, prefix: String) -> Self {
+    async fn open(server: SharedGuard<NatsServer>, prefix: String) -> Self {
         let url = format!("{}?prefix={prefix}&partitions=3&session_timeout=2s&atomic={ATOMIC}", server.url());
         Self { server, prefix, broker: connect(&url).await }
     }

@@ -1,5 +1,5 @@
-//! A server without room, by a limit and on a disk that is really full: nothing that was accepted is lost, the order of
-//! every key holds, and it drains once there is room.
+//! A server without space, because of a limit or a full disk. No accepted message is lost, order per key holds, and the
+//! backlog drains once there is space.
 use std::path::Path;
 
 use landfall_core::{Broker, ErrorCode, Outcome};
@@ -11,14 +11,14 @@ use crate::support::{SOON, connect, traffic};
 
 const PARAMETERS: &str = "timeout=2s&session_timeout=3s&partitions=4";
 
-/// An account that may store so many bytes.
+/// Server configuration with an account that may store this many bytes.
 fn account(bytes: u64) -> String {
     format!(
         "accounts {{ SHOP {{ jetstream: {{ max_file: {bytes} }}, users: [ {{ user: shop, password: secret }} ] }} }}"
     )
 }
 
-/// Until a topic of its own, beside the one that is played on, is refused for want of room.
+/// Publishes to a separate topic until the server refuses messages because it is full.
 async fn until_full(url: &str) {
     let broker = connect(&format!("{url}&prefix=probe.")).await;
     let is_full = |outcome: &Outcome| {
@@ -26,11 +26,11 @@ async fn until_full(url: &str) {
         assert!(refusal.retriable, "{refusal:?}");
         [ErrorCode::STORAGE_FULL, ErrorCode::PREDECESSOR].contains(&refusal.code)
     };
-    // A new topic needs room as well.
+    // Creating the topic needs space as well.
     let mut number = 0;
-    eventually(SOON, "there is no room", async || {
+    eventually(SOON, "the server is full", async || {
         number += 10;
-        // Several of a key, and one that is alone: they go different ways.
+        // Several messages of a key and a single one take different code paths.
         let batch = [keyed("a", number), keyed("a", number + 1), keyed("b", number)];
         broker.publisher().publish(&batch).await.iter().all(is_full)
     })
@@ -38,7 +38,7 @@ async fn until_full(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_is_full_is_refused_until_it_is_given_more() {
+async fn full_account_is_refused_until_its_limit_is_raised() {
     let options = NatsOptions { more: account(1_000_000), ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     for atomic in [true, false] {
@@ -46,15 +46,15 @@ async fn an_account_that_is_full_is_refused_until_it_is_given_more() {
         let url = format!("nats://shop:secret@{}?prefix={atomic}.&{PARAMETERS}&atomic={atomic}", server.address());
         let traffic = traffic(&connect(&url).await).await;
         until_full(&format!("nats://shop:secret@{}?{PARAMETERS}", server.address())).await;
-        traffic.fails(1).await;
+        traffic.wait_for_failed_batches(1).await;
         server.reconfigure(&account(100_000_000)).await.unwrap();
-        traffic.flows(300).await;
+        traffic.wait_for_progress(300).await;
         traffic.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_full_is_refused_until_somebody_makes_room() {
+async fn full_server_refuses_until_space_is_freed() {
     let options = NatsOptions { store_bytes: Some(2_000_000), ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     let administrator = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
@@ -66,37 +66,37 @@ async fn a_server_that_is_full_is_refused_until_somebody_makes_room() {
     let broker = connect(&format!("{}?{PARAMETERS}", server.url())).await;
     let traffic = traffic(&broker).await;
     until_full(&format!("{}?{PARAMETERS}", server.url())).await;
-    traffic.fails(1).await;
+    traffic.wait_for_failed_batches(1).await;
     administrator.delete_stream("old").await.unwrap();
-    traffic.flows(300).await;
+    traffic.wait_for_progress(300).await;
     traffic.finish().await;
 }
 
 #[test]
-fn a_disk_that_is_really_full_loses_nothing_that_was_accepted() {
-    run_on_a_small_disk("disk::child_fills_the_disk_of_a_server", 8);
+fn full_disk_loses_no_accepted_message() {
+    run_on_a_small_disk("disk::child_fills_the_disk", 8);
 }
 
-/// Since 2.12 a stream that could not be written answers nothing until its server is started again.
+/// Since 2.12, a stream that failed to write does not answer until its server restarts.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs in a process with a disk of its own"]
-async fn child_fills_the_disk_of_a_server() {
+#[ignore = "runs on a small disk, in a process of its own"]
+async fn child_fills_the_disk() {
     let disk = std::env::var(SMALL_DISK).unwrap();
     let options = NatsOptions { within: Some(disk.clone().into()), ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     let broker = connect(&format!("{}?{PARAMETERS}", server.url())).await;
     let traffic = traffic(&broker).await;
-    traffic.flows(300).await;
+    traffic.wait_for_progress(300).await;
     let ballast = Path::new(&disk).join("ballast");
     fill(&ballast);
-    traffic.fails(1).await;
+    traffic.wait_for_failed_batches(1).await;
     std::fs::remove_file(&ballast).unwrap();
     server.restart().await.unwrap();
-    traffic.flows(300).await;
+    traffic.wait_for_progress(300).await;
     traffic.finish().await;
 }
 
-/// Until nothing more fits.
+/// Writes to a file until the disk is full.
 fn fill(file: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(file).unwrap();

@@ -1,4 +1,4 @@
-//! Every finding, provoked on a real server; and a safe setup, which yields none.
+//! Every finding, provoked on a real server, and a safe cluster without findings.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -21,7 +21,7 @@ async fn checks(broker: &Nats) -> BTreeSet<&'static str> {
     findings.into_iter().map(|finding| finding.check).collect()
 }
 
-/// A call of the server's API, as an administrator makes it.
+/// Sends a request to the management API.
 async fn administer(url: &str, subject: &str, request: Value) {
     let client = async_nats::connect(url).await.unwrap();
     let answer = client.request(format!("$JS.API.{subject}"), request.to_string().into()).await.unwrap();
@@ -29,8 +29,8 @@ async fn administer(url: &str, subject: &str, request: Value) {
     assert!(answer["error"].is_null(), "{answer}");
 }
 
-/// Makes the stream of the topic as somebody might who does not know what follows from it.
-async fn make_stream(url: &str, prefix: &str, settings: Value) {
+/// Creates the topic's stream with unsafe settings.
+async fn create_stream(url: &str, prefix: &str, settings: Value) {
     let mut config = json!({
         "name": format!("{prefix}orders"), "subjects": [format!("{prefix}orders.0")], "num_replicas": 1,
         "retention": "limits", "storage": "file", "discard": "new", "duplicate_window": 120_000_000_000_u64,
@@ -41,26 +41,26 @@ async fn make_stream(url: &str, prefix: &str, settings: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_safe_cluster_is_healthy_until_one_of_its_servers_is_away() {
+async fn safe_cluster_has_no_findings_until_a_server_is_down() {
     let options = NatsOptions { sync_always: true, ..NatsOptions::default() };
     let Some(servers) = NatsServer::start_cluster(&current_test(), options).await else { return };
     let hosts = servers.each_ref().map(NatsServer::address).join(",");
     let monitors = servers.each_ref().map(NatsServer::monitor).join(",");
     let broker = connect(&format!("nats://{hosts}?monitor={monitors}&partitions=2&timeout=2s")).await;
-    eventually(SOON, "the cluster takes a topic", async || broker.create_topic(&orders(), None).await.is_ok()).await;
+    eventually(SOON, "the cluster creates a topic", async || broker.create_topic(&orders(), None).await.is_ok()).await;
     let _member = broker.subscribe(&orders(), &stock()).await.unwrap();
-    eventually(SOON, "nothing is found", async || checks(&broker).await.is_empty()).await;
+    eventually(SOON, "the doctor has no findings", async || checks(&broker).await.is_empty()).await;
 
     servers[2].kill_9().await.unwrap();
     let expected = BTreeSet::from(["nats.replica-away", "nats.sync-not-visible"]);
-    eventually(SOON, "the server is missed", async || checks(&broker).await == expected).await;
+    eventually(SOON, "the missing server is reported", async || checks(&broker).await == expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_setting_that_can_lose_or_double_is_found() {
+async fn doctor_finds_every_unsafe_setting() {
     let Some(server) = shared().await else { return };
     let url = server.url();
-    // Alone and as it comes, a server has these two; each case below is told by what it adds.
+    // A single server with default settings has these two findings. Each case adds its own.
     let always = BTreeSet::from(["nats.replicas", "nats.sync-interval"]);
     for (number, (settings, check)) in [
         (json!({}), None),
@@ -80,10 +80,10 @@ async fn each_setting_that_can_lose_or_double_is_found() {
     {
         let prefix = format!("case-{number}-");
         let broker = connect(&format!("{url}?prefix={prefix}&monitor={}", server.monitor())).await;
-        make_stream(&url, &prefix, settings.clone()).await;
+        create_stream(&url, &prefix, settings.clone()).await;
         let mut found = checks(&broker).await;
         if settings["no_ack"] == true {
-            // A stream without acknowledgements cannot have batches.
+            // A stream without acknowledgements cannot have atomic batches.
             found.remove("nats.atomic-batches");
         }
         let added: Vec<_> = found.difference(&always).copied().collect();
@@ -93,16 +93,16 @@ async fn each_setting_that_can_lose_or_double_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_set_on_a_groups_consumers_is_found() {
+async fn doctor_finds_unsafe_consumer_settings() {
     let Some(server) = own().await else { return };
     let broker = connect(&format!("{}?partitions=1&ack_wait=2s", server.url())).await;
     let member = broker.subscribe(&orders(), &stock()).await.unwrap();
-    eventually(SOON, "the short wait is found", async || checks(&broker).await.contains("nats.ack-wait")).await;
+    eventually(SOON, "the short ack_wait is reported", async || checks(&broker).await.contains("nats.ack-wait")).await;
     assert!(!checks(&broker).await.contains("nats.max-deliver"));
     let config = json!({
         "durable_name": "stock=0=1", "filter_subject": "orders.0", "deliver_policy": "by_start_sequence",
         "opt_start_seq": 1, "ack_policy": "all", "ack_wait": 2_000_000_000, "max_deliver": 5,
-        "max_ack_pending": 100_000, "metadata": {"landfall-owner": "somebody"},
+        "max_ack_pending": 100_000, "metadata": {"landfall-owner": "test"},
     });
     let request = json!({"stream_name": "orders", "config": config, "action": "update"});
     administer(&server.url(), "CONSUMER.CREATE.orders.stock=0=1.orders.0", request).await;
@@ -111,7 +111,7 @@ async fn what_is_set_on_a_groups_consumers_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_this_account_cannot_see_is_found() {
+async fn unreadable_settings_are_a_finding() {
     let more = r#"
         accounts { SHOP { jetstream: enabled, users: [
             { user: shop, password: secret, permissions: { publish: { deny: ["$JS.API.STREAM.LIST"] } } },
@@ -128,14 +128,14 @@ async fn what_this_account_cannot_see_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_leaves_the_machine_unencrypted_is_found() {
+async fn unencrypted_remote_connection_is_a_finding() {
     let options = NatsOptions { everywhere: true, ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
-    // The address of this machine as others see it; nothing is sent.
+    // The external address of this machine. A UDP connect sends nothing.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     let Some(address) = address.ok().map(|address| address.ip()).filter(|address| !address.is_loopback()) else {
-        return not_run(&current_test(), "this machine has no address but its own");
+        return not_run(&current_test(), "this machine has only loopback addresses");
     };
     let port = server.address().rsplit_once(':').unwrap().1.to_owned();
     assert!(checks(&connect(&format!("nats://{address}:{port}")).await).await.contains("nats.no-tls"));

@@ -1,4 +1,4 @@
-//! NATS's own Python client understands our messages, and we understand its; and what nobody understands stops nothing.
+//! Interoperability with nats-py in both directions, and messages that the NATS client cannot parse.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::support::{SOON, connect, publish_raw, shared};
 
-/// What a script beside this file prints; `None` where there is no such client.
+/// Runs `tests/foreign/<script>` and returns its output, or `None` if nats-py is not installed.
 async fn python(script: &str, arguments: &[&str]) -> Option<String> {
     let library = services_folder().join("python-nats");
     if !library.join("nats").is_dir() {
-        not_run(&current_test(), "nats-py is not installed; scripts/services fetches it");
+        not_run(&current_test(), "nats-py is not installed; run scripts/services");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(script);
     let mut command = tokio::process::Command::new("python3");
     command.arg(script).args(arguments).env("PYTHONPATH", library);
-    let output = tokio::time::timeout(SOON, command.output()).await.expect("the script ends in time").unwrap();
+    let output = tokio::time::timeout(SOON, command.output()).await.expect("the script exits in time").unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nats_py_reads_what_we_wrote() {
+async fn nats_py_reads_our_messages() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=shop.&partitions=1&source=/shop", server.url())).await;
     let mut headers = Headers::default();
@@ -53,13 +53,13 @@ async fn nats_py_reads_what_we_wrote() {
         assert_eq!(header("ce_partitionkey"), "order-7");
         assert_eq!(header("ce_sequence"), message.sequence.unwrap().to_string());
     }
-    // As CloudEvents has it where a header cannot carry everything.
+    // Percent-encoded, as CloudEvents requires for restricted headers.
     assert_eq!(read[0]["headers"]["tenant"], "%E5%8C%97%E4%BA%AC%20100%25");
     assert_eq!(read[0]["payload"], "b3JkZXItNy8x");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn we_read_what_nats_py_wrote_and_say_what_is_no_event() {
+async fn nats_py_messages_are_read_and_non_events_rejected() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=theirs.&partitions=1", server.url())).await;
     broker.create_topic(&orders(), None).await.unwrap();
@@ -86,9 +86,9 @@ async fn we_read_what_nats_py_wrote_and_say_what_is_no_event() {
     assert_eq!(read[2].as_ref().unwrap_err().to_string(), "the event has no ce_id");
 }
 
-/// The client gives up its whole connection over headers that it cannot read, and over the last of these it panics.
+/// The client drops its connection on headers that it cannot parse, and panics on the last of these.
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_nobody_can_read_are_said_to_be_so_and_what_is_behind_them_comes() {
+async fn unreadable_headers_do_not_block_later_messages() {
     let Some(server) = shared().await else { return };
     for (number, line) in ["bad key: x", "no colon", "schl\u{fc}ssel: x", "a: b\rc"].into_iter().enumerate() {
         let headers = format!("NATS/1.0\r\n{line}\r\n\r\n");
@@ -96,7 +96,7 @@ async fn headers_that_nobody_can_read_are_said_to_be_so_and_what_is_behind_them_
         let broker = connect(&url).await;
         let publish = async |number| {
             let accepted = async || broker.publisher().publish(&[keyed("a", number)]).await[0].is_accepted();
-            eventually(SOON, "it is accepted", accepted).await;
+            eventually(SOON, "the message is accepted", accepted).await;
         };
         for number in [1, 2, 3] {
             publish(number).await;
@@ -106,26 +106,27 @@ async fn headers_that_nobody_can_read_are_said_to_be_so_and_what_is_behind_them_
 
         let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
         let mut read = BTreeMap::new();
-        let mut held = Vec::new();
-        // Each time the connection is cut, whatever was asked for over it is waited for in vain.
+        let mut unacknowledged = Vec::new();
+        // Each time the connection breaks, pending requests wait until their timeout.
         let late = tokio::time::Instant::now() + 3 * SOON;
         while !read.contains_key(&5) {
             let next = tokio::time::timeout_at(late, subscriber.next()).await;
-            let (message, position, acknowledge) = next.expect("all of them come").unwrap().unwrap().into_parts();
-            // Nothing is passed over.
+            let (message, position, acknowledge) =
+                next.expect("all messages are delivered in time").unwrap().unwrap().into_parts();
+            // No message is skipped.
             assert!((1..position.offset).all(|before| read.contains_key(&before)), "{position:?} {read:?}");
-            // Whoever is slow is not kept from getting on.
-            held.push(acknowledge);
+            // A consumer that acknowledges late still makes progress.
+            unacknowledged.push(acknowledge);
             if message.is_err() {
-                for one in held.drain(..) {
-                    // Those that came before the connection was cut come again.
+                for one in unacknowledged.drain(..) {
+                    // Fails for deliveries from before the connection broke, which are redelivered.
                     let _ = one.ack().await;
                 }
             }
             read.insert(position.offset, message.map(|message| message.sequence).map_err(|error| error.to_string()));
         }
         let unreadable = read.remove(&4).unwrap().unwrap_err();
-        assert!(unreadable.starts_with("the headers of the message cannot be read"), "{unreadable}");
+        assert!(unreadable.starts_with("the headers of the message cannot be parsed"), "{unreadable}");
         let expected = [1, 2, 3, 5].map(|number| (number as u64, Ok(Some(number))));
         assert_eq!(read, BTreeMap::from(expected));
         publish(6).await;
@@ -133,27 +134,27 @@ async fn headers_that_nobody_can_read_are_said_to_be_so_and_what_is_behind_them_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_comes_past_headers_that_nobody_can_read() {
+async fn reader_skips_past_unreadable_headers() {
     let Some(server) = shared().await else { return };
     for (number, line) in ["bad key: x", "a: b\rc"].into_iter().enumerate() {
         let url = format!("{}?prefix=inspected-{number}.&partitions=1&timeout=2s", server.url());
         let broker = connect(&url).await;
         let publish = async |number| {
             let accepted = async || broker.publisher().publish(&[keyed("a", number)]).await[0].is_accepted();
-            eventually(SOON, "it is accepted", accepted).await;
+            eventually(SOON, "the message is accepted", accepted).await;
         };
         publish(1).await;
         let subject = format!("inspected-{number}.orders.0");
         publish_raw(&server, &subject, &format!("NATS/1.0\r\n{line}\r\n\r\n"), "hello").await;
         publish(3).await;
         let mut reader = None;
-        eventually(SOON, "the topic is there", async || {
+        eventually(SOON, "the reader opens", async || {
             reader = broker.read(&orders(), StartAt::Beginning).await.ok();
             reader.is_some()
         })
         .await;
         let (mut reader, mut read) = (reader.unwrap(), Vec::new());
-        eventually(SOON, "all of them are read", async || {
+        eventually(SOON, "all messages are read", async || {
             read.extend(reader.read(10).await.unwrap_or_default());
             read.len() == 3
         })

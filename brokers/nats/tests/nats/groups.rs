@@ -1,4 +1,4 @@
-//! Members of a group: they share the shards, and whoever lost one can finish nothing in it.
+//! Group members share the shards, and a member that lost a shard can acknowledge nothing in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ async fn join(broker: &impl Broker) -> Box<dyn Subscriber> {
 }
 
 async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
-    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon").unwrap().unwrap()
+    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery arrives in time").unwrap().unwrap()
 }
 
 async fn publish(broker: &impl Broker, messages: &[Message]) {
@@ -25,16 +25,16 @@ async fn publish(broker: &impl Broker, messages: &[Message]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
+async fn members_share_shards_and_each_key_has_one_member() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=share.&partitions=4&session_timeout=2s", server.url())).await;
     let (mut one, mut two) = (join(&broker).await, join(&broker).await);
-    // Until both have a share, what is published comes to one of them.
+    // Until the shards are balanced, one member receives everything.
     let mut number = 0;
     let mut members: BTreeMap<String, BTreeSet<u8>> = BTreeMap::new();
     while !(members.values().any(|by| by.contains(&1)) && members.values().any(|by| by.contains(&2))) {
         number += 1;
-        assert!(number < 500, "one of them never gets anything");
+        assert!(number < 500, "one member never receives a delivery");
         members.clear();
         let batch: Vec<_> = (0..16).map(|key| keyed(&format!("key-{key}"), number)).collect();
         publish(&broker, &batch).await;
@@ -49,7 +49,7 @@ async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
             if missing.remove(&message.id) {
                 members.entry(message.key.as_ref().unwrap().to_string()).or_default().insert(member);
             }
-            // A shard may move between the two.
+            // Fails if the shard has moved between the two members.
             let _ = delivery.ack().await;
         }
     }
@@ -57,7 +57,7 @@ async fn a_second_member_gets_its_share_and_each_key_comes_to_one_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_not_heard_loses_its_shards_and_can_finish_nothing_more() {
+async fn silent_member_loses_its_shards_and_cannot_acknowledge() {
     let Some(server) = shared().await else { return };
     let proxy = Proxy::start(server.address().parse::<std::net::SocketAddr>().unwrap()).await.unwrap();
     let parameters = "prefix=silent.&partitions=1&session_timeout=1s&timeout=5s";
@@ -68,59 +68,59 @@ async fn a_member_that_is_not_heard_loses_its_shards_and_can_finish_nothing_more
 
     let mut silent = join(&behind_the_proxy).await;
     next(&mut silent).await.ack().await.unwrap();
-    let mut held = Vec::new();
-    while held.len() < messages.len() - 1 {
-        held.push(next(&mut silent).await);
+    let mut unacknowledged = Vec::new();
+    while unacknowledged.len() < messages.len() - 1 {
+        unacknowledged.push(next(&mut silent).await);
     }
-    // Nothing that it says arrives any more.
+    // From now on, nothing that the member sends arrives.
     proxy.delay(Duration::from_secs(3600));
 
     let mut other = join(&direct).await;
-    let mut taken = Vec::new();
-    while taken.last() != Some(&messages[199].id) {
+    let mut redelivered = Vec::new();
+    while redelivered.last() != Some(&messages[199].id) {
         let delivery = next(&mut other).await;
-        taken.push(delivery.message.as_ref().unwrap().id);
+        redelivered.push(delivery.message.as_ref().unwrap().id);
         delivery.ack().await.unwrap();
     }
-    // From where it was finished, in order; that the first one was finished may not have been heard.
+    // Everything unacknowledged, in order. The acknowledgement of the first message may have been lost.
     let rest: Vec<_> = messages[1..].iter().map(|message| message.id).collect();
-    assert!(taken.ends_with(&rest) && taken.len() <= messages.len(), "{} came", taken.len());
+    assert!(redelivered.ends_with(&rest) && redelivered.len() <= messages.len(), "{} deliveries", redelivered.len());
 
     proxy.heal();
     proxy.cut_all();
-    eventually(SOON, "the member knows that the shard is gone", async || {
-        let acknowledged = held.pop().expect("there are enough of them").ack().await;
+    eventually(SOON, "the member learns that it lost the shard", async || {
+        let acknowledged = unacknowledged.pop().expect("unacknowledged deliveries remain").ack().await;
         acknowledged.is_err_and(|error| error.kind() == ErrorKind::Conflict)
     })
     .await;
-    drop((held, silent));
+    drop((unacknowledged, silent));
     let last = keyed("a", 201);
     publish(&direct, std::slice::from_ref(&last)).await;
     assert_eq!(next(&mut other).await.message.unwrap().id, last.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_handed_out_than_may_be_in_flight() {
+async fn deliveries_stop_at_the_in_flight_limit() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=bounded.&partitions=2&in_flight=5&prefetch=2", server.url())).await;
     let messages: Vec<_> = (0..40).map(|number| keyed(&format!("key-{number}"), 1)).collect();
     publish(&broker, &messages).await;
     let mut subscriber = join(&broker).await;
-    let mut held = Vec::new();
+    let mut unacknowledged = Vec::new();
     for _ in 0..5 {
-        held.push(next(&mut subscriber).await);
+        unacknowledged.push(next(&mut subscriber).await);
     }
     let more = tokio::time::timeout(Duration::from_millis(300), subscriber.next()).await;
-    assert!(more.is_err(), "a sixth came: {more:?}");
+    assert!(more.is_err(), "a sixth delivery arrived: {more:?}");
     for _ in 5..40 {
-        held.remove(0).ack().await.unwrap();
-        held.push(next(&mut subscriber).await);
+        unacknowledged.remove(0).ack().await.unwrap();
+        unacknowledged.push(next(&mut subscriber).await);
     }
 }
 
-/// The server confirms a message before it tells its consumers.
+/// The server acknowledges a message before its consumers see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_accepted_a_moment_ago_is_there_for_a_reader() {
+async fn reader_sees_a_message_right_after_its_acceptance() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=moment.", server.url())).await;
     let publisher = broker.publisher();
@@ -135,9 +135,9 @@ async fn what_was_accepted_a_moment_ago_is_there_for_a_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_was_removed_and_made_again_is_read_from_its_beginning() {
+async fn recreated_topic_is_read_from_the_beginning() {
     let Some(server) = shared().await else { return };
-    let broker = connect(&format!("{}?prefix=anew.&session_timeout=2s&partitions=2", server.url())).await;
+    let broker = connect(&format!("{}?prefix=recreated.&session_timeout=2s&partitions=2", server.url())).await;
     let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
     let publisher = broker.publisher();
     for number in 0..50 {
@@ -145,24 +145,28 @@ async fn a_topic_that_was_removed_and_made_again_is_read_from_its_beginning() {
         let delivery = tokio::time::timeout(SOON, subscriber.next()).await.unwrap().unwrap().unwrap();
         delivery.ack().await.unwrap();
     }
-    // By somebody else, so that this one does not know.
-    let other = connect(&format!("{}?prefix=anew.&partitions=4", server.url())).await;
+    // Another client recreates the topic, so the first one is not informed.
+    let other = connect(&format!("{}?prefix=recreated.&partitions=4", server.url())).await;
     assert!(other.delete_topic(&orders()).await.unwrap());
     assert!(other.create_topic(&orders(), Some(4)).await.unwrap());
     let again: Vec<_> = (0..8).map(|number| keyed(&format!("key-{number}"), 100)).collect();
     let published = async || other.publisher().publish(&again).await.iter().all(Outcome::is_accepted);
-    eventually(SOON, "the new topic takes them", published).await;
+    eventually(SOON, "the new topic accepts the messages", published).await;
     let mut missing: BTreeSet<_> = again.iter().map(|message| message.id).collect();
     while !missing.is_empty() {
-        let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("all of them come").unwrap().unwrap();
+        let delivery = tokio::time::timeout(SOON, subscriber.next())
+            .await
+            .expect("all messages are delivered in time")
+            .unwrap()
+            .unwrap();
         missing.remove(&delivery.message.as_ref().unwrap().id);
         let _ = delivery.ack().await;
     }
 }
 
-/// Whatever makes somebody say so: nobody else would take the shard.
+/// If the member believed the forged status and gave the shard up, no other member would take it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_whose_consumer_is_said_to_be_gone_and_is_not_is_read_on() {
+async fn forged_consumer_deleted_status_does_not_stop_a_shard() {
     let Some(server) = shared().await else { return };
     let observer = async_nats::connect(server.url()).await.unwrap();
     let mut pulls = observer.subscribe("$JS.API.CONSUMER.MSG.NEXT.gone=orders.>").await.unwrap();
@@ -170,7 +174,7 @@ async fn a_shard_whose_consumer_is_said_to_be_gone_and_is_not_is_read_on() {
     let broker = connect(&format!("{}?prefix=gone.&partitions=1&session_timeout=2s", server.url())).await;
     let mut subscriber = join(&broker).await;
     for number in 1..=3 {
-        let pull = tokio::time::timeout(SOON, pulls.next()).await.expect("the shard is read").unwrap();
+        let pull = tokio::time::timeout(SOON, pulls.next()).await.expect("the member pulls from the shard").unwrap();
         publish(&broker, &[keyed("a", number)]).await;
         let delivery = next(&mut subscriber).await;
         assert_eq!(delivery.position.offset, number as u64);

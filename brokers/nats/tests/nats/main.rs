@@ -1,7 +1,7 @@
-//! The adapter against real servers. Most tests share one ([`support::shared`]). A NATS is started in no time, so that
-//! whoever disturbs a server or needs a special one starts it.
+//! Tests against real servers. Most share one ([`support::shared`]). A NATS server starts quickly, so tests that
+//! disturb a server or need special settings start their own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod cluster;
 mod conformance;

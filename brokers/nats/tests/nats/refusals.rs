@@ -1,4 +1,4 @@
-//! What the server refuses is told apart, and goes through once somebody has mended it.
+//! Each refusal has its own error code, and the messages are accepted once the cause is fixed.
 
 use landfall_core::{Broker, ErrorCode, ErrorKind, Headers, Message, Outcome, TopicAdministration};
 use landfall_nats::{Nats, Options};
@@ -8,7 +8,7 @@ use landfall_testkit::{current_test, eventually};
 
 use crate::support::{SOON, connect, shared};
 
-/// The code of a refusal and whether it may be tried again.
+/// The code of an outcome, and whether it is retriable.
 fn code(outcome: &Outcome) -> (&str, bool) {
     match outcome {
         Outcome::Accepted(_) => ("accepted", true),
@@ -28,7 +28,7 @@ fn padded(key: &str, number: i64, bytes: usize) -> Message {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_nobody_made_is_unknown_until_somebody_makes_it() {
+async fn missing_topic_is_unknown_until_created() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=unknown.&create=false", server.url())).await;
     let batch = [keyed("a", 1), keyed("a", 2), keyed("b", 1)];
@@ -47,7 +47,7 @@ async fn a_topic_that_nobody_made_is_unknown_until_somebody_makes_it() {
     assert_eq!(broker.create_topic(&orders(), Some(3)).await.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(publish(&broker, &batch).await.iter().all(Outcome::is_accepted));
 
-    // Removed behind the publisher's back: it is noticed, and nothing is taken for sent.
+    // Another client deletes the topic: the publisher notices, and reports no message as accepted.
     let other = connect(&format!("{}?prefix=unknown.", server.url())).await;
     assert!(other.delete_topic(&orders()).await.unwrap());
     assert!(!other.delete_topic(&orders()).await.unwrap());
@@ -57,7 +57,7 @@ async fn a_topic_that_nobody_made_is_unknown_until_somebody_makes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_topic_holds_back_each_key_behind_what_does_not_fit() {
+async fn full_topic_holds_back_only_the_affected_keys() {
     let Some(server) = shared().await else { return };
     for atomic in [true, false] {
         let url = format!("{}?prefix=full.{atomic}.&max_bytes=20000&partitions=1&atomic={atomic}", server.url());
@@ -76,7 +76,7 @@ async fn a_full_topic_holds_back_each_key_behind_what_does_not_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_sent_is_refused_before_it_is_sent() {
+async fn unsendable_messages_are_refused_before_sending() {
     let Some(server) = shared().await else { return };
     let broker = connect(&format!("{}?prefix=limits.", server.url())).await;
     let mut rollup = keyed("a", 1);
@@ -90,7 +90,7 @@ async fn what_cannot_be_sent_is_refused_before_it_is_sent() {
         [("VALIDATION_ERROR", false), ("BEHIND_PREDECESSOR", true), ("TOO_LARGE", false), ("accepted", true)];
     assert_eq!(codes, expected);
 
-    // A name that no stream can have, and a stream that is somebody else's.
+    // A name that is too long for a stream, and a stream that is not a topic.
     let long = landfall_core::TopicName::new("x".repeat(249)).unwrap();
     let outcomes = publish(&broker, &[Message::new(long, Vec::new())]).await;
     assert_eq!(code(&outcomes[0]), ("VALIDATION_ERROR", false));
@@ -115,7 +115,7 @@ fn users(password: &str, denied: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_account_may_not_do_is_denied_until_it_may() {
+async fn publish_is_denied_until_the_permission_is_granted() {
     let options = NatsOptions { more: users("first", "nothing"), ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     for atomic in [true, false] {
@@ -129,13 +129,13 @@ async fn what_an_account_may_not_do_is_denied_until_it_may() {
             })
             .await;
         };
-        // The first one makes the topic, which may take longer than an answer may on a busy machine.
+        // The first publish creates the topic, which may exceed the timeout on a busy machine.
         until("accepted").await;
         server.reconfigure(&users("first", &format!("{atomic}.orders.>"))).await.unwrap();
         until("DENIED").await;
         server.reconfigure(&users("first", "nothing")).await.unwrap();
         until("accepted").await;
-        // The password is another now, and the client is turned away.
+        // After a password change the server rejects the client.
         server.reconfigure(&users("second", "nothing")).await.unwrap();
         until("DENIED").await;
         server.reconfigure(&users("first", "nothing")).await.unwrap();
@@ -144,14 +144,14 @@ async fn what_an_account_may_not_do_is_denied_until_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_are_said_at_once_and_without_the_password() {
+async fn wrong_credentials_fail_without_leaking_the_password() {
     let options = NatsOptions { more: users("right", "nothing"), ..NatsOptions::default() };
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     let options = Options::from_url(&format!("nats://shop:hunter2@{}", server.address())).unwrap();
     let error = Nats::connect(options).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(
-        error.to_string().contains("turns these credentials away") && !error.to_string().contains("hunter2"),
+        error.to_string().contains("rejected the credentials") && !error.to_string().contains("hunter2"),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! One server for all tests that do it no harm, and what they talk to it with.
+//! The shared server, for tests that do not disturb it, and helpers to connect.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 use landfall_core::Broker;
 use landfall_nats::{Nats, Options};
 use landfall_testkit::current_test;
-use landfall_testkit::servers::{InUse, NatsOptions, NatsServer, Restartable};
+use landfall_testkit::servers::{NatsOptions, NatsServer, SharedGuard, SharedServer};
 use landfall_testkit::traffic::Traffic;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// Within this a bounded wait must have seen what it waits for.
+/// Timeout of every bounded wait.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// How long an answer is waited for where a test is not about that.
-const PATIENT: Duration = Duration::from_secs(20);
+/// Request timeout of tests that do not test timeouts.
+const GENEROUS_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(crate) static SHARED: Restartable<NatsServer> = Restartable::new();
+pub(crate) static SHARED: SharedServer<NatsServer> = SharedServer::new();
 
-/// The server, for as long as the answer is held. Topics on it have a prefix of their own.
-pub(crate) async fn shared() -> Option<InUse<NatsServer>> {
-    SHARED.use_with(own).await
+/// The shared server, in use until the returned guard is dropped. Each test uses its own topic prefix.
+pub(crate) async fn shared() -> Option<SharedGuard<NatsServer>> {
+    SHARED.shared_with(own).await
 }
 
-/// A server that this test may do anything with.
+/// A server of this test's own, which it may disturb.
 pub(crate) async fn own() -> Option<NatsServer> {
     NatsServer::start(&current_test(), NatsOptions::default()).await
 }
 
-/// With more patience than is usual, unless the URL says how much: a busy machine answers late.
+/// Connects with a longer timeout than the default, unless the URL sets one: a busy machine answers late.
 pub(crate) async fn connect(url: &str) -> Nats {
     let mut options = Options::from_url(url).unwrap();
     if options.timeout == Options::default().timeout {
-        options.timeout = PATIENT;
+        options.timeout = GENEROUS_TIMEOUT;
     }
     let started = Instant::now();
     loop {
@@ -45,24 +45,25 @@ pub(crate) async fn connect(url: &str) -> Nats {
     }
 }
 
-/// Publishes what the client would not: `headers` as they stand. The server has it when this returns.
+/// Publishes `headers` verbatim, which the client would refuse. The server has stored the message when this returns.
 pub(crate) async fn publish_raw(server: &NatsServer, subject: &str, headers: &str, payload: &str) {
     let mut stream = BufReader::new(TcpStream::connect(server.address()).await.unwrap());
     let (before, all) = (headers.len(), headers.len() + payload.len());
-    let said = format!(
+    let commands = format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true}}\r\n\
          HPUB {subject} {before} {all}\r\n{headers}{payload}\r\nPING\r\n"
     );
-    stream.write_all(said.as_bytes()).await.unwrap();
+    stream.write_all(commands.as_bytes()).await.unwrap();
     let mut answered = String::new();
     while !answered.ends_with("PONG\r\n") {
         assert!(!answered.contains("-ERR"), "{answered}");
-        let read = tokio::time::timeout(SOON, stream.read_line(&mut answered)).await.expect("the server answers soon");
+        let read =
+            tokio::time::timeout(SOON, stream.read_line(&mut answered)).await.expect("the server answers in time");
         assert_ne!(read.unwrap(), 0, "{answered}");
     }
 }
 
-/// One sender and one consumer.
+/// One publisher and one consumer.
 pub(crate) async fn traffic(broker: &Nats) -> Traffic {
     let broker: Arc<dyn Broker> = Arc::new(broker.clone());
     Traffic::start(broker.clone(), [broker]).await

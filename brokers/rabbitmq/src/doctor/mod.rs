@@ -1,4 +1,4 @@
-//! The doctor's part: what the server's settings, queues and bindings can do to messages.
+//! Doctor checks: settings, queues and bindings that can lose, reorder, duplicate or delay messages.
 
 mod account;
 mod bindings;
@@ -9,13 +9,15 @@ mod topics;
 use async_trait::async_trait;
 use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
 
+use self::account::list_or_report;
+
 use crate::broker::RabbitMq;
 use crate::management::{Binding, Exchange, Node, Policy, Queue};
 
-/// Everything about one installation, as the management interface tells it.
-struct Seen<'a> {
+/// The state of one installation, from the management interface.
+struct Installation<'a> {
     prefix: &'a str,
-    /// Members that a queue must have.
+    /// Number of replicas that a queue must have.
     replicas: usize,
     /// Whether a key's messages are published one by one.
     one_per_key: bool,
@@ -33,28 +35,23 @@ impl Diagnose for RabbitMq {
         let Ok(client) = self.management() else { return Ok(vec![account::no_management()]) };
         let mut findings = Vec::new();
         let (prefix, replicas) = (self.options.prefix.as_str(), self.options.replicas);
-        let mut seen = Seen {
+        let server = Installation {
             prefix,
             replicas,
             one_per_key: self.options.one_per_key,
             demands,
-            exchanges: Vec::new(),
-            queues: Vec::new(),
-            bindings: Vec::new(),
-            policies: Vec::new(),
-            nodes: Vec::new(),
+            exchanges: list_or_report("exchanges", client.exchanges().await, &mut findings),
+            queues: list_or_report("queues", client.queues().await, &mut findings),
+            bindings: list_or_report("bindings", client.bindings().await, &mut findings),
+            policies: list_or_report("policies", client.policies().await, &mut findings),
+            nodes: list_or_report("nodes", client.nodes().await, &mut findings),
         };
-        account::look("exchanges", client.exchanges().await, &mut seen.exchanges, &mut findings);
-        account::look("queues", client.queues().await, &mut seen.queues, &mut findings);
-        account::look("bindings", client.bindings().await, &mut seen.bindings, &mut findings);
-        account::look("policies", client.policies().await, &mut seen.policies, &mut findings);
-        account::look("nodes", client.nodes().await, &mut seen.nodes, &mut findings);
-        findings.extend(nodes::findings(&seen));
-        findings.extend(topics::findings(&seen));
-        findings.extend(queues::findings(&seen));
-        // Without the bindings every slot would seem to be missing.
+        findings.extend(nodes::findings(&server));
+        findings.extend(topics::findings(&server));
+        findings.extend(queues::findings(&server));
+        // Without the list of bindings every slot would look unbound.
         if !findings.iter().any(|finding| finding.check == account::NOT_VISIBLE) {
-            findings.extend(bindings::findings(&seen));
+            findings.extend(bindings::findings(&server));
         }
         findings.sort_by_key(|finding| finding.rank);
         Ok(findings)

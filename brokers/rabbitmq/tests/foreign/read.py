@@ -1,4 +1,4 @@
-"""read.py PORT QUEUE COUNT: takes messages with pika and prints each as a line of JSON."""
+"""read.py PORT QUEUE COUNT: consumes messages with pika and prints each as one line of JSON."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port
 channel = connection.channel()
 for method, properties, body in channel.consume(queue, inactivity_timeout=30):
     if method is None:
-        sys.exit("nothing came")
+        sys.exit("no message arrived")
     line = {
         "headers": properties.headers,
         "message_id": properties.message_id,

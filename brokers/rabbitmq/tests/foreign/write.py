@@ -1,4 +1,4 @@
-"""write.py PORT EXCHANGE: publishes CloudEvents with pika, as somebody would who never heard of Landfall."""
+"""write.py PORT EXCHANGE: publishes CloudEvents with pika, as a producer without Landfall does."""
 
 import sys
 import uuid

@@ -1,4 +1,4 @@
-//! The broker conformance suite on a real RabbitMQ.
+//! The conformance suite against a real RabbitMQ server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use landfall_core::Broker;
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::conformance::broker::BrokerFixture;
-use landfall_testkit::servers::{InUse, RabbitMqServer};
+use landfall_testkit::servers::{RabbitMqServer, SharedGuard};
 
 use crate::support::{SHARED, SOON, connect_to, management, prefix, shared};
 
-/// Enough for keys to be spread.
+/// More than one, so that keys are distributed.
 const PARTITIONS: u32 = 2;
 
 struct Fixture {
-    server: InUse<RabbitMqServer>,
+    server: SharedGuard<RabbitMqServer>,
     prefix: String,
     broker: RabbitMq,
 }
 
 impl Fixture {
-    async fn connect(server: InUse<RabbitMqServer>, prefix: String) -> Self {
+    async fn connect(server: SharedGuard<RabbitMqServer>, prefix: String) -> Self {
         let url = format!("{}?prefix={prefix}&partitions={PARTITIONS}&{}", server.url(), management(&server));
         let broker = connect_to(&url).await;
         Self { server, prefix, broker }
     }
 
-    async fn remembers_everything(&self) -> bool {
+    async fn has_persisted_all_queues(&self) -> bool {
         for topic in ["orders", "payments", "billing"] {
             for group in ["stock", "payment"] {
                 for partition in 0..PARTITIONS {
@@ -51,12 +51,12 @@ impl BrokerFixture for Fixture {
     }
 
     async fn reopen(self) -> Self {
-        let written_down = async {
-            while !self.remembers_everything().await {
+        let persisted = async {
+            while !self.has_persisted_all_queues().await {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(SOON, written_down).await.expect("the server writes down which queues it has");
+        tokio::time::timeout(SOON, persisted).await.expect("the server persists its list of queues");
         let Self { server, prefix, broker } = self;
         drop(broker);
         let server = SHARED.restart(server, async |server| server.restart().await.unwrap()).await;

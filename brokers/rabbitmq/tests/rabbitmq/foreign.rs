@@ -1,4 +1,4 @@
-//! RabbitMQ's own Python client, pika, understands our messages, and we understand its.
+//! Interoperability with pika, the Python client, in both directions.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,33 +11,33 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Runs a script of `tests/foreign` and answers with what it prints; `None` where there is no pika.
+/// Runs `tests/foreign/<script>` and returns its output, or `None` if pika is not installed.
 async fn python(script: &str, arguments: &[String]) -> Option<String> {
     let python = services_folder().join("python-rabbitmq/bin/python");
     if !python.is_file() {
-        not_run(&current_test(), "there is no pika; scripts/services fetches it");
+        not_run(&current_test(), "pika is not installed; run scripts/services");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(script);
     let mut command = tokio::process::Command::new(python);
     command.arg(script).args(arguments).stderr(Stdio::piped()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.expect("the script ends soon").unwrap();
+    let output = tokio::time::timeout(SOON, command.output()).await.expect("the script exits in time").unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// One queue, so that the script knows where to look.
+/// One queue per group, so that the script knows its name.
 async fn broker(port: u16, prefix: &str) -> RabbitMq {
     let url = format!("amqp://127.0.0.1:{port}?prefix={prefix}&partitions=1&source=shop");
     connect_to(&url).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pika_reads_what_we_publish() {
+async fn pika_reads_our_messages() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let broker = broker(server.port(), &prefix).await;
-    make_group(&broker).await;
+    create_group(&broker).await;
     let mut message = keyed("客户 42", 7).with_kind(Kind::new("OrderPlaced").unwrap());
     message.headers.insert("tenant", "Zürich").unwrap();
     let outcome = publish_one(&broker, &message).await;
@@ -64,10 +64,10 @@ async fn pika_reads_what_we_publish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn we_read_what_pika_publishes() {
+async fn pika_messages_are_read() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
-    // Several queues: a routing key that is no slot has one of them.
+    // Several queues: a routing key that is not a slot goes to one of them.
     let broker = connect(&server.url(), &prefix, "").await;
     let mut subscriber = subscribe(&broker).await;
     let exchange = format!("{prefix}orders");

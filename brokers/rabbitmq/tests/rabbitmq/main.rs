@@ -1,7 +1,7 @@
-//! The adapter against a real server that all tests share ([`support::shared`]); who kills it, pauses it or lets it run
-//! out of room is alone with it ([`support::alone`]).
+//! Tests against a real server that all tests share ([`support::shared`]). Tests that kill it, pause it or fill it use
+//! it exclusively ([`support::exclusive`]).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod alarms;
 mod cluster;

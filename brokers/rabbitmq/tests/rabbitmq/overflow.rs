@@ -1,4 +1,4 @@
-//! Queues that turn messages down when they are full, and have room again a moment later.
+//! Queues that reject messages when full, and have space again a moment later.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use crate::support::{SOON, connect, keyed, management, next, prefix, shared, sub
 
 const COUNT: i64 = 300;
 
-/// Large, so that a queue is full and has room again while a batch is still on its way.
+/// A large message, so that a queue fills and drains while a batch is in flight.
 fn heavy(sequence: i64) -> Message {
     Message { payload: vec![7; 100_000].into(), ..keyed("a", sequence) }
 }
 
-/// Publishes as a relay does: what was not accepted stays in its place and is sent again.
+/// Publishes as a relay does: messages that are not accepted keep their position and are sent again.
 async fn relay(broker: RabbitMq) {
     let mut pending: Vec<_> = (1..=COUNT).map(heavy).collect();
     while !pending.is_empty() {
@@ -26,7 +26,7 @@ async fn relay(broker: RabbitMq) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_that_are_full_and_free_again_within_a_batch_keep_the_order_if_a_key_is_sent_one_by_one() {
+async fn one_per_key_keeps_order_with_rejecting_queues() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let policy = format!(
@@ -46,10 +46,10 @@ async fn queues_that_are_full_and_free_again_within_a_batch_keep_the_order_if_a_
     }
     assert_eq!(effects, (1..=COUNT).collect::<Vec<_>>());
     relay.await.unwrap();
-    // It costs time, and no longer the order.
+    // With one_per_key the limit costs latency, not order.
     let found = async || {
         let findings = broker.diagnose(&Demands { window: Span::days(7) }).await.unwrap();
         findings.iter().any(|found| (found.check, found.rank) == ("rabbitmq.length-limit", Rank::Latency))
     };
-    eventually(SOON, "the doctor says so", found).await;
+    eventually(SOON, "the doctor reports latency", found).await;
 }

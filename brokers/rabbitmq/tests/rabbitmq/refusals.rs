@@ -1,4 +1,4 @@
-//! What the server does not take, told apart.
+//! Each kind of refusal has its own error code.
 
 use landfall_core::{Broker, TopicAdministration};
 use landfall_core::{ErrorCode, ErrorKind, Message, Outcome};
@@ -8,7 +8,7 @@ use landfall_testkit::eventually;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_subscribed_to_is_refused_for_now() {
+async fn topic_without_groups_refuses_as_retriable() {
     let Some(server) = shared().await else { return };
     let broker = connect(&server.url(), &prefix(), "").await;
     let batch = [keyed("a", 1), keyed("a", 2), keyed("b", 1)];
@@ -21,11 +21,11 @@ async fn what_nobody_subscribed_to_is_refused_for_now() {
     assert!(broker.publisher().publish(&batch).await.iter().all(Outcome::is_accepted));
     let mut arrived = [next(&mut subscriber).await, next(&mut subscriber).await, next(&mut subscriber).await];
     arrived.sort_by_key(|message| (message.key.clone(), message.sequence));
-    assert_eq!(arrived, batch, "nothing of the first attempt is there");
+    assert_eq!(arrived, batch, "the refused attempt stored nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_made_on_first_use_is_unknown() {
+async fn missing_topic_is_unknown_without_auto_creation() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let strict = connect(&server.url(), &prefix, "create=false").await;
@@ -45,25 +45,25 @@ async fn a_topic_that_is_not_made_on_first_use_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_for_the_server_is_refused_for_good_and_holds_back_only_its_key() {
+async fn too_large_message_holds_back_only_its_key() {
     let Some(server) = shared().await else { return };
     let broker = connect(&server.url(), &prefix(), "").await;
     let mut subscriber = subscribe(&broker).await;
     let mut batch = [keyed("a", 1), keyed("b", 1), keyed("b", 2), keyed("a", 2)];
     batch[1].payload = vec![7; SERVER_BYTES + 1].into();
-    // The server closes the channel over it, so that others on it may have to be sent again.
+    // The server closes the channel because of it, so other messages on the channel may need a retry.
     let mut outcomes = broker.publisher().publish(&batch).await;
     if !matches!(outcomes[1], Outcome::Refused(ref refusal) if refusal.code == ErrorCode::TOO_LARGE) {
         outcomes = broker.publisher().publish(&batch).await;
     }
     assert_eq!((&refusal(&outcomes[1]).code, refusal(&outcomes[1]).retriable), (&ErrorCode::TOO_LARGE, false));
-    // From now on it is known before anything is sent.
+    // From now on the publisher knows the limit and refuses the message before sending.
     let outcomes = broker.publisher().publish(&batch).await;
     assert!(outcomes[0].is_accepted() && outcomes[3].is_accepted(), "{outcomes:?}");
     assert_eq!(refusal(&outcomes[2]).code, ErrorCode::PREDECESSOR);
     loop {
         let arrived = next(&mut subscriber).await;
-        assert_eq!(arrived.key, batch[0].key, "nothing of the other key is there");
+        assert_eq!(arrived.key, batch[0].key, "no message of the other key arrives");
         if arrived.sequence == Some(2) {
             break;
         }
@@ -71,7 +71,7 @@ async fn what_is_too_large_for_the_server_is_refused_for_good_and_holds_back_onl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_do_not_fit_into_a_frame_are_refused_before_they_are_sent() {
+async fn oversized_headers_are_refused_before_sending() {
     let Some(server) = shared().await else { return };
     let broker = connect(&server.url(), &prefix(), "").await;
     let _subscriber = subscribe(&broker).await;
@@ -85,7 +85,7 @@ async fn headers_that_do_not_fit_into_a_frame_are_refused_before_they_are_sent()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_refuses_for_now_and_drains() {
+async fn full_queue_refuses_until_it_drains() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let policy = format!(
@@ -108,21 +108,21 @@ async fn a_full_queue_refuses_for_now_and_drains() {
         assert_eq!(next(&mut subscriber).await.sequence, Some(expected));
     }
     let accepted = async || publish_one(&broker, &keyed("a", sent)).await.is_accepted();
-    eventually(SOON, "there is room again", accepted).await;
+    eventually(SOON, "the queue has space again", accepted).await;
     server.manage("DELETE", &format!("/api/policies/%2F/{prefix}full"), "").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_whose_rights_are_taken_away_is_denied_until_it_has_them_again() {
+async fn publish_is_denied_until_the_permission_is_granted() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
-    let may = async |write: &str| {
+    let set_write_permission = async |write: &str| {
         let rights = format!(r#"{{"configure":".*","write":"{write}","read":".*"}}"#);
         server.manage("PUT", "/api/permissions/%2F/shop", &rights).await.unwrap();
     };
     let user = r#"{"password":"secret","tags":""}"#;
     server.manage("PUT", "/api/users/shop", user).await.unwrap();
-    may(".*").await;
+    set_write_permission(".*").await;
     let url = server.url().replace("guest:guest", "shop:secret");
     let broker = connect(&url, &prefix, "").await;
     let mut subscriber = subscribe(&broker).await;
@@ -132,32 +132,32 @@ async fn an_account_whose_rights_are_taken_away_is_denied_until_it_has_them_agai
     };
     assert!(publish_one(&broker, &keyed("a", 1)).await.is_accepted());
 
-    // A channel that is in use remembers what it may do, so this shows on a new one.
-    may("^$").await;
+    // An open channel caches its permissions, so the change takes effect on a new one.
+    set_write_permission("^$").await;
     let fresh = connect(&url, &prefix, "").await;
     let outcome = publish_one(&fresh, &keyed("a", 2)).await;
     assert_eq!((&refusal(&outcome).code, refusal(&outcome).retriable), (&ErrorCode::DENIED, true), "{outcome:?}");
-    may(".*").await;
+    set_write_permission(".*").await;
     let accepted = async || publish_one(&fresh, &keyed("a", 2)).await.is_accepted();
-    eventually(SOON, "it may write again", accepted).await;
+    eventually(SOON, "the account can write again", accepted).await;
 
     server.manage("DELETE", "/api/users/shop", "").await.unwrap();
-    eventually(SOON, "it is not let in", async || outcome_is(&ErrorCode::DENIED).await).await;
+    eventually(SOON, "the deleted account is denied", async || outcome_is(&ErrorCode::DENIED).await).await;
     let error = RabbitMq::connect(Options::from_url(&url).unwrap()).await.err().unwrap().to_string();
     assert!(error.contains("cannot connect") && !error.contains("secret"), "{error}");
     server.manage("PUT", "/api/users/shop", user).await.unwrap();
-    may(".*").await;
+    set_write_permission(".*").await;
     let accepted = async || publish_one(&broker, &keyed("a", 3)).await.is_accepted();
-    eventually(SOON, "it is let in again", accepted).await;
-    // The subscriber has come back by itself.
+    eventually(SOON, "the account connects again", accepted).await;
+    // The subscriber has reconnected automatically.
     while next(&mut subscriber).await.sequence != Some(3) {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_keeps_the_partitions_that_it_was_made_with() {
+async fn group_partitions_cannot_change() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
-    make_group(&connect(&server.url(), &prefix, "").await).await;
+    create_group(&connect(&server.url(), &prefix, "").await).await;
     let url = format!("{}?prefix={prefix}&partitions=3", server.url());
     let other = connect_to(&url).await;
     let error = other.subscribe(&orders(), &stock()).await.err().unwrap();
@@ -165,13 +165,13 @@ async fn a_group_keeps_the_partitions_that_it_was_made_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_is_made_once_and_removed_with_its_groups() {
+async fn topic_is_created_once_and_deleted_with_its_groups() {
     let Some(server) = shared().await else { return };
     let broker = connect(&server.url(), &prefix(), &management(&server)).await;
     assert!(broker.create_topic(&orders(), None).await.unwrap());
     assert!(!broker.create_topic(&orders(), Some(2)).await.unwrap());
     assert_eq!(broker.create_topic(&orders(), Some(9)).await.unwrap_err().kind(), ErrorKind::Conflict);
-    make_group(&broker).await;
+    create_group(&broker).await;
     assert!(publish_one(&broker, &keyed("a", 1)).await.is_accepted());
     assert_eq!(broker.topics().await.unwrap().len(), 1);
     assert!(broker.delete_topic(&orders()).await.unwrap());
@@ -179,12 +179,12 @@ async fn a_topic_is_made_once_and_removed_with_its_groups() {
     assert!(broker.topics().await.unwrap().is_empty());
     let mut subscriber = subscribe(&broker).await;
     let again = async || publish_one(&broker, &keyed("a", 2)).await.is_accepted();
-    eventually(SOON, "the topic is made again", again).await;
-    assert_eq!(next(&mut subscriber).await.sequence, Some(2), "what was in it is gone");
+    eventually(SOON, "the topic is created again", again).await;
+    assert_eq!(next(&mut subscriber).await.sequence, Some(2), "the old messages were deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_message_is_delivered_as_an_error() {
+async fn invalid_message_is_delivered_as_an_error() {
     let Some(server) = shared().await else { return };
     let prefix = prefix();
     let broker = connect(&server.url(), &prefix, "").await;

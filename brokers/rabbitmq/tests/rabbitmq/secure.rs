@@ -1,4 +1,4 @@
-//! TLS: only a server that somebody vouches for is spoken to, on AMQP and on the management interface.
+//! TLS: the client verifies the server's certificate, on AMQP and on the management interface.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ async fn start(strict: bool) -> Option<(Certificates, RabbitMqServer)> {
     Some((certificates, server))
 }
 
-/// The server's AMQP over TLS, and its management interface over https.
+/// A URL with AMQP over TLS and the management interface over https.
 fn url(server: &RabbitMqServer, account: &str, ca: Option<&Path>, more: &str) -> String {
     let (amqp, management) = server.secure_addresses().unwrap();
     let ca = ca.map(|file| format!("&ca={}", file.display())).unwrap_or_default();
@@ -26,8 +26,8 @@ fn url(server: &RabbitMqServer, account: &str, ca: Option<&Path>, more: &str) ->
 }
 
 async fn refused(url: &str) -> Error {
-    let refused = RabbitMq::connect(Options::from_url(url).unwrap()).await.expect_err("it is not let in");
-    assert_eq!(refused.kind(), ErrorKind::Unavailable, "somebody may mend it: {refused}");
+    let refused = RabbitMq::connect(Options::from_url(url).unwrap()).await.expect_err("the connection fails");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "an operator can fix it: {refused}");
     refused
 }
 
@@ -40,45 +40,45 @@ async fn round_trip(url: &str) -> RabbitMq {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_believed_if_the_named_authority_vouches_for_it_and_no_other_does() {
+async fn tls_trusts_only_the_configured_ca() {
     let Some((certificates, server)) = start(false).await else { return };
     let (authority, other) = (certificates.authority(), certificates.other_authority());
     let broker = round_trip(&url(&server, "guest:guest@", Some(&authority), "")).await;
-    let sound = async || broker.diagnose(&DEMANDS).await.unwrap().is_empty();
-    eventually(SOON, "the doctor looks over https and finds nothing", sound).await;
+    let healthy = async || broker.diagnose(&DEMANDS).await.unwrap().is_empty();
+    eventually(SOON, "the doctor connects over https and has no findings", healthy).await;
     assert_eq!(broker.topics().await.unwrap()[0].topic, orders());
 
-    // Neither the authorities of the system nor somebody else's will do.
+    // Neither the system's CAs nor another CA is accepted.
     for ca in [None, Some(other.as_path())] {
-        let sentence = refused(&url(&server, "guest:guest@", ca, "")).await.to_string();
-        assert!(sentence.contains("nobody who is trusted here vouches for its certificate"), "{sentence}");
+        let text = refused(&url(&server, "guest:guest@", ca, "")).await.to_string();
+        assert!(text.contains("no trusted CA signed its certificate"), "{text}");
     }
 
-    // The management interface is judged by itself.
+    // The management interface's certificate is verified separately.
     let (amqp, management) = server.secure_addresses().unwrap();
     let mixed = url(&server, "guest:guest@", Some(&other), "").replace(&amqp, &format!("127.0.0.1:{}", server.port()));
     let mixed = RabbitMq::connect(Options::from_url(&mixed.replace("amqps:", "amqp:")).unwrap()).await.unwrap();
-    let sentence = mixed.topics().await.unwrap_err().to_string();
-    assert!(sentence.contains(&management) && sentence.contains("vouches for its certificate"), "{sentence}");
+    let text = mixed.topics().await.unwrap_err().to_string();
+    assert!(text.contains(&management) && text.contains("no trusted CA signed its certificate"), "{text}");
 
-    // TLS where nobody speaks it.
+    // TLS to a port without TLS.
     let plain =
         url(&server, "guest:guest@", Some(&authority), "").replace(&amqp, &format!("127.0.0.1:{}", server.port()));
-    let sentence = refused(&plain).await.to_string();
-    assert!(sentence.contains("does not speak TLS"), "{sentence}");
+    let text = refused(&plain).await.to_string();
+    assert!(text.contains("does not speak TLS"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_ones_own_opens_the_door_and_may_be_the_account() {
+async fn client_certificate_authenticates() {
     let Some((certificates, server)) = start(true).await else { return };
     let authority = certificates.authority();
     let (certificate, key) = certificates.client();
     let own = format!("&certificate={}&key={}", certificate.display(), key.display());
-    let sentence = refused(&url(&server, "guest:guest@", Some(&authority), "")).await.to_string();
-    assert!(sentence.contains("asks for a certificate"), "{sentence}");
+    let text = refused(&url(&server, "guest:guest@", Some(&authority), "")).await.to_string();
+    assert!(text.contains("require") && text.contains("a client certificate"), "{text}");
     round_trip(&url(&server, "guest:guest@", Some(&authority), &own)).await;
 
-    // Without another account in the URL it is the one that the certificate names.
+    // Without an account in the URL, the certificate names the account.
     let external = url(&server, "", Some(&authority), &own);
     refused(&external).await;
     server.manage("PUT", "/api/users/shop", r#"{"password":"","tags":""}"#).await.unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are there and say nothing, and hosts where there is none.
+//! Servers that accept connections but never answer, and hosts without a server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::support::*;
 /// Longer than any test.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// Takes connections and never answers.
+/// Accepts connections and never answers.
 async fn silent() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// A way to the server over which nothing comes any more once a client has said `word`.
-async fn deaf_from(word: String, server: u16) -> SocketAddr {
+/// Forwards to the server until a client sends `word`, then forwards nothing more.
+async fn proxy_until(word: String, server: u16) -> SocketAddr {
     let listener = silent().await;
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -50,51 +50,51 @@ async fn forward(client: TcpStream, server: TcpStream, word: String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_says_nothing_keeps_nobody_from_the_next_one() {
+async fn silent_host_does_not_block_the_next_one() {
     let Some(server) = shared().await else { return };
     let silent = silent().await;
     let hosts = format!("amqp://guest:guest@{},127.0.0.1:{}", silent.local_addr().unwrap(), server.port());
-    // The first host takes longer than subscribing may, every time.
+    // Connecting to the first host always takes longer than the timeout of subscribing.
     let broker = connect_with(&hosts, &prefix(), "timeout=8&connect_timeout=9").await;
     let mut subscriber = subscribe(&broker).await;
     let message = keyed("a", 1);
     let published = async || publish_one(&broker, &message).await.is_accepted();
-    eventually(SOON, "it is published over the other", published).await;
+    eventually(SOON, "the message is published through the other host", published).await;
     assert_eq!(next(&mut subscriber).await.id, message.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_up_and_answers_nothing_is_replaced() {
+async fn stalled_connection_is_replaced() {
     let Some(server) = shared().await else { return };
-    // Whichever ends first.
+    // Either timeout may expire first.
     for limits in ["timeout=20&connect_timeout=4", "timeout=4&connect_timeout=20"] {
         let proxy = Proxy::start(SocketAddr::from(([127, 0, 0, 1], server.port()))).await.unwrap();
         let prefix = prefix();
-        make_group(&connect(&server.url(), &prefix, "").await).await;
-        // Nobody misses a heartbeat.
+        create_group(&connect(&server.url(), &prefix, "").await).await;
+        // No heartbeat is missed.
         let broker = connect_with(&proxy.url(&server.url()), &prefix, &format!("heartbeat=600&{limits}")).await;
-        make_group(&broker).await;
+        create_group(&broker).await;
         proxy.delay(FOREVER);
         let outcome = publish_one(&broker, &keyed("a", 1)).await;
         assert!(refusal(&outcome).retriable, "{outcome:?}");
         let error = broker.subscribe(&orders(), &stock()).await.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        // Those that are open stay as they are.
+        // Open connections stay stalled; only new ones work.
         proxy.heal();
         let message = keyed("b", 1);
         let published = async || publish_one(&broker, &message).await.is_accepted();
-        eventually(SOON, "it is published over another", published).await;
+        eventually(SOON, "the message is published over a new connection", published).await;
         let mut subscriber = subscribe(&broker).await;
         assert_eq!(next(&mut subscriber).await.id, message.id);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn making_and_removing_a_topic_ends_where_nobody_answers() {
+async fn topic_administration_times_out() {
     let Some(server) = shared().await else { return };
     let broker = async || {
         let prefix = prefix();
-        let address = deaf_from(format!("{prefix}orders"), server.port()).await;
+        let address = proxy_until(format!("{prefix}orders"), server.port()).await;
         let parameters = format!("timeout=2&connect_timeout=60&heartbeat=600&{}", management(&server));
         connect_with(&format!("amqp://guest:guest@{address}"), &prefix, &parameters).await
     };
@@ -102,31 +102,31 @@ async fn making_and_removing_a_topic_ends_where_nobody_answers() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("did not answer in time"), "{error}");
     };
-    let (making, removing) = (broker().await, broker().await);
-    let made = tokio::time::timeout(SOON, making.create_topic(&orders(), None)).await;
-    late(made.expect("making ends").unwrap_err());
-    let removed = tokio::time::timeout(SOON, removing.delete_topic(&orders())).await;
-    late(removed.expect("removing ends").unwrap_err());
+    let (creating, deleting) = (broker().await, broker().await);
+    let created = tokio::time::timeout(SOON, creating.create_topic(&orders(), None)).await;
+    late(created.expect("creation times out").unwrap_err());
+    let deleted = tokio::time::timeout(SOON, deleting.delete_topic(&orders())).await;
+    late(deleted.expect("deletion times out").unwrap_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_attempts_that_are_refused_nothing_is_left() {
-    // Nobody listens there, and nobody else gets the port.
+async fn refused_connections_leak_no_tasks() {
+    // A bound port without a listener: connections are refused, and no other process gets the port.
     let port = TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let nobody = port.local_addr().unwrap();
+    let address = port.local_addr().unwrap();
     let before = Handle::current().metrics().num_alive_tasks();
     for _ in 0..50 {
-        let hosts = vec![(nobody.ip().to_string(), nobody.port())];
+        let hosts = vec![(address.ip().to_string(), address.port())];
         let error = RabbitMq::connect(Options { hosts, ..Options::default() }).await.err().unwrap();
         assert!(error.to_string().contains("cannot connect"), "{error}");
     }
     let all_ended = async || Handle::current().metrics().num_alive_tasks() <= before;
-    eventually(SOON, "every task ends", all_ended).await;
+    eventually(SOON, "all tasks end", all_ended).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_attempts_that_nobody_answers_nothing_is_left() {
+async fn unanswered_connections_leak_nothing() {
     let silent = silent().await;
     let address = silent.local_addr().unwrap();
     let before = Handle::current().metrics().num_alive_tasks();
@@ -135,11 +135,11 @@ async fn of_attempts_that_nobody_answers_nothing_is_left() {
         let connect_timeout = Duration::from_secs(2);
         let error = RabbitMq::connect(Options { hosts, connect_timeout, ..Options::default() }).await.err().unwrap();
         assert!(error.to_string().contains("did not answer in time"), "{error}");
-        let (mut taken, _) = tokio::time::timeout(SOON, silent.accept()).await.expect("somebody came").unwrap();
-        let mut said = Vec::new();
-        let hung_up = tokio::time::timeout(SOON, taken.read_to_end(&mut said)).await;
-        hung_up.expect("the socket is closed").unwrap();
+        let (mut socket, _) = tokio::time::timeout(SOON, silent.accept()).await.expect("a connection arrives").unwrap();
+        let mut received = Vec::new();
+        let closed = tokio::time::timeout(SOON, socket.read_to_end(&mut received)).await;
+        closed.expect("the client closes the socket").unwrap();
     }
     let all_ended = async || Handle::current().metrics().num_alive_tasks() <= before;
-    eventually(SOON, "every task ends", all_ended).await;
+    eventually(SOON, "all tasks end", all_ended).await;
 }

@@ -1,28 +1,28 @@
-//! What the doctor looks at: every setting and state of a live Redis that can lose, reorder or double messages.
+//! Doctor checks: settings and state of a live Redis that can lose, reorder, duplicate or delay messages.
 
 mod access;
 mod durability;
 mod memory;
 mod replication;
-mod seen;
+mod state;
 mod streams;
 
 use async_trait::async_trait;
 use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
 
 use crate::broker::Redis;
-use seen::Seen;
+use state::ServerState;
 
 #[async_trait]
 impl Diagnose for Redis {
     async fn diagnose(&self, _demands: &Demands) -> Result<Vec<Finding>> {
-        let seen = Seen::look(&self.link).await?;
-        let mut findings = seen.hidden();
-        findings.extend(durability::check(&seen));
-        findings.extend(replication::check(&seen, &self.options));
-        findings.extend(memory::check(&seen));
-        findings.extend(access::check(&seen));
-        findings.extend(streams::check(self, &seen).await?);
+        let state = ServerState::fetch(&self.link).await?;
+        let mut findings = state.hidden();
+        findings.extend(durability::check(&state));
+        findings.extend(replication::check(&state, &self.options));
+        findings.extend(memory::check(&state));
+        findings.extend(access::check(&state));
+        findings.extend(streams::check(self, &state).await?);
         findings.sort_by(|one, other| (one.rank, one.check, &one.about).cmp(&(other.rank, other.check, &other.about)));
         Ok(findings)
     }

@@ -11,7 +11,7 @@ use redis::Value;
 
 use super::member::{Member, Phase};
 use crate::entry::{Entry, EntryId};
-use crate::error::Failed;
+use crate::error::CallError;
 use crate::link::Link;
 use crate::publisher::millis;
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) type Rung = Vec<(u32, EntryId)>;
 
 /// Waits for something beyond what `member` has read; nothing if it has no streams to read.
-pub(super) fn hang(member: &mut Member) -> Option<BoxFuture<'static, Result<Rung, Failed>>> {
+pub(super) fn hang(member: &mut Member) -> Option<BoxFuture<'static, Result<Rung, CallError>>> {
     let reading = member.held.iter().filter(|(_, shard)| matches!(shard.phase, Phase::Reading));
     let places: Vec<(u32, String, EntryId)> =
         reading.map(|(shard, held)| (*shard, member.names.stream(&member.topic, *shard), held.delivered)).collect();
@@ -33,7 +33,7 @@ pub(super) fn hang(member: &mut Member) -> Option<BoxFuture<'static, Result<Rung
     Some(Box::pin(async move { wait(&link, &places).await }))
 }
 
-async fn wait(link: &Link, places: &[(u32, String, EntryId)]) -> Result<Rung, Failed> {
+async fn wait(link: &Link, places: &[(u32, String, EntryId)]) -> Result<Rung, CallError> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("XREAD").arg("COUNT").arg(1).arg("BLOCK").arg(millis(PATIENCE)).arg("STREAMS");
     for (_, stream, _) in places {
@@ -42,10 +42,10 @@ async fn wait(link: &Link, places: &[(u32, String, EntryId)]) -> Result<Rung, Fa
     for (_, _, after) in places {
         pipeline.arg(after.to_string());
     }
-    let answers = link.ask_patiently(&pipeline, PATIENCE).await?;
+    let answers = link.ask_blocking(&pipeline, PATIENCE).await?;
     let streams = match answers.into_iter().next() {
         Some(Value::Array(streams)) => streams,
-        Some(Value::ServerError(error)) => return Err(Failed::AfterSending(error.into())),
+        Some(Value::ServerError(error)) => return Err(CallError::AfterSending(error.into())),
         _ => return Ok(Vec::new()),
     };
     let first = |stream: Value| {

@@ -32,7 +32,7 @@ impl Member {
             claim.arg(&self.token).arg(self.group.as_str()).arg(CONSUMER).arg(from.to_string()).arg(page);
             pipeline.add_command(claim);
         }
-        let answers = self.link.ask(&pipeline).await.map_err(Trouble::Failed)?;
+        let answers = self.link.ask(&pipeline).await.map_err(Trouble::CallError)?;
         for ((shard, _), answer) in claiming.into_iter().zip(answers) {
             match answer {
                 Value::ServerError(error) if error::cause(&error) == Cause::NoGroup => self.restore_group().await?,

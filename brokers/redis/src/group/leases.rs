@@ -169,7 +169,7 @@ impl Member {
 
     /// Every answer, or the first error among them.
     pub(super) async fn ask(&mut self, pipeline: &redis::Pipeline) -> Result<Vec<Value>, Trouble> {
-        let answers = self.link.ask(pipeline).await.map_err(Trouble::Failed)?;
+        let answers = self.link.ask(pipeline).await.map_err(Trouble::CallError)?;
         for answer in &answers {
             if let Value::ServerError(error) = answer {
                 return Err(Trouble::Answered(error.clone()));

@@ -18,10 +18,10 @@ use super::shelf::{Finished, Shelf};
 use crate::broker::Redis;
 use crate::config::Options;
 use crate::entry::EntryId;
-use crate::error::{self, Cause, Failed};
+use crate::error::{self, CallError, Cause};
 use crate::link::Link;
 use crate::names::Names;
-use crate::topics::{Missing, Topics};
+use crate::topics::{LookupError, Topics};
 
 /// The longest between two looks at the leases.
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
@@ -65,14 +65,14 @@ pub(crate) struct Member {
     /// Where the next read begins, so that no shard starves.
     pub(super) turn: usize,
     beat_at: Instant,
-    ringing: Option<BoxFuture<'static, std::result::Result<Rung, Failed>>>,
+    ringing: Option<BoxFuture<'static, std::result::Result<Rung, CallError>>>,
 }
 
 /// What kept a member from its work.
 pub(super) enum Trouble {
-    Failed(Failed),
+    CallError(CallError),
     Answered(ServerError),
-    Missing(Missing),
+    LookupError(LookupError),
 }
 
 impl Member {
@@ -102,13 +102,13 @@ impl Member {
     /// somebody else has to make is waited for.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
         match self.look_up().await {
-            Ok(()) | Err(Trouble::Missing(Missing::Unknown)) => Ok(()),
+            Ok(()) | Err(Trouble::LookupError(LookupError::NotFound)) => Ok(()),
             Err(trouble) => Err(trouble.error(&self.topic)),
         }
     }
 
     pub(super) async fn look_up(&mut self) -> std::result::Result<(), Trouble> {
-        let shards = self.topics.look_up(&self.link, &self.topic).await.map_err(Trouble::Missing)?;
+        let shards = self.topics.look_up(&self.link, &self.topic).await.map_err(Trouble::LookupError)?;
         self.shards = shards.len() as u32;
         self.make_groups().await.map(drop)
     }
@@ -121,7 +121,7 @@ impl Member {
             pipeline.cmd("XGROUP").arg("CREATE").arg(stream).arg(self.group.as_str()).arg("0").arg("MKSTREAM");
         }
         let mut made = 0;
-        for answer in self.link.ask(&pipeline).await.map_err(Trouble::Failed)? {
+        for answer in self.link.ask(&pipeline).await.map_err(Trouble::CallError)? {
             match answer {
                 Value::ServerError(error) if error.code() == "BUSYGROUP" => {}
                 Value::ServerError(error) => return Err(Trouble::Answered(error)),
@@ -217,7 +217,7 @@ impl Member {
     }
 
     /// What the bell has told was given to the group by now, or is with the next read.
-    async fn heard(&mut self, rung: std::result::Result<Rung, Failed>) {
+    async fn heard(&mut self, rung: std::result::Result<Rung, CallError>) {
         match rung {
             Ok(rung) => {
                 for (shard, id) in &rung {
@@ -228,7 +228,7 @@ impl Member {
                 self.look_again(|shard| rung.iter().any(|(rung, _)| *rung == shard));
             }
             Err(failed) => {
-                self.report(Trouble::Failed(failed));
+                self.report(Trouble::CallError(failed));
                 tokio::time::sleep(FIRST_PAUSE).await;
                 self.look_again(|_| true);
             }
@@ -247,7 +247,7 @@ impl Member {
     /// What passes is logged, and tried again; what does not is told to the subscriber.
     fn report(&self, trouble: Trouble) {
         let heals = !matches!(&trouble, Trouble::Answered(error)
-            if matches!(error::cause(error), Cause::Elsewhere | Cause::WrongType));
+            if matches!(error::cause(error), Cause::OtherNode | Cause::WrongType));
         let error = trouble.error(&self.topic);
         tracing::warn!(topic = %self.topic, group = %self.group, %error, "a subscriber of Redis waits");
         if !heals {
@@ -259,9 +259,9 @@ impl Member {
 impl Trouble {
     pub(super) fn error(self, topic: &TopicName) -> Error {
         match self {
-            Self::Failed(failed) => error::of_call(failed),
-            Self::Answered(answer) => error::of_answer(&answer),
-            Self::Missing(missing) => missing.error(topic),
+            Self::CallError(failed) => error::call_error(failed),
+            Self::Answered(answer) => error::server_error(&answer),
+            Self::LookupError(missing) => missing.into_error(topic),
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::CONSUMER;
 use super::member::{Member, Phase, Shard, Trouble};
 use crate::entry::{Entry, EntryId};
-use crate::error::{self, Cause, Failed};
+use crate::error::{self, CallError, Cause};
 use crate::link::Link;
 
 /// Entries that are read of one stream at a time.
@@ -150,7 +150,7 @@ impl Member {
         let taken = match answer {
             Ok(Ok(answer)) => self.take(lane, watched, &chosen, answer).await,
             Ok(Err(trouble)) => Err(trouble),
-            Err(ended) => Err(Trouble::Failed(Failed::AfterSending(std::io::Error::other(ended).into()))),
+            Err(ended) => Err(Trouble::CallError(CallError::AfterSending(std::io::Error::other(ended).into()))),
         };
         if taken.is_err() {
             // With the answer entries may be lost that the group was given: they are found among the unfinished ones.
@@ -188,7 +188,7 @@ impl Member {
                     Ok(())
                 }
             },
-            Some(other) => Err(Trouble::Failed(Failed::AfterSending(
+            Some(other) => Err(Trouble::CallError(CallError::AfterSending(
                 (redis::ErrorKind::UnexpectedReturnType, "EXEC was answered strangely", format!("{other:?}")).into(),
             ))),
         }
@@ -277,17 +277,17 @@ async fn ask(
     let connection = match gate {
         Some(connection) => connection,
         None => {
-            let (watched, connection) = link.ask_numbered(&watch).await.map_err(Trouble::Failed)?;
+            let (watched, connection) = link.ask_numbered(&watch).await.map_err(Trouble::CallError)?;
             if !holders(&watched)?.is_some_and(|holders| holders.iter().all(|holder| is(holder, &token))) {
                 return Ok(Answer { executed: None, watched, connection });
             }
             connection
         }
     };
-    let Some(answers) = link.ask_again(&read, connection).await else {
+    let Some(answers) = link.ask_on_connection(&read, connection).await else {
         return Ok(Answer { executed: None, watched: Vec::new(), connection });
     };
-    let mut answers = answers.map_err(Trouble::Failed)?.into_iter();
+    let mut answers = answers.map_err(Trouble::CallError)?.into_iter();
     let (_multi, queued, executed) = (answers.next(), answers.next(), answers.next());
     if let Some(Value::ServerError(error)) = queued {
         return Err(Trouble::Answered(error));

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::shelf::Finished;
 use crate::config::Options;
 use crate::entry::EntryId;
-use crate::error::{self, Cause, Failed};
+use crate::error::{self, CallError, Cause};
 use crate::link::Link;
 use crate::names::Names;
 
@@ -62,14 +62,14 @@ impl Settling {
         loop {
             let error = match self.link.ask(&pipeline).await {
                 Ok(answers) => match answers.into_iter().find_map(passing) {
-                    Some(error) => Failed::AfterSending(error.into()),
+                    Some(error) => CallError::AfterSending(error.into()),
                     None => return Ok(()),
                 },
                 Err(failed) => failed,
             };
             let is_leaving = stop.is_none_or(CancellationToken::is_cancelled);
             if is_leaving && started.elapsed() >= self.options.timeout {
-                return Err(error::of_call(error));
+                return Err(error::call_error(error));
             }
             tracing::warn!(topic = %self.topic, group = %self.group, ?error, "what was finished could not be told yet");
             tokio::time::sleep(pause).await;

@@ -1,11 +1,11 @@
--- Appends messages to a shard, in order, each unless its id was accepted a while ago.
+-- Appends messages to a shard in order, except those whose id was accepted within the deduplication window.
 -- KEYS: the stream, the shard's hash, the recent ids, the older ids.
--- ARGV: the number of shards, the window in milliseconds, the number of messages; then of each message its id, how many
--- arguments follow, and these: its fields and values.
--- Answers with the entry id of each message. What fails, fails before the first write.
+-- ARGV: the number of shards, the window in milliseconds, the number of messages; then for each message its id, the
+-- number of arguments that follow, and these: its fields and values.
+-- Returns the entry id of each message. All errors occur before the first write.
 --
--- Beside the recent ids lies what else must be known of them: `since` when they are put there, whether there are `older`
--- ones, and a copy of the number of shards. A single message would feel another call for each.
+-- The hash of recent ids also holds `since`, the start of its window, whether there are `older` ids, and a copy of the
+-- number of shards. Separate keys would cost a single message one more call each.
 local window, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local ids, at = {}, 4
 for i = 1, count do
@@ -53,11 +53,11 @@ end
 
 local newest = fresh[#fresh]
 if not newest then
-    -- Something must be written, so that whoever waits for replicas waits for what was written before.
+    -- Write something, so that a WAIT of the caller covers the original writes too.
     redis.call('HSET', KEYS[2], 'partitions', ARGV[1])
     return answers
 end
--- From here on nothing may fail: what is in the stream is accepted, even if it cannot be remembered.
+-- From here on nothing may fail: messages in the stream are accepted, even if their ids cannot be remembered.
 if window > 0 then
     local now = tonumber(string.match(newest, '^%d+'))
     local begins = not since or now - since >= window
@@ -77,8 +77,8 @@ if window > 0 then
         redis.pcall('PEXPIREAT', KEYS[3], now + 2 * window)
     end
 end
--- With a clock that stands still or goes back, Redis counts on within one millisecond: an offset has room for so many.
--- Most ids are too short for that at a glance.
+-- If the clock stops or goes back, Redis keeps counting within one millisecond, but an offset has 21 bits for that.
+-- The length check skips most ids cheaply.
 if #newest > 20 then
     local millis, sequence = string.match(newest, '^(%d+)-(%d+)$')
     if tonumber(sequence) >= 1048576 then

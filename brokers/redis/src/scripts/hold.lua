@@ -1,5 +1,5 @@
--- Takes or renews a lease. KEYS: the lease. ARGV: the token, for how many milliseconds.
--- Answers with 0 if it is somebody else's, 1 if it was renewed and 2 if it was taken.
+-- Acquires or renews a lease. KEYS: the lease. ARGV: the token, the lease time in milliseconds.
+-- Returns 0 if another member holds it, 1 if it was renewed and 2 if it was acquired.
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -1,5 +1,5 @@
--- A sign of life of a member. KEYS: the members. ARGV: the token, for how many milliseconds it counts.
--- Answers with the tokens of all that live.
+-- Records a member's heartbeat. KEYS: the members. ARGV: the token, its lifetime in milliseconds.
+-- Returns the tokens of all live members.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])

@@ -1,3 +1,3 @@
--- Gives a lease back, if it is ours. KEYS: the lease. ARGV: the token.
+-- Releases a lease if the caller holds it. KEYS: the lease. ARGV: the token.
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0

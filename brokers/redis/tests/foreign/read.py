@@ -1,4 +1,4 @@
-"""Reads everything of a topic's streams with redis-py alone, and prints each entry as a line of JSON."""
+"""Reads all entries of a topic's streams with plain redis-py, and prints each as one line of JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Writes to a topic's stream with redis-py alone: an event, one with as little as possible, and one that is no event."""
+"""Writes to a topic's stream with plain redis-py: a CloudEvent, a minimal one, and an entry that is not a CloudEvent."""
 
 import sys
 
@@ -13,7 +13,7 @@ client.xadd(
         "ce_specversion": "1.0",
         "ce_id": first,
         "ce_type": "OrderPlaced",
-        "ce_source": "/somebody/else",
+        "ce_source": "/other/producer",
         "ce_time": "2026-11-15T08:40:00Z",
         "ce_partitionkey": "客户 1",
         "ce_sequence": "7",

@@ -1,22 +1,22 @@
-//! The suite that every broker passes, on a Redis whose append-only file is synced before every answer.
+//! The conformance suite, on a Redis that syncs its append-only file before every answer.
 
 use std::sync::Arc;
 
 use landfall_core::Broker;
 use landfall_redis::{Options, Redis};
 use landfall_testkit::conformance::broker::BrokerFixture;
-use landfall_testkit::servers::{InUse, RedisServer};
+use landfall_testkit::servers::{RedisServer, SharedGuard};
 
 use crate::support::{options_for, restart, shared};
 
 struct Fixture {
-    server: InUse<RedisServer>,
+    server: SharedGuard<RedisServer>,
     options: Options,
     redis: Arc<Redis>,
 }
 
 impl Fixture {
-    async fn connect(server: InUse<RedisServer>, options: Options) -> Self {
+    async fn connect(server: SharedGuard<RedisServer>, options: Options) -> Self {
         let redis = Arc::new(Redis::connect(options.clone()).await.unwrap());
         Self { server, options, redis }
     }
@@ -43,7 +43,7 @@ impl BrokerFixture for Fixture {
 landfall_testkit::broker_conformance!(Fixture);
 
 #[tokio::test]
-async fn a_redis_that_syncs_before_it_answers_can_do_everything() {
+async fn durable_redis_has_all_capabilities() {
     let Some(fixture) = Fixture::create().await else { return };
     assert_eq!(fixture.broker().capabilities(), landfall_core::BrokerCapabilities::ALL);
 }

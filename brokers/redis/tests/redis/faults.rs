@@ -1,77 +1,77 @@
-//! Redis fails under load, in every way that a test can bring about: nothing is lost, nothing takes effect twice, the order
-//! of each key holds, and it drains by itself.
+//! Redis fails under load in various ways. Nothing is lost, no effect happens twice, order per key holds, and the
+//! backlog drains without intervention.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use landfall_core::{Broker, ErrorCode, Outcome, StartAt};
-use landfall_testkit::proxy::{Moment, Proxy, Trigger};
+use landfall_testkit::proxy::{CutPoint, Proxy, Trigger};
 use landfall_testkit::servers::RedisServer;
 use landfall_testkit::traffic::{Traffic, keyed, orders};
 
 use crate::support::{connect, options_for, own, several, shared};
 
-/// Short patience, so that an outage of seconds is long.
-const IMPATIENT: &str = "timeout=700ms&connect_timeout=700ms&lease=1s";
+/// Short timeouts, so that an outage of seconds exceeds them.
+const SHORT_TIMEOUTS: &str = "timeout=700ms&connect_timeout=700ms&lease=1s";
 
 async fn proxy(server: &RedisServer) -> Proxy {
     Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap()
 }
 
-/// A sender and two consumers, with connections of their own.
+/// One publisher and two consumers, each with its own connections.
 async fn traffic(port: u16) -> Traffic {
-    let mut brokers = several(&options_for(port, IMPATIENT), 3).await;
+    let mut brokers = several(&options_for(port, SHORT_TIMEOUTS), 3).await;
     Traffic::start(brokers.remove(0), brokers).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_killed_and_restarted_under_load_loses_and_doubles_nothing() {
+async fn server_killed_and_restarted_under_load_loses_nothing() {
     let Some(server) = own().await else { return };
     let traffic = traffic(server.port()).await;
     for _ in 0..2 {
-        traffic.flows(1_000).await;
+        traffic.wait_for_progress(1_000).await;
         server.kill_9().await.unwrap();
-        traffic.suffers(ErrorCode::UNAVAILABLE).await;
+        traffic.wait_for_refusal(ErrorCode::UNAVAILABLE).await;
         server.restart().await.unwrap();
     }
-    traffic.flows(1_000).await;
+    traffic.wait_for_progress(1_000).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_past_every_timeout_and_lease_is_unknown_and_breaks_nothing() {
+async fn server_paused_past_every_timeout_loses_nothing() {
     let Some(server) = own().await else { return };
     let traffic = traffic(server.port()).await;
     for _ in 0..2 {
-        traffic.flows(1_000).await;
+        traffic.wait_for_progress(1_000).await;
         server.pause().await.unwrap();
-        traffic.unknown().await;
-        // Twice as long as a lease lasts: a connection is tried for 700 ms each time.
-        traffic.suffers(ErrorCode::UNAVAILABLE).await;
-        traffic.fails(2).await;
+        traffic.wait_for_unknown().await;
+        // Longer than a lease: each connection attempt takes 700 ms.
+        traffic.wait_for_refusal(ErrorCode::UNAVAILABLE).await;
+        traffic.wait_for_failed_batches(2).await;
         server.resume().await.unwrap();
     }
-    traffic.flows(1_000).await;
+    traffic.wait_for_progress(1_000).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_break_all_the_time_break_nothing_else() {
+async fn repeated_disconnects_lose_nothing_and_keep_order() {
     let Some(server) = shared().await else { return };
     let proxy = proxy(&server).await;
     let traffic = traffic(proxy.address().port()).await;
     for _ in 0..10 {
-        traffic.flows(500).await;
+        traffic.wait_for_progress(500).await;
         proxy.cut_all();
-        // The next batch happens, and nobody is told.
-        proxy.cut_next(Trigger::word("key-3/"), Moment::BeforeTheAnswer);
-        traffic.unknown().await;
+        // The next batch is stored, but its answer is lost.
+        proxy.cut_next(Trigger::word("key-3/"), CutPoint::BeforeResponse);
+        traffic.wait_for_unknown().await;
     }
-    traffic.flows(500).await;
+    traffic.wait_for_progress(500).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_answer_was_lost_is_unknown_and_its_copy_is_not_stored_again() {
+async fn lost_answer_causes_no_duplicate() {
     let Some(server) = shared().await else { return };
     let proxy = proxy(&server).await;
     let redis = connect(proxy.address().port(), "").await;
@@ -79,25 +79,25 @@ async fn a_batch_whose_answer_was_lost_is_unknown_and_its_copy_is_not_stored_aga
     publisher.publish(&[keyed("a", 0)]).await;
 
     let batch: Vec<_> = (1..=20).map(|n| keyed("a", n)).collect();
-    for moment in [Moment::BeforeForwarding, Moment::BeforeTheAnswer] {
+    for moment in [CutPoint::BeforeForwarding, CutPoint::BeforeResponse] {
         proxy.cut_next(Trigger::word("EVALSHA"), moment);
         let outcomes = publisher.publish(&batch).await;
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{moment:?}: {outcomes:?}");
     }
-    // The second of them was stored.
+    // Only the second attempt was stored.
     assert_eq!(redis.topics().await.unwrap()[0].messages, 21);
     let outcomes = publisher.publish(&batch).await;
     assert!(outcomes.iter().all(Outcome::is_accepted), "{outcomes:?}");
     let stored = redis.read(&orders(), StartAt::Beginning).await.unwrap().read(100).await.unwrap();
     let numbers: Vec<_> = stored.iter().map(|stored| stored.message.as_ref().unwrap().sequence.unwrap()).collect();
     assert_eq!(numbers, (0..=20).collect::<Vec<_>>());
-    // What was stored before is where the copy is told to be.
+    // The duplicate reports the position of the original.
     let offsets: Vec<_> = stored[1..].iter().map(|stored| Outcome::Accepted(stored.position)).collect();
     assert_eq!(outcomes, offsets);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_sent_at_all_is_refused_and_may_be_tried_later() {
+async fn unsent_messages_are_refused_as_retriable() {
     let Some(server) = shared().await else { return };
     let proxy = proxy(&server).await;
     let redis = connect(proxy.address().port(), "").await;
@@ -118,7 +118,7 @@ async fn what_cannot_be_sent_at_all_is_refused_and_may_be_tried_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scripts_that_the_server_has_forgotten_are_brought_again() {
+async fn lost_scripts_are_loaded_again() {
     let Some(server) = own().await else { return };
     let redis = connect(server.port(), "").await;
     let publisher = redis.publisher();

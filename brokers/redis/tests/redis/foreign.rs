@@ -1,4 +1,4 @@
-//! redis-py understands our messages, and we understand its.
+//! Interoperability with redis-py in both directions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,11 @@ use landfall_testkit::{current_test, not_run};
 
 use crate::support::{SOON, options_for, shared};
 
-/// What a script of this folder printed; `None` where there is no redis-py, after saying so.
+/// Runs `tests/foreign/<script>` and returns its output, or `None` if redis-py is not installed.
 fn python(script: &str, arguments: &[&str]) -> Option<String> {
     let program = services_folder().join("python-redis/bin/python");
     if !program.exists() {
-        not_run(&current_test(), "there is no redis-py; scripts/services fetches it");
+        not_run(&current_test(), "redis-py is not installed; run scripts/services");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(script);
@@ -26,7 +26,7 @@ fn python(script: &str, arguments: &[&str]) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_elses_client_reads_our_headers_and_payload() {
+async fn redis_py_reads_our_messages() {
     let Some(server) = shared().await else { return };
     let mut options = options_for(server.port(), "source=/shop");
     options.partitions = 3;
@@ -57,13 +57,13 @@ async fn somebody_elses_client_reads_our_headers_and_payload() {
     ];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     assert_eq!(entry["payload"], "00ff0a");
-    // The entry's id is the position, as the page about Redis says.
+    // The position encodes the entry's id, as docs/operate/brokers/redis.md documents.
     let id = format!("{}-{}", position.offset >> 21, position.offset & ((1 << 21) - 1));
     assert_eq!(entry["entry"], id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn we_read_what_somebody_elses_client_wrote_and_say_what_is_no_message() {
+async fn redis_py_messages_are_read_and_non_events_rejected() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "partitions=1");
     let redis = Redis::connect(options.clone()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The members of a group: who reads what, and what happens to what they leave.
+//! Group members: how they share streams, and takeover of unacknowledged messages.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ async fn join(redis: &Redis) -> Box<dyn Subscriber> {
 }
 
 async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
-    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon").unwrap().unwrap()
+    tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery arrives in time").unwrap().unwrap()
 }
 
 async fn publish(redis: &Redis, messages: &[Message]) {
@@ -26,19 +26,19 @@ async fn publish(redis: &Redis, messages: &[Message]) {
     assert!(outcomes.iter().all(landfall_core::Outcome::is_accepted), "{outcomes:?}");
 }
 
-/// One message of each of so many keys, which lie in all partitions.
+/// One message for each of `count` keys, which cover all partitions.
 fn spread(count: i64, sequence: i64) -> Vec<Message> {
     (0..count).map(|n| keyed(&format!("key-{n}"), sequence)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_share_the_partitions_and_each_partition_has_one_of_them() {
+async fn members_share_partitions_exclusively() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "lease=1s");
     let redis = Redis::connect(options).await.unwrap();
     let (mut one, mut two) = (join(&redis).await, join(&redis).await);
     let mut sequence = 0;
-    // Both give everything back at once, so that the partitions can change hands.
+    // Both members acknowledge at once, so that partitions can move between them.
     let shares = async |one: &mut Box<dyn Subscriber>, two: &mut Box<dyn Subscriber>, sequence: i64| {
         publish(&redis, &spread(64, sequence)).await;
         let (mut of_one, mut of_two, mut seen) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -60,7 +60,7 @@ async fn members_share_the_partitions_and_each_partition_has_one_of_them() {
     })
     .await;
 
-    // One leaves in good order, and the other has everything.
+    // One member leaves, and the other takes over all partitions.
     one.close().await.unwrap();
     publish(&redis, &spread(64, sequence + 1)).await;
     let mut partitions = BTreeSet::new();
@@ -73,7 +73,7 @@ async fn members_share_the_partitions_and_each_partition_has_one_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_member_that_is_cut_off_held_comes_to_another_in_order_and_its_late_word_does_no_harm() {
+async fn late_acknowledgement_of_a_lost_member_is_harmless() {
     let Some(server) = shared().await else { return };
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap();
     let parameters = "lease=1s&timeout=5s&connect_timeout=5s&in_flight=4&partitions=1";
@@ -85,14 +85,14 @@ async fn what_a_member_that_is_cut_off_held_comes_to_another_in_order_and_its_la
     let messages: Vec<_> = (1..=10).map(|n| keyed("a", n)).collect();
     publish(&healthy, &messages).await;
     let mut stale = join(&cut_off).await;
-    let mut held = Vec::new();
+    let mut unacknowledged = Vec::new();
     for _ in 0..4 {
-        held.push(next(&mut stale).await);
+        unacknowledged.push(next(&mut stale).await);
     }
     proxy.refuse();
     proxy.cut_all();
 
-    // Another member has to wait until the lease runs out, and then gets all of it, in order.
+    // Another member waits until the lease expires, and then receives everything in order.
     let mut other = join(&healthy).await;
     let mut numbers = Vec::new();
     for _ in 0..4 {
@@ -100,13 +100,13 @@ async fn what_a_member_that_is_cut_off_held_comes_to_another_in_order_and_its_la
         numbers.push(delivery.message.as_ref().unwrap().sequence.unwrap());
         delivery.ack().await.unwrap();
     }
-    // The one that was cut off finishes what it had, and is heard again.
-    for delivery in held {
+    // The disconnected member acknowledges its deliveries, and reconnects.
+    for delivery in unacknowledged {
         delivery.ack().await.unwrap();
     }
     proxy.heal();
     publish(&healthy, &[keyed("a", 11)]).await;
-    // Sooner or later it has the partition again, as the older one of the two.
+    // Eventually it regains the partition, because it is the older member.
     while numbers.len() < 11 {
         let delivery = tokio::select! {
             delivery = next(&mut other) => delivery,
@@ -122,40 +122,44 @@ async fn what_a_member_that_is_cut_off_held_comes_to_another_in_order_and_its_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_whose_lease_was_taken_away_reads_nothing_new() {
+async fn member_without_its_lease_reads_nothing() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "partitions=1&lease=30s");
     let redis = Redis::connect(options.clone()).await.unwrap();
     let mut subscriber = join(&redis).await;
     publish(&redis, &[keyed("a", 1)]).await;
     next(&mut subscriber).await.ack().await.unwrap();
-    // Somebody else holds the lease from one moment to the next, as after a long pause of this process.
+    // Another member suddenly holds the lease, as after a long pause of this process.
     let lease = format!("{}{{orders/0}}:lease:stock", options.prefix);
-    assert!(server.ask(&format!("SET {lease} somebody-else PX 60000")).await.unwrap().starts_with("+OK"));
+    assert!(server.ask(&format!("SET {lease} other-member PX 60000")).await.unwrap().starts_with("+OK"));
     publish(&redis, &[keyed("a", 2)]).await;
     let stream = format!("{}{{orders/0}}", options.prefix);
     let early = tokio::time::timeout(Duration::from_millis(500), subscriber.next()).await;
     assert!(early.is_err(), "{early:?}");
-    // Nothing was taken out of the group either.
+    // No entry became pending either.
     let pending = server.ask(&format!("XPENDING {stream} stock")).await.unwrap();
     assert!(pending.starts_with("*4\r\n:0\r\n"), "{pending}");
     server.ask(&format!("DEL {lease}")).await.unwrap();
-    assert_eq!(next(&mut subscriber).await.message.as_ref().unwrap().sequence, Some(2), "when the lease has run out");
+    assert_eq!(
+        next(&mut subscriber).await.message.as_ref().unwrap().sequence,
+        Some(2),
+        "delivered after the lease expired"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_than_the_limit_is_unacknowledged() {
+async fn deliveries_stop_at_the_in_flight_limit() {
     let Some(server) = shared().await else { return };
     let redis = connect(server.port(), "in_flight=5").await;
     publish(&redis, &spread(20, 1)).await;
     let mut subscriber = join(&redis).await;
-    let mut held = Vec::new();
+    let mut unacknowledged = Vec::new();
     for _ in 0..5 {
-        held.push(next(&mut subscriber).await);
+        unacknowledged.push(next(&mut subscriber).await);
     }
     let more = tokio::time::timeout(Duration::from_millis(300), subscriber.next()).await;
     assert!(more.is_err(), "{more:?}");
-    for delivery in held {
+    for delivery in unacknowledged {
         delivery.ack().await.unwrap();
     }
     for _ in 0..15 {
@@ -164,7 +168,7 @@ async fn no_more_than_the_limit_is_unacknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_that_redis_has_lost_is_made_again_and_goes_on() {
+async fn lost_group_is_created_again() {
     let Some(server) = own().await else { return };
     let redis = connect(server.port(), "lease=1s").await;
     let mut subscriber = join(&redis).await;
@@ -183,8 +187,8 @@ async fn a_group_that_redis_has_lost_is_made_again_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_every_group_has_finished_is_removed() {
-    // Of its own: it counts what the server was asked.
+async fn trimming_keeps_messages_that_a_group_needs() {
+    // A server of its own, because the test counts commands.
     let Some(server) = own().await else { return };
     let redis = connect(server.port(), "retention=0&trim_every=300ms&lease=1s&partitions=1&in_flight=2000").await;
     let mut stock = join(&redis).await;
@@ -194,16 +198,16 @@ async fn only_what_every_group_has_finished_is_removed() {
     publish(&redis, &messages).await;
     let left = async || redis.topics().await.unwrap()[0].messages;
 
-    // One group has finished everything and the other has read nothing: nothing may go.
+    // One group has acknowledged everything and the other has read nothing: nothing is removed.
     for _ in 0..1_000 {
         next(&mut stock).await.ack().await.unwrap();
     }
     let rounds = trims(&server).await;
-    eventually(SOON, "whoever removes has looked", async || trims(&server).await >= rounds + 3).await;
+    eventually(SOON, "trimming has run", async || trims(&server).await >= rounds + 3).await;
     assert_eq!(left().await, 1_000);
 
-    // The other has finished everything but number 300: what comes before it may go, as far as Redis removes whole
-    // pieces, and it must not.
+    // The other group has acknowledged all but message 300. Earlier messages may be removed, in whole nodes of the
+    // stream; message 300 may not.
     let mut payment = redis.subscribe(&orders(), &GroupName::new("payment").unwrap()).await.unwrap();
     let mut kept = None;
     for number in 1..=1_000 {
@@ -213,9 +217,9 @@ async fn only_what_every_group_has_finished_is_removed() {
             _ => delivery.ack().await.unwrap(),
         }
     }
-    eventually(SOON, "what both have finished is removed", async || left().await < 1_000).await;
+    eventually(SOON, "messages that both groups acknowledged are removed", async || left().await < 1_000).await;
     let rounds = trims(&server).await;
-    eventually(SOON, "whoever removes has looked again", async || trims(&server).await >= rounds + 3).await;
+    eventually(SOON, "trimming has run again", async || trims(&server).await >= rounds + 3).await;
     assert!((701..=900).contains(&left().await), "{} are left", left().await);
     drop(payment);
     drop(kept);
@@ -226,27 +230,27 @@ async fn only_what_every_group_has_finished_is_removed() {
     eventually(SOON, "the rest is removed", async || left().await < 200).await;
 }
 
-/// How often anything was removed from a stream, or tried to be.
+/// Number of XTRIM calls so far.
 async fn trims(server: &RedisServer) -> u64 {
-    let told = server.ask("INFO commandstats").await.unwrap();
-    let calls = told.split("cmdstat_xtrim:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    let stats = server.ask("INFO commandstats").await.unwrap();
+    let calls = stats.split("cmdstat_xtrim:calls=").nth(1).and_then(|rest| rest.split(',').next());
     calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entries_that_somebody_deleted_do_not_stop_the_others() {
+async fn deleted_entries_do_not_block_the_others() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "partitions=1&in_flight=3");
     let redis = Redis::connect(options.clone()).await.unwrap();
     publish(&redis, &(1..=6).map(|n| keyed("a", n)).collect::<Vec<_>>()).await;
     let mut subscriber = join(&redis).await;
-    let held = [next(&mut subscriber).await, next(&mut subscriber).await];
-    let id = held[1].position.offset;
+    let unacknowledged = [next(&mut subscriber).await, next(&mut subscriber).await];
+    let id = unacknowledged[1].position.offset;
     let stream = format!("{}{{orders/0}}", options.prefix);
     let deleted = server.ask(&format!("XDEL {stream} {}-{}", id >> 21, id & ((1 << 21) - 1))).await.unwrap();
     assert!(deleted.starts_with(":1"), "{deleted}");
     subscriber.close().await.unwrap();
-    drop(held);
+    drop(unacknowledged);
     let mut subscriber = join(&redis).await;
     let mut numbers = Vec::new();
     for _ in 0..5 {
@@ -258,12 +262,12 @@ async fn entries_that_somebody_deleted_do_not_stop_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_stands_still_leaves_room_for_every_message() {
+async fn stopped_clock_does_not_exhaust_the_sequence() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "partitions=1");
     let redis = Redis::connect(options.clone()).await.unwrap();
     redis.create_topic(&orders(), None).await.unwrap();
-    // As if the clock had been an hour ahead and so many had been appended in that millisecond.
+    // As if the clock had been an hour ahead, and this many entries had been appended in that millisecond.
     let ahead = landfall_core::Timestamp::now().as_millis() + 3_600_000;
     let stream = format!("{}{{orders/0}}", options.prefix);
     server.ask(&format!("XADD {stream} {ahead}-1048574 x y")).await.unwrap();

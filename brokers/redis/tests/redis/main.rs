@@ -1,10 +1,10 @@
-//! The adapter against real servers. Most tests share one ([`support::shared`]). A Redis is started in no time, so that
-//! whoever disturbs a server or needs a special one starts it.
+//! Tests against real servers. Most share one ([`support::shared`]). Redis starts quickly, so tests that disturb a
+//! server or need special settings start their own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod conformance;
-mod copies;
+mod dedup;
 mod doctor;
 mod failover;
 mod faults;

@@ -1,4 +1,4 @@
-//! What Redis does not take, told apart by its code.
+//! Each kind of refusal has its own error code.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn next_sequence(subscriber: &mut Box<dyn Subscriber>) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_lost_its_rights_is_denied_and_goes_on_when_it_has_them_again() {
+async fn publish_is_denied_until_the_permission_is_granted() {
     let Some(server) = own().await else { return };
     let allow = "ACL SETUSER shop on >secret ~* &* +@all";
     server.ask(allow).await.unwrap();
@@ -39,7 +39,7 @@ async fn an_account_that_lost_its_rights_is_denied_and_goes_on_when_it_has_them_
     assert_eq!(next_sequence(&mut subscriber).await, 1);
 
     let message = keyed("a", 2);
-    // It may call nothing; it may not append; it may not touch these keys; it is not let in.
+    // Without any command, without XADD, without these keys, and finally without the account.
     for rights in ["-@all", "+@all -xadd", "resetkeys ~other:*"] {
         server.ask(&format!("ACL SETUSER shop {rights}")).await.unwrap();
         assert_eq!(refusal(&publisher, &message).await, (ErrorCode::DENIED, true), "{rights}");
@@ -47,8 +47,8 @@ async fn an_account_that_lost_its_rights_is_denied_and_goes_on_when_it_has_them_
     }
     server.ask("ACL DELUSER shop").await.unwrap();
     let mut codes = Vec::new();
-    eventually(SOON, "it is turned away at the door", async || {
-        // The connection that was open is closed by Redis, and that may be found out in the middle of a call.
+    eventually(SOON, "the deleted account is denied", async || {
+        // Redis closes the open connection, which a call may notice midway.
         if let Outcome::Refused(refusal) = publisher.publish(std::slice::from_ref(&message)).await.remove(0) {
             codes.push(refusal.code);
         }
@@ -57,12 +57,12 @@ async fn an_account_that_lost_its_rights_is_denied_and_goes_on_when_it_has_them_
     .await;
 
     server.ask(allow).await.unwrap();
-    eventually(SOON, "it is accepted again", async || {
+    eventually(SOON, "the message is accepted again", async || {
         publisher.publish(std::slice::from_ref(&message)).await[0].is_accepted()
     })
     .await;
-    // The subscriber has waited all the time. Redis may not have heard in time that the first one was finished, which
-    // then comes again when the lease is taken anew.
+    // The subscriber has waited all the time. The acknowledgement of the first message may have been lost; it is then
+    // redelivered when the member acquires the lease again.
     let mut next = next_sequence(&mut subscriber).await;
     while next == 1 {
         next = next_sequence(&mut subscriber).await;
@@ -71,33 +71,33 @@ async fn an_account_that_lost_its_rights_is_denied_and_goes_on_when_it_has_them_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_memory_is_told_and_nothing_is_lost_when_there_is_room_again() {
+async fn full_memory_is_refused_and_loses_nothing() {
     let Some(server) = own().await else { return };
     let options = options_for(server.port(), "timeout=2s");
     let redis = Arc::new(Redis::connect(options).await.unwrap());
     let traffic = Traffic::start(redis.clone(), [redis.clone() as _]).await;
-    traffic.flows(500).await;
+    traffic.wait_for_progress(500).await;
     server.ask("CONFIG SET maxmemory 1").await.unwrap();
-    traffic.suffers(ErrorCode::STORAGE_FULL).await;
+    traffic.wait_for_refusal(ErrorCode::STORAGE_FULL).await;
     let probe = keyed("probe", 1);
     assert_eq!(refusal(&redis.publisher(), &probe).await, (ErrorCode::STORAGE_FULL, true));
     server.ask("CONFIG SET maxmemory 0").await.unwrap();
-    traffic.flows(500).await;
+    traffic.wait_for_progress(500).await;
     traffic.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_takes_no_snapshot_is_told_as_full() {
+async fn failed_snapshot_is_refused_as_full() {
     let options = RedisOptions::default().with("save", "3600 1").with("stop-writes-on-bgsave-error", "yes");
     let Some(server) = RedisServer::start_with(&current_test(), options).await else { return };
     let redis = connect(server.port(), "").await;
     let publisher = redis.publisher();
     assert!(publisher.publish(&[keyed("a", 1)]).await[0].is_accepted());
-    // A folder in the place of the file: what was saved cannot be put there.
+    // A directory in the place of the file makes the snapshot fail.
     std::fs::create_dir(server.folder().join("dump.rdb")).unwrap();
     server.ask("BGSAVE").await.unwrap();
     let message = keyed("a", 2);
-    eventually(SOON, "Redis takes nothing", async || !publisher.publish(&[keyed("probe", 1)]).await[0].is_accepted())
+    eventually(SOON, "Redis refuses writes", async || !publisher.publish(&[keyed("probe", 1)]).await[0].is_accepted())
         .await;
     assert_eq!(refusal(&publisher, &message).await, (ErrorCode::STORAGE_FULL, true));
     server.ask("CONFIG SET stop-writes-on-bgsave-error no").await.unwrap();
@@ -105,7 +105,7 @@ async fn a_disk_that_takes_no_snapshot_is_told_as_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_left_to_somebody_else_is_unknown_until_it_is_made() {
+async fn missing_topic_is_unknown_until_created() {
     let Some(server) = shared().await else { return };
     let redis = connect(server.port(), "create=false&lease=1s").await;
     let publisher = redis.publisher();
@@ -116,7 +116,7 @@ async fn a_topic_that_is_left_to_somebody_else_is_unknown_until_it_is_made() {
     let mut waiting = redis.subscribe(&orders(), &stock()).await.unwrap();
 
     assert!(redis.create_topic(&orders(), Some(3)).await.unwrap());
-    assert!(!redis.create_topic(&orders(), None).await.unwrap(), "it is there");
+    assert!(!redis.create_topic(&orders(), None).await.unwrap(), "the topic exists");
     let conflict = redis.create_topic(&orders(), Some(4)).await.unwrap_err();
     assert_eq!(conflict.kind(), ErrorKind::Conflict);
     assert_eq!(redis.topics().await.unwrap()[0].partitions, 3);
@@ -124,12 +124,12 @@ async fn a_topic_that_is_left_to_somebody_else_is_unknown_until_it_is_made() {
     assert_eq!(next_sequence(&mut waiting).await, 1);
 
     assert!(redis.delete_topic(&orders()).await.unwrap());
-    assert!(!redis.delete_topic(&orders()).await.unwrap(), "it is gone");
+    assert!(!redis.delete_topic(&orders()).await.unwrap(), "the topic is already deleted");
     assert_eq!(refusal(&publisher, &keyed("a", 2)).await, (ErrorCode::UNKNOWN_TOPIC, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_notices_a_topic_that_was_made_anew_with_other_partitions() {
+async fn publisher_notices_a_recreated_topic() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "");
     let (one, other) = (Redis::connect(options.clone()).await.unwrap(), Redis::connect(options).await.unwrap());
@@ -144,9 +144,9 @@ async fn a_publisher_notices_a_topic_that_was_made_anew_with_other_partitions() 
     }
 }
 
-/// Beside the remembered ids lies a copy of how many shards there are, which must not outlive the number.
+/// The hash of remembered ids has a copy of the number of shards, which must not become stale.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_made_anew_when_the_registry_was_lost_takes_messages_at_once() {
+async fn topic_recreated_after_registry_loss_accepts_messages() {
     let Some(server) = shared().await else { return };
     let options = options_for(server.port(), "");
     let (registry, fewer) = (format!("{}topics", options.prefix), Options { partitions: 3, ..options.clone() });
@@ -162,7 +162,7 @@ async fn a_topic_that_is_made_anew_when_the_registry_was_lost_takes_messages_at_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payload_longer_than_redis_takes_is_refused_before_it_is_sent_and_holds_back_only_its_key() {
+async fn too_large_payload_holds_back_only_its_key() {
     let options = RedisOptions::durable().with("proto-max-bulk-len", "1mb");
     let Some(server) = RedisServer::start_with(&current_test(), options).await else { return };
     let redis = connect(server.port(), "").await;
@@ -179,7 +179,7 @@ async fn a_payload_longer_than_redis_takes_is_refused_before_it_is_sent_and_hold
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_headers_than_a_script_can_take_are_refused_and_hold_back_only_their_key() {
+async fn too_many_headers_hold_back_only_their_key() {
     let Some(server) = shared().await else { return };
     let redis = connect(server.port(), "").await;
     let mut batch = vec![keyed("a", 1), keyed("b", 1), keyed("b", 2), keyed("a", 2)];
@@ -192,14 +192,14 @@ async fn more_headers_than_a_script_can_take_are_refused_and_hold_back_only_thei
     assert_eq!((&large.code, large.retriable), (&ErrorCode::TOO_LARGE, false));
     assert_eq!((&behind.code, behind.retriable), (&ErrorCode::PREDECESSOR, true));
 
-    // As many as are allowed are taken.
+    // The maximum number is accepted.
     let mut most = keyed("b", 3);
     (0..3_000).for_each(|n| most.headers.insert(&format!("h{n}"), "").unwrap());
     assert!(redis.publisher().publish(std::slice::from_ref(&most)).await[0].is_accepted());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_larger_than_one_call_keeps_the_order_of_its_keys() {
+async fn batch_larger_than_one_call_keeps_order() {
     let Some(server) = shared().await else { return };
     let redis = connect(server.port(), "partitions=1").await;
     let mut batch: Vec<_> = (1..=2_500).map(|n| keyed("a", n)).collect();

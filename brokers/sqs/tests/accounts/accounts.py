@@ -1,8 +1,8 @@
-"""Accounts on a private moto: who may do what.
+"""Accounts and their permissions on a private moto server.
 
-create ENDPOINT                          makes an administrator and the account "shop", from then on asks everybody for
-                                         credentials, and prints both keys as JSON
-allow ENDPOINT KEY SECRET [ACTION...]    lets "shop" do these actions and nothing else, in the administrator's name
+create ENDPOINT                          creates an administrator and the account "shop", turns authentication on, and
+                                         prints both keys as JSON
+allow ENDPOINT KEY SECRET [ACTION...]    restricts "shop" to these actions, with the administrator's key
 """
 
 import json
@@ -24,13 +24,13 @@ def iam(endpoint, key, secret):
 
 
 def create(endpoint):
-    client, keys = iam(endpoint, "anybody", "anything"), {}
+    client, keys = iam(endpoint, "any-key", "any-secret"), {}
     for user, actions in [("administrator", ["*"]), ("shop", ["sqs:*"])]:
         client.create_user(UserName=user)
         client.put_user_policy(UserName=user, PolicyName="may", PolicyDocument=policy(actions))
-        made = client.create_access_key(UserName=user)["AccessKey"]
-        keys[user] = {"key": made["AccessKeyId"], "secret": made["SecretAccessKey"]}
-    # moto reads the body only if it does not take it for a form.
+        created = client.create_access_key(UserName=user)["AccessKey"]
+        keys[user] = {"key": created["AccessKeyId"], "secret": created["SecretAccessKey"]}
+    # moto reads the body only if the content type is not a form.
     request = urllib.request.Request(
         f"{endpoint}/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"}, method="POST"
     )

@@ -1,7 +1,7 @@
-"""AWS's own client beside Landfall's.
+"""Reads and writes messages with boto3, AWS's own client.
 
-read ENDPOINT QUEUE                     receives one message and prints its text and its attributes as JSON
-write ENDPOINT QUEUE GROUP TEXT JSON    sends TEXT with the attributes of the JSON object
+read ENDPOINT QUEUE                     receives one message and prints its text and attributes as JSON
+write ENDPOINT QUEUE GROUP TEXT JSON    sends TEXT with the attributes in the JSON object
 """
 
 import json

@@ -1,4 +1,4 @@
-//! Accounts on a private moto, made by AWS's own client for Python.
+//! Accounts on a private moto server, created with boto3.
 
 use landfall_testkit::servers::{Moto, python_sqs};
 
@@ -14,18 +14,18 @@ pub(crate) struct Key {
 }
 
 impl Accounts {
-    /// From then on the server asks everybody for credentials. The account `shop` may do everything with queues.
+    /// Creates the accounts and turns authentication on. The account `shop` may do everything with queues.
     pub(crate) async fn create(server: &Moto) -> Self {
         let endpoint = server.endpoint();
-        let made: serde_json::Value = serde_json::from_str(&run(&["create", &endpoint]).await).unwrap();
+        let created: serde_json::Value = serde_json::from_str(&run(&["create", &endpoint]).await).unwrap();
         let key = |name: &str| {
-            let text = |part: &str| made[name][part].as_str().unwrap().to_owned();
+            let text = |part: &str| created[name][part].as_str().unwrap().to_owned();
             Key { key: text("key"), secret: text("secret") }
         };
         Self { administrator: key("administrator"), shop: key("shop"), endpoint }
     }
 
-    /// The account `shop` may do these `actions` and nothing else.
+    /// Restricts the account `shop` to these `actions`.
     pub(crate) async fn allow(&self, actions: &[&str]) {
         let Key { key, secret } = &self.administrator;
         run(&[&["allow", &self.endpoint, key, secret], actions].concat()).await;

@@ -1,7 +1,7 @@
-//! FIFO and standard queues against the suite that every broker runs.
+//! The conformance suite on FIFO and standard queues.
 //!
-//! The server keeps messages over a restart, as SQS does over anything. That is shown for FIFO queues only: for the
-//! other kind the adapter does nothing else, and a restart takes its time.
+//! The server keeps messages over a restart. Only the FIFO suite tests that: the adapter does nothing different for
+//! standard queues, and a restart is slow.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use landfall_core::{
 };
 use landfall_sqs::{Options, Sqs};
 use landfall_testkit::conformance::broker::BrokerFixture;
-use landfall_testkit::servers::{ElasticMq, InUse};
+use landfall_testkit::servers::{ElasticMq, SharedGuard};
 
 use crate::support::{SHARED, shared};
 
 struct Fixture<const FIFO: bool> {
-    server: InUse<ElasticMq>,
+    server: SharedGuard<ElasticMq>,
     sqs: Sqs,
     prefix: String,
 }
 
 impl<const FIFO: bool> Fixture<FIFO> {
-    async fn connect(server: InUse<ElasticMq>, prefix: String) -> Self {
+    async fn connect(server: SharedGuard<ElasticMq>, prefix: String) -> Self {
         let url = format!("sqs://key:secret@elasticmq?endpoint={}&prefix={prefix}&fifo={FIFO}", server.endpoint());
         let sqs = Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap();
         Self { server, sqs, prefix }

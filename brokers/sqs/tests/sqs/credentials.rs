@@ -1,4 +1,4 @@
-//! An account that may no longer do what it did.
+//! Revoked permissions.
 
 use landfall_core::{Broker, ErrorCode, Outcome};
 use landfall_sqs::{Options, Sqs};
@@ -10,7 +10,7 @@ use crate::accounts::Accounts;
 use crate::support::SOON;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_credentials_are_told_and_waited_for() {
+async fn revoked_permissions_are_denied_until_restored() {
     let Some(server) = Moto::start(&current_test()).await else { return };
     let accounts = Accounts::create(&server).await;
     let (key, secret) = (&accounts.shop.key, accounts.shop.secret.replace('/', "%2F").replace('+', "%2B"));
@@ -26,11 +26,12 @@ async fn revoked_credentials_are_told_and_waited_for() {
     let Outcome::Refused(refusal) = &outcomes[0] else { panic!("{outcomes:?}") };
     assert_eq!((&refusal.code, refusal.retriable), (&ErrorCode::DENIED, true), "{refusal:?}");
     assert!(!refusal.reason.contains(&accounts.shop.secret), "{refusal:?}");
-    let came = tokio::time::timeout(std::time::Duration::from_secs(2), subscriber.next()).await;
-    assert!(came.is_err(), "a subscriber waits for somebody to mend it: {came:?}");
+    let received = tokio::time::timeout(std::time::Duration::from_secs(2), subscriber.next()).await;
+    assert!(received.is_err(), "a subscriber waits until the permission is restored: {received:?}");
 
     accounts.allow(&["sqs:*"]).await;
     assert!(publisher.publish(std::slice::from_ref(&message)).await[0].is_accepted());
-    let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("it goes on by itself").unwrap().unwrap();
+    let delivery =
+        tokio::time::timeout(SOON, subscriber.next()).await.expect("the subscriber recovers").unwrap().unwrap();
     assert_eq!(delivery.message.unwrap().id, message.id);
 }

@@ -1,20 +1,20 @@
-//! Every finding of the doctor, provoked once on a real server, and none for what the adapter makes itself.
+//! Every finding, provoked on a real server, and none for queues that the adapter creates.
 
 use std::net::SocketAddr;
 
 use landfall_core::{Broker, Demands, Diagnose, Finding, MessageId, Rank, Span};
 use landfall_sqs::{Options, Sqs};
 use landfall_testkit::current_test;
-use landfall_testkit::servers::{InUse, Moto, Restartable, python_sqs};
+use landfall_testkit::servers::{Moto, SharedGuard, SharedServer, python_sqs};
 use landfall_testkit::traffic::{orders, stock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::accounts::Accounts;
 
-async fn server() -> Option<InUse<Moto>> {
-    static SERVER: Restartable<Moto> = Restartable::new();
-    SERVER.use_with(async || Moto::start(&current_test()).await).await
+async fn server() -> Option<SharedGuard<Moto>> {
+    static SERVER: SharedServer<Moto> = SharedServer::new();
+    SERVER.shared_with(async || Moto::start(&current_test()).await).await
 }
 
 async fn connect(endpoint: &str, prefix: &str, parameters: &str) -> Sqs {
@@ -22,7 +22,7 @@ async fn connect(endpoint: &str, prefix: &str, parameters: &str) -> Sqs {
     Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap()
 }
 
-async fn make_queue(sqs: &Sqs) {
+async fn create_queue(sqs: &Sqs) {
     sqs.subscribe(&orders(), &stock()).await.unwrap().close().await.unwrap();
 }
 
@@ -34,7 +34,7 @@ fn found(findings: &[Finding]) -> Vec<(&str, Rank)> {
     findings.iter().map(|finding| (finding.check, finding.rank)).collect()
 }
 
-/// Changes a queue as an administrator would, with AWS's own client.
+/// Changes a queue's attributes with boto3.
 async fn set(endpoint: &str, queue: &str, attributes: &str) {
     let script = "import boto3, json, sys\n\
         sqs = boto3.client('sqs', endpoint_url=sys.argv[1], region_name='us-east-1', aws_access_key_id='key', \
@@ -42,7 +42,8 @@ async fn set(endpoint: &str, queue: &str, attributes: &str) {
         attributes = json.loads(sys.argv[3])\n\
         dead = {'FifoQueue': 'true', 'MessageRetentionPeriod': '86400'}\n\
         if 'RedrivePolicy' in attributes: sqs.create_queue(QueueName='dead.fifo', Attributes=dead)\n\
-        sqs.set_queue_attributes(QueueUrl=sqs.get_queue_url(QueueName=sys.argv[2])['QueueUrl'], Attributes=attributes)";
+        url = sqs.get_queue_url(QueueName=sys.argv[2])['QueueUrl']\n\
+                sqs.set_queue_attributes(QueueUrl=url, Attributes=attributes)";
     let python = python_sqs().unwrap();
     let arguments = ["-c", script, endpoint, queue, attributes];
     let output = tokio::process::Command::new(python).args(arguments).output().await.unwrap();
@@ -50,21 +51,21 @@ async fn set(endpoint: &str, queue: &str, attributes: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_adapter_makes_is_safe() {
+async fn created_queues_have_no_findings() {
     let Some(server) = server().await else { return };
     let sqs = connect(&server.endpoint(), &format!("{}-", MessageId::new()), "").await;
     assert_eq!(diagnose(&sqs).await, []);
-    make_queue(&sqs).await;
+    create_queue(&sqs).await;
     assert_eq!(sqs.topics().await.unwrap().len(), 1);
     assert_eq!(diagnose(&sqs).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_dangerous_setting_of_a_queue_is_found_and_what_mends_it_is_said() {
+async fn doctor_finds_every_unsafe_setting() {
     let Some(server) = server().await else { return };
     let (endpoint, prefix) = (server.endpoint(), format!("{}-", MessageId::new()));
     let sqs = connect(&endpoint, &prefix, "").await;
-    make_queue(&sqs).await;
+    create_queue(&sqs).await;
     let queue = format!("{prefix}orders.fifo");
     let policy =
         r#"{\"deadLetterTargetArn\": \"arn:aws:sqs:us-east-1:123456789012:dead.fifo\", \"maxReceiveCount\": 3}"#;
@@ -77,15 +78,15 @@ async fn every_dangerous_setting_of_a_queue_is_found_and_what_mends_it_is_said()
         (&format!("{{\"RedrivePolicy\": \"{policy}\"}}"), "sqs.redrive-policy", Rank::Loss, "RedrivePolicy"),
     ] {
         let before = diagnose(&sqs).await;
-        assert!(before.iter().all(|finding| finding.check != check), "{check} was there before: {before:?}");
+        assert!(before.iter().all(|finding| finding.check != check), "{check} is reported too early: {before:?}");
         set(&endpoint, &queue, attributes).await;
         let findings = diagnose(&sqs).await;
         let finding = findings.iter().find(|finding| finding.check == check);
-        let finding = finding.unwrap_or_else(|| panic!("{check} is not in {findings:?}"));
+        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {findings:?}"));
         assert_eq!((finding.rank, finding.about.as_str()), (rank, queue.as_str()));
         assert!(finding.mend.contains(mend), "{finding:?}");
     }
-    // And the queue that the last one made SQS move messages to.
+    // The dead-letter queue of the last setting is checked too.
     let findings = diagnose(&sqs).await;
     let dead = findings.iter().find(|finding| finding.check == "sqs.dead-letter-retention").unwrap();
     assert_eq!((dead.rank, dead.about.as_str()), (Rank::Loss, "dead.fifo"));
@@ -93,7 +94,7 @@ async fn every_dangerous_setting_of_a_queue_is_found_and_what_mends_it_is_said()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dangerous_parameters_of_the_url_are_found() {
+async fn unsafe_url_parameters_are_findings() {
     let Some(server) = server().await else { return };
     let prefix = format!("{}-", MessageId::new());
     let sqs = connect(&server.endpoint(), &prefix, "&fifo=false&visibility=5s").await;
@@ -104,38 +105,38 @@ async fn dangerous_parameters_of_the_url_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_a_year_off_is_found() {
+async fn clock_skew_is_a_finding() {
     let Some(server) = server().await else { return };
     let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = proxy.local_addr().unwrap();
-    tokio::spawn(last_year(proxy, server.address()));
+    tokio::spawn(proxy_with_wrong_year(proxy, server.address()));
     let sqs = connect(&format!("http://{address}"), &format!("{}-", MessageId::new()), "").await;
-    make_queue(&sqs).await;
+    create_queue(&sqs).await;
     assert_eq!(found(&diagnose(&sqs).await), [("sqs.clock", Rank::Latency)]);
 }
 
-/// Passes everything on; what comes back says that it is another year.
-async fn last_year(listener: TcpListener, server: SocketAddr) {
+/// Proxies to the server, and changes the year in its answers.
+async fn proxy_with_wrong_year(listener: TcpListener, server: SocketAddr) {
     loop {
         let (mut client, _) = listener.accept().await.unwrap();
         let mut server = TcpStream::connect(server).await.unwrap();
         tokio::spawn(async move {
             let (mut from_client, mut to_client) = client.split();
             let (mut from_server, mut to_server) = server.split();
-            let back = async {
-                let mut piece = vec![0; 64 * 1024];
-                while let Ok(length @ 1..) = from_server.read(&mut piece).await {
-                    let (start, end) = (position(&piece[..length], b"Date: "), length);
+            let responses = async {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
+                    let (start, end) = (position(&buffer[..length], b"Date: "), length);
                     if let Some(start) = start {
                         // `Date: Sun, 15 Nov 2026 …`
-                        piece[start + 18..start + 22].copy_from_slice(b"2020");
+                        buffer[start + 18..start + 22].copy_from_slice(b"2020");
                     }
-                    to_client.write_all(&piece[..end]).await.unwrap();
+                    to_client.write_all(&buffer[..end]).await.unwrap();
                 }
             };
             tokio::select! {
                 _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
-                () = back => {}
+                () = responses => {}
             }
         });
     }
@@ -146,14 +147,14 @@ fn position(text: &[u8], word: &[u8]) -> Option<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_account_may_not_see_is_found() {
-    // One of its own: from here on it asks everybody for credentials.
+async fn unreadable_settings_are_a_finding() {
+    // A server of its own, because authentication stays on.
     let Some(server) = Moto::start(&current_test()).await else { return };
     let accounts = Accounts::create(&server).await;
     let (key, secret) = (&accounts.shop.key, accounts.shop.secret.replace('/', "%2F").replace('+', "%2B"));
     let url = format!("sqs://{key}:{secret}@us-east-1?endpoint={}", server.endpoint());
     let sqs = Sqs::connect(Options::from_url(&url).unwrap()).await.unwrap();
-    make_queue(&sqs).await;
+    create_queue(&sqs).await;
     assert_eq!(diagnose(&sqs).await, []);
     for (allowed, about, mend) in [
         (&["sqs:ListQueues"][..], "orders.fifo", "allow sqs:GetQueueAttributes for this account"),

@@ -1,4 +1,4 @@
-//! boto3, AWS's own client for Python, reads what Landfall wrote, and the other way round.
+//! Interoperability with boto3 in both directions.
 
 use landfall_core::{Broker, GroupName, Key, Kind, Message, MessageId, Timestamp, TopicName};
 use landfall_sqs::{Options, Sqs};
@@ -17,7 +17,7 @@ async fn boto(arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boto3_and_landfall_understand_each_other() {
+async fn interoperates_with_boto3() {
     if let Err(error) = python_sqs() {
         return not_run(&current_test(), &error.to_string());
     }
@@ -64,8 +64,8 @@ async fn boto3_and_landfall_understand_each_other() {
     assert_eq!(message.time, "2026-05-01T10:00:00Z".parse::<Timestamp>().unwrap());
     delivery.ack().await.unwrap();
     boto(&["write", &endpoint, queue, "order-3", "without an id", r#"{"ce_type": "OrderPaid"}"#]).await;
-    let stranger = subscriber.next().await.unwrap().unwrap();
-    assert_eq!(stranger.message.as_ref().unwrap_err().to_string(), "the event has no ce_id");
-    stranger.ack().await.unwrap();
+    let invalid = subscriber.next().await.unwrap().unwrap();
+    assert_eq!(invalid.message.as_ref().unwrap_err().to_string(), "the event has no ce_id");
+    invalid.ack().await.unwrap();
     subscriber.close().await.unwrap();
 }

@@ -1,11 +1,11 @@
-//! The adapter against real servers that speak SQS. What needs no special settings shares one ElasticMQ
-//! ([`support::shared`]); who kills or pauses a server starts one ([`support::own`]).
+//! Tests against real servers with SQS's protocol. Most share one ElasticMQ ([`support::shared`]); tests that kill or
+//! pause a server start their own ([`support::own`]).
 //!
-//! What goes wrong between Landfall and SQS is shown here: nothing is lost, nothing takes effect twice, keys keep their
-//! order, and it goes on by itself afterwards. One promise is not: order over a restart of the service. ElasticMQ keeps
-//! messages on disk and not their order; SQS is not restarted by anybody.
+//! Faults between Landfall and SQS lose no message, cause no second effect and keep the order of keys. Everything
+//! recovers without intervention. Order over a restart of the service is not tested: ElasticMQ persists messages but
+//! not their order, and SQS has no restarts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod accounts;
 mod conformance;
@@ -13,8 +13,8 @@ mod credentials;
 mod cut;
 mod doctor;
 mod foreign;
-mod held;
-mod missing;
+mod missing_queue;
 mod outage;
 mod secure;
 mod support;
+mod visibility;

@@ -1,4 +1,4 @@
-//! `landfall demo`: the story of orders, stock and payment, and its account.
+//! `landfall demo`: a shop of three services under faults, and its account.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ use crate::error::{Error, Result};
 use crate::output::Output;
 
 const INTRO: &str = "\
-A shop at work: orders are placed, stock is reserved, customers are charged. That
-is three services with a database each, and one log between them, in a process
-that is now killed again and again, while messages arrive twice and some orders
-cannot be handled until somebody steps in. At the end everything is counted.
+A shop of three services: orders are placed, stock is reserved, customers are
+charged. Each service has its own database, and one log connects them. The process
+is now killed again and again, messages arrive twice, and some orders fail until an
+operator repairs the cause. At the end every order and every effect is counted.
 ";
 
-/// What is wrong is said in so many sentences; a machine that is broken breaks thousands of things.
+/// The number of faults printed; a broken machine may cause thousands.
 const FINDINGS: usize = 20;
 
 /// Watch a shop survive crashes, duplicates and poison messages, and check its books at the end.
 ///
-/// Three services, each with a SQLite database of its own, send each other messages through the embedded log, all in
-/// one process that is killed with SIGKILL at random moments. The account at the end is taken from the databases and
-/// the log. The exit code is 1 unless nothing is lost, doubled or out of order.
+/// Three services, each with its own SQLite database, exchange messages through the embedded log. They run in one
+/// process that is killed with SIGKILL at random moments. The account at the end is computed from the databases and the
+/// log. The exit code is 1 if an effect is lost, doubled or out of order.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall demo
@@ -33,58 +33,59 @@ const FINDINGS: usize = 20;
   landfall demo --data ./shop --once --json | jq .lost
   landfall dlq list --database-url sqlite:shop/stock.db")]
 pub(crate) struct Demo {
-    /// How many orders are placed.
+    /// Number of orders to place.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     orders: u32,
-    /// Do it in this folder and keep it; a demo that was interrupted there goes on. Without it: a temporary folder.
+    /// Run in this folder and keep it; an interrupted demo resumes there. Default: a temporary folder.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// End after the account instead of leaving it open in the browser; always so without a terminal.
+    /// Exit after the account instead of serving it as a web page; the default without a terminal.
     #[arg(long)]
     once: bool,
     /// Print the account as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Which orders are placed and when the process is killed; random where none is given.
+    /// Seed of the orders and of the crash plan; random by default.
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
 }
 
 impl Demo {
     pub(crate) async fn run(self) -> Result<()> {
-        let mut folder = Folder::open(self.data, self.orders, self.seed).map_err(sentence)?;
+        let mut folder = Folder::open(self.data, self.orders, self.seed).map_err(demo_error)?;
         let screen = Screen::new(folder.story());
-        screen.say(INTRO);
-        screen.say(&format!("{} orders, seed {}", self.orders, folder.story().seed));
+        screen.print(INTRO);
+        screen.print(&format!("{} orders, seed {}", self.orders, folder.story().seed));
 
         let directed = tokio::select! {
-            directed = demo::direct(&folder, &screen) => directed.map_err(sentence),
+            directed = demo::run(&folder, &screen) => directed.map_err(demo_error),
             () = interrupted() => {
                 screen.clear();
-                return Err(Error::not_so("the demo was stopped before its end, so there is no account"));
+                return Err(Error::failed("the demo was interrupted, so there is no account"));
             }
         };
         screen.clear();
         if !directed.as_ref().is_ok_and(Account::balances) {
             folder.keep();
-            screen.say(&format!("Whatever happened is in {}; world.log is a good beginning.", folder.path().display()));
+            let path = folder.path().display();
+            screen.print(&format!("The data of this run is kept in {path}; start with world.log."));
         }
         let account = directed?;
         print(&account, self.json, &screen)?;
         let is_watched = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         if is_watched && !self.once {
-            demo::leave_open(&account, &screen).await.map_err(sentence)?;
+            demo::serve_until_interrupted(&account, &screen).await.map_err(demo_error)?;
         }
-        if account.balances() { Ok(()) } else { Err(Error::not_so("the account does not balance")) }
+        if account.balances() { Ok(()) } else { Err(Error::failed("the account does not balance")) }
     }
 }
 
 fn print(account: &Account, json: bool, screen: &Screen) -> Result<()> {
     for finding in account.findings.iter().take(FINDINGS) {
-        screen.say(&format!("  wrong: {finding}"));
+        screen.print(&format!("  wrong: {finding}"));
     }
     if account.findings.len() > FINDINGS {
-        screen.say(&format!("  and {} more", account.findings.len() - FINDINGS));
+        screen.print(&format!("  and {} more", account.findings.len() - FINDINGS));
     }
     let mut output = Output::new();
     if json {
@@ -95,7 +96,7 @@ fn print(account: &Account, json: bool, screen: &Screen) -> Result<()> {
     output.flush()
 }
 
-/// Ctrl-C, or a polite request to end: the folder is tidied up and nothing is accounted for.
+/// Returns on Ctrl-C or SIGTERM: the demo then removes its temporary folder and prints no account.
 async fn interrupted() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
@@ -109,19 +110,19 @@ async fn interrupted() {
     }
 }
 
-/// What went wrong inside the demo, with the exit code it stands for.
-fn sentence(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+/// Converts an error of the demo, keeping its exit code.
+fn demo_error(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(error) => return *error,
         Err(error) => error,
     };
     match error.downcast::<landfall::Error>() {
         Ok(error) => (*error).into(),
-        Err(error) => Error::not_so(format!("the demo cannot go on: {error}")),
+        Err(error) => Error::failed(format!("the demo failed: {error}")),
     }
 }
 
-/// The child process of `landfall demo`; of no use without it.
+/// The child process of `landfall demo`; not for direct use.
 #[derive(Debug, Args)]
 pub(crate) struct DemoWorld {
     #[arg(long)]
@@ -130,7 +131,7 @@ pub(crate) struct DemoWorld {
     orders: u32,
     #[arg(long)]
     seed: u64,
-    /// How often the world was killed before.
+    /// How often the child process was killed before.
     #[arg(long)]
     life: u64,
 }
@@ -139,6 +140,6 @@ impl DemoWorld {
     pub(crate) async fn run(self) -> Result<()> {
         crate::logging::start(&config::Log::default());
         let story = Story { orders: self.orders, seed: self.seed };
-        demo::live(&self.data, story, self.life).await.map_err(sentence)
+        demo::run_services(&self.data, story, self.life).await.map_err(demo_error)
     }
 }

@@ -1,4 +1,4 @@
-//! `landfall migrate`: the tables.
+//! `landfall migrate`: creates and upgrades the tables.
 
 use clap::Args;
 
@@ -7,17 +7,17 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::stores::database;
 
-/// Bring the database's tables to the version of this build.
+/// Create or upgrade the tables to the version of this build.
 ///
-/// Runs in one transaction and may run any number of times, by several at once: who comes second changes nothing.
-/// Tables that are newer than this build are left alone.
+/// Runs in one transaction. Safe to run repeatedly and concurrently: later runs change nothing. Refuses tables that are
+/// newer than this build and leaves them unchanged.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall migrate
   landfall migrate --database-url postgres://shop@db/shop
   landfall migrate --print --database-url postgres: | psql shop")]
 pub(crate) struct Migrate {
-    /// Print the statements that make the tables from nothing, and change nothing; needs no server.
+    /// Print the DDL of all tables instead of running it; needs no server.
     #[arg(long)]
     print: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The verbs, one file each.
+//! The subcommands, one file or folder each.
 
 mod demo;
 mod dlq;

@@ -1,4 +1,4 @@
-//! The flags that every command takes which touches a database or a broker.
+//! The flags of every command that uses a database or a broker.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,17 @@ use crate::error::Result;
 use crate::stores::{Database, database};
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Where")]
+#[command(next_help_heading = "Connections")]
 pub(crate) struct Sources {
-    /// The configuration file; without it ./landfall.toml, if there is one.
+    /// Configuration file; default: ./landfall.toml, if it exists.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database: sqlite:PATH, postgres://user@host/database or mysql://user@host/database, or env:NAME or file:PATH
-    /// that holds it.
+    /// Database: sqlite:PATH, postgres://user@host/database or mysql://user@host/database; or env:NAME or file:PATH to
+    /// read the URL from there.
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
-    /// The broker: log:PATH for the embedded log, kafka://HOST, nats://HOST, amqp://HOST, redis://HOST or sqs://REGION, or
-    /// env:NAME or file:PATH that holds it.
+    /// Broker: log:PATH (the embedded log), kafka://HOST, nats://HOST, amqp://HOST, redis://HOST or sqs://REGION; or
+    /// env:NAME or file:PATH to read the URL from there.
     #[arg(long, global = true, value_name = "URL")]
     broker_url: Option<String>,
 }
@@ -29,17 +29,17 @@ impl Sources {
         self.load_with([])
     }
 
-    /// With flags of the verb's own over everything else.
+    /// Loads the configuration with the command's own flags as the top layer.
     pub(crate) fn load_with(&self, flags: impl IntoIterator<Item = Flag>) -> Result<Config> {
         let url = |flag, path, url: &Option<String>| url.as_ref().map(|url| Flag::new(flag, path, url));
         let mut all = Vec::new();
         all.extend(url("--database-url", "database.url", &self.database_url));
         all.extend(url("--broker-url", "broker.url", &self.broker_url));
         all.extend(flags);
-        Config::load(self.config.clone(), &Environment::of_this_process(), &all)
+        Config::load(self.config.clone(), &Environment::from_process(), &all)
     }
 
-    /// The configured database, with tables of this build's version in it.
+    /// Opens the configured database and checks that its tables have this build's version.
     pub(crate) async fn open_database(&self) -> Result<Database> {
         let database = database::open_existing(&self.load()?).await?;
         database.schema.check().await?;

@@ -1,4 +1,4 @@
-//! `[[import]]`: outboxes that are already there.
+//! `[[import]]`: existing outbox tables.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use super::value::{Problem, Value, type_of};
 
 const FIELDS: [&str; 9] = ["table", "id", "topic", "key", "kind", "payload", "headers", "order_by", "mark"];
 
-/// Reads `import`: one table for each outbox, in which everything but `table` has Debezium's default.
+/// Reads `import`: one TOML table per outbox. Every field but `table` defaults to Debezium's column.
 pub(super) fn read(value: &Value<'_>) -> Result<Vec<Mapping>, Problem> {
     let array = value.tables(r#"[[import]] and below it table = "NAME""#)?;
     let mut mappings: Vec<Mapping> = Vec::with_capacity(array.len());
@@ -60,7 +60,7 @@ fn text<T: FromStr<Err = landfall::Error>>(fields: &toml::Table, name: &str) -> 
     }
 }
 
-/// An empty text means that there is none.
+/// Reads an optional field; an empty string means none.
 fn optional<T: FromStr<Err = landfall::Error>>(
     fields: &toml::Table,
     name: &str,
@@ -77,7 +77,7 @@ fn list<T: FromStr<Err = landfall::Error>>(fields: &toml::Table, name: &str) -> 
     let wrong = |other: &toml::Value| Problem(format!(".{name} must be an array of strings, not {}", type_of(other)));
     match fields.get(name) {
         None => Ok(Vec::new()),
-        // One column is the usual case.
+        // A single column needs no array.
         Some(toml::Value::String(text)) => parsed(name, text).map(|one| vec![one]),
         Some(toml::Value::Array(items)) => {
             let item = |item: &toml::Value| parsed(name, item.as_str().ok_or_else(|| wrong(item))?);
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_alone_is_debeziums() {
+    fn table_name_alone_uses_debezium_defaults() {
         let mappings = read_text("[[import]]\ntable = \"outbox\"").unwrap();
         assert_eq!(mappings, [Mapping::debezium(TableName::new("outbox").unwrap()).unwrap()]);
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_import_field_is_read() {
         let text = r#"
             [[import]]
             table = "shop.events"
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_a_sentence_with_its_place() {
-        for (text, sentence) in [
+    fn import_errors_name_the_entry_and_field() {
+        for (text, expected) in [
             ("[[import]]\nid = \"a\"", "[0] needs a table"),
             ("[[import]]\ntabel = \"a\"", "[0] has the unknown key \"tabel\"; did you mean \"table\"?"),
             ("[[import]]\ntable = 5", "[0].table must be a string, not an integer"),
@@ -152,8 +152,8 @@ mod tests {
             ("[[import]]\ntable = \"a\"\nheaders = \"a:ce_id\"", "[0]: column a of a cannot be that header"),
             ("import = 1", " must be given as [[import]]"),
         ] {
-            let said = read_text(text).unwrap_err();
-            assert!(said.starts_with(sentence), "{said}");
+            let error = read_text(text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Every key of the configuration, in the order of `config/default.toml`.
 //!
-//! A key's path, type, range and field stand in one line; nothing else has to know it.
+//! One line declares a key: its path, type, range and field. No other code needs to know the key.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::value::{Problem, Value};
 use super::{Config, LogFormat, Order, WhenExhausted};
 use crate::units;
 
-/// One key: `section.name`, and how a value gets into the configuration.
+/// One key: its path `section.name`, and the function that stores a value in the configuration.
 pub(super) struct Key {
     pub(super) path: &'static str,
     pub(super) set: fn(&mut Config, &Value<'_>) -> Result<(), Problem>,
@@ -89,35 +89,35 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// The sections, each once.
+/// Returns each section once.
 pub(super) fn sections() -> Vec<&'static str> {
     let mut sections: Vec<_> = paths().filter_map(|path| Some(path.split_once('.')?.0)).collect();
     sections.dedup();
     sections
 }
 
-/// The known key that somebody who wrote `path` may have meant, whether or not they wrote the section.
+/// Returns the known key most similar to `path`, which may lack its section.
 pub(super) fn nearest(path: &str) -> Option<&'static str> {
-    let likeness = |known: &&'static str| {
+    let similarity = |known: &&'static str| {
         let name = known.split_once('.').map_or(*known, |(_, name)| name);
         strsim::jaro_winkler(path, known).max(strsim::jaro_winkler(path, name))
     };
-    closest(path, paths(), |known| likeness(&known))
+    closest(path, paths(), |known| similarity(&known))
 }
 
-/// The most alike of `known`, if it is alike enough to be worth a suggestion.
+/// Returns the entry of `known` most similar to `text`, if it is similar enough to suggest.
 pub(super) fn closest<'a>(
     text: &str,
     known: impl Iterator<Item = &'a str>,
-    likeness: impl Fn(&'a str) -> f64,
+    similarity: impl Fn(&'a str) -> f64,
 ) -> Option<&'a str> {
-    const WORTH_SAYING: f64 = 0.8;
+    const MIN_SIMILARITY: f64 = 0.8;
     if text.is_empty() {
         return None;
     }
     known
-        .map(|candidate| (likeness(candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= WORTH_SAYING)
+        .map(|candidate| (similarity(candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, candidate)| candidate)
 }

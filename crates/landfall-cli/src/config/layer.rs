@@ -1,6 +1,6 @@
-//! The layers over the defaults: a file, the environment, flags.
+//! The layers above the defaults: a file, the environment, flags.
 //!
-//! Each becomes a list of settings that remember where they stand, so that every refusal can say it.
+//! Each layer becomes a list of settings that record their origin, so that every error can name it.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::value::{Given, Problem, Value};
 use super::{Config, key};
 use crate::error::{Error, Result};
 
-/// Names the configuration file, like `--config`.
+/// The variable that names the configuration file, like `--config`.
 pub(super) const FILE_VARIABLE: &str = "LANDFALL_CONFIG";
 
 const PREFIX: &str = "LANDFALL_";
 
-/// Short names for what is set most often.
+/// Short names of frequently used variables.
 const ALIASES: &[(&str, &str)] = &[("LANDFALL_LISTEN", "http.listen")];
 
-/// Variables that begin like ours and are not configuration: they steer the test servers.
+/// Prefix of variables that configure the test servers and are no configuration keys.
 const FOREIGN: &str = "LANDFALL_TEST_";
 
-/// One key, the value somebody gave it, and where.
+/// One key with its value and the origin of that value.
 #[derive(Debug)]
 pub(super) struct Setting {
     pub(super) path: String,
@@ -34,14 +34,13 @@ impl Setting {
     pub(super) fn apply(&self, config: &mut Config, environment: &Environment) -> Result<()> {
         let Some(key) = key::find(&self.path) else { return Err(self.unknown()) };
         let value = Value { given: &self.given, environment };
-        (key.set)(config, &value)
-            .map_err(|Problem(rest)| Error::wrong_use(format!("{}: {}{rest}", self.origin, self.path)))
+        (key.set)(config, &value).map_err(|Problem(rest)| Error::usage(format!("{}: {}{rest}", self.origin, self.path)))
     }
 
     fn unknown(&self) -> Error {
         let (origin, path) = (&self.origin, &self.path);
         let sections = key::sections();
-        Error::wrong_use(if sections.contains(&path.as_str()) {
+        Error::usage(if sections.contains(&path.as_str()) {
             format!("{origin}: {path} is a section; write [{path}] and its keys below")
         } else if let Some(nearest) = key::nearest(path) {
             format!("{origin}: unknown key {path:?}; did you mean {nearest:?}?")
@@ -51,19 +50,19 @@ impl Setting {
     }
 }
 
-/// The settings of a file, in its order.
+/// Returns the settings of a file, in file order.
 pub(super) fn from_toml(file: &str, text: &str) -> Result<Vec<Setting>> {
-    let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+    let line_at = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
     let broken = |error: toml::de::Error| {
-        let place = error.span().map_or_else(String::new, |span| format!(", line {}", line(span.start)));
-        Error::wrong_use(format!("{file}{place}: the configuration is not TOML: {}", error.message()))
+        let line = error.span().map_or_else(String::new, |span| format!(", line {}", line_at(span.start)));
+        Error::usage(format!("{file}{line}: the configuration is not valid TOML: {}", error.message()))
     };
-    // Once with places, for the lines, and once as plain values.
-    let places = DeTable::parse(text).map_err(broken)?;
+    // Parsed twice: with spans, for the line numbers, and as plain values.
+    let spans = DeTable::parse(text).map_err(broken)?;
     let values: toml::Table = toml::from_str(text).map_err(broken)?;
 
     let mut found = Vec::new();
-    for (section, content) in places.get_ref() {
+    for (section, content) in spans.get_ref() {
         let name = section.get_ref().as_ref();
         match content.get_ref() {
             DeValue::Table(keys) if !keys.is_empty() => {
@@ -72,7 +71,7 @@ pub(super) fn from_toml(file: &str, text: &str) -> Result<Vec<Setting>> {
                     found.push((key.span().start, format!("{name}.{}", key.get_ref()), value));
                 }
             }
-            // An empty section changes nothing, as long as it is one of ours.
+            // An empty section changes nothing if it is a known one.
             DeValue::Table(_) if key::sections().contains(&name) => {}
             _ => found.push((section.span().start, name.to_owned(), values.get(name))),
         }
@@ -80,12 +79,12 @@ pub(super) fn from_toml(file: &str, text: &str) -> Result<Vec<Setting>> {
     found.sort_by_key(|(at, ..)| *at);
     let setting = |(at, path, value): (usize, String, Option<&toml::Value>)| {
         let given = Given::Toml(value?.clone());
-        Some(Setting { path, given, origin: format!("{file}, line {}", line(at)) })
+        Some(Setting { path, given, origin: format!("{file}, line {}", line_at(at)) })
     };
     Ok(found.into_iter().filter_map(setting).collect())
 }
 
-/// The process's environment, or a test's.
+/// Environment variables: those of this process, or a test's.
 #[derive(Debug)]
 pub(crate) struct Environment(BTreeMap<String, String>);
 
@@ -94,8 +93,8 @@ impl Environment {
         Self(variables.into_iter().collect())
     }
 
-    /// Variables that are not UTF-8 are none of ours.
-    pub(crate) fn of_this_process() -> Self {
+    /// Returns this process's environment, without variables that are not UTF-8.
+    pub(crate) fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -130,17 +129,17 @@ fn path_of(variable: &str) -> Option<&'static str> {
 fn unknown_variable(name: &str) -> Error {
     let known: Vec<String> = key::paths().map(variable_of).collect();
     let nearest = key::closest(name, known.iter().map(String::as_str), |known| {
-        // Without the prefix that they all share, which would make everything look alike.
+        // Compared without the shared prefix, which would make all names similar.
         strsim::jaro_winkler(name.trim_start_matches(PREFIX), known.trim_start_matches(PREFIX))
     });
     let hint = nearest.map_or_else(
-        || "a key is LANDFALL_, its section, _ and its name".to_owned(),
+        || "the variable of a key is LANDFALL_SECTION_NAME".to_owned(),
         |nearest| format!("did you mean {nearest}?"),
     );
-    Error::wrong_use(format!("the environment variable {name} names no key; {hint}"))
+    Error::usage(format!("the environment variable {name} matches no configuration key; {hint}"))
 }
 
-/// A flag that stands for a key.
+/// A command-line flag that sets a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Flag {
     flag: &'static str,

@@ -1,9 +1,9 @@
 //! The configuration: built-in defaults ← file ← environment ← flags.
 //!
-//! * [`key`] is the table of every key: its path, its type and range, and the field it sets. What is not in it is an
-//!   error, with the nearest key named.
-//! * [`layer`] turns a file, the environment and flags into settings that remember where they came from.
-//! * `config/default.toml` explains every key; a test holds it equal to [`Config::default`].
+//! * [`key`] is the table of all keys: path, type, range and field. An unknown key is an error that names the nearest
+//!   one.
+//! * [`layer`] turns a file, the environment and flags into settings that record their origin.
+//! * `config/default.toml` explains every key; a test asserts that it equals [`Config::default`].
 
 mod import;
 mod key;
@@ -18,10 +18,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall::log::{Acknowledge, Flush, TopicSettings};
+use landfall::log::{Acknowledge, Flush};
 use landfall::{Limits, Mapping, TablePrefix};
 
 use crate::error::{Error, Result};
+use crate::topics::TopicSettings;
 
 pub(crate) use layer::{Environment, Flag};
 pub(crate) use push::{Push, Subscription};
@@ -29,14 +30,14 @@ pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
 
-/// What `landfall.toml` is called where nobody said otherwise.
+/// The file that is read if neither `--config` nor `LANDFALL_CONFIG` names one.
 const FILE: &str = "landfall.toml";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Config {
-    /// Outboxes that are already there, whose rows are moved into Landfall's own.
+    /// Existing outbox tables whose rows are moved into Landfall's outbox.
     pub(crate) import: Vec<Mapping>,
-    /// What is posted where.
+    /// Topics whose messages are posted to a URL.
     pub(crate) subscription: Vec<Subscription>,
     pub(crate) database: Database,
     pub(crate) broker: Broker,
@@ -63,7 +64,7 @@ pub(crate) struct Broker {
     pub(crate) partitions: u32,
     pub(crate) acknowledge: Acknowledge,
     pub(crate) flush: Flush,
-    /// Of topics that come into being with their first message, and what `topic create` begins with.
+    /// The settings of topics created by their first message, and the defaults of `topic create`.
     pub(crate) topic: TopicSettings,
 }
 
@@ -77,14 +78,14 @@ pub(crate) struct Relay {
     pub(crate) when_exhausted: WhenExhausted,
 }
 
-/// What the relay keeps in order.
+/// The order the relay preserves: per topic and key, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Key,
     None,
 }
 
-/// What becomes of a key whose message failed for the last time.
+/// What happens to a key after its message is parked: later messages wait, or are published without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenExhausted {
     Hold,
@@ -172,7 +173,7 @@ impl Default for Log {
 }
 
 impl Config {
-    /// Reads every layer: `file` (which must exist if it is named), then the environment, then `flags`.
+    /// Loads all layers: `file`, then the environment, then `flags`. A file that is named must exist.
     pub(crate) fn load(file: Option<PathBuf>, environment: &Environment, flags: &[Flag]) -> Result<Self> {
         let mut config = Self::default();
         for setting in file_settings(file, environment)? {
@@ -188,13 +189,13 @@ impl Config {
         Ok(config)
     }
 
-    /// What no key can check alone.
+    /// Checks that involve more than one key.
     fn check(&self) -> Result<()> {
         let backoff = &self.relay.backoff;
         if backoff.first > backoff.cap {
-            return Err(Error::wrong_use(format!(
-                "relay.backoff_first_ms is {} and relay.backoff_cap_ms is {}; the first wait cannot be longer than the \
-                 longest",
+            return Err(Error::usage(format!(
+                "relay.backoff_first_ms ({}) is greater than relay.backoff_cap_ms ({}); lower the first or raise the \
+                 cap",
                 backoff.first.as_millis(),
                 backoff.cap.as_millis()
             )));
@@ -209,7 +210,7 @@ fn file_settings(file: Option<PathBuf>, environment: &Environment) -> Result<Vec
     match std::fs::read_to_string(&path) {
         Ok(text) => layer::from_toml(&path.display().to_string(), &text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => Ok(Vec::new()),
-        Err(error) => Err(Error::wrong_use(format!("the configuration {} cannot be read: {error}", path.display()))),
+        Err(error) => Err(Error::usage(format!("cannot read the configuration {}: {error}", path.display()))),
     }
 }
 
@@ -227,17 +228,17 @@ mod tests {
         Config::load(Some(path), &environment, flags)
     }
 
-    /// The sentence for `text`, without the folder of the file.
-    fn refusal(text: &str) -> String {
-        let sentence = load(text, &[], &[]).unwrap_err().to_string();
-        sentence[sentence.find(FILE).unwrap_or(0)..].to_owned()
+    /// Returns the error for `text`, without the folder of the file.
+    fn error_for(text: &str) -> String {
+        let expected = load(text, &[], &[]).unwrap_err().to_string();
+        expected[expected.find(FILE).unwrap_or(0)..].to_owned()
     }
 
     #[test]
-    fn the_annotated_file_is_the_default() {
+    fn annotated_file_equals_the_defaults() {
         let environment = Environment::new([]);
         let mut config = Config::default();
-        // Values that differ from the default wherever the file would not set them.
+        // Changed first, so that a key missing from the file shows as a difference.
         config.database.max_connections = 1;
         config.relay.batch = 1;
         config.log.format = LogFormat::Json;
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_explains_every_key_and_its_variable() {
+    fn reference_documents_every_key() {
         let reference = include_str!("../../../../docs/reference/configuration.md");
         for path in key::paths() {
             assert!(reference.contains(&format!("`{path}`")), "configuration.md does not name {path}");
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_does_is_written_in_peoples_units() {
+    fn broker_keys_accept_units() {
         let file = "[broker]\nacknowledge = \"written\"\nflush = \"500 messages\"\nretention = \"7d\"\n\
                     retention_bytes = \"10GiB\"\nmay_drop_unread = true\ndeduplicate = false\n";
         let broker = load(file, &[("LANDFALL_BROKER_FLUSH", "20ms")], &[]).unwrap().broker;
@@ -286,8 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_a_sentence_with_the_nearest_one() {
-        for (text, sentence) in [
+    fn unknown_key_error_suggests_the_nearest() {
+        for (text, expected) in [
             (
                 "\n[databse]\nurl = \"x\"\n",
                 r#"landfall.toml, line 3: unknown key "databse.url"; did you mean "database.url"?"#,
@@ -296,22 +297,24 @@ mod tests {
             ("listen = \"127.0.0.1:1\"", r#"landfall.toml, line 1: unknown key "listen"; did you mean "http.listen"?"#),
             (
                 "zzz = 1",
-                r#"landfall.toml, line 1: unknown key "zzz"; the sections are database, broker, relay, push, retention, limits, http, auth, log"#,
+                "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
+                 retention, limits, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {
-            assert_eq!(refusal(text), sentence);
+            assert_eq!(error_for(text), expected);
         }
         let error = load("", &[("LANDFALL_DATABASE_ULR", "x")], &[]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the environment variable LANDFALL_DATABASE_ULR names no key; did you mean LANDFALL_DATABASE_URL?"
+            "the environment variable LANDFALL_DATABASE_ULR matches no configuration key; did you mean \
+             LANDFALL_DATABASE_URL?"
         );
     }
 
     #[test]
-    fn a_wrong_value_is_a_sentence_with_its_key() {
-        for (text, sentence) in [
+    fn invalid_value_error_names_the_key() {
+        for (text, expected) in [
             (
                 "[relay]\nbatch = \"many\"",
                 "landfall.toml, line 2: relay.batch must be a whole number from 1 to 10000, not \"many\"",
@@ -324,7 +327,8 @@ mod tests {
             ("[database]\nurl = 5", "landfall.toml, line 2: database.url must be a string, not an integer"),
             (
                 "[http]\nlisten = \"7700\"",
-                r#"landfall.toml, line 2: http.listen must be an address and a port such as 127.0.0.1:7700, not "7700""#,
+                "landfall.toml, line 2: http.listen must be an address and a port such as 127.0.0.1:7700, not \
+                 \"7700\"",
             ),
             (
                 "[broker]\nretention = \"7\"",
@@ -332,7 +336,8 @@ mod tests {
             ),
             (
                 "[broker]\nflush = \"sometimes\"",
-                r#"landfall.toml, line 2: broker.flush must be batch, or such as 500 messages, or such as 20ms, not "sometimes""#,
+                "landfall.toml, line 2: broker.flush must be batch, a count such as 500 messages, or a time such as \
+                 20ms, not \"sometimes\"",
             ),
             (
                 "[broker]\nacknowledge = \"all\"",
@@ -340,17 +345,19 @@ mod tests {
             ),
             ("[log]\nformat = \"xml\"", r#"landfall.toml, line 2: log.format must be text or json, not "xml""#),
         ] {
-            assert_eq!(refusal(text), sentence);
+            assert_eq!(error_for(text), expected);
         }
-        assert!(refusal("[relay\nbatch = 1").starts_with("landfall.toml, line 1: "));
-        assert!(refusal("[database]\nprefix = \"a b\"").starts_with("landfall.toml, line 2: database.prefix: "));
-        assert!(refusal("[relay]\nbackoff_first_ms = 60000").contains("cannot be longer than the longest"));
+        assert!(error_for("[relay\nbatch = 1").starts_with("landfall.toml, line 1: "));
+        assert!(error_for("[database]\nprefix = \"a b\"").starts_with("landfall.toml, line 2: database.prefix: "));
+        assert!(
+            error_for("[relay]\nbackoff_first_ms = 60000").contains("is greater than relay.backoff_cap_ms (30000)")
+        );
         let error = load("", &[("LANDFALL_RELAY_BATCH", "many")], &[]).unwrap_err().to_string();
         assert_eq!(error, r#"LANDFALL_RELAY_BATCH: relay.batch must be a whole number from 1 to 10000, not "many""#);
     }
 
     #[test]
-    fn tokens_come_from_secrets_and_are_never_shown() {
+    fn tokens_are_resolved_and_never_printed() {
         let file = "[auth]\ntokens = [{ role = \"operator\", token = \"env:SHOP_TOKEN\" }]";
         let config = load(file, &[("SHOP_TOKEN", "0123456789abcdef")], &[]).unwrap();
         assert_eq!(config.auth.tokens.len(), 1);
@@ -358,25 +365,25 @@ mod tests {
         assert_eq!(config.auth.tokens[0].secret.expose(), "0123456789abcdef");
         assert!(!format!("{config:?}").contains("0123456789abcdef"));
 
-        assert!(refusal(file).ends_with(
+        assert!(error_for(file).ends_with(
             r#"line 2: auth.tokens[0].token points at the environment variable "SHOP_TOKEN", which is not set"#
         ));
-        for (tokens, sentence) in [
+        for (tokens, expected) in [
             ("[{ role = \"boss\", token = \"0123456789abcdef\" }]", "auth.tokens[0].role must be one of"),
             ("[{ rol = \"admin\" }]", r#"auth.tokens[0] has the unknown key "rol"; did you mean "role"?"#),
             ("[{ role = \"admin\" }]", "auth.tokens[0] needs a token"),
             ("[{ role = \"admin\", token = \"short\" }]", "auth.tokens[0].token must have at least 16 characters"),
             ("[\"0123456789abcdef\"]", "auth.tokens[0] must be a table with role and token"),
         ] {
-            let refusal = refusal(&format!("[auth]\ntokens = {tokens}"));
-            assert!(refusal.contains(sentence), "{refusal}");
-            assert!(!refusal.contains("0123456789abcdef"), "{refusal}");
+            let error = error_for(&format!("[auth]\ntokens = {tokens}"));
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("0123456789abcdef"), "{error}");
         }
     }
 
     #[test]
-    fn a_named_file_must_exist() {
+    fn named_configuration_file_must_exist() {
         let error = Config::load(Some("/nowhere/landfall.toml".into()), &Environment::new([]), &[]).unwrap_err();
-        assert!(error.to_string().starts_with("the configuration /nowhere/landfall.toml cannot be read: "));
+        assert!(error.to_string().starts_with("cannot read the configuration /nowhere/landfall.toml: "));
     }
 }

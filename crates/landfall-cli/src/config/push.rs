@@ -1,4 +1,4 @@
-//! `[[subscription]]` and `[push]`: what the daemon posts where.
+//! `[[subscription]]` and `[push]`: the topics the daemon posts, and the addresses it may post to.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::push::{Rules, SigningKey};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Push {
     pub(crate) rules: Rules,
-    /// Certificates of authorities that are believed besides the usual ones; empty for none.
+    /// PEM file with additional trusted certificate authorities; empty for none.
     pub(crate) ca_file: String,
 }
 
-/// Messages of a topic, posted to a URL.
+/// A topic whose messages are posted to a URL.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Subscription {
     pub(crate) topic: TopicName,
     pub(crate) group: GroupName,
     pub(crate) url: Uri,
-    /// Each signs every request; none if nobody checks.
+    /// Each key signs every request; empty for unsigned requests.
     pub(crate) keys: Vec<SigningKey>,
     pub(crate) concurrency: usize,
     pub(crate) timeout: Duration,
     pub(crate) backoff: Backoff,
-    /// Whether what is parked goes to `<topic>.dlq` too.
+    /// Whether parked messages are also published to `<topic>.dlq`.
     pub(crate) letter_topic: bool,
 }
 
@@ -47,15 +47,15 @@ const FIELDS: [&str; 10] = [
 ];
 const DAY_MS: u64 = 86_400_000;
 
-/// Reads `subscription`: one table each.
+/// Reads `subscription`: one TOML table each.
 pub(super) fn subscriptions(value: &Value<'_>) -> Result<Vec<Subscription>, Problem> {
     let array = value.tables("[[subscription]] and below it topic, group and url")?;
     let mut found: Vec<Subscription> = Vec::with_capacity(array.len());
     for (index, entry) in array.iter().enumerate() {
         let one = read_one(entry, value).map_err(|Problem(rest)| Problem(format!("[{index}]{rest}")))?;
         if found.iter().any(|other| (&other.topic, &other.group) == (&one.topic, &one.group)) {
-            let sentence = format!("[{index}] subscribes the group {} to {} a second time", one.group, one.topic);
-            return Err(Problem(sentence));
+            let text = format!("[{index}] subscribes the group {} to {} a second time", one.group, one.topic);
+            return Err(Problem(text));
         }
         found.push(one);
     }
@@ -78,7 +78,7 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
         max_attempts: fields.whole("max_attempts", 12, 1, 1_000_000)? as u32,
     };
     if backoff.first > backoff.cap {
-        return Err(Problem(".backoff_first_ms is longer than backoff_cap_ms, the longest wait".into()));
+        return Err(Problem(".backoff_first_ms is greater than backoff_cap_ms".into()));
     }
     Ok(Subscription {
         topic: fields.parsed("topic")?,
@@ -88,20 +88,20 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
         concurrency: fields.whole("concurrency", 8, 1, 1000)? as usize,
         timeout: fields.millis("timeout_ms", 10_000, 3_600_000)?,
         backoff,
-        letter_topic: fields.yes_or_no("letter_topic")?,
+        letter_topic: fields.flag("letter_topic")?,
     })
 }
 
-/// The sentence does not repeat the URL, in which a token may stand.
+/// Parses the receiver's URL. The error does not repeat it, since a URL may hold a token.
 fn url(text: &str) -> Result<Uri, Problem> {
     let wrong = |what: &str| Problem(format!(".url {what}"));
-    let url: Uri = text.parse().map_err(|_| wrong("is no URL"))?;
+    let url: Uri = text.parse().map_err(|_| wrong("is not a valid URL"))?;
     let authority = url.authority().ok_or_else(|| wrong("must begin with https:// or http:// and a host"))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return Err(wrong("must begin with https:// or http://"));
     }
     if authority.as_str().contains('@') {
-        return Err(wrong("must not hold a user or a password; sign the requests with a secret instead"));
+        return Err(wrong("must not contain a user or a password; sign the requests with a secret instead"));
     }
     Ok(url)
 }
@@ -126,15 +126,15 @@ impl Fields<'_> {
     }
 
     fn resolved(&self, name: &str) -> Result<Option<String>, Problem> {
-        self.text(name)?.map(|text| self.follow(name, text)).transpose()
+        self.text(name)?.map(|text| self.resolve(name, text)).transpose()
     }
 
-    fn follow(&self, name: &str, text: &str) -> Result<String, Problem> {
+    fn resolve(&self, name: &str, text: &str) -> Result<String, Problem> {
         let resolved = secret::resolve(text, &|name| self.value.environment.get(name));
         resolved.map_err(|problem| Problem(format!(".{name} {problem}")))
     }
 
-    /// `secret`: one, or several while a receiver changes from one to the next.
+    /// Reads `secret`: one, or several while a receiver rotates its secret.
     fn keys(&self) -> Result<Vec<SigningKey>, Problem> {
         let wrong = |other: &toml::Value| Problem(format!(".secret must be a string, not {}", type_of(other)));
         let texts: Vec<&str> = match self.fields.get("secret") {
@@ -146,7 +146,7 @@ impl Fields<'_> {
             Some(other) => return Err(wrong(other)),
         };
         let key = |text: &str| {
-            SigningKey::new(&self.follow("secret", text)?).map_err(|wanted| Problem(format!(".secret {wanted}")))
+            SigningKey::new(&self.resolve("secret", text)?).map_err(|wanted| Problem(format!(".secret {wanted}")))
         };
         texts.into_iter().map(key).collect()
     }
@@ -160,8 +160,8 @@ impl Fields<'_> {
         }
     }
 
-    /// Whether it is said; not unless it is.
-    fn yes_or_no(&self, name: &str) -> Result<bool, Problem> {
+    /// Reads a boolean that defaults to false.
+    fn flag(&self, name: &str) -> Result<bool, Problem> {
         match self.fields.get(name) {
             None => Ok(false),
             Some(toml::Value::Boolean(said)) => Ok(*said),

@@ -1,10 +1,10 @@
-//! How long what is kept, and whether that is long enough: `[retention]`.
+//! `[retention]`: retention periods, and the check that deduplication outlives every redelivery.
 
-use landfall::log::TopicSettings;
 use landfall::{Backoff, RetentionPlan, Retries, Span, Window, consume};
 
 use super::Config;
 use crate::push::LONGEST_RETRY_AFTER;
+use crate::topics::TopicSettings;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Retention {
@@ -21,7 +21,7 @@ impl Default for Retention {
 }
 
 impl Config {
-    /// Every time that this configuration names, for the arithmetic of `landfall serve`.
+    /// Collects every period of this configuration, for the start-up check of `landfall serve`.
     pub(crate) fn retention_plan(&self) -> RetentionPlan {
         let mut windows = vec![Window { setting: "retention.inbox".into(), length: self.retention.inbox }];
         windows.extend(window("broker.retention".into(), &self.broker.topic));
@@ -43,10 +43,11 @@ impl Config {
 }
 
 impl Config {
-    /// Those of the subscription that takes longest; each has its own inbox rows, so they do not add up.
+    /// Returns the retries of the slowest subscription. Each subscription has its own inbox rows, so they do not add
+    /// up.
     fn push_retries(&self) -> Option<Retries> {
         let longest = |backoff: Backoff| {
-            // Every wait may be as long as its receiver asks for.
+            // The receiver may ask for the longest `Retry-After` at every attempt.
             let wait = backoff.cap.max(LONGEST_RETRY_AFTER);
             Backoff { first: wait, cap: wait, ..backoff }
         };
@@ -60,7 +61,7 @@ impl Config {
     }
 }
 
-/// The window of a topic of the embedded log that stores a message once: an id is known as long as its message is kept.
+/// Returns the deduplication window of a topic in the embedded log, which knows an id while it keeps the message.
 pub(crate) fn window(setting: String, topic: &TopicSettings) -> Option<Window> {
     let length = topic.retention_time.map_or(Span::Forever, Span::Time);
     topic.deduplicate.then_some(Window { setting, length })
@@ -74,12 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_long_enough() {
+    fn default_retention_is_long_enough() {
         Config::default().retention_plan().check().unwrap();
     }
 
     #[test]
-    fn the_slowest_subscription_counts() {
+    fn slowest_subscription_determines_the_window() {
         let file = "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"https://example.com\"\n\
                     max_attempts = 500\n[[subscription]]\ntopic = \"orders\"\ngroup = \"other\"\n\
                     url = \"https://example.com\"\n";
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_too_short_is_refused_with_the_settings_to_change() {
+    fn short_window_error_names_the_settings() {
         let mut config = Config::default();
         config.retention.inbox = Span::days(7);
         config.broker.topic.retention_time = Some(Duration::from_secs(3600));
@@ -107,7 +108,7 @@ mod tests {
         ] {
             assert!(error.contains(text), "{text} is missing in\n{error}");
         }
-        // Whoever does not rely on the log's window is not held to it.
+        // Without deduplication in the log, its retention no longer matters.
         config.broker.topic.deduplicate = false;
         let error = config.retention_plan().check().unwrap_err().to_string();
         assert!(error.starts_with("retention.inbox is too short") && !error.contains("broker.retention"), "{error}");

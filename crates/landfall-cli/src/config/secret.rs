@@ -1,11 +1,11 @@
-//! Text that may hold a secret: where it comes from, and what of it may be shown.
+//! Text that may hold a secret: how it is resolved, and how it is redacted.
 //!
-//! Invariant: neither `Debug` nor `Display` of these types ever shows a password or a token.
+//! Invariant: neither `Debug` nor `Display` of these types prints a password or a token.
 
 use std::fmt;
 
-/// A text or a pointer to one: `env:NAME` is the value of an environment variable, `file:PATH` the content of a file
-/// without its last line break, anything else is itself. The error is the rest of a sentence about the key.
+/// Resolves a reference: `env:NAME` is the value of an environment variable, `file:PATH` the content of a file without
+/// its last line break; any other text is itself. The error is the end of a sentence about the key.
 pub(crate) fn resolve(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return environment(name)
@@ -49,17 +49,17 @@ impl Address {
         Self(text.into())
     }
 
-    /// With the password: for the adapter, and for nobody else.
+    /// Returns the URL with its password; only for the adapter.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What stands before the first colon, in lower case; empty where there is none.
+    /// Returns the part before the first colon in lower case, or an empty string.
     pub(crate) fn scheme(&self) -> String {
         self.0.split_once(':').map_or_else(String::new, |(scheme, _)| scheme.to_ascii_lowercase())
     }
 
-    /// What stands after the first colon.
+    /// Returns the part after the first colon.
     pub(crate) fn rest(&self) -> &str {
         self.0.split_once(':').map_or(&self.0, |(_, rest)| rest)
     }
@@ -77,21 +77,21 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The user information reaches to the last `@`, wherever that is: a password that should have been percent-encoded
-/// and was not hides too much of the URL rather than too little.
+/// Replaces passwords with `***`. Everything up to the last `@` counts as user information: a password that is not
+/// percent-encoded then hides too much of the URL, never too little.
 fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return hide_parameters(url) };
-    let Some((user_information, place)) = rest.rsplit_once('@') else {
+    let Some((user_information, host)) = rest.rsplit_once('@') else {
         return format!("{scheme}://{}", hide_parameters(rest));
     };
     let shown = match user_information.split_once(':') {
         Some((user, _)) => format!("{user}:***"),
         None => user_information.to_owned(),
     };
-    format!("{scheme}://{shown}@{}", hide_parameters(place))
+    format!("{scheme}://{shown}@{}", hide_parameters(host))
 }
 
-/// Drivers also take a password as a parameter.
+/// Redacts query parameters; drivers also accept a password there.
 fn hide_parameters(text: &str) -> String {
     let Some((before, parameters)) = text.split_once('?') else { return text.to_owned() };
     let shown: Vec<String> = parameters
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_its_password() {
+    fn displayed_url_hides_the_password() {
         for (url, shown) in [
             ("postgres://shop:s3cret@db/shop", "postgres://shop:***@db/shop"),
             ("postgres://shop:s3/cr@et@db:5432/shop", "postgres://shop:***@db:5432/shop"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_from_the_environment_or_a_file() {
+    fn secret_is_read_from_environment_or_file() {
         let environment = |name: &str| (name == "SHOP_URL").then(|| "postgres://db/shop".to_owned());
         assert_eq!(resolve("env:SHOP_URL", &environment).unwrap(), "postgres://db/shop");
         assert_eq!(resolve("sqlite:x", &environment).unwrap(), "sqlite:x");

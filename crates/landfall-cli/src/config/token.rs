@@ -1,4 +1,4 @@
-//! Who may call the daemon: tokens and their roles.
+//! `[auth]`: the tokens that may call the daemon, and their roles.
 
 use landfall::Error;
 
@@ -6,7 +6,7 @@ use super::Secret;
 use super::key::closest;
 use super::value::{Given, Problem, Value, type_of};
 
-/// Shorter ones can be guessed over the network.
+/// Minimum length of a token; shorter ones can be guessed over the network.
 const SHORTEST: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Token {
     pub(crate) secret: Secret,
 }
 
-/// What a token allows; each role has the rights of those before it.
+/// The rights of a token; each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Metrics and lists.
@@ -45,11 +45,13 @@ impl std::str::FromStr for Role {
 
     fn from_str(text: &str) -> landfall::Result<Self> {
         let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
-        role.ok_or_else(|| Error::invalid(format!("role {text:?} is none of viewer, payload-reader, operator, admin")))
+        role.ok_or_else(|| {
+            Error::invalid(format!("unknown role {text:?}; the roles are viewer, payload-reader, operator, admin"))
+        })
     }
 }
 
-/// Reads `auth.tokens`. No error repeats a token, not even one that was put in the wrong place.
+/// Reads `auth.tokens`. No error repeats a token, not even a misplaced one.
 pub(super) fn read(value: &Value<'_>) -> Result<Vec<Token>, Problem> {
     let wrong = || Problem(r#" must be an array such as [{ role = "operator", token = "env:NAME" }]"#.into());
     let array = match value.given {

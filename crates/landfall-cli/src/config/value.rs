@@ -1,22 +1,22 @@
-//! A value as some layer gave it, read as the type a key wants.
+//! A value from one layer, parsed as the type of its key.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::{Address, Environment, secret};
 
-/// Why a value cannot be taken: the rest of a sentence that begins with the key's path.
+/// Why a value is invalid: the end of a sentence that begins with the key's path.
 #[derive(Debug)]
 pub(super) struct Problem(pub(super) String);
 
-/// TOML from a file has a type; the environment and flags give bare text, which is read as whatever the key wants.
+/// A raw value. TOML from a file is typed; the environment and flags give text, which is parsed as the key's type.
 #[derive(Debug, Clone)]
 pub(super) enum Given {
     Toml(toml::Value),
     Text(String),
 }
 
-/// A value and what it takes to resolve it.
+/// A raw value and the environment in which `env:NAME` is resolved.
 pub(super) struct Value<'a> {
     pub(super) given: &'a Given,
     pub(super) environment: &'a Environment,
@@ -34,7 +34,7 @@ impl Value<'_> {
             .ok_or_else(|| Problem(format!(" must be a whole number from {least} to {most}, not {}", self.shown())))
     }
 
-    /// An array of tables: `[[key]]` in a file, `[{…}, …]` in the environment. `shape` is how it must be given.
+    /// Reads an array of tables: `[[key]]` in a file, `[{…}, …]` in the environment. `shape` completes the error.
     pub(super) fn tables(&self, shape: &str) -> Result<Vec<toml::Value>, Problem> {
         let array = match self.given {
             Given::Toml(value) => value.as_array().cloned(),
@@ -61,7 +61,7 @@ impl Value<'_> {
         }
     }
 
-    /// Text, after `env:` and `file:` were followed. The error never repeats the text.
+    /// Returns the text with `env:` and `file:` resolved. The error never repeats the text.
     pub(super) fn resolved(&self) -> Result<String, Problem> {
         secret::resolve(self.text()?, &|name| self.environment.get(name))
             .map_err(|problem| Problem(format!(" {problem}")))
@@ -71,12 +71,12 @@ impl Value<'_> {
         self.resolved().map(Address::new)
     }
 
-    /// For types whose own error is a sentence.
+    /// Parses a type whose own error is a sentence.
     pub(super) fn parsed<T: FromStr<Err = landfall::Error>>(&self) -> Result<T, Problem> {
         self.text()?.parse().map_err(|error| Problem(format!(": {error}")))
     }
 
-    /// An amount with its unit, read by one of [`crate::units`]; a bare number needs no quotes.
+    /// Parses an amount with one of [`crate::units`]; a bare number needs no quotes.
     pub(super) fn amount<T>(&self, read: fn(&str) -> Result<T, &'static str>) -> Result<T, Problem> {
         let text = match self.given {
             Given::Toml(toml::Value::Integer(number)) => number.to_string(),
@@ -95,7 +95,7 @@ impl Value<'_> {
 
     pub(super) fn log_level(&self) -> Result<String, Problem> {
         let text = self.text()?;
-        // The filter itself would take a misspelt level for the name of a module and then log nothing.
+        // The filter would read a misspelt level as the name of a module and then log nothing.
         let levels = ["off", "error", "warn", "info", "debug", "trace"];
         let known = text.split(',').all(|part| part.contains('=') || levels.contains(&part.trim()));
         let filter = tracing_subscriber::EnvFilter::builder().parse(text);
@@ -114,7 +114,7 @@ impl Value<'_> {
         })
     }
 
-    /// What was given, for keys that hold no secret.
+    /// Returns the raw value for an error message; only for keys that hold no secret.
     fn shown(&self) -> String {
         match self.given {
             Given::Toml(toml::Value::Integer(number)) => number.to_string(),

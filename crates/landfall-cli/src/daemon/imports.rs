@@ -1,4 +1,4 @@
-//! The movers of `[[import]]`, beside the relay: one task for each table.
+//! Runs the importers of `[[import]]` next to the relay: one task per table.
 
 use landfall::import::{Importer, Options};
 use tokio::task::JoinSet;
@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::stores::Database;
 
-/// Compares every mapping with its live table; the first that does not fit is an error.
+/// Checks every mapping against its live table; fails at the first mismatch.
 pub(super) async fn prepare(config: &Config, database: &Database) -> Result<Vec<Importer>> {
     let mut importers = Vec::with_capacity(config.import.len());
     for mapping in &config.import {
@@ -23,14 +23,14 @@ pub(super) async fn prepare(config: &Config, database: &Database) -> Result<Vec<
     Ok(importers)
 }
 
-/// Works until it is told to stop, or until one of them meets something that no waiting mends; then all of them end.
+/// Runs until `stop`. If one importer fails permanently, all of them stop and the error is returned.
 pub(super) async fn run(importers: Vec<Importer>, stop: CancellationToken) -> Result<()> {
     let mut tasks: JoinSet<_> = importers.into_iter().map(|importer| importer.run(stop.child_token())).collect();
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
         let ended = match ended {
             Ok(ended) => ended.map_err(Error::from),
-            Err(error) => Err(Error::not_so(format!("an import broke down: {error}"))),
+            Err(error) => Err(Error::failed(format!("an import task panicked: {error}"))),
         };
         if ended.is_err() && result.is_ok() {
             result = ended;

@@ -1,7 +1,7 @@
-//! What `landfall serve` runs: the relay, the subscriptions and the HTTP server, from the first connection to the last lease.
+//! The process behind `landfall serve`: the relay, the subscriptions, the imports and the HTTP server.
 //!
-//! Starting fails as a whole and before anything is announced. Stopping is the same whether a signal or a broken relay
-//! asks for it: no new requests, what is in flight is finished, the leases are given back, the broker is closed.
+//! Start-up either succeeds completely or fails before the ready line. Shutdown is the same for a signal and for a
+//! failed task: refuse new requests, finish work in flight, release the leases, close the broker.
 
 mod imports;
 mod pushes;
@@ -26,19 +26,19 @@ use crate::error::{Error, Result};
 use crate::http;
 use crate::http::metrics::Metrics;
 use crate::push;
-use crate::stores::broker::{self, Outlet};
+use crate::stores::broker::{self, OpenBroker};
 use crate::stores::{self, Database, database};
 
 use pushes::Pushes;
 
-/// What a daemon does besides answering over HTTP.
+/// The roles of a daemon in addition to its HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Roles {
     pub(crate) relay: bool,
     pub(crate) push: bool,
 }
 
-/// Everything is open and bound; nothing runs yet.
+/// A daemon whose database, broker and listener are open; nothing runs before [`Daemon::run`].
 pub(crate) struct Daemon {
     listener: TcpListener,
     router: Router,
@@ -46,7 +46,7 @@ pub(crate) struct Daemon {
     pushes: Pushes,
     housekeeper: Housekeeper,
     importers: Vec<Importer>,
-    broker: Arc<dyn Outlet>,
+    broker: Arc<dyn OpenBroker>,
     metrics: Metrics,
     stop: CancellationToken,
     stop_timeout: Duration,
@@ -55,22 +55,22 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) async fn start(config: &Config, roles: Roles, stop: CancellationToken) -> Result<Self> {
-        // The cheapest to fail comes first, and what writes comes last.
+        // Cheap checks come first, and steps that write come last.
         stores::check(config)?;
         let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
         let deliveries = push::prepare(&config.push, subscriptions)?;
         let (listener, address) = bind(config.http.listen).await?;
         let database = database::open(config).await?;
-        database.check_order(config.relay.order).await?;
+        let new_relay = database.relay(config.relay.order)?;
         let broker = broker::open(config).await?;
         prepare_tables(config, &database).await?;
         let importers = imports::prepare(config, &database).await?;
 
         let metrics = Metrics::install()?;
-        // After the recorder, so that what they count is counted.
-        let relay = roles.relay.then(|| database.relay(config.relay.order, broker.publisher(), options(config)));
+        // The relay and the subscriptions look up their metrics when they are created, so the recorder comes first.
+        let relay = roles.relay.then(|| new_relay(broker.publisher(), options(config)));
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
-        warn_of_short_topics(config, &*broker)?;
+        warn_about_short_topic_retention(config, &*broker)?;
         let housekeeper =
             Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention));
         let router = http::router(http::State {
@@ -89,21 +89,21 @@ impl Daemon {
             "landfall: ready on http://{address} (database {}, broker {}, roles {})",
             config.database.url,
             config.broker.url,
-            roles.shown(subscriptions.is_empty()),
+            roles.names(!subscriptions.is_empty()),
         );
         let stop_timeout = config.http.stop_timeout;
         Ok(Self { listener, router, relay, pushes, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
     }
 
-    /// Works until it is told to stop, or until the relay, an import or a subscription meets something that no waiting mends.
+    /// Runs until a signal, or until the relay, an import or a subscription fails permanently.
     pub(crate) async fn run(self) -> Result<()> {
-        let tidy = tokio::spawn(self.metrics.keep_tidy());
+        let upkeep = tokio::spawn(self.metrics.run_upkeep());
         let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
         let mut relay = tokio::spawn(run_relay(self.relay, self.stop.child_token()));
         let mut pushes = tokio::spawn(self.pushes.run());
         let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
-        let housekeeping = tokio::spawn(keep_house(self.housekeeper, self.stop.child_token()));
-        // Whoever waits for this line may not be reading any more; the daemon works all the same.
+        let housekeeping = tokio::spawn(run_housekeeping(self.housekeeper, self.stop.child_token()));
+        // A closed stderr must not stop the daemon.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
         let (mut ended, mut imported, mut pushed) = (None, None, None);
@@ -127,27 +127,27 @@ impl Daemon {
             Some(pushed) => pushed,
             None => pushes.await,
         };
-        // A panic in it has been logged by the runtime.
+        // The runtime has logged a panic of this task.
         let _ = housekeeping.await;
-        tidy.abort();
+        upkeep.abort();
         if let Err(error) = self.broker.close().await {
-            tracing::warn!(%error, "the broker could not be closed in order");
+            tracing::warn!(%error, "closing the broker failed");
         }
         tracing::info!("stopped");
         match ended {
             Ok(result) => result?,
-            Err(error) => return Err(Error::not_so(format!("the relay broke down: {error}"))),
+            Err(error) => return Err(Error::failed(format!("the relay task panicked: {error}"))),
         }
-        imported.unwrap_or_else(|error| Err(Error::not_so(format!("the imports broke down: {error}"))))?;
-        pushed.unwrap_or_else(|error| Err(Error::not_so(format!("the subscriptions broke down: {error}"))))
+        imported.unwrap_or_else(|error| Err(Error::failed(format!("the import task panicked: {error}"))))?;
+        pushed.unwrap_or_else(|error| Err(Error::failed(format!("the subscription task panicked: {error}"))))
     }
 }
 
 impl Roles {
-    /// As the ready line names them: push only where there is something to push.
-    fn shown(self, nothing_to_push: bool) -> String {
-        let names = [(self.relay, "relay"), (self.push && !nothing_to_push, "push")];
-        let names: Vec<_> = names.into_iter().filter(|(taken, _)| *taken).map(|(_, name)| name).collect();
+    /// Returns the roles for the ready line, with push only if there is a subscription.
+    fn names(self, has_subscriptions: bool) -> String {
+        let names = [(self.relay, "relay"), (self.push && has_subscriptions, "push")];
+        let names: Vec<_> = names.into_iter().filter(|(active, _)| *active).map(|(_, name)| name).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 }
@@ -163,7 +163,7 @@ async fn run_relay(relay: Option<Relay>, stop: CancellationToken) -> landfall::R
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let failed = |error| Error::not_so(format!("cannot listen on {address}: {error}"));
+    let failed = |error| Error::failed(format!("cannot listen on {address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
@@ -193,20 +193,21 @@ fn policy(retention: &Retention) -> Policy {
     Policy { inbox, sent, dead_letters, ..Policy::default() }
 }
 
-/// A message is published whether or not somebody tidies up after it, so the relay goes on without.
-async fn keep_house(housekeeper: Housekeeper, stop: CancellationToken) {
+/// Runs housekeeping. Its failure is only logged: publishing does not depend on it.
+async fn run_housekeeping(housekeeper: Housekeeper, stop: CancellationToken) {
     if let Err(error) = housekeeper.run(stop).await {
-        tracing::error!(%error, "housekeeping stopped: nothing is removed any more until this daemon is started again");
+        tracing::error!(%error, "housekeeping stopped; restart the daemon to remove expired rows again");
     }
 }
 
-/// Topics have settings of their own, which somebody may have changed since; that is no reason to stand still.
-fn warn_of_short_topics(config: &Config, broker: &dyn Outlet) -> Result<()> {
+/// Logs a warning if a topic deduplicates for too short a time. Topics have their own settings, which an operator may
+/// have changed on purpose, so the daemon starts all the same.
+fn warn_about_short_topic_retention(config: &Config, broker: &dyn OpenBroker) -> Result<()> {
     let topics = broker.topics()?;
     let windows = topics.iter().filter_map(|topic| window(format!("topic {}", topic.topic), &topic.settings));
     let plan = RetentionPlan { windows: windows.collect(), ..config.retention_plan() };
     if let Err(error) = plan.check() {
-        tracing::warn!(%error, "a topic remembers ids for too short a time");
+        tracing::warn!(%error, "retention of a topic is shorter than its deduplication needs");
     }
     Ok(())
 }
@@ -214,14 +215,14 @@ fn warn_of_short_topics(config: &Config, broker: &dyn Outlet) -> Result<()> {
 async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     if let Err(error) = served {
-        tracing::error!(%error, "the HTTP server ended");
+        tracing::error!(%error, "HTTP server failed");
     }
 }
 
-/// A client that never finishes its request must not keep the daemon from stopping.
+/// Waits for requests in flight, at most `timeout`: a stalled client must not block the shutdown.
 async fn finish_requests(mut http: JoinHandle<()>, timeout: Duration) {
     if tokio::time::timeout(timeout, &mut http).await.is_err() {
-        tracing::warn!(timeout_ms = timeout.as_millis() as u64, "requests in flight were cut off");
+        tracing::warn!(timeout_ms = timeout.as_millis() as u64, "aborted requests in flight");
         http.abort();
     }
 }

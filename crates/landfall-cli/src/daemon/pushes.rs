@@ -1,4 +1,4 @@
-//! The subscriptions, beside the relay: one task for each.
+//! Runs the subscriptions next to the relay: one task each.
 
 use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Error, Result};
 use crate::push::Delivery;
 use crate::stores::Database;
-use crate::stores::broker::Outlet;
+use crate::stores::broker::OpenBroker;
 
 pub(super) struct Pushes {
     running: Vec<BoxFuture<'static, landfall::Result<()>>>,
@@ -17,7 +17,7 @@ pub(super) struct Pushes {
 impl Pushes {
     pub(super) fn new(
         database: &Database,
-        broker: &dyn Outlet,
+        broker: &dyn OpenBroker,
         deliveries: Vec<Delivery>,
         stop: &CancellationToken,
     ) -> Self {
@@ -27,14 +27,14 @@ impl Pushes {
         Self { running, stop }
     }
 
-    /// Works until it is told to stop, or until one of them meets something that no waiting mends; then all of them end.
+    /// Runs until `stop`. If one subscription fails permanently, all of them stop and the error is returned.
     pub(super) async fn run(self) -> Result<()> {
         let mut tasks: JoinSet<_> = self.running.into_iter().collect();
         let mut result = Ok(());
         while let Some(ended) = tasks.join_next().await {
             let ended = match ended {
                 Ok(ended) => ended.map_err(Error::from),
-                Err(error) => Err(Error::not_so(format!("a subscription broke down: {error}"))),
+                Err(error) => Err(Error::failed(format!("a subscription task panicked: {error}"))),
             };
             if ended.is_err() && result.is_ok() {
                 result = ended;

@@ -1,4 +1,4 @@
-//! The account: the sum of the evidence, for people and for programs.
+//! The account: totals of the evidence, as a table and as JSON.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::evidence::{Consumed, Evidence};
 use super::folder::{self, Folder};
 use super::shop::Shop;
 
-/// What `--json` prints, field by field.
+/// The object that `--json` prints: part of the command's contract.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Account {
     pub(crate) placed: u64,
@@ -29,21 +29,21 @@ pub(crate) struct Account {
     pub(crate) doubled: u64,
     pub(crate) out_of_order: u64,
     pub(crate) seconds: f64,
-    /// What exactly is wrong, if anything is.
+    /// One sentence for each fault.
     #[serde(skip)]
     pub(crate) findings: Vec<String>,
 }
 
 impl Account {
-    /// Takes the account of a world at rest, from its databases and its log alone.
+    /// Computes the account from the databases and the log of stopped services.
     pub(super) async fn take(folder: &Folder, shop: &Shop, started: Instant) -> Result<Self> {
         let log = Log::open_read_only(folder.path().join(folder::LOG))?;
         let evidence = Evidence::read(shop, &log).await?;
-        Ok(Self::of(&evidence, folder.crashes()?, started.elapsed()))
+        Ok(Self::from_evidence(&evidence, folder.crashes()?, started.elapsed()))
     }
 
-    fn of(evidence: &Evidence, crashes_injected: u64, elapsed: Duration) -> Self {
-        let Verdict { lost, doubled, out_of_order, findings } = Verdict::on(evidence);
+    fn from_evidence(evidence: &Evidence, crashes_injected: u64, elapsed: Duration) -> Self {
+        let Verdict { lost, doubled, out_of_order, findings } = Verdict::from_evidence(evidence);
         let sum = |figure: fn(&Consumed) -> u64| evidence.consumed.iter().map(figure).sum();
         Self {
             placed: evidence.placed.len() as u64,
@@ -67,31 +67,31 @@ impl Account {
         self.lost == 0 && self.doubled == 0 && self.out_of_order == 0
     }
 
-    /// Label, figure and what it means, in groups.
+    /// Returns label, figure and meaning of each line, in groups.
     pub(super) fn lines(&self) -> [Vec<(&'static str, u64, &'static str)>; 3] {
         [
             vec![
                 ("placed", self.placed, "orders, each committed with its message"),
                 ("published", self.published, "different messages in the log"),
-                ("delivered", self.delivered, "messages that a service took charge of"),
+                ("delivered", self.delivered, "messages recorded in an inbox"),
                 ("effects", self.effects, "stock reserved, customers charged, orders paid"),
             ],
             vec![
                 ("crashes injected", self.crashes_injected, "times the process was killed with SIGKILL"),
-                ("duplicates injected", self.duplicates_injected, "messages put into the log twice, on purpose"),
-                ("duplicates absorbed", self.duplicates_absorbed, "copies without effect; crashes made some too"),
-                ("parked", self.parked, "orders set aside because no retry could help"),
-                ("redriven", self.redriven, "of those, sent on after the repair"),
+                ("duplicates injected", self.duplicates_injected, "messages appended to the log twice, on purpose"),
+                ("duplicates absorbed", self.duplicates_absorbed, "duplicates without effect; crashes cause some too"),
+                ("parked", self.parked, "orders that no retry could help"),
+                ("redriven", self.redriven, "of those, redriven after the repair"),
             ],
             vec![
                 ("lost", self.lost, "effects that never happened"),
-                ("doubled", self.doubled, "effects that happened twice, or out of nothing"),
-                ("out of order", self.out_of_order, "effects that came after a later one"),
+                ("doubled", self.doubled, "effects that happened twice, or without an order"),
+                ("out of order", self.out_of_order, "effects that happened after a later one"),
             ],
         ]
     }
 
-    /// What it all comes to.
+    /// Returns the result in one sentence.
     pub(crate) fn verdict(&self) -> String {
         if self.balances() {
             return "Every message landed, once.".to_owned();
@@ -100,7 +100,7 @@ impl Account {
         format!("The account does not balance: {lost} lost, {doubled} doubled, {out_of_order} out of order.")
     }
 
-    /// The account as a table, for somebody who never saw this project.
+    /// Returns the account as a table that explains each figure.
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         for group in self.lines() {
@@ -114,12 +114,12 @@ impl Account {
     }
 }
 
-/// The ids in the topic a service listens to.
+/// Returns the distinct message ids in the service's topic.
 fn different(consumed: &Consumed) -> HashSet<&str> {
     consumed.records.iter().map(|record| record.message_id.as_str()).collect()
 }
 
-/// Records beyond the first of their id, as far as the service that read them applied that id once.
+/// Counts records beyond the first of their id, minus those that caused another effect.
 fn absorbed(consumed: &Consumed) -> u64 {
     let mut effects: HashMap<&str, u64> = HashMap::new();
     for effect in &consumed.effects {

@@ -1,10 +1,10 @@
-//! The judge: what is lost, doubled or out of order in the evidence. Pure, so that planted bugs can test it.
+//! The checker: finds lost, doubled and misordered effects in the evidence. Pure, so that tests can plant faults.
 //!
-//! What must be true, and for every service on its own:
+//! What must hold, for every service:
 //!
-//! * every order that was placed had its effect, once;
-//! * nothing had an effect, or stands in the log, that was not placed: an order that was rolled back never existed;
-//! * the effects of one customer happened in the order in which that customer ordered;
+//! * every placed order had its effect exactly once;
+//! * no effect and no record in the log belongs to an order that was not placed, such as a rolled-back one;
+//! * the effects of one customer happened in the order of that customer's orders;
 //! * stock and money add up across the databases.
 
 use std::collections::{HashMap, HashSet};
@@ -12,24 +12,24 @@ use std::collections::{HashMap, HashSet};
 use super::evidence::{Consumed, Evidence, Placed};
 use super::shop::Service;
 
-/// What the judge found. All figures are zero, or something is wrong and the findings say what.
+/// The result of the check. All figures are zero, or the findings explain the faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) out_of_order: u64,
-    /// One sentence for each thing that is wrong.
+    /// One sentence for each fault.
     pub(super) findings: Vec<String>,
 }
 
 impl Verdict {
-    pub(super) fn on(evidence: &Evidence) -> Self {
+    pub(super) fn from_evidence(evidence: &Evidence) -> Self {
         let mut verdict = Self::default();
         for consumed in &evidence.consumed {
             verdict.count_effects(&evidence.placed, consumed);
             verdict.check_order(consumed);
             if consumed.service == Service::Stock {
-                verdict.look_for_rolled_back_orders(&evidence.placed, consumed);
+                verdict.find_rolled_back_orders(&evidence.placed, consumed);
             }
         }
         for order in evidence.placed.iter().filter(|order| !order.is_paid) {
@@ -62,7 +62,7 @@ impl Verdict {
         }
     }
 
-    /// Looks at the first effect of each message: a second one is counted as doubled already.
+    /// Checks the first effect of each message; further ones already count as doubled.
     fn check_order(&mut self, consumed: &Consumed) {
         let mut seen = HashSet::new();
         let mut highest: HashMap<&str, i64> = HashMap::new();
@@ -81,13 +81,13 @@ impl Verdict {
         }
     }
 
-    /// An order that was rolled back and then placed has two message ids, and only the second may be in the log.
-    fn look_for_rolled_back_orders(&mut self, placed: &[Placed], consumed: &Consumed) {
+    /// An order that is rolled back and then placed has two message ids, and only the second may be in the log.
+    fn find_rolled_back_orders(&mut self, placed: &[Placed], consumed: &Consumed) {
         let known: HashSet<&str> = placed.iter().map(|order| order.message_id.as_str()).collect();
         let unknown: HashSet<&str> =
             consumed.records.iter().map(|record| record.message_id.as_str()).filter(|id| !known.contains(id)).collect();
         for id in unknown {
-            self.doubled(format!("message {id} was published, and no order was ever committed with it"));
+            self.doubled(format!("message {id} was published without a committed order"));
         }
     }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::super::evidence::{Balance, Effect, Record};
     use super::*;
 
-    /// Three customers with four orders each, everything as it should be.
+    /// Evidence without faults: three customers with four orders each.
     fn evidence() -> Evidence {
         let customers = ["ada", "bob", "cy"];
         let order = |number: i64| Placed {
@@ -144,55 +144,55 @@ mod tests {
         }
     }
 
-    fn judged(plant: impl FnOnce(&mut Evidence)) -> (u64, u64, u64) {
+    fn verdict_after(plant: impl FnOnce(&mut Evidence)) -> (u64, u64, u64) {
         let mut evidence = evidence();
         plant(&mut evidence);
-        let Verdict { lost, doubled, out_of_order, findings } = Verdict::on(&evidence);
+        let Verdict { lost, doubled, out_of_order, findings } = Verdict::from_evidence(&evidence);
         assert_eq!(findings.len() as u64, lost + doubled + out_of_order, "{findings:?}");
         (lost, doubled, out_of_order)
     }
 
     #[test]
-    fn a_world_without_faults_is_found_without_faults() {
-        assert_eq!(judged(|_| {}), (0, 0, 0));
+    fn clean_evidence_has_no_findings() {
+        assert_eq!(verdict_after(|_| {}), (0, 0, 0));
     }
 
     #[test]
-    fn a_missing_effect_is_lost() {
-        assert_eq!(judged(|evidence| drop(evidence.consumed[1].effects.remove(5))), (1, 0, 0));
-        assert_eq!(judged(|evidence| evidence.placed[3].is_paid = false), (1, 0, 0));
-        assert_eq!(judged(|evidence| evidence.balances[0].booked = 99), (1, 0, 0));
+    fn missing_effect_is_lost() {
+        assert_eq!(verdict_after(|evidence| drop(evidence.consumed[1].effects.remove(5))), (1, 0, 0));
+        assert_eq!(verdict_after(|evidence| evidence.placed[3].is_paid = false), (1, 0, 0));
+        assert_eq!(verdict_after(|evidence| evidence.balances[0].booked = 99), (1, 0, 0));
     }
 
     #[test]
-    fn a_second_effect_is_doubled_under_whatever_id_it_comes() {
+    fn second_effect_is_doubled_under_any_id() {
         let again = |evidence: &mut Evidence| evidence.consumed[2].effects[7].clone();
         assert_eq!(
-            judged(|evidence| {
+            verdict_after(|evidence| {
                 let effect = again(evidence);
                 evidence.consumed[2].effects.push(effect);
             }),
             (0, 1, 0)
         );
-        let (lost, doubled, _) = judged(|evidence| {
+        let (lost, doubled, _) = verdict_after(|evidence| {
             let effect = Effect { message_id: "another".to_owned(), ..again(evidence) };
             evidence.consumed[2].effects.push(effect);
         });
         assert_eq!((lost, doubled), (0, 1));
-        assert_eq!(judged(|evidence| evidence.balances[0].booked = 101), (0, 1, 0));
+        assert_eq!(verdict_after(|evidence| evidence.balances[0].booked = 101), (0, 1, 0));
     }
 
     #[test]
-    fn a_rolled_back_order_that_is_heard_of_is_found() {
+    fn rolled_back_order_with_a_trace_is_doubled() {
         let rolled_back = Record { message_id: "rolled-back".to_owned(), is_copy: false };
-        assert_eq!(judged(|evidence| evidence.consumed[0].records.push(rolled_back)), (0, 1, 0));
+        assert_eq!(verdict_after(|evidence| evidence.consumed[0].records.push(rolled_back)), (0, 1, 0));
         let phantom = Effect { message_id: "rolled-back".to_owned(), key: "ada".to_owned(), sequence: 5 };
-        assert_eq!(judged(|evidence| evidence.consumed[0].effects.push(phantom)), (0, 1, 0));
+        assert_eq!(verdict_after(|evidence| evidence.consumed[0].effects.push(phantom)), (0, 1, 0));
     }
 
     #[test]
-    fn two_effects_of_one_customer_that_change_places_are_out_of_order() {
-        assert_eq!(judged(|evidence| evidence.consumed[0].effects.swap(3, 6)), (0, 0, 1));
-        assert_eq!(judged(|evidence| evidence.consumed[0].effects.swap(3, 4)), (0, 0, 0), "two customers");
+    fn swapped_effects_of_one_customer_are_out_of_order() {
+        assert_eq!(verdict_after(|evidence| evidence.consumed[0].effects.swap(3, 6)), (0, 0, 1));
+        assert_eq!(verdict_after(|evidence| evidence.consumed[0].effects.swap(3, 4)), (0, 0, 0), "two customers");
     }
 }

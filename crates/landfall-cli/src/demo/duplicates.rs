@@ -1,8 +1,8 @@
-//! An unreliable broker, on purpose: about every tenth message is appended to the log a second time.
+//! An unreliable broker, on purpose: it appends about every tenth message to the log a second time.
 //!
-//! Half of the copies follow at once; the others are kept until something else was published, so that an old message
-//! turns up behind newer ones of its customer. Real brokers do both: a producer that never heard the answer sends
-//! again, and sends late.
+//! Half of the duplicates follow at once. The others wait until something else is published, so that an old message
+//! appears behind newer ones of its customer. Real brokers do both: a producer without an acknowledgement sends again,
+//! sometimes late.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use landfall::{Message, Outcome, Publisher};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Marks a copy in the log, so that the account can count them. The message id is the original's.
+/// Header that marks a duplicate, so that the account can count them. The message id is that of the original.
 pub(super) const MARK: &str = "demo-duplicate";
 
 const PROBABILITY: f64 = 0.1;
@@ -23,7 +23,7 @@ pub(super) struct Duplicates {
 
 struct State {
     random: StdRng,
-    /// Copies that come late. A crash forgets them, which is one duplicate less and nothing lost.
+    /// Duplicates to append later. A crash drops them, which loses no message.
     late: Vec<Message>,
 }
 
@@ -32,7 +32,7 @@ impl Duplicates {
         Self { broker, state: Mutex::new(State { random: StdRng::seed_from_u64(seed), late: Vec::new() }) }
     }
 
-    /// The copies to append now: the late ones of earlier batches, and some of this one.
+    /// Returns the duplicates to append now: late ones of earlier batches, and some of this one.
     fn copies(&self, batch: &[Message], outcomes: &[Outcome]) -> Vec<Message> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = std::mem::take(&mut state.late);
@@ -53,7 +53,7 @@ impl Duplicates {
 impl Publisher for Duplicates {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
         let outcomes = self.broker.publish(batch).await;
-        // Nobody asked for the copies, so nobody waits to hear what became of them.
+        // The relay knows nothing of the duplicates, so their outcomes are dropped.
         self.broker.publish(&self.copies(batch, &outcomes)).await;
         outcomes
     }

@@ -1,4 +1,4 @@
-//! What is found on the disk when everything is over. Nothing in here was remembered by a process.
+//! The data on disk after the run. No value in here comes from the memory of a process.
 
 use landfall::StartAt;
 use landfall::log::ReadOnlyLog;
@@ -8,10 +8,10 @@ use super::Result;
 use super::duplicates::MARK;
 use super::shop::{Service, Shop};
 
-/// How much is read from the log at a time.
+/// Records read from the log at a time.
 const BATCH: usize = 1000;
 
-/// An order that was placed: a row of the orders service.
+/// A placed order: a row of the orders service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) number: i64,
@@ -33,27 +33,27 @@ pub(super) struct Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) message_id: String,
-    /// Whether it was appended as a copy on purpose.
+    /// Whether it is a duplicate that was appended on purpose.
     pub(super) is_copy: bool,
 }
 
-/// What a service consumed, and what it has to show for it.
+/// The records in the topic of a service, and their effects.
 #[derive(Debug, Clone)]
 pub(super) struct Consumed {
     pub(super) service: Service,
-    /// The topic it listens to, in the order of the log.
+    /// The topic it consumes, in log order.
     pub(super) records: Vec<Record>,
     /// In the order in which they happened.
     pub(super) effects: Vec<Effect>,
-    /// Messages its group took charge of.
+    /// Messages in the inbox of its group.
     pub(super) inbox_rows: u64,
-    /// Dead letters that were ever parked, in any way, by this service.
+    /// Dead letters that this service ever parked.
     pub(super) parked: u64,
-    /// Dead letters that somebody redrove.
+    /// Dead letters that were redriven.
     pub(super) redriven: u64,
 }
 
-/// Two figures from two databases that have to be the same.
+/// Two figures from two databases that must be equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Balance {
     pub(super) what: String,
@@ -69,7 +69,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Reads the databases and the log of a world at rest.
+    /// Reads the databases and the log of stopped services.
     pub(super) async fn read(shop: &Shop, log: &ReadOnlyLog) -> Result<Self> {
         let mut consumed = Vec::new();
         for service in Service::ALL {
@@ -129,7 +129,7 @@ async fn count(database: &Sqlite, query: &'static str) -> Result<u64> {
     Ok(sqlx::query_scalar::<_, i64>(query).fetch_one(database.pool()).await?.unsigned_abs())
 }
 
-/// For every article: what was ordered, in the orders database, and what left the shelves, in the stock database.
+/// For every article: the quantity ordered, in the orders database, and the quantity reserved, in the stock database.
 async fn stock_balances(shop: &Shop) -> Result<Vec<Balance>> {
     balances(
         shop,
@@ -141,7 +141,7 @@ async fn stock_balances(shop: &Shop) -> Result<Vec<Balance>> {
     .await
 }
 
-/// For every customer: what the orders cost, in the orders database, and what was charged, in the payment database.
+/// For every customer: the cost of the orders, in the orders database, and the charges, in the payment database.
 async fn money_balances(shop: &Shop) -> Result<Vec<Balance>> {
     balances(
         shop,

@@ -1,10 +1,10 @@
-//! The folder in which a story takes place: temporary, or one that the user wants to keep.
+//! The folder of a demo: temporary, or `--data DIR`.
 //!
 //! ```text
-//! landfall-demo.json                    says that the folder is a demo's, with its seed; locked while one is running
+//! landfall-demo.json                    marks the folder as a demo's and holds the seed; locked while a demo runs
 //! orders.db   stock.db   payment.db     one database for each service
 //! log/                                  the embedded log
-//! world.log                             what the child process had to say
+//! world.log                             stderr of the child process
 //! crashes                               one line for each time it was killed
 //! ```
 
@@ -24,7 +24,7 @@ const MARKER: &str = "landfall-demo.json";
 const CRASHES: &str = "crashes";
 const WORLD_LOG: &str = "world.log";
 
-/// A folder that is ours for as long as this value lives.
+/// A demo folder, locked as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Folder {
     story: Story,
@@ -40,8 +40,8 @@ struct Marker {
 }
 
 impl Folder {
-    /// Takes `data`, or a temporary folder where none is given. A demo's folder that was used before goes on with
-    /// the seed it began with; anybody else's folder is refused and left alone.
+    /// Opens `data`, or a temporary folder without it. An existing demo folder keeps its seed; a folder with other
+    /// files is refused and left unchanged.
     pub(crate) fn open(data: Option<PathBuf>, orders: u32, seed: Option<u64>) -> Result<Self> {
         let (path, temporary) = match data {
             Some(path) => (path, None),
@@ -64,14 +64,14 @@ impl Folder {
         self.story
     }
 
-    /// Keeps the folder even if it is a temporary one, for whoever wants to know what happened in it.
+    /// Keeps a temporary folder after the demo, for inspection.
     pub(crate) fn keep(&mut self) {
         if let Some(folder) = self.temporary.as_mut() {
             folder.disable_cleanup(true);
         }
     }
 
-    /// Where the child process writes what it has to say, one life after the other.
+    /// Opens the log of the child process; each restart appends to it.
     pub(super) fn world_log(&self) -> std::io::Result<File> {
         OpenOptions::new().create(true).append(true).open(self.path.join(WORLD_LOG))
     }
@@ -80,12 +80,12 @@ impl Folder {
         self.path.join(WORLD_LOG)
     }
 
-    pub(super) fn note_crash(&self) -> std::io::Result<()> {
+    pub(super) fn record_crash(&self) -> std::io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.path.join(CRASHES))?;
         writeln!(file, "{} SIGKILL", landfall::Timestamp::now())
     }
 
-    /// Every crash in this folder, those of earlier runs among them.
+    /// Returns the number of crashes in this folder, including earlier runs.
     pub(super) fn crashes(&self) -> std::io::Result<u64> {
         match fs::read_to_string(self.path.join(CRASHES)) {
             Ok(text) => Ok(text.lines().count() as u64),
@@ -95,18 +95,18 @@ impl Folder {
     }
 }
 
-/// Makes the folder where it is missing, and refuses one that holds somebody else's files.
+/// Creates a missing folder, and refuses one with other files.
 fn prepare(path: &Path) -> Result<()> {
-    let refuse = |why: &str| Error::wrong_use(format!("{} {why}", path.display()));
-    fs::create_dir_all(path).map_err(|error| refuse(&format!("cannot be made a folder: {error}")))?;
+    let refuse = |why: &str| Error::usage(format!("{} {why}", path.display()));
+    fs::create_dir_all(path).map_err(|error| refuse(&format!("cannot be created: {error}")))?;
     let mut entries = fs::read_dir(path).map_err(|error| refuse(&format!("cannot be read: {error}")))?;
     if !path.join(MARKER).exists() && entries.next().is_some() {
-        return Err(refuse("is not empty and holds no demo; name a new folder, or one of an earlier demo").into());
+        return Err(refuse("is not empty and not a demo folder; name a new folder, or one of an earlier demo").into());
     }
     Ok(())
 }
 
-/// The system lets go of the lock when this process dies, however it dies.
+/// Locks the marker file; the operating system releases the lock when this process dies.
 fn lock(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path.join(MARKER))?;
@@ -114,7 +114,7 @@ fn lock(path: &Path) -> Result<File> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             let why = "is in use by another demo; wait for it to end, or name another folder";
-            Err(Error::not_so(format!("{} {why}", path.display())).into())
+            Err(Error::failed(format!("{} {why}", path.display())).into())
         }
         Err(TryLockError::Error(error)) => Err(error.into()),
     }
@@ -130,10 +130,10 @@ fn agree_on_seed(file: &mut File, path: &Path, wanted: Option<u64>) -> Result<u6
         return Ok(seed);
     }
     let Marker { seed } = serde_json::from_str(&text)
-        .map_err(|error| Error::not_so(format!("{} is damaged: {error}", path.join(MARKER).display())))?;
+        .map_err(|error| Error::failed(format!("{} is damaged: {error}", path.join(MARKER).display())))?;
     match wanted {
-        Some(wanted) if wanted != seed => Err(Error::wrong_use(format!(
-            "the story in {} began with seed {seed} and cannot go on with {wanted}; leave --seed out",
+        Some(wanted) if wanted != seed => Err(Error::usage(format!(
+            "the demo in {} was started with seed {seed} and cannot continue with {wanted}; omit --seed",
             path.display()
         ))
         .into()),
@@ -146,27 +146,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused_and_left_alone() {
+    fn foreign_folder_is_refused_and_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("thesis.txt"), "years of work").unwrap();
         let error = Folder::open(Some(folder.path().to_owned()), 10, None).unwrap_err().to_string();
-        assert!(error.ends_with("is not empty and holds no demo; name a new folder, or one of an earlier demo"));
+        assert!(error.ends_with("is not empty and not a demo folder; name a new folder, or one of an earlier demo"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_folder_is_one_demos_at_a_time_and_keeps_its_seed() {
+    fn demo_folder_is_locked_and_keeps_its_seed() {
         let folder = tempfile::tempdir().unwrap();
         let open = |seed| Folder::open(Some(folder.path().to_owned()), 10, seed);
         let first = open(Some(7)).unwrap();
         assert!(open(None).unwrap_err().to_string().contains("is in use by another demo"));
         drop(first);
         assert_eq!(open(None).unwrap().story().seed, 7);
-        assert!(open(Some(8)).unwrap_err().to_string().contains("began with seed 7"));
+        assert!(open(Some(8)).unwrap_err().to_string().contains("was started with seed 7"));
     }
 
     #[test]
-    fn a_temporary_folder_goes_with_its_demo_unless_it_is_kept() {
+    fn temporary_folder_is_removed_unless_kept() {
         let folder = Folder::open(None, 10, None).unwrap();
         let path = folder.path().to_owned();
         drop(folder);

@@ -1,4 +1,4 @@
-//! The story of `landfall demo`: three services, three databases, one log, and everything that can go wrong.
+//! `landfall demo`: three services with three databases and one log, under crashes, duplicates and poison messages.
 //!
 //! ```text
 //!                    ┌──────────── the world: one child process, killed with SIGKILL again and again ────────────┐
@@ -7,19 +7,19 @@
 //!                    │   places an order        reserves it                   charges for it            is paid  │
 //!                    │                                                                                           │
 //!                    └───────────────────────────────────────────────────────────────────────────────────────────┘
-//!   the director     starts the world, kills it, repairs what was parked, and waits until everything has drained
-//!   the account      is taken at the end from the databases and the log alone
+//!   the director     starts the world, kills it, redrives parked messages, and waits until everything has drained
+//!   the account      is computed at the end from the databases and the log alone
 //! ```
 //!
 //! Read it in this order:
 //!
-//! * [`story`]: what is ordered, and what is going to go wrong with it;
-//! * [`orders`], [`stock`], [`payment`]: the services, as anybody would write them with the `landfall` crate;
-//! * [`shop`]: what they share; [`world`]: the child process they live in; [`duplicates`]: its unreliable broker;
+//! * [`story`]: the orders and the faults, derived from the seed;
+//! * [`orders`], [`stock`], [`payment`]: the services, as an application writes them with the `landfall` crate;
+//! * [`shop`]: what they share; [`world`]: their child process; [`duplicates`]: its unreliable broker;
 //! * [`director`] with [`crashes`], [`repair`], [`progress`] and [`unread`]: the parent process;
-//! * [`evidence`], [`check`] and [`account`]: what is found on the disk, what is wrong with it, and the sum of it all.
+//! * [`evidence`], [`check`] and [`account`]: the data found on disk, the checks on it, and the totals.
 //!
-//! Nothing in the services knows that it is part of a demo, except for the lines marked *on purpose*.
+//! The services do not know that they are part of a demo, except for the lines marked *on purpose*.
 
 mod account;
 mod check;
@@ -40,12 +40,12 @@ mod unread;
 mod world;
 
 pub(crate) use account::Account;
-pub(crate) use director::direct;
+pub(crate) use director::run;
 pub(crate) use folder::Folder;
-pub(crate) use page::leave_open;
+pub(crate) use page::serve_until_interrupted;
 pub(crate) use progress::Screen;
 pub(crate) use story::Story;
-pub(crate) use world::live;
+pub(crate) use world::run_services;
 
-/// In here errors come from SQL, the log, files and processes alike, and all of them end the demo with a sentence.
+/// The demo's errors come from SQL, the log, files and processes; each ends the demo with one sentence.
 pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;

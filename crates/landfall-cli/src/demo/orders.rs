@@ -1,4 +1,4 @@
-//! The orders service: places orders, and marks them as paid when the payment service says so.
+//! The orders service: places orders, and marks them as paid when their payment arrives.
 
 use landfall::consume::{Context, Handler};
 use landfall::produce::Outbox;
@@ -11,10 +11,10 @@ use super::Result;
 use super::shop::{append_effect, message, order_in};
 use super::story::{Order, Story};
 
-/// The topic that says an order was placed.
+/// The topic of placed orders.
 pub(super) const PLACED: &str = "orders";
 
-/// `sequence` counts the orders of one customer from 1; `message_id` is the message that told of this one.
+/// `sequence` counts the orders of one customer from 1; `message_id` is the id of the order's message.
 pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS orders (
         number       INTEGER PRIMARY KEY,
@@ -29,7 +29,7 @@ pub(super) const TABLES: &str = "
     );
     CREATE INDEX IF NOT EXISTS orders_unpaid ON orders (number) WHERE paid_at IS NULL";
 
-/// Places the orders that are still to be placed. What was placed before a crash is what the table says.
+/// Places the orders that are not in the table yet, and so continues after a crash.
 pub(super) async fn place_all(database: Sqlite, story: Story, stop: CancellationToken) -> Result<()> {
     let outbox = Outbox::new(database.clone());
     let placed: u32 =
@@ -42,7 +42,7 @@ pub(super) async fn place_all(database: Sqlite, story: Story, stop: Cancellation
         if story.is_rolled_back_first(number) {
             let mut transaction = outbox.begin().await?;
             write(&outbox, &mut transaction, &order).await?;
-            // On purpose: dropped without a commit. Neither the order nor its message has ever existed.
+            // On purpose: dropped without a commit, which rolls back the order and its message.
             drop(transaction);
         }
         let mut transaction = outbox.begin().await?;
@@ -52,7 +52,7 @@ pub(super) async fn place_all(database: Sqlite, story: Story, stop: Cancellation
     Ok(())
 }
 
-/// Writes the order and its message in the same transaction: both are there after the commit, or neither is.
+/// Writes the order and its message in one transaction: the commit stores both or neither.
 async fn write(outbox: &Outbox<Sqlite>, connection: &mut SqliteConnection, order: &Order) -> Result<()> {
     let sequence = "SELECT coalesce(max(sequence), 0) + 1 FROM orders WHERE customer = ?";
     let sequence: i64 = sqlx::query_scalar(sequence).bind(&order.customer).fetch_one(&mut *connection).await?;
@@ -74,7 +74,7 @@ async fn write(outbox: &Outbox<Sqlite>, connection: &mut SqliteConnection, order
     Ok(())
 }
 
-/// Handles "payment taken": the end of the path.
+/// Handles "payment taken", the last step of the path.
 #[derive(Debug)]
 pub(super) struct MarkPaid;
 

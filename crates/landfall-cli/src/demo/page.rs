@@ -11,14 +11,14 @@ use tokio::net::TcpListener;
 use super::account::Account;
 use super::{Result, Screen};
 
-/// Where the console is: see `landfall serve`.
+/// The default port of `landfall serve`.
 const PORT: u16 = 7700;
 
-/// Serves the account on loopback until the user has seen enough.
-pub(crate) async fn leave_open(account: &Account, screen: &Screen) -> Result<()> {
+/// Serves the account on loopback until Ctrl-C.
+pub(crate) async fn serve_until_interrupted(account: &Account, screen: &Screen) -> Result<()> {
     let listener = match TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).await {
         Ok(listener) => listener,
-        // Somebody else is there, most likely a daemon: any free port will do.
+        // The port is taken, most likely by a daemon: use any free one.
         Err(_) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
     };
     let address: SocketAddr = listener.local_addr()?;
@@ -26,12 +26,12 @@ pub(crate) async fn leave_open(account: &Account, screen: &Screen) -> Result<()>
     let router = Router::new()
         .route("/", get(async move || page.clone()))
         .route("/account.json", get(async move || json.clone()));
-    screen.say(&format!("\nThe account is at http://{address}/ until you press Ctrl-C."));
+    screen.print(&format!("\nThe account is at http://{address}/ until you press Ctrl-C."));
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     Ok(axum::serve(listener, router).with_graceful_shutdown(stop).await?)
 }
 
-/// Only figures and words of this program are in it, so there is nothing to escape.
+/// Renders the page. It contains only numbers and constant text, so nothing needs escaping.
 fn html(account: &Account) -> String {
     let mut rows = String::new();
     for group in account.lines() {

@@ -1,4 +1,4 @@
-//! The payment service: charges the customer's account for what was reserved, and says so.
+//! The payment service: charges the customer's account for a reservation and publishes the payment.
 
 use landfall::consume::{Context, Handler};
 use landfall::sqlite::Sqlite;
@@ -8,7 +8,7 @@ use super::Result;
 use super::shop::{append_effect, message, order_in};
 use super::story::customers;
 
-/// The topic that says an order was paid for.
+/// The topic of payments.
 pub(super) const TAKEN: &str = "payments";
 
 pub(super) const TABLES: &str = "
@@ -18,10 +18,10 @@ pub(super) const TABLES: &str = "
         balance_cents INTEGER NOT NULL
     )";
 
-/// More than anybody can spend in one run.
+/// More than a customer can spend in one run.
 const OPENING_CENTS: i64 = 1_000_000_000_000;
 
-/// Opens an account for every customer, once.
+/// Opens an account for every customer; idempotent.
 pub(super) async fn open_accounts(database: &Sqlite) -> Result<()> {
     for customer in customers() {
         sqlx::query(
@@ -52,9 +52,9 @@ impl Handler<Sqlite> for Charge {
             let error = format!("{} has no account to charge", order.customer);
             return Err(Failure::park(ErrorCode::new("UNKNOWN_CUSTOMER"), error));
         }
-        if context.attempt == 1 && order.finds_the_bank_closed() {
-            // On purpose: after the charge was written. The failure takes it back, and the next try makes it again.
-            return Err(Failure::retry("the bank did not answer"));
+        if context.attempt == 1 && order.first_charge_fails() {
+            // On purpose: fails after the charge is written. The rollback undoes it, and the next attempt repeats it.
+            return Err(Failure::retry("the bank did not respond"));
         }
         append_effect(&mut context).await?;
         context.enqueue(&message(TAKEN, "PaymentTaken", &order, sequence)?).await?;

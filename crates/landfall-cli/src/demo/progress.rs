@@ -1,4 +1,4 @@
-//! How far the story has come, read from the databases while the world runs, and how that is shown.
+//! The progress of the demo, read from the databases while the services run, and its display.
 
 use std::io::Write;
 
@@ -9,17 +9,17 @@ use super::Result;
 use super::shop::{Service, Shop};
 use super::story::Story;
 
-/// One look at the three databases. Not one moment in all of them: only a world at rest is counted exactly.
+/// Counts from the three databases. Read one after the other, so they are exact only when the services are idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) placed: u64,
     pub(super) unpaid: u64,
     pub(super) effects: u64,
-    /// Committed and not yet in the log.
+    /// Committed and not yet published.
     pub(super) in_outboxes: u64,
-    /// Dead letters that need somebody.
+    /// Dead letters that need an operator.
     pub(super) parked: u64,
-    /// Dead letters that are on their way, or wait behind another.
+    /// Dead letters that are redriving, or wait behind another one.
     pub(super) moving: u64,
 }
 
@@ -42,19 +42,19 @@ impl Progress {
         Ok(progress)
     }
 
-    /// Everything that was to be placed is placed and paid for, and nothing is on its way any more.
+    /// Returns whether all orders are placed and paid and nothing is in flight.
     pub(super) fn has_drained(&self, story: Story) -> bool {
         let open = self.unpaid + self.in_outboxes + self.parked + self.moving;
         self.placed >= u64::from(story.orders) && open == 0
     }
 
-    /// Nothing goes on until somebody looks at what was parked.
-    pub(super) fn waits_for_repair(&self, story: Story) -> bool {
+    /// Returns whether every unpaid order waits for a redrive.
+    pub(super) fn needs_repair(&self, story: Story) -> bool {
         let all_placed = self.placed >= u64::from(story.orders);
         all_placed && self.parked > 0 && self.unpaid == self.parked + self.moving
     }
 
-    /// How much of the work is done, from 0 to 1: each order is placed and then has three effects.
+    /// Returns the finished share of the work, from 0 to 1: each order is placed and then has three effects.
     pub(super) fn share(&self, story: Story) -> f64 {
         if self.has_drained(story) {
             return 1.0;
@@ -62,25 +62,25 @@ impl Progress {
         (self.placed + self.effects) as f64 / (4 * u64::from(story.orders)) as f64
     }
 
-    /// What is in the way, for somebody who waited in vain.
-    pub(super) fn what_is_stuck(&self, story: Story) -> String {
+    /// Describes the open work, for the timeout error.
+    pub(super) fn describe_stall(&self, story: Story) -> String {
         let Self { placed, unpaid, in_outboxes, parked, moving, .. } = self;
         format!(
-            "{placed} of {} orders were placed and {unpaid} of them are not paid; {in_outboxes} messages are in an \
-             outbox, {parked} dead letters are parked and {moving} wait or are on their way",
+            "{placed} of {} orders are placed and {unpaid} of them unpaid; {in_outboxes} messages are in an outbox, \
+             {parked} dead letters are parked and {moving} are waiting or redriving",
             story.orders
         )
     }
 }
 
-/// What is shown on stderr: sentences, and on a terminal a bar below them.
+/// Output on stderr: text lines, and on a terminal a progress bar below them.
 #[derive(Debug)]
 pub(crate) struct Screen {
     bar: ProgressBar,
 }
 
 impl Screen {
-    /// Draws nothing where stderr is not a terminal.
+    /// Draws no bar if stderr is not a terminal.
     pub(crate) fn new(story: Story) -> Self {
         let bar = ProgressBar::new(3 * u64::from(story.orders));
         if let Ok(style) = ProgressStyle::with_template("  {wide_bar:.cyan/blue} {percent:>3} %  {msg}  {elapsed}") {
@@ -89,9 +89,9 @@ impl Screen {
         Self { bar }
     }
 
-    pub(crate) fn say(&self, sentence: &str) {
-        // When stderr is gone the story goes on: the account is on stdout.
-        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{sentence}")));
+    pub(crate) fn print(&self, text: &str) {
+        // A closed stderr does not stop the demo: the account is on stdout.
+        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
     }
 
     pub(super) fn show(&self, progress: &Progress, crashes: u64) {
@@ -116,7 +116,7 @@ mod tests {
     const STORY: Story = Story { orders: 100, seed: 1 };
 
     #[test]
-    fn drained_means_that_nothing_at_all_is_left() {
+    fn drained_means_nothing_is_left() {
         let done = Progress { placed: 100, effects: 300, ..Progress::default() };
         assert!(done.has_drained(STORY));
         for rest in [
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_is_called_for_when_everything_unpaid_stands_behind_a_parked_message() {
+    fn repair_is_due_when_all_unpaid_orders_wait_for_it() {
         let stuck = Progress { placed: 100, unpaid: 5, parked: 2, moving: 3, ..Progress::default() };
-        assert!(stuck.waits_for_repair(STORY));
-        assert!(!Progress { unpaid: 6, ..stuck }.waits_for_repair(STORY), "one is still on its way");
-        assert!(!Progress { placed: 99, ..stuck }.waits_for_repair(STORY));
-        assert!(!Progress { unpaid: 3, parked: 0, ..stuck }.waits_for_repair(STORY));
+        assert!(stuck.needs_repair(STORY));
+        assert!(!Progress { unpaid: 6, ..stuck }.needs_repair(STORY), "one is still in flight");
+        assert!(!Progress { placed: 99, ..stuck }.needs_repair(STORY));
+        assert!(!Progress { unpaid: 3, parked: 0, ..stuck }.needs_repair(STORY));
     }
 }

@@ -1,4 +1,4 @@
-//! The person on call: finds out why messages were parked, repairs it, and sends them on their way.
+//! The operator's part: fixes the cause of parked messages and redrives them.
 
 use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters};
 
@@ -7,13 +7,13 @@ use super::shop::{Service, Shop};
 use super::stock;
 use super::story::Order;
 
-/// Who did it, for the audit trail.
+/// The actor in the audit trail.
 const ACTOR: &str = "demo";
-/// As many as a person would look at in one go.
+/// Dead letters handled by one call.
 const PAGE: usize = 100;
 
-/// Puts what was missing into the catalogue and redrives the orders for it. Works beside the running world, as
-/// `landfall dlq redrive` would. Answers with how many were redriven.
+/// Adds the missing articles to the catalogue and redrives the orders for them. Works beside the running services, as
+/// `landfall dlq redrive` does. Returns the number of redriven messages.
 pub(super) async fn repair(shop: &Shop) -> Result<usize> {
     let database = shop.database(Service::Stock);
     let parked = DeadLetterFilter {

@@ -1,4 +1,4 @@
-//! What the services share: a database each, the topics between them, and how an effect is recorded.
+//! Shared by the services: their databases, the topics between them, and the record of effects.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use landfall::{Error, ErrorCode, Failure, GroupName, Key, Kind, Message, Schema,
 use super::story::Order;
 use super::{Result, orders, payment, stock};
 
-/// The services in the order in which a message visits them; orders comes last, since it began.
+/// The services in the order of the message path; orders is last because it consumes the payments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Service {
     Stock,
@@ -20,7 +20,7 @@ pub(super) enum Service {
 impl Service {
     pub(super) const ALL: [Service; 3] = [Service::Stock, Service::Payment, Service::Orders];
 
-    /// Its name, its database file and its consumer group.
+    /// The name of the service, of its database file and of its consumer group.
     pub(super) fn name(self) -> &'static str {
         match self {
             Service::Stock => "stock",
@@ -29,7 +29,7 @@ impl Service {
         }
     }
 
-    /// The topic whose messages it consumes.
+    /// The topic it consumes.
     pub(super) fn listens_to(self) -> &'static str {
         match self {
             Service::Stock => orders::PLACED,
@@ -55,8 +55,8 @@ impl Service {
     }
 }
 
-/// Where every service notes what it has done. On purpose nothing in it is unique: an effect that happened twice
-/// would stand here twice.
+/// The table in which every service records its effects. On purpose without a unique constraint: an effect that happens
+/// twice has two rows.
 const EFFECTS: &str = "
     CREATE TABLE IF NOT EXISTS effects (
         message_id TEXT    NOT NULL,
@@ -74,7 +74,7 @@ pub(super) struct Shop {
 }
 
 impl Shop {
-    /// Opens the databases under `folder`, and makes the tables that are missing. Both processes do this.
+    /// Opens the databases under `folder` and creates missing tables. Both processes do this.
     pub(super) async fn open(folder: &Path) -> Result<Self> {
         Ok(Self {
             stock: open(folder, Service::Stock).await?,
@@ -101,7 +101,7 @@ async fn open(folder: &Path, service: Service) -> Result<Sqlite> {
     Ok(database)
 }
 
-/// Notes, in the transaction of the effect itself, that the message has taken effect.
+/// Records the effect of the message, in the transaction of the effect.
 pub(super) async fn append_effect(context: &mut Context<'_, Sqlite>) -> Result<(), Failure> {
     sqlx::query("INSERT INTO effects (message_id, key, sequence, applied_at) VALUES (?, ?, ?, ?)")
         .bind(context.message.id.to_string())
@@ -113,15 +113,15 @@ pub(super) async fn append_effect(context: &mut Context<'_, Sqlite>) -> Result<(
     Ok(())
 }
 
-/// A message about `order`: in order among those of its customer, whatever happens on the way.
+/// Creates a message about `order`, with the customer as its ordering key.
 pub(super) fn message(topic: &str, kind: &str, order: &Order, sequence: i64) -> landfall::Result<Message> {
     let payload = serde_json::to_vec(order)
-        .map_err(|error| Error::invalid("the order cannot be written as JSON").with_source(error))?;
+        .map_err(|error| Error::invalid("cannot serialize the order as JSON").with_source(error))?;
     let message = Message::new(TopicName::new(topic)?, payload);
     Ok(message.with_kind(Kind::new(kind)?).with_key(Key::new(&order.customer)?).with_sequence(sequence))
 }
 
-/// The order that `message` tells of, and its place among the customer's.
+/// Returns the order in the payload, and its sequence among the customer's orders.
 pub(super) fn order_in(message: &Message) -> Result<(Order, i64), Failure> {
     let order = serde_json::from_slice(&message.payload)
         .map_err(|error| Failure::park(ErrorCode::VALIDATION, format!("the payload is not an order: {error}")))?;

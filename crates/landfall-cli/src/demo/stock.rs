@@ -1,4 +1,4 @@
-//! The stock service: reserves what was ordered, and says so.
+//! The stock service: reserves stock for an order and publishes the reservation.
 
 use landfall::consume::{Context, Handler};
 use landfall::sqlite::Sqlite;
@@ -8,10 +8,10 @@ use super::Result;
 use super::shop::{append_effect, message, order_in};
 use super::story::CATALOGUE;
 
-/// The topic that says stock was reserved for an order.
+/// The topic of reservations.
 pub(super) const RESERVED: &str = "stock.reserved";
 
-/// What the dead letters say of an order for something that is not in the catalogue.
+/// The error code of an order for an article that is not in the catalogue.
 pub(super) const UNKNOWN_SKU: &str = "UNKNOWN_SKU";
 
 pub(super) const TABLES: &str = "
@@ -21,18 +21,18 @@ pub(super) const TABLES: &str = "
         remaining INTEGER NOT NULL
     )";
 
-/// More of everything than any run can order: running out of stock is another story.
+/// More than any run can order: running out of stock is not part of the demo.
 const INITIAL: i64 = 10_000_000;
 
-/// Puts the catalogue on the shelves, once.
-pub(super) async fn fill_shelves(database: &Sqlite) -> Result<()> {
+/// Inserts the catalogue; idempotent.
+pub(super) async fn insert_catalogue(database: &Sqlite) -> Result<()> {
     for sku in CATALOGUE {
         add_to_catalogue(database, sku).await?;
     }
     Ok(())
 }
 
-/// Makes `sku` known; does nothing if it is.
+/// Adds `sku` to the catalogue; idempotent.
 pub(super) async fn add_to_catalogue(database: &Sqlite, sku: &str) -> Result<()> {
     sqlx::query("INSERT INTO stock (sku, initial, remaining) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
         .bind(sku)
@@ -57,7 +57,7 @@ impl Handler<Sqlite> for Reserve {
             .execute(&mut *context.connection)
             .await?;
         if reserved.rows_affected() == 0 {
-            // No retry puts it into the catalogue: a person has to, and the customer's later orders wait until then.
+            // No retry helps: an operator has to add the article. Until then the customer's later orders wait.
             let error = format!("there is no {} to reserve for order {}", order.sku, order.number);
             return Err(Failure::park(ErrorCode::new(UNKNOWN_SKU), error));
         }

@@ -1,25 +1,24 @@
-//! What is ordered, and what is going to go wrong with it: decided by the seed alone.
+//! The orders of a run and their faults, derived from the seed alone.
 //!
-//! Invariant: an order is a function of the seed and its number, so that a placer that was killed and started again
-//! goes on with the same story.
+//! Invariant: an order is a function of the seed and its number, so that a restarted process continues the same run.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// What the shop sells; an order for anything else is poison to the stock service.
+/// The articles the shop sells; an order for any other is poison to the stock service.
 pub(super) const CATALOGUE: [&str; 8] = ["anchor", "buoy", "chart", "compass", "lantern", "rope", "sail", "sextant"];
 
 const CUSTOMERS: u32 = 40;
 
-/// One run of the demo: how many orders, and which ones.
+/// One run of the demo: the number of orders, and the seed that determines them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Story {
     pub(crate) orders: u32,
     pub(crate) seed: u64,
 }
 
-/// What a customer wants. It travels whole in every message, so that no service has to ask another.
+/// A customer's order. Every message carries all of it, so that no service has to query another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) number: u32,
@@ -30,7 +29,7 @@ pub(super) struct Order {
 }
 
 impl Story {
-    /// The order with this number, counted from 1.
+    /// Returns the order with this number, counted from 1.
     pub(super) fn order(self, number: u32) -> Order {
         let mut random = StdRng::seed_from_u64(self.seed.rotate_left(32) ^ u64::from(number));
         let sku = CATALOGUE[random.random_range(0..CATALOGUE.len())];
@@ -44,27 +43,27 @@ impl Story {
         }
     }
 
-    /// On purpose: about one order in a hundred, and at least one, names something the stock service does not know.
+    /// On purpose: about one order in a hundred, and at least one, names an article the stock service does not know.
     fn is_poison(self, number: u32) -> bool {
         let every = u64::from((self.orders / 2).clamp(1, 100));
         u64::from(number) % every == self.seed % every
     }
 
-    /// On purpose: this customer changes their mind when everything is written but not committed, then orders after
-    /// all. The first try is rolled back and must never be heard of.
+    /// On purpose: this order is written, rolled back, and then placed again. The rolled-back message must never be
+    /// published.
     pub(super) fn is_rolled_back_first(self, number: u32) -> bool {
         u64::from(number) % 40 == self.seed % 40
     }
 }
 
 impl Order {
-    /// On purpose: for these the bank does not answer when it is asked for the first time.
-    pub(super) fn finds_the_bank_closed(&self) -> bool {
+    /// On purpose: for these orders the first attempt to charge fails.
+    pub(super) fn first_charge_fails(&self) -> bool {
         self.number % 25 == 10
     }
 }
 
-/// Everybody who may order something.
+/// Returns all customers.
 pub(super) fn customers() -> impl Iterator<Item = String> {
     (1..=CUSTOMERS).map(customer)
 }
@@ -78,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_tells_the_same_story_and_another_seed_another_one() {
+    fn orders_depend_only_on_the_seed() {
         let orders = |seed| (1..=50).map(move |number| Story { orders: 50, seed }.order(number)).collect::<Vec<_>>();
         assert_eq!(orders(7), orders(7));
         assert_ne!(orders(7), orders(8));
     }
 
     #[test]
-    fn every_story_has_its_poison_and_never_much_of_it() {
+    fn every_run_has_a_few_poison_orders() {
         for (orders, seed) in [(1, 9), (2, 9), (50, 1), (200, 99), (1000, 12345)] {
             let story = Story { orders, seed };
             let poison = (1..=orders).filter(|number| story.order(*number).sku.starts_with("unlisted")).count();

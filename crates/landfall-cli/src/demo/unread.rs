@@ -1,7 +1,7 @@
-//! What stands in the log and was not yet read by those it is for.
+//! Records in the log that a consumer group has not finished.
 //!
-//! The last thing that happens in a story is that copies arrive which nobody needs. The end waits for them too: a
-//! duplicate that was never delivered proves nothing.
+//! The last records of a run are usually duplicates. The demo waits for them too: a duplicate that is never delivered
+//! proves nothing.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::Result;
 use super::folder;
 use super::shop::Service;
 
-/// Messages that some service still has to look at, copies among them.
+/// Returns the number of records, including duplicates, that some service has not finished.
 pub(super) async fn unread(folder: &Path) -> Result<u64> {
     let log = Log::open_read_only(folder.join(folder::LOG))?;
     let mut unread = 0;

@@ -1,7 +1,7 @@
-//! The world: the child process in which the services live, until somebody kills it.
+//! The world: the child process that runs the services until the director kills it.
 //!
-//! Every life begins in the same way, whatever the last one was in the middle of: open the databases and the log, and
-//! go on. There is no "recover" in here.
+//! Every start is the same, whatever the last process was doing when it died: open the databases and the log, and
+//! continue. There is no separate recovery.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use super::shop::{Service, Shop};
 use super::story::Story;
 use super::{Result, folder, orders, payment, stock};
 
-/// A killed relay's lease has to end before the next one may go on: the shorter, the shorter the pause after a crash.
+/// The next relay waits for the lease of a killed one to expire, so a short lease keeps the pause after a crash short.
 const LEASE: Duration = Duration::from_millis(400);
 
-/// How long the world of a director that died may take to stop.
-const PREDECESSOR: Duration = Duration::from_secs(20);
+/// How long the services of a killed director may take to stop.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lives until stdin is closed, then finishes what is in flight. `life` tells one life from the next.
-pub(crate) async fn live(folder: &Path, story: Story, life: u64) -> Result<()> {
+/// Runs the services until stdin is closed, then finishes work in flight. `life` counts the restarts.
+pub(crate) async fn run_services(folder: &Path, story: Story, life: u64) -> Result<()> {
     let shop = Shop::open(folder).await?;
     let log = Arc::new(open_log(&folder.join(folder::LOG)).await?);
     let publisher: Arc<dyn Publisher> = Arc::new(Duplicates::new(log.publisher(), story.seed ^ life));
@@ -46,7 +46,7 @@ pub(crate) async fn live(folder: &Path, story: Story, life: u64) -> Result<()> {
     let mut result = Ok(());
     while let Some(ended) = work.join_next().await {
         if let Err(error) = ended.map_err(Into::into).flatten() {
-            // One that cannot go on ends them all: half a world would only look as if it worked.
+            // One failed task stops all of them, so that a partial failure cannot go unnoticed.
             stop.cancel();
             result = result.and(Err(error));
         }
@@ -54,15 +54,15 @@ pub(crate) async fn live(folder: &Path, story: Story, life: u64) -> Result<()> {
     result.and(log.close().await.map_err(Into::into))
 }
 
-/// Opens the log, once nobody else has it: a director may have died a moment ago, and its world is still stopping.
+/// Opens the log. Waits while it is in use: the services of a killed director may still be stopping.
 async fn open_log(folder: &Path) -> Result<Log> {
     let started = Instant::now();
-    // The log would not store the copies that this story is about, and most brokers would: let it be one of those.
+    // Most brokers store duplicates, and this demo is about them, so the log must store them too.
     let topic = log::TopicSettings { deduplicate: false, ..Default::default() };
     let options = log::Options { topic, ..log::Options::default() };
     loop {
         match Log::open(folder, options) {
-            Err(error) if error.kind() == ErrorKind::InUse && started.elapsed() < PREDECESSOR => {
+            Err(error) if error.kind() == ErrorKind::InUse && started.elapsed() < PREDECESSOR_TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             opened => return Ok(opened?),
@@ -70,7 +70,7 @@ async fn open_log(folder: &Path) -> Result<Log> {
     }
 }
 
-/// The relay of one database: what its transactions enqueued goes to the log.
+/// The relay of one database, from its outbox to the log.
 fn relay(
     database: &Sqlite,
     publisher: Arc<dyn Publisher>,
@@ -81,7 +81,7 @@ fn relay(
     async move { Ok(relay.run(stop).await?) }
 }
 
-/// The consumer of one service: what arrives takes effect in its database.
+/// The consumer of one service, from its topic to its database.
 fn consume<H: Handler<Sqlite>>(
     shop: &Shop,
     service: Service,
@@ -99,7 +99,7 @@ fn consume<H: Handler<Sqlite>>(
     Ok(async move { Ok(consumer.run(stop).await?) })
 }
 
-/// The director holds the other end: it closes it to say "stop", and so does the system if the director dies.
+/// Cancels `stop` when stdin closes: the director closes its end to stop the services, and its death closes it too.
 fn stop_when_stdin_closes(stop: CancellationToken) {
     tokio::task::spawn_blocking(move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());

@@ -1,7 +1,7 @@
-//! Who may ask for what.
+//! Authentication and authorization of requests.
 //!
-//! Where tokens are configured everything needs one, except what is listed as open here; what is new is closed until
-//! somebody decides otherwise. Where none are, the daemon listens on loopback only (the command sees to it).
+//! If tokens are configured, every route needs one except those in `OPEN`; new routes are closed by default. Without
+//! tokens the daemon listens on loopback only, which `landfall serve` enforces.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
@@ -13,7 +13,7 @@ use super::Shared;
 use super::problem::Problem;
 use crate::config::{Role, Token};
 
-/// Tells nothing about messages, and must work for load balancers that have no token.
+/// Routes that reveal nothing about messages and must work for load balancers without a token.
 const OPEN: [&str; 4] = ["/", "/healthz", "/readyz", "/openapi.json"];
 
 pub(super) async fn check_token(
@@ -30,7 +30,7 @@ pub(super) async fn check_token(
     match role {
         None => Err(Problem::unauthorized()),
         Some(role) if role < needed => Err(Problem::forbidden(format!(
-            "this needs the role {}, and the token has the role {}",
+            "this request needs the role {}, and the token has the role {}",
             needed.as_str(),
             role.as_str()
         ))),
@@ -38,7 +38,7 @@ pub(super) async fn check_token(
     }
 }
 
-/// Looking is for everybody with a token; changing something is for operators.
+/// Returns the role a method needs: viewer to read, operator to change something.
 fn needed_role(method: &Method) -> Role {
     if method == Method::GET || method == Method::HEAD { Role::Viewer } else { Role::Operator }
 }
@@ -48,8 +48,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// The highest role that `given` has. Every token is compared, each in constant time, so that how long it takes says
-/// nothing about how near a guess was.
+/// Returns the highest role of `given`. Compares every token in constant time, so that the duration reveals nothing
+/// about a guess.
 fn role_of(tokens: &[Token], given: &str) -> Option<Role> {
     tokens.iter().fold(None, |found, token| {
         let is_it: bool = token.secret.expose().as_bytes().ct_eq(given.as_bytes()).into();
@@ -57,16 +57,16 @@ fn role_of(tokens: &[Token], given: &str) -> Option<Role> {
     })
 }
 
-/// A page of another site that is open in somebody's browser can send requests to loopback; the browser then names
-/// that site in `Origin`. Programs send no `Origin`, and our own pages name this host.
-pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Result<Response, Problem> {
-    if needed_role(request.method()) > Role::Viewer && !is_of_this_site(request.headers()) {
-        return Err(Problem::forbidden("a page of another site sent this request; only pages of this daemon may"));
+/// Refuses writes from pages of other sites. A page in a browser can send requests to loopback; the browser then
+/// names the page's site in `Origin`. Programs send no `Origin`, and the daemon's own pages name this host.
+pub(super) async fn refuse_cross_origin(request: Request, next: Next) -> Result<Response, Problem> {
+    if needed_role(request.method()) > Role::Viewer && !is_same_origin(request.headers()) {
+        return Err(Problem::forbidden("a page of another site sent this request (Origin differs from Host)"));
     }
     Ok(next.run(request).await)
 }
 
-fn is_of_this_site(headers: &HeaderMap) -> bool {
+fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     match text(header::ORIGIN) {
         None => true,
@@ -80,7 +80,7 @@ mod tests {
     use crate::config::Secret;
 
     #[test]
-    fn a_token_has_its_role_and_nothing_else_has_one() {
+    fn only_exact_tokens_have_a_role() {
         let token = |role, text: &str| Token { role, secret: Secret::new(text.into()) };
         let tokens = [token(Role::Viewer, "aaaaaaaaaaaaaaaa"), token(Role::Operator, "bbbbbbbbbbbbbbbb")];
         assert_eq!(role_of(&tokens, "bbbbbbbbbbbbbbbb"), Some(Role::Operator));
@@ -91,20 +91,20 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_speaks_only_for_our_own_pages() {
+    fn cross_origin_requests_are_detected() {
         let headers = |pairs: &[(header::HeaderName, &str)]| -> HeaderMap {
             pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
         };
         let host = (header::HOST, "127.0.0.1:7700");
-        assert!(is_of_this_site(&headers(std::slice::from_ref(&host))));
-        assert!(is_of_this_site(&headers(&[host.clone(), (header::ORIGIN, "http://127.0.0.1:7700")])));
+        assert!(is_same_origin(&headers(std::slice::from_ref(&host))));
+        assert!(is_same_origin(&headers(&[host.clone(), (header::ORIGIN, "http://127.0.0.1:7700")])));
         for other in ["https://example.com", "http://127.0.0.1:8000", "null"] {
-            assert!(!is_of_this_site(&headers(&[host.clone(), (header::ORIGIN, other)])), "{other} was accepted");
+            assert!(!is_same_origin(&headers(&[host.clone(), (header::ORIGIN, other)])), "{other} was accepted");
         }
     }
 
     #[test]
-    fn only_a_bearer_header_is_a_token() {
+    fn only_bearer_authorization_is_a_token() {
         let header = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Reading a body: within a limit, within a time, and so that a refusal reaches the client.
+//! Reads a request body within a size limit and a time limit, so that the client receives the error response.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use futures_util::StreamExt;
 
 use super::problem::Problem;
 
-/// A client that is refused while it still sends gets a reset instead of the answer, so that much of what it sends
-/// beyond the limit is read and thrown away first.
-const PATIENCE: usize = 8;
+/// Up to this many times the limit is read and discarded before the refusal. A client that is refused while it still
+/// sends gets a connection reset instead of the response.
+const DRAIN_FACTOR: usize = 8;
 
-/// The whole body, if it has at most `limit` bytes and arrives within `timeout`.
+/// Returns the whole body if it has at most `limit` bytes and arrives within `timeout`.
 pub(super) async fn read(body: Body, limit: usize, timeout: Duration) -> Result<Bytes, Problem> {
     match tokio::time::timeout(timeout, collect(body, limit)).await {
         Ok(result) => result,
@@ -27,19 +27,19 @@ async fn collect(body: Body, limit: usize) -> Result<Bytes, Problem> {
     let mut stream = body.into_data_stream();
     let (mut kept, mut length) = (BytesMut::new(), 0_usize);
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| Problem::invalid(format!("the body could not be read: {error}")))?;
+        let chunk = chunk.map_err(|error| Problem::invalid(format!("cannot read the body: {error}")))?;
         length = length.saturating_add(chunk.len());
         if length <= limit {
             kept.extend_from_slice(&chunk);
         } else {
             kept.clear();
         }
-        if length > limit.saturating_mul(PATIENCE) {
+        if length > limit.saturating_mul(DRAIN_FACTOR) {
             break;
         }
     }
     if length > limit {
-        return Err(Problem::too_large(format!("the body has more than {limit} bytes, which is the most it may have")));
+        return Err(Problem::too_large(format!("the body has more than {limit} bytes, which is the limit")));
     }
     Ok(kept.freeze())
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_is_taken_up_to_its_limit() {
+    async fn body_is_limited_in_size_and_time() {
         let body = |length: usize| Body::from(vec![b'x'; length]);
         let second = Duration::from_secs(1);
         assert_eq!(read(body(10), 10, second).await.unwrap().len(), 10);

@@ -1,4 +1,5 @@
-//! `GET /healthz` (restart me if this fails) and `GET /readyz` (send me traffic while this succeeds).
+//! `GET /healthz` (liveness: restart the daemon if it fails) and `GET /readyz` (readiness: send traffic while it
+//! succeeds).
 
 use std::time::Duration;
 
@@ -9,27 +10,27 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::problem::Problem;
 
-/// A database that needs longer than this to answer is not answering.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the database call of the readiness check.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process runs, and a restart would mend nothing. Nothing is asked of another machine, so that an outage of the
-/// database does not make an orchestrator restart every daemon; a log that stopped after a failed write is only mended
-/// by opening it again.
+/// Succeeds unless only a restart helps: an embedded log that stopped after a failed write has to be reopened.
+///
+/// Calls no other machine, so that a database outage does not make an orchestrator restart every daemon.
 pub(super) async fn alive(axum::extract::State(state): Shared) -> Result<Json<Value>, Problem> {
-    state.broker.health().map_err(|error| Problem::unavailable(format!("start the daemon again: {error}")))?;
+    state.broker.health().map_err(|error| Problem::unavailable(format!("restart the daemon: {error}")))?;
     Ok(Json(json!({"status": "ok"})))
 }
 
-/// The database answers and a relay (this one, or another that shares its work) holds shards of the outbox. Leases end
-/// by themselves, so one that is held was renewed a moment ago.
+/// Succeeds if the database responds and some relay, in this process or another, holds shards of the outbox. Leases
+/// expire, so a held one was renewed recently.
 pub(super) async fn ready(axum::extract::State(state): Shared) -> Result<Json<Value>, Problem> {
     if state.stop.is_cancelled() {
         return Err(Problem::unavailable("the daemon is stopping"));
     }
     state.broker.health()?;
-    let held = match tokio::time::timeout(PATIENCE, state.leases.held(Shard::LEASES)).await {
-        Ok(answer) => answer.map_err(|error| Problem::unavailable(format!("the database does not answer: {error}")))?,
-        Err(_) => return Err(Problem::unavailable("the database does not answer within 2 seconds")),
+    let held = match tokio::time::timeout(DATABASE_TIMEOUT, state.leases.held(Shard::LEASES)).await {
+        Ok(held) => held.map_err(|error| Problem::unavailable(format!("the database is unavailable: {error}")))?,
+        Err(_) => return Err(Problem::unavailable("the database is unavailable: no response within 2 seconds")),
     };
     if held.is_empty() {
         return Err(Problem::unavailable("no relay holds a shard of the outbox yet"));

@@ -1,4 +1,4 @@
-//! `GET /`, a page that says what this is, and `GET /openapi.json`, the routes for programs.
+//! `GET /`, a front page with links, and `GET /openapi.json`, the OpenAPI document.
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
@@ -10,11 +10,12 @@ const PAGE: &str = concat!(
     "<h1>Landfall ",
     env!("CARGO_PKG_VERSION"),
     "</h1>\n<p>Every message lands. Once.</p>\n<ul>\n",
-    "<li><a href=\"/readyz\">readyz</a>: whether it can work</li>\n",
-    "<li><a href=\"/healthz\">healthz</a>: whether it runs</li>\n",
+    "<li><a href=\"/readyz\">readyz</a>: readiness</li>\n",
+    "<li><a href=\"/healthz\">healthz</a>: liveness</li>\n",
     "<li><a href=\"/metrics\">metrics</a>: for Prometheus</li>\n",
     "<li><a href=\"/openapi.json\">openapi.json</a>: the API</li>\n</ul>\n",
-    "<p>Send a message: <code>POST /v1/messages</code> with <code>{\"topic\": …, \"payload\": …}</code>.</p>\n</html>\n",
+    "<p>Send a message: <code>POST /v1/messages</code> with ",
+    "<code>{\"topic\": …, \"payload\": …}</code>.</p>\n</html>\n",
 );
 
 pub(super) async fn page() -> impl IntoResponse {
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_description_is_json_and_of_this_version() {
+    fn openapi_document_matches_this_version() {
         let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
         assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
         let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();

@@ -1,6 +1,7 @@
-//! `POST /v1/messages`: one message into the outbox, for senders that have no database of their own at hand.
+//! `POST /v1/messages`: enqueues one message, for senders without a database of their own.
 //!
-//! Answered only after the commit. What is wrong is refused before anything is written, by the name of its field.
+//! The response follows the commit. An invalid message is refused before anything is written; the error names the
+//! field.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::problem::Problem;
 use super::{Shared, body};
 use crate::payload::from_base64;
 
-/// The fields, each unread: reading them one by one lets every refusal name its field.
+/// The raw fields. Parsing them one by one lets every error name its field.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'a> {
@@ -31,7 +32,7 @@ struct Fields<'a> {
     sequence: Option<&'a RawValue>,
     #[serde(borrow, default)]
     headers: Option<&'a RawValue>,
-    /// `null` is a payload like any other.
+    /// `null` is a valid payload.
     #[serde(borrow, default, deserialize_with = "present")]
     payload: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -56,11 +57,11 @@ pub(super) async fn post(
     let body = body::read(request.into_body(), body_limit(&state.limits), state.request_timeout).await?;
     let message = parse(&body)?;
     if message.payload.len() > state.limits.payload_bytes {
-        let sentence = state.limits.check(&message).err().map_or_else(String::new, |error| error.to_string());
-        return Err(Problem::too_large(sentence));
+        let text = state.limits.check(&message).err().map_or_else(String::new, |error| error.to_string());
+        return Err(Problem::too_large(text));
     }
     let id = message.id;
-    // In a task of its own: a client that leaves must not cut a statement off half-way, which some drivers stand badly.
+    // In a separate task: a client that disconnects must not cancel a statement half-way, which desyncs some drivers.
     let queue = state.queue.clone();
     let appended = tokio::spawn(async move { queue.append(&[message]).await }).await;
     appended.map_err(|error| {
@@ -69,14 +70,14 @@ pub(super) async fn post(
     Ok((StatusCode::ACCEPTED, Json(Accepted { id })))
 }
 
-/// Room for a payload of the largest size in base64, and for everything beside it.
+/// Returns the body limit: the largest payload in base64, and 64 KiB for the other fields.
 fn body_limit(limits: &Limits) -> usize {
     limits.payload_bytes.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024)
 }
 
 fn parse(body: &[u8]) -> Result<Message, Problem> {
     let not_a_message = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not a message: {why}"));
-    // The parser would also take an array of the fields' values in their order.
+    // serde would also accept an array with the values in field order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(not_a_message(&"it must be a JSON object with at least topic and payload"));
     }
@@ -99,7 +100,7 @@ fn parse(body: &[u8]) -> Result<Message, Problem> {
     Ok(message)
 }
 
-/// JSON is passed on exactly as it was written.
+/// Returns the payload; JSON is kept byte for byte.
 fn payload(fields: &Fields<'_>) -> Result<Bytes, Problem> {
     match (fields.payload, optional::<String>("payload_base64", fields.payload_base64)?) {
         (Some(json), None) => Ok(Bytes::copy_from_slice(json.get().as_bytes())),
@@ -113,7 +114,7 @@ fn payload(fields: &Fields<'_>) -> Result<Bytes, Problem> {
 
 fn required<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<T, Problem> {
     let raw = raw.ok_or_else(|| Problem::invalid(format!("the field {name} is missing")))?;
-    serde_json::from_str(raw.get()).map_err(|error| Problem::invalid(format!("the field {name} is wrong: {error}")))
+    serde_json::from_str(raw.get()).map_err(|error| Problem::invalid(format!("the field {name} is invalid: {error}")))
 }
 
 fn optional<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<Option<T>, Problem> {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_finds_its_place_and_the_payload_is_untouched() {
+    fn every_field_is_parsed_and_payload_bytes_are_kept() {
         let body = r#"{"topic":"orders","key":"k","kind":"Placed","sequence":7,"headers":{"tenant":"a"},
             "payload": {"b":1.10,"a":12345678901234567890123},"mode":"at-least-once"}"#;
         let message = parse(body.as_bytes()).unwrap();
@@ -143,24 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_payload_and_an_absent_key() {
+    fn null_is_a_valid_payload_and_means_no_key() {
         let message = parse(br#"{"topic":"t","key":null,"payload":null}"#).unwrap();
         assert_eq!((message.key, &message.payload[..]), (None, &b"null"[..]));
         assert_eq!(parse(br#"{"topic":"t","payload_base64":"/wA="}"#).unwrap().payload, &b"\xff\x00"[..]);
     }
 
     #[test]
-    fn a_refusal_names_the_field() {
+    fn parse_error_names_the_field() {
         for (body, word) in [
             (r#"{"topic":"t","payload":1,"topik":1}"#, "unknown field `topik`"),
             (r#"{"topic":"t","topic":"t","payload":1}"#, "duplicate field `topic`"),
-            (r#"{"topic":5,"payload":1}"#, "the field topic is wrong"),
-            (r#"{"topic":null,"payload":1}"#, "the field topic is wrong"),
+            (r#"{"topic":5,"payload":1}"#, "the field topic is invalid"),
+            (r#"{"topic":null,"payload":1}"#, "the field topic is invalid"),
             (r#"{"payload":1}"#, "the field topic is missing"),
             (r#"{"topic":"t"}"#, "the field payload is missing"),
             (r#"{"topic":"t","payload":1,"payload_base64":"AA=="}"#, "not both"),
             (r#"{"topic":"t","payload_base64":"?"}"#, "payload_base64 is not base64"),
-            (r#"{"topic":"t","payload":1,"sequence":"x"}"#, "the field sequence is wrong"),
+            (r#"{"topic":"t","payload":1,"sequence":"x"}"#, "the field sequence is invalid"),
             (r#"{"topic":"t","payload":1,"headers":{"a":"x\r\ny"}}"#, "header a contains"),
             (r#"{"topic":"t","payload":1,"mode":"twice"}"#, "mode "),
             (r#"{"topic":"a b","payload":1}"#, "topic "),

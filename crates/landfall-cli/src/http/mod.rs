@@ -1,4 +1,4 @@
-//! What the daemon answers over HTTP.
+//! The daemon's HTTP routes.
 //!
 //! | route | file |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `GET /metrics` | [`metrics`] |
 //! | `POST /v1/messages` | [`messages`] |
 //!
-//! Invariants: every answer that is not a success is a [`problem`]; everything but the first four routes needs a token
-//! wherever tokens are configured ([`auth`]).
+//! Invariants: every error response is a [`problem`]. If tokens are configured, every route but the first four needs
+//! one ([`auth`]).
 
 mod auth;
 mod body;
@@ -29,21 +29,21 @@ use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Token;
-use crate::stores::broker::Outlet;
+use crate::stores::broker::OpenBroker;
 use problem::Problem;
 
-/// What the handlers work with.
+/// Shared by all handlers.
 pub(crate) struct State {
     pub(crate) queue: Arc<dyn OutboxQueue>,
     pub(crate) view: Arc<dyn OutboxView>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
-    pub(crate) broker: Arc<dyn Outlet>,
+    pub(crate) broker: Arc<dyn OpenBroker>,
     pub(crate) limits: Limits,
     pub(crate) tokens: Vec<Token>,
     pub(crate) request_timeout: Duration,
     pub(crate) metrics: metrics::Metrics,
-    /// Cancelled once the daemon was told to stop.
+    /// Cancelled when shutdown begins.
     pub(crate) stop: CancellationToken,
 }
 
@@ -63,6 +63,6 @@ pub(crate) fn router(state: State) -> Router {
             Problem::method_not_allowed(request.method().as_str(), request.uri().path())
         })
         .layer(from_fn_with_state(state.clone(), auth::check_token))
-        .layer(from_fn(auth::refuse_other_sites))
+        .layer(from_fn(auth::refuse_cross_origin))
         .with_state(state)
 }

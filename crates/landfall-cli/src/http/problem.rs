@@ -1,11 +1,11 @@
-//! What the daemon answers when it cannot do what was asked: `application/problem+json` (RFC 9457).
+//! Error responses: `application/problem+json` (RFC 9457).
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use landfall::ErrorKind;
 use serde_json::json;
 
-/// A refusal: a status, a short name that programs compare, and a sentence for a person.
+/// An error response: a status, a type that programs compare, and a sentence for a person.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -24,7 +24,7 @@ impl Problem {
     }
 
     pub(super) fn unauthorized() -> Self {
-        let detail = "send a token of [auth] as Authorization: Bearer TOKEN";
+        let detail = "send a token configured under [auth] as `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "A token is needed", detail)
     }
 
@@ -33,12 +33,12 @@ impl Problem {
     }
 
     pub(super) fn not_found(path: &str) -> Self {
-        let detail = format!("there is nothing at {path:?}; /openapi.json lists what there is");
+        let detail = format!("no route {path:?}; /openapi.json lists the routes");
         Self::new(StatusCode::NOT_FOUND, "not-found", "There is nothing here", detail)
     }
 
     pub(super) fn method_not_allowed(method: &str, path: &str) -> Self {
-        let detail = format!("{path} does not take {method}; /openapi.json lists what it takes");
+        let detail = format!("{path} does not support {method}; /openapi.json lists the methods");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed", detail)
     }
 
@@ -63,7 +63,7 @@ impl From<landfall::Error> for Problem {
             ErrorKind::NotFound => Self::new(StatusCode::NOT_FOUND, "not-found", "It does not exist", detail),
             ErrorKind::Conflict => Self::new(StatusCode::CONFLICT, "conflict", "Its state does not allow this", detail),
             ErrorKind::Unavailable | ErrorKind::InUse | ErrorKind::Schema => Self::unavailable(detail),
-            // The client must look before it sends again: it may have been committed.
+            // The commit may have succeeded, so the client must check before it sends again.
             ErrorKind::Unknown => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", "It may or may not have happened", detail)
             }

@@ -1,31 +1,33 @@
-//! Where may be posted to. A URL may be written by one person and read by another's network: without this, a
-//! subscription could be pointed at a cloud's metadata service or at a database's port.
+//! Which addresses a subscription may post to.
+//!
+//! Protects against server-side request forgery: without these rules a subscription could reach a cloud's metadata
+//! service or a database inside the daemon's network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hyper::Uri;
 
-/// The `[push]` section's word on addresses.
+/// The address rules of `[push]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Rules {
     pub(crate) allow_private_addresses: bool,
-    /// Host names that may be anywhere, in lower case.
+    /// Host names, in lower case, that may resolve to any address.
     pub(crate) allowed_hosts: Vec<String>,
 }
 
-/// The host of a URL as people write it: in lower case, and an IPv6 address without its brackets.
+/// Returns the host of a URL in lower case, and an IPv6 address without its brackets.
 pub(super) fn host(url: &Uri) -> String {
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned).unwrap_or(host)
 }
 
 impl Rules {
-    /// Whether `host`, which is at `address`, may be connected to.
+    /// Returns whether a connection to `host` at `address` is allowed.
     pub(super) fn allow(&self, host: &str, address: IpAddr) -> bool {
         self.allow_private_addresses || self.allowed_hosts.iter().any(|allowed| allowed == host) || is_public(address)
     }
 
-    /// Refuses a URL whose host is an address that may not be connected to; a name is looked up when it is used.
+    /// Refuses a URL whose host is a forbidden address. A host name is checked when it is resolved.
     pub(super) fn check_literal(&self, url: &Uri) -> Result<(), String> {
         let host = host(url);
         match host.parse::<IpAddr>() {
@@ -36,14 +38,14 @@ impl Rules {
 }
 
 pub(super) fn refusal(host: &str, address: IpAddr) -> String {
-    let place = if host == address.to_string() { host.to_owned() } else { format!("{host} ({address})") };
+    let target = if host == address.to_string() { host.to_owned() } else { format!("{host} ({address})") };
     format!(
-        "{place} is not a public address; name it in push.allowed_hosts, or set push.allow_private_addresses, if it \
-         may be posted to"
+        "{target} is not a public address; to allow it, add it to push.allowed_hosts or set \
+         push.allow_private_addresses"
     )
 }
 
-/// Whether anybody on the internet could have this address. In doubt it is not public.
+/// Returns whether the address is publicly routable; unassigned ranges are not.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -57,9 +59,9 @@ fn is_public(address: IpAddr) -> bool {
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let reserved = match (a, b, c) {
-        // This network, private, loopback, link-local (where the metadata services are), private again.
+        // This network, private, loopback, link-local (cloud metadata services), private.
         (0 | 10 | 127, ..) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _) => true,
-        // Carriers' own (where one more cloud keeps its metadata), protocol assignments, documentation, 6to4 relays.
+        // Carrier-grade NAT (one cloud's metadata service), protocol assignments, documentation, 6to4 relays.
         (100, 64..=127, _) | (192, 0, 0 | 2) | (192, 88, 99) | (198, 51, 100) | (203, 0, 113) => true,
         // Benchmarks; multicast, reserved and broadcast.
         (198, 18 | 19, _) | (224.., ..) => true,
@@ -70,7 +72,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // What is given out to the public begins with 2 or 3; the rest is loopback, local, multicast or nobody's.
+    // Global unicast addresses begin with 2 or 3; the rest is loopback, local, multicast or unassigned.
     let global = segments[0] & 0xe000 == 0x2000;
     let documentation = (segments[0] == 0x2001 && segments[1] == 0x0db8) || segments[0] & 0xfff0 == 0x3ff0;
     // Teredo, benchmarks, ORCHID and the like.
@@ -78,12 +80,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     global && !documentation && !protocols
 }
 
-/// The IPv4 address that connecting to this one would lead to: mapped, compatible, translated (NAT64) or 6to4.
+/// Returns the IPv4 address that an IPv6 address stands for: mapped, compatible, translated (NAT64) or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let from = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match segments {
-        // The unspecified address and loopback are their own.
+        // The unspecified address and loopback embed no IPv4 address.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(from(high, low)),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(from(high, low)),
@@ -156,7 +158,7 @@ mod tests {
     ];
 
     #[test]
-    fn only_public_addresses_are_connected_to() {
+    fn only_public_addresses_are_allowed() {
         for text in PRIVATE {
             assert!(!Rules::default().allow("host.example", text.parse().unwrap()), "{text} was allowed");
         }
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_named_may_be_anywhere_and_no_other() {
+    fn allowed_host_may_be_private_and_no_other() {
         let rules = Rules { allowed_hosts: vec!["mailer.internal".into(), "10.0.0.7".into()], ..Rules::default() };
         let private = "10.0.0.7".parse().unwrap();
         assert!(rules.allow("mailer.internal", private) && rules.allow("10.0.0.7", private));
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_a_url_is_refused_before_anything_starts() {
+    fn private_address_literal_in_url_is_refused() {
         let refused = |url: &str| Rules::default().check_literal(&url.parse().unwrap()).is_err();
         for url in
             ["http://127.0.0.1/", "http://169.254.169.254/latest", "https://[::1]:8443/x", "http://[::ffff:7f00:1]/"]

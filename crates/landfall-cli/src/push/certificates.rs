@@ -1,4 +1,4 @@
-//! Whom an https receiver is believed to be: the usual authorities, and those of `push.ca_file`.
+//! Trusted certificate authorities for https receivers: the public ones, and those in `push.ca_file`.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::error::{Error, Result};
 
-/// `ca_file` is empty for none.
+/// Creates the TLS connector; an empty `ca_file` adds no authorities.
 pub(super) fn connector(ca_file: &str) -> Result<TlsConnector> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if !ca_file.is_empty() {
         add(&mut roots, ca_file).map_err(|error| {
-            Error::wrong_use(format!("push.ca_file: the certificates in {ca_file:?} cannot be used: {error}"))
+            Error::usage(format!("push.ca_file: cannot use the certificates in {ca_file:?}: {error}"))
         })?;
     }
-    // The provider is named because a process may hold several and must then choose.
+    // With several providers linked into one process, rustls needs an explicit choice.
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::not_so(format!("https cannot be set up: {error}")))?
+        .map_err(|error| Error::failed(format!("cannot configure TLS: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
@@ -31,7 +31,7 @@ fn add(roots: &mut RootCertStore, file: &str) -> std::result::Result<(), String>
     let certificates: Vec<_> =
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect).map_err(|error| error.to_string())?;
     if certificates.is_empty() {
-        return Err("there are none".into());
+        return Err("the file contains no certificate".into());
     }
     for certificate in certificates {
         roots.add(certificate).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Connects to a URL's host: its name is looked up once, the addresses are judged, and only those that were judged are
-//! connected to. A name server that answers otherwise the next time changes nothing.
+//! Connects to the host of a URL. Resolves the name once, checks each address, and connects only to checked addresses.
+//! A name server that returns another address the next time (DNS rebinding) therefore gains nothing.
 
 use std::fmt;
 use std::io;
@@ -30,15 +30,15 @@ pub(super) struct Connector {
     tls: TlsConnector,
 }
 
-/// Why nothing was connected to.
+/// Why no connection was made.
 #[derive(Debug)]
 pub(super) enum ConnectError {
-    /// It must not be.
+    /// The rules of `[push]` forbid the address.
     Refused(String),
-    /// Nobody answers.
+    /// Resolution or the connection failed.
     Failed(io::Error),
-    /// Somebody answers who is not believed, or with whom there is no common language: a person has to see to it.
-    Unbelieved(io::Error),
+    /// The TLS handshake failed: an untrusted certificate or no common protocol version. Needs an operator.
+    Untrusted(io::Error),
 }
 
 impl Connector {
@@ -46,48 +46,49 @@ impl Connector {
         Ok(Self { rules: Arc::new(push.rules.clone()), tls: certificates::connector(&push.ca_file)? })
     }
 
-    async fn connect(self, url: Uri) -> std::result::Result<Wire, ConnectError> {
+    async fn connect(self, url: Uri) -> std::result::Result<HttpStream, ConnectError> {
         let host = host(&url);
         let secure = url.scheme_str() == Some("https");
         let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let stream = open(&judged(&self.rules, &host, port).await?).await.map_err(ConnectError::Failed)?;
-        // Small requests must not wait for each other's acknowledgements.
+        let addresses = allowed_addresses(&self.rules, &host, port).await?;
+        let stream = connect_first(&addresses).await.map_err(ConnectError::Failed)?;
+        // Nagle's algorithm would delay small requests.
         stream.set_nodelay(true).map_err(ConnectError::Failed)?;
         if !secure {
-            return Ok(Wire::new(stream));
+            return Ok(HttpStream::new(stream));
         }
         let name = ServerName::try_from(host).map_err(|error| ConnectError::Failed(io::Error::other(error)))?;
-        Ok(Wire::new(self.tls.connect(name, stream).await.map_err(judge_handshake)?))
+        Ok(HttpStream::new(self.tls.connect(name, stream).await.map_err(classify_handshake_error)?))
     }
 }
 
-/// What the handshake itself found wrong is told as invalid data; the rest is the connection's.
-fn judge_handshake(error: io::Error) -> ConnectError {
+/// Rustls reports its own handshake errors as invalid data; other kinds come from the connection.
+fn classify_handshake_error(error: io::Error) -> ConnectError {
     match error.kind() {
-        io::ErrorKind::InvalidData => ConnectError::Unbelieved(error),
+        io::ErrorKind::InvalidData => ConnectError::Untrusted(error),
         _ => ConnectError::Failed(error),
     }
 }
 
-/// The addresses of `host` that may be connected to, of which there is at least one.
-async fn judged(rules: &Rules, host: &str, port: u16) -> std::result::Result<Vec<SocketAddr>, ConnectError> {
+/// Resolves `host` and returns its allowed addresses, at least one.
+async fn allowed_addresses(rules: &Rules, host: &str, port: u16) -> std::result::Result<Vec<SocketAddr>, ConnectError> {
     let found: Vec<SocketAddr> = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => tokio::net::lookup_host((host, port)).await.map_err(ConnectError::Failed)?.collect(),
     };
-    let allowed: Vec<_> = found.iter().copied().filter(|place| rules.allow(host, place.ip())).collect();
+    let allowed: Vec<_> = found.iter().copied().filter(|address| rules.allow(host, address.ip())).collect();
     match (allowed.is_empty(), found.first()) {
         (false, _) => Ok(allowed),
-        (true, Some(place)) => Err(ConnectError::Refused(refusal(host, place.ip()))),
+        (true, Some(address)) => Err(ConnectError::Refused(refusal(host, address.ip()))),
         (true, None) => Err(ConnectError::Failed(io::Error::new(io::ErrorKind::NotFound, "the host has no address"))),
     }
 }
 
-/// The first that answers.
-async fn open(places: &[SocketAddr]) -> io::Result<TcpStream> {
+/// Connects to the first address that accepts.
+async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for place in places {
-        match TcpStream::connect(place).await {
+    for address in addresses {
+        match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -96,9 +97,9 @@ async fn open(places: &[SocketAddr]) -> io::Result<TcpStream> {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Wire;
+    type Response = HttpStream;
     type Error = ConnectError;
-    type Future = BoxFuture<'static, std::result::Result<Wire, ConnectError>>;
+    type Future = BoxFuture<'static, std::result::Result<HttpStream, ConnectError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -112,8 +113,8 @@ impl Service<Uri> for Connector {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(sentence) => f.write_str(sentence),
-            Self::Failed(error) | Self::Unbelieved(error) => write!(f, "cannot connect: {error}"),
+            Self::Refused(text) => f.write_str(text),
+            Self::Failed(error) | Self::Untrusted(error) => write!(f, "cannot connect: {error}"),
         }
     }
 }
@@ -123,22 +124,22 @@ impl std::error::Error for ConnectError {}
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A connection, encrypted or not.
-pub(super) struct Wire(TokioIo<Box<dyn Stream>>);
+/// A connection with or without TLS.
+pub(super) struct HttpStream(TokioIo<Box<dyn Stream>>);
 
-impl Wire {
+impl HttpStream {
     fn new(stream: impl Stream + 'static) -> Self {
         Self(TokioIo::new(Box::new(stream)))
     }
 }
 
-impl Connection for Wire {
+impl Connection for HttpStream {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl Read for Wire {
+impl Read for HttpStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -148,7 +149,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for HttpStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }

@@ -15,7 +15,7 @@ use super::signature::SigningKey;
 use super::{reply, request};
 use crate::config::Subscription;
 
-/// An idle connection is closed after this, and the host's name is looked up again with the next one.
+/// Idle connections are closed after this time; the next connection resolves the host again.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub(super) struct Endpoint {
@@ -30,29 +30,29 @@ impl Endpoint {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(subscription.concurrency)
-            // Whether to send something again is not for the connection to decide.
+            // The consumer decides about retries, not the connection pool.
             .retry_canceled_requests(false)
             .build(connector);
         Self { client, url: subscription.url.clone(), keys: subscription.keys.clone() }
     }
 
-    /// Posts it once. `Ok` if the receiver says that it is done.
+    /// Posts the message once. `Ok` if the receiver responds with 2xx.
     pub(super) async fn post(&self, message: &Message) -> Result<(), Failure> {
-        let request = request::of(message, &self.url, &self.keys, Timestamp::now())?;
-        let response = self.client.request(request).await.map_err(|error| unanswered(&error))?;
-        reply::judge(response).await
+        let request = request::build(message, &self.url, &self.keys, Timestamp::now())?;
+        let response = self.client.request(request).await.map_err(|error| failure_without_response(&error))?;
+        reply::into_result(response).await
     }
 }
 
-/// There is no answer: nothing was sent, or nobody knows what became of it.
-fn unanswered(error: &ClientError) -> Failure {
+/// Classifies a request without a response: it was not sent, or its outcome is unknown.
+fn failure_without_response(error: &ClientError) -> Failure {
     let mut cause = error.source();
     while let Some(found) = cause {
         match found.downcast_ref::<ConnectError>() {
-            Some(ConnectError::Refused(sentence)) => {
-                return Failure::new(ErrorCode::new("ADDRESS_REFUSED"), sentence, Verdict::Retry);
+            Some(ConnectError::Refused(text)) => {
+                return Failure::new(ErrorCode::new("ADDRESS_REFUSED"), text, Verdict::Retry);
             }
-            Some(unbelieved @ ConnectError::Unbelieved(_)) => {
+            Some(unbelieved @ ConnectError::Untrusted(_)) => {
                 return Failure::new(ErrorCode::new("TLS_FAILED"), unbelieved, Verdict::Retry);
             }
             Some(failed) => return Failure::new(ErrorCode::DEPENDENCY, failed, Verdict::Retry),
@@ -60,5 +60,6 @@ fn unanswered(error: &ClientError) -> Failure {
         }
     }
     let detail = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failure::new(ErrorCode::UNKNOWN, format_args!("the connection broke before the answer{detail}"), Verdict::Retry)
+    let error = format_args!("the connection was lost before the response{detail}");
+    Failure::new(ErrorCode::UNKNOWN, error, Verdict::Retry)
 }

@@ -1,10 +1,10 @@
-//! An inbox whose transaction begins after the call.
+//! An inbox whose transaction begins after the handler's call.
 //!
-//! A handler's writes and the inbox row belong in one transaction. A POST is no write of ours: a transaction around it
-//! would protect nothing and stay open for as long as a stranger takes to answer; on SQLite nobody else could write
-//! meanwhile. So the message is looked up first, then posted, and only then is its row written.
+//! A handler's writes and the inbox row normally share a transaction. A POST writes nothing in the database: a
+//! transaction around it would protect nothing and stay open until the receiver responds. On SQLite it would block all
+//! other writers. So the message is looked up first, then posted, and its row is written last.
 //!
-//! Nothing is lost by it: a crash in between brings the message again, as a crash before the commit always does.
+//! No message is lost: a crash in between causes a redelivery, like any crash before the commit.
 
 use landfall::{
     Admission, Arrival, Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Origin, OutboxWriter,
@@ -12,35 +12,35 @@ use landfall::{
 };
 
 #[derive(Clone)]
-pub(super) struct AfterCall<D> {
+pub(super) struct DeferredInbox<D> {
     database: D,
-    /// Whether a redriven letter stays locked during its call. Where one writer locks out all others it must not: there
-    /// is one worker then, and the letter's state is compared when it is done.
+    /// Whether a redriven letter stays locked during its call. False on a database with a single writer: then there is
+    /// one redrive worker, and the letter's state is compared when the call is done.
     locks: bool,
 }
 
-/// What is to be written when the call is over.
-pub(super) struct Pending<D: Inbox> {
+/// The writes to make after the call.
+pub(super) struct DeferredTransaction<D: Inbox> {
     admitted: Vec<(GroupName, Message, Origin)>,
     open: Option<D::Transaction>,
 }
 
-impl<D: Inbox> AfterCall<D> {
+impl<D: Inbox> DeferredInbox<D> {
     pub(super) fn new(database: D, locks: bool) -> Self {
         Self { database, locks }
     }
 }
 
-impl<D: Inbox> Database for AfterCall<D> {
-    type Connection = Pending<D>;
-    type Transaction = Box<Pending<D>>;
+impl<D: Inbox> Database for DeferredInbox<D> {
+    type Connection = DeferredTransaction<D>;
+    type Transaction = Box<DeferredTransaction<D>>;
 
-    async fn begin(&self) -> Result<Box<Pending<D>>> {
-        Ok(Box::new(Pending { admitted: Vec::new(), open: None }))
+    async fn begin(&self) -> Result<Box<DeferredTransaction<D>>> {
+        Ok(Box::new(DeferredTransaction { admitted: Vec::new(), open: None }))
     }
 
-    async fn commit(&self, pending: Box<Pending<D>>) -> Result<()> {
-        let Pending { admitted, open } = *pending;
+    async fn commit(&self, pending: Box<DeferredTransaction<D>>) -> Result<()> {
+        let DeferredTransaction { admitted, open } = *pending;
         if let Some(open) = open {
             return self.database.commit(open).await;
         }
@@ -50,8 +50,8 @@ impl<D: Inbox> Database for AfterCall<D> {
         let mut transaction = self.database.begin().await?;
         let mut changes_something = false;
         for (group, message, origin) in &admitted {
-            // Whatever the answer is now, it is true: a copy that was faster is a duplicate, and a key that was held
-            // meanwhile has it queued, to be posted once more.
+            // The second result is as valid as the first: a concurrent delivery made this one a duplicate, or the key
+            // was held meanwhile, and the message is queued and posted once more.
             let admission = self.database.admit(&mut transaction, group, message, *origin).await?;
             changes_something |= admission != Admission::Duplicate;
         }
@@ -61,19 +61,19 @@ impl<D: Inbox> Database for AfterCall<D> {
         }
     }
 
-    async fn flush(&self, pending: Box<Pending<D>>) -> Result<()> {
+    async fn flush(&self, pending: Box<DeferredTransaction<D>>) -> Result<()> {
         match pending.open {
             Some(open) => self.database.flush(open).await,
-            // What was seen was flushed where it was seen.
+            // `admit` flushed what it read.
             None => Ok(()),
         }
     }
 }
 
-impl<D: Inbox> Inbox for AfterCall<D> {
+impl<D: Inbox> Inbox for DeferredInbox<D> {
     async fn admit(
         &self,
-        pending: &mut Pending<D>,
+        pending: &mut DeferredTransaction<D>,
         group: &GroupName,
         message: &Message,
         origin: Origin,
@@ -82,7 +82,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
         let admission = self.database.admit(&mut transaction, group, message, origin).await?;
         match admission {
             Admission::Fresh => pending.admitted.push((group.clone(), message.clone(), origin)),
-            // There is no call to wait for.
+            // A held message is not posted, so its row is committed now.
             Admission::Held => self.database.commit_seen(transaction).await?,
             Admission::Duplicate => self.database.flush(transaction).await?,
         }
@@ -91,7 +91,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
 
     async fn admit_batch(
         &self,
-        pending: &mut Pending<D>,
+        pending: &mut DeferredTransaction<D>,
         group: &GroupName,
         batch: &[Arrival<'_>],
     ) -> Result<Vec<Admission>> {
@@ -104,7 +104,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
 
     async fn park(
         &self,
-        pending: &mut Pending<D>,
+        pending: &mut DeferredTransaction<D>,
         group: &GroupName,
         message: &Message,
         origin: Origin,
@@ -112,8 +112,8 @@ impl<D: Inbox> Inbox for AfterCall<D> {
     ) -> Result<DeadLetterId> {
         let mut transaction = self.database.begin().await?;
         if self.database.admit(&mut transaction, group, message, origin).await? != Admission::Fresh {
-            let sentence = format!("message {} was settled elsewhere a moment ago", message.id);
-            return Err(Error::new(ErrorKind::Unavailable, sentence));
+            let text = format!("message {} was settled by another consumer during the call", message.id);
+            return Err(Error::new(ErrorKind::Unavailable, text));
         }
         let letter = self.database.park(&mut transaction, group, message, origin, parking).await?;
         pending.open = Some(transaction);
@@ -122,7 +122,7 @@ impl<D: Inbox> Inbox for AfterCall<D> {
 
     async fn next_redriven(
         &self,
-        pending: &mut Pending<D>,
+        pending: &mut DeferredTransaction<D>,
         group: &GroupName,
         resting: &[DeadLetterId],
     ) -> Result<Option<RedriveItem>> {
@@ -134,18 +134,23 @@ impl<D: Inbox> Inbox for AfterCall<D> {
         Ok(item)
     }
 
-    async fn complete_redriven(&self, pending: &mut Pending<D>, item: &RedriveItem) -> Result<()> {
+    async fn complete_redriven(&self, pending: &mut DeferredTransaction<D>, item: &RedriveItem) -> Result<()> {
         self.database.complete_redriven(self.open(pending).await?, item).await
     }
 
-    async fn park_redriven(&self, pending: &mut Pending<D>, item: &RedriveItem, setback: Setback<'_>) -> Result<bool> {
+    async fn park_redriven(
+        &self,
+        pending: &mut DeferredTransaction<D>,
+        item: &RedriveItem,
+        setback: Setback<'_>,
+    ) -> Result<bool> {
         self.database.park_redriven(self.open(pending).await?, item, setback).await
     }
 }
 
-/// What is parked may be told to a topic in the transaction that parks it.
-impl<D: Inbox + OutboxWriter> OutboxWriter for AfterCall<D> {
-    async fn enqueue(&self, pending: &mut Pending<D>, messages: &[Message]) -> Result<()> {
+/// Enqueues the copy for the `.dlq` topic in the transaction that parks the message.
+impl<D: Inbox + OutboxWriter> OutboxWriter for DeferredInbox<D> {
+    async fn enqueue(&self, pending: &mut DeferredTransaction<D>, messages: &[Message]) -> Result<()> {
         self.database.enqueue(self.open(pending).await?, messages).await
     }
 
@@ -154,9 +159,9 @@ impl<D: Inbox + OutboxWriter> OutboxWriter for AfterCall<D> {
     }
 }
 
-impl<D: Inbox> AfterCall<D> {
-    /// The transaction that is open, or one that begins now.
-    async fn open<'a>(&self, pending: &'a mut Pending<D>) -> Result<&'a mut D::Transaction> {
+impl<D: Inbox> DeferredInbox<D> {
+    /// Returns the open transaction, or begins one.
+    async fn open<'a>(&self, pending: &'a mut DeferredTransaction<D>) -> Result<&'a mut D::Transaction> {
         let transaction = match pending.open.take() {
             Some(transaction) => transaction,
             None => self.database.begin().await?,

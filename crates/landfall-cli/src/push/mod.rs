@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   delivery ─▶ new? ─▶ POST ─▶ 2xx ─▶ inbox row ─▶ acknowledge
-//!                         │ 429, 5xx, timeout: again later, its key waiting; then parked
-//!                         │ 503, no connection: again later, and it spends no attempt
+//!                         │ 429, 5xx, timeout: retried, its key waits; parked after the last attempt
+//!                         │ 503, no connection: retried, counts as no attempt
 //!                         │ other 4xx: parked at once
-//!                         └ breaker open, budget empty: waits, and spends no attempt
+//!                         └ breaker open, budget empty: waits, counts as no attempt
 //! ```
 //!
-//! The receiver sees a message at least once and per key in order; after a crash between its answer and the inbox row
+//! The receiver sees each message at least once, in order per key. After a crash between its response and the inbox row
 //! it sees the same `Idempotency-Key` again.
 //!
-//! * [`address`] decides where may be posted to, [`connector`] connects there and nowhere else;
-//! * [`request`] is the message as a request, [`signature`] its signature, [`reply`] what the answer means;
-//! * [`inbox`] keeps the database out of the way while the receiver works.
+//! * [`address`] decides which addresses are allowed, [`connector`] connects only to those;
+//! * [`request`] builds the request, [`signature`] signs it, [`reply`] interprets the response;
+//! * [`inbox`] keeps no transaction open during the call.
 
 mod address;
 mod certificates;
@@ -35,19 +35,19 @@ use crate::config::{Push, Subscription};
 use crate::error::{Error, Result};
 use connector::Connector;
 use endpoint::Endpoint;
-use inbox::AfterCall;
+use inbox::DeferredInbox;
 
 pub(crate) use address::Rules;
 pub(crate) use reply::LONGEST_RETRY_AFTER;
 pub(crate) use signature::SigningKey;
 
-/// One subscription, ready to be run on whichever database there is.
+/// One validated subscription, independent of the database.
 pub(crate) struct Delivery {
     subscription: Subscription,
     endpoint: Endpoint,
 }
 
-/// Refuses what can never work, without connecting anywhere.
+/// Validates the subscriptions without opening a connection.
 pub(crate) fn prepare(push: &Push, subscriptions: &[Subscription]) -> Result<Vec<Delivery>> {
     if subscriptions.is_empty() {
         return Ok(Vec::new());
@@ -58,14 +58,14 @@ pub(crate) fn prepare(push: &Push, subscriptions: &[Subscription]) -> Result<Vec
         let Subscription { topic, group, .. } = subscription;
         push.rules
             .check_literal(&subscription.url)
-            .map_err(|error| Error::wrong_use(format!("the subscription of {group} to {topic}: {error}")))?;
+            .map_err(|error| Error::usage(format!("the subscription of {group} to {topic}: {error}")))?;
         let endpoint = Endpoint::new(connector.clone(), subscription);
         deliveries.push(Delivery { subscription: subscription.clone(), endpoint });
     }
     Ok(deliveries)
 }
 
-/// Delivers until `stop`. `Err` if the broker fails in a way that no waiting mends.
+/// Delivers until `stop`. `Err` if the broker fails permanently.
 pub(crate) async fn run<D: Inbox + OutboxWriter>(
     database: D,
     capabilities: DatabaseCapabilities,
@@ -75,17 +75,17 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
 ) -> landfall::Result<()> {
     let Delivery { subscription, endpoint } = delivery;
     let name = format!("{}/{}", subscription.topic, subscription.group);
-    // Only now, when there is somebody who counts.
+    // Created here because it registers its metrics, and the recorder is installed by now.
     let handler = Post { endpoint, dependency: Dependency::new(name, guards(&subscription)) };
     let defaults = consume::Options::default();
     let options = consume::Options {
         concurrency: subscription.concurrency,
         backoff: subscription.backoff,
-        // Where the database cannot keep a letter locked meanwhile, nobody else must look for one.
+        // A database with a single writer cannot keep a letter locked during the call, so only one worker may redrive.
         redrive_concurrency: if capabilities.concurrent_writers { defaults.redrive_concurrency } else { 1 },
         ..defaults
     };
-    let database = AfterCall::new(database, capabilities.concurrent_writers);
+    let database = DeferredInbox::new(database, capabilities.concurrent_writers);
     let Subscription { topic, group, url, letter_topic, .. } = subscription;
     tracing::info!(%topic, %group, %url, "pushing");
     let mut consumer = Consumer::new(database, broker, topic, group, handler, options);
@@ -95,21 +95,21 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
     consumer.run(stop).await
 }
 
-/// The consumer repeats and keeps order; this only guards each try.
+/// Options that guard a single attempt; the consumer retries and preserves order.
 fn guards(subscription: &Subscription) -> Options {
     let policy = RetryPolicy { jitter: Jitter::Full, ..subscription.backoff.into() };
     let concurrency = subscription.concurrency;
     Options { call_timeout: subscription.timeout, concurrency, waiting: concurrency, policy, ..Options::default() }
 }
 
-/// Handles a message by posting it.
+/// A handler that posts the message.
 struct Post {
     endpoint: Endpoint,
     dependency: Dependency,
 }
 
-impl<D: Inbox> Handler<AfterCall<D>> for Post {
-    async fn handle(&self, context: Context<'_, AfterCall<D>>) -> Result<(), Failure> {
+impl<D: Inbox> Handler<DeferredInbox<D>> for Post {
+    async fn handle(&self, context: Context<'_, DeferredInbox<D>>) -> Result<(), Failure> {
         self.dependency.attempt(context.attempt, || self.endpoint.post(context.message)).await
     }
 }

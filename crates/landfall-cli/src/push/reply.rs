@@ -1,4 +1,4 @@
-//! What a receiver's answer means for the message.
+//! Interprets a receiver's response.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,21 +8,21 @@ use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use landfall::{ErrorCode, Failure, Verdict};
 
-/// As much of an answer is read, and no more: it is for people to look at.
-const MOST_BYTES: usize = 16 * 1024;
-/// As much of that is shown.
+/// Maximum bytes read of a response body, which serves only error messages.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+/// Maximum characters of the body in an error message.
 const SHOWN_CHARS: usize = 200;
-/// The status is what counts; for the rest nobody waits long.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for reading the body; only the status decides.
+const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest `Retry-After` that is followed: nobody puts a message off for a year with one header.
+/// Upper bound for `Retry-After`, so that one header cannot delay a message for a year.
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// 2xx is done; 429 and 503 say when to come back; other 5xx are tried again; other 4xx will never work.
-pub(super) async fn judge(response: Response<Incoming>) -> Result<(), Failure> {
+/// Returns `Ok` for 2xx. 429 and 503 are retried after `Retry-After`, other 5xx with backoff; other 4xx are parked.
+pub(super) async fn into_result(response: Response<Incoming>) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
-    // Read to its end, the connection can be used again; cut off, it is closed.
-    let read = tokio::time::timeout(PATIENCE, Limited::new(body, MOST_BYTES).collect()).await;
+    // A body read to its end lets the pool reuse the connection; otherwise it is closed.
+    let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
     if head.status.is_success() {
         return Ok(());
     }
@@ -37,14 +37,14 @@ pub(super) async fn judge(response: Response<Incoming>) -> Result<(), Failure> {
 
 fn failure(status: StatusCode, retry_after: Option<Duration>) -> Failure {
     let status = status.as_u16();
-    // Anything below is a redirect, which is not followed. Whoever redirects today may answer tomorrow.
+    // `None` means a status below 400: a redirect, which is not followed. The receiver may be fixed, so it is retried.
     Failure::from_status(status, retry_after.filter(|_| matches!(status, 429 | 503))).unwrap_or_else(|| {
-        let error = format_args!("the answer was HTTP {status}, and redirects are not followed");
+        let error = format_args!("the response was HTTP {status}, and redirects are not followed");
         Failure::new(ErrorCode::new("REDIRECTED"), error, Verdict::Retry)
     })
 }
 
-/// Seconds, or a date.
+/// Parses `Retry-After`: seconds or an HTTP date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let asked = match text.parse() {
@@ -54,7 +54,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(asked.min(LONGEST_RETRY_AFTER))
 }
 
-/// The beginning, as one line without anything that a terminal would obey.
+/// Returns the beginning of the body as one line without control characters.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(status: u16) -> (Verdict, Option<Duration>) {
+    fn verdict_for(status: u16) -> (Verdict, Option<Duration>) {
         let failure = failure(StatusCode::from_u16(status).unwrap(), Some(Duration::from_secs(9)));
         (failure.verdict, failure.retry_after)
     }
@@ -76,18 +76,18 @@ mod tests {
     fn each_status_has_its_verdict() {
         let asked = Some(Duration::from_secs(9));
         for status in [429, 503] {
-            assert_eq!(judged(status), (Verdict::Retry, asked), "{status}");
+            assert_eq!(verdict_for(status), (Verdict::Retry, asked), "{status}");
         }
         for status in [301, 302, 307, 408, 500, 501, 502, 504, 599] {
-            assert_eq!(judged(status), (Verdict::Retry, None), "{status}");
+            assert_eq!(verdict_for(status), (Verdict::Retry, None), "{status}");
         }
         for status in [400, 401, 403, 404, 409, 410, 413, 422, 425, 451] {
-            assert_eq!(judged(status), (Verdict::Park, None), "{status}");
+            assert_eq!(verdict_for(status), (Verdict::Park, None), "{status}");
         }
     }
 
     #[test]
-    fn a_retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
+    fn retry_after_parses_seconds_or_date_capped_at_an_hour() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_one_short_line() {
+    fn excerpt_is_one_short_line() {
         assert_eq!(excerpt(b"  no\r\nsuch\x1b[31m order \xff"), "no  such [31m order \u{fffd}");
         assert_eq!(excerpt(&[b'x'; 5000]).len(), SHOWN_CHARS);
     }

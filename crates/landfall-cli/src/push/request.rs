@@ -1,4 +1,4 @@
-//! A message as an HTTP request: a CloudEvents event in binary mode, signed, with its id as the idempotency key.
+//! Builds the HTTP request of a message: a signed CloudEvents event in binary mode, with its id as `Idempotency-Key`.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -8,8 +8,8 @@ use landfall::{ErrorCode, Failure, Message, Timestamp, wire};
 
 use super::signature::{self, SigningKey};
 
-/// What a message's own headers must not say: how the request travels, who it is for, and what Landfall itself says.
-const OURS: [&str; 13] = [
+/// Headers that a message must not set: those of the HTTP connection, the target, and Landfall's own.
+const RESERVED: [&str; 13] = [
     "connection",
     "content-length",
     "content-encoding",
@@ -24,10 +24,10 @@ const OURS: [&str; 13] = [
     "user-agent",
     "cookie",
 ];
-const OUR_PREFIXES: [&str; 4] = ["ce-", "landfall-", "proxy-", "webhook-"];
+const RESERVED_PREFIXES: [&str; 4] = ["ce-", "landfall-", "proxy-", "webhook-"];
 
-/// `Err` if the message cannot be one, today or tomorrow.
-pub(super) fn of(
+/// Builds the request. `Err` (park) if a header of the message is not valid in HTTP.
+pub(super) fn build(
     message: &Message,
     url: &Uri,
     keys: &[SigningKey],
@@ -45,7 +45,7 @@ fn headers(message: &Message, keys: &[SigningKey], seconds: i64) -> Result<Heade
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("landfall/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in message.headers.iter() {
         let name = name.to_ascii_lowercase();
-        if !OURS.contains(&name.as_str()) && !OUR_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if !RESERVED.contains(&name.as_str()) && !RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             put(&mut headers, &name, value)?;
         }
     }
@@ -63,19 +63,19 @@ fn headers(message: &Message, keys: &[SigningKey], seconds: i64) -> Result<Heade
     put(&mut headers, "webhook-id", &id)?;
     put(&mut headers, "webhook-timestamp", &seconds.to_string())?;
     if !keys.is_empty() {
-        put(&mut headers, "webhook-signature", &signature::of(keys, &id, seconds, &message.payload))?;
+        put(&mut headers, "webhook-signature", &signature::header_value(keys, &id, seconds, &message.payload))?;
     }
     Ok(headers)
 }
 
 fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Failure> {
-    let cannot = || Failure::park(ErrorCode::VALIDATION, format_args!("the header {name:?} cannot travel over HTTP"));
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| cannot())?;
-    headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| cannot())?);
+    let invalid = || Failure::park(ErrorCode::VALIDATION, format_args!("the header {name:?} is not valid in HTTP"));
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+    headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| invalid())?);
     Ok(())
 }
 
-/// As CloudEvents wants it: everything but visible ASCII is percent-encoded, and so are `"` and `%`.
+/// Encodes as CloudEvents requires: percent-encodes everything but visible ASCII, and `"` and `%`.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -87,7 +87,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// For a message that does not say what it is.
+/// Returns the content type of a message without a `content-type` header.
 fn content_type(payload: &[u8]) -> &'static str {
     match serde_json::from_slice::<serde::de::IgnoredAny>(payload) {
         Ok(_) => "application/json",
@@ -112,14 +112,14 @@ mod tests {
 
     fn shown(message: &Message, keys: &[SigningKey]) -> Vec<(String, String)> {
         let request =
-            of(message, &"https://example.com/in".parse().unwrap(), keys, Timestamp::from_millis(5_999)).unwrap();
+            build(message, &"https://example.com/in".parse().unwrap(), keys, Timestamp::from_millis(5_999)).unwrap();
         assert_eq!((request.method(), request.uri().path()), (&Method::POST, "/in"));
         let text = |value: &HeaderValue| String::from_utf8(value.as_bytes().to_vec()).unwrap();
         request.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
     }
 
     #[test]
-    fn a_message_is_a_cloud_event_in_binary_mode_with_its_id_as_idempotency_key() {
+    fn request_is_a_binary_cloudevent_with_idempotency_key() {
         let message = message();
         let (headers, id) = (shown(&message, &[]), message.id.to_string());
         for (name, value) in [
@@ -137,14 +137,14 @@ mod tests {
         ] {
             assert!(headers.contains(&(name.into(), value.into())), "{name}: {value} is missing in {headers:?}");
         }
-        assert!(!headers.iter().any(|(name, _)| name == "webhook-signature"), "nothing to sign it with");
+        assert!(!headers.iter().any(|(name, _)| name == "webhook-signature"), "no key to sign with");
         let key = SigningKey::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signature = signature::of(std::slice::from_ref(&key), &id, 5, &message.payload);
+        let signature = signature::header_value(std::slice::from_ref(&key), &id, 5, &message.payload);
         assert!(shown(&message, &[key]).contains(&("webhook-signature".into(), signature)));
     }
 
     #[test]
-    fn its_own_headers_travel_except_those_that_steer_the_request() {
+    fn message_headers_are_sent_except_reserved_ones() {
         let mut message = message();
         for (name, value) in [
             ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_json_are_bytes() {
+    fn non_json_payload_is_an_octet_stream() {
         assert_eq!(content_type(b"[1, 2]"), "application/json");
         assert_eq!(content_type(b"\xff"), "application/octet-stream");
         assert_eq!(content_type(b""), "application/octet-stream");

@@ -1,4 +1,4 @@
-//! Standard Webhooks: a receiver that knows the secret can tell that a request is from here, whole, and recent.
+//! Standard Webhooks signatures: with the secret, a receiver verifies the origin, integrity and age of a request.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) struct SigningKey {
 }
 
 impl SigningKey {
-    /// The error is the rest of a sentence and does not repeat the text.
+    /// Parses a secret. The error is the end of a sentence and does not repeat the text.
     pub(crate) fn new(text: &str) -> Result<Self, &'static str> {
         const WANTED: &str = "must be whsec_ and 24 to 64 bytes in base64";
         let bytes = STANDARD.decode(text.strip_prefix("whsec_").ok_or(WANTED)?).map_err(|_| WANTED)?;
@@ -31,8 +31,8 @@ impl SigningKey {
     }
 }
 
-/// The value of `webhook-signature`: one signature for each key, so that a receiver may change its secret at its leisure.
-pub(super) fn of(keys: &[SigningKey], id: &str, seconds: i64, body: &[u8]) -> String {
+/// Returns the value of `webhook-signature`: one signature per key, so that a receiver can rotate its secret.
+pub(super) fn header_value(keys: &[SigningKey], id: &str, seconds: i64, body: &[u8]) -> String {
     let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, seconds, body)).collect();
     signatures.join(" ")
 }
@@ -53,19 +53,28 @@ impl fmt::Debug for SigningKey {
 mod tests {
     use super::*;
 
-    /// The example of the specification's own libraries.
+    /// The example from the specification's own libraries.
     #[test]
-    fn signs_as_the_specification_does() {
+    fn signature_matches_the_standard_webhooks_example() {
         let key = SigningKey::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signed =
-            of(std::slice::from_ref(&key), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let signed = header_value(
+            std::slice::from_ref(&key),
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
         assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-        let twice = of(&[key.clone(), key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let twice = header_value(
+            &[key.clone(), key],
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
         assert_eq!(twice, format!("{signed} {signed}"));
     }
 
     #[test]
-    fn a_secret_that_is_none_is_refused_and_never_shown() {
+    fn invalid_secret_is_refused_and_never_printed() {
         for text in ["", "secret", "whsec_", "whsec_c2hvcnQ=", "whsec_not base64!", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
         {
             assert!(SigningKey::new(text).is_err(), "{text}");

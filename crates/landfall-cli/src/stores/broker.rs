@@ -1,158 +1,124 @@
-//! The brokers, as the command works with them: to publish, or to look.
+//! The brokers, and what the command can do with each: publish, read, diagnose, administer.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{GroupDescription, Growth, TopicDescription, TopicSettings};
 use landfall::{Broker, Diagnose, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
-use serde::Serialize;
 
 use super::files::Files;
-use super::{Opening, Scheme, log, pick, remote};
+use super::{Opening, Registration, log, select_adapter};
 use crate::config::{Address, Config};
 use crate::error::{Error, Result};
+use crate::topics::{CreatedTopic, GroupProgress, Growth, TopicDetails, TopicSettings, TopicSummary};
 
-/// A broker that is open for publishing.
+/// A broker that is open for publishing and consuming.
 #[async_trait]
-pub(crate) trait Outlet: Send + Sync {
+pub(crate) trait OpenBroker: Send + Sync {
     fn publisher(&self) -> Arc<dyn Publisher>;
 
-    /// The same broker, to consume from.
+    /// Returns the same broker for consumers.
     fn broker(&self) -> Arc<dyn Broker>;
 
-    /// An error if nothing will be taken any more until this process is started again; an outage that passes is none.
+    /// Fails if the broker accepts nothing until this process restarts. An outage that passes is no failure.
     fn health(&self) -> PortResult<()>;
 
-    /// Every topic, by name, as this process knows it; empty where only the broker's own tools can tell.
-    fn topics(&self) -> PortResult<Vec<TopicDescription>>;
+    /// Returns every topic by name, without a remote call; empty if only the broker's own tools report them.
+    fn topics(&self) -> PortResult<Vec<TopicDetails>>;
 
-    /// Finishes what was handed over, and lets go of everything.
+    /// Finishes work in flight and releases all resources.
     async fn close(&self) -> PortResult<()>;
 }
 
-/// A broker that is only looked at: takes nothing that one process alone may hold, and writes nothing.
+/// A broker that is open for reading: holds no exclusive lock and writes nothing.
 #[async_trait]
-pub(crate) trait Window: Send + Sync {
-    /// Every topic, by name.
-    async fn topics(&self) -> PortResult<Vec<Listed>>;
-
-    async fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
+pub(crate) trait TopicSource: Send + Sync {
+    /// Returns every topic by name.
+    async fn topics(&self) -> PortResult<Vec<TopicSummary>>;
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> PortResult<Box<dyn TopicReader>>;
 }
 
-/// A topic in a list. What is `None` the broker does not tell.
-#[derive(Debug, Serialize)]
-pub(crate) struct Listed {
-    pub(crate) topic: TopicName,
-    pub(crate) partitions: u32,
-    pub(crate) messages: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) skew: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) settings: Option<TopicSettings>,
-}
-
-/// A topic that is there now.
-#[derive(Debug)]
-pub(crate) struct Made {
-    /// By this call.
-    pub(crate) created: bool,
-    pub(crate) partitions: u32,
-    pub(crate) settings: Option<TopicSettings>,
-}
-
-/// A broker that is open to have its topics changed, each call as often as one likes. The words are those of the
-/// embedded log; other brokers make and remove topics, and leave the rest to their own tools.
+/// Creates and deletes topics, on any broker. Every call is idempotent.
 #[async_trait]
 pub(crate) trait Administration: Send + Sync {
-    /// What is `None` is as the configuration says.
-    async fn create_topic(
+    /// Creates a topic; `None` takes the number of partitions from the configuration.
+    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> PortResult<CreatedTopic>;
+
+    /// Returns whether the topic existed.
+    async fn delete_topic(&self, topic: &TopicName) -> PortResult<bool>;
+
+    /// Releases all resources.
+    async fn close(&self) -> PortResult<()>;
+}
+
+/// Changes settings, partitions and consumer groups, on brokers that register it. Every call is idempotent.
+#[async_trait]
+pub(crate) trait TopicManagement: Administration {
+    /// Creates a topic with its own settings.
+    async fn create_topic_with(
         &self,
         topic: &TopicName,
         partitions: Option<u32>,
-        settings: Option<TopicSettings>,
-    ) -> PortResult<Made>;
+        settings: TopicSettings,
+    ) -> PortResult<CreatedTopic>;
 
+    fn settings(&self, topic: &TopicName) -> PortResult<TopicSettings>;
+
+    /// Returns whether anything changed.
     async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> PortResult<bool>;
 
     async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> PortResult<Growth>;
 
-    async fn delete_topic(&self, topic: &TopicName) -> PortResult<bool>;
-
-    /// Lets the group go on from another place, and answers with where it stands then.
-    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> PortResult<GroupDescription>;
+    /// Moves the group and returns its new progress.
+    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> PortResult<GroupProgress>;
 
     async fn forget_group(&self, topic: &TopicName, group: &GroupName) -> PortResult<()>;
-
-    fn describe(&self, topic: &TopicName) -> PortResult<TopicDescription>;
-
-    /// Lets go of everything.
-    async fn close(&self) -> PortResult<()>;
 }
 
+/// What an adapter can do. A capability that not every broker has is `None` in the adapters without it.
 pub(super) struct Adapter {
-    scheme: Scheme,
-    /// What can be said about a URL without opening anything.
-    check: fn(&Address) -> PortResult<()>,
-    open: fn(&Config) -> Opening<'_, Arc<dyn Outlet>>,
-    open_to_read: fn(&Config) -> Opening<'_, Arc<dyn Window>>,
-    open_to_change: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
-    open_to_diagnose: fn(&Config) -> Opening<'_, Arc<dyn Diagnose>>,
-    files: fn(&Config) -> PortResult<Box<dyn Files>>,
+    /// Validates a URL without opening anything.
+    pub(super) check: fn(&Address) -> PortResult<()>,
+    pub(super) open: fn(&Config) -> Opening<'_, Arc<dyn OpenBroker>>,
+    pub(super) open_to_read: fn(&Config) -> Opening<'_, Arc<dyn TopicSource>>,
+    pub(super) open_to_diagnose: fn(&Config) -> Opening<'_, Arc<dyn Diagnose>>,
+    pub(super) administer: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
+    pub(super) manage: Option<fn(&Config) -> Opening<'_, Arc<dyn TopicManagement>>>,
+    pub(super) describe: Option<for<'a> fn(&'a Config, &'a TopicName) -> Opening<'a, TopicDetails>>,
+    pub(super) files: Option<fn(&Config) -> PortResult<Box<dyn Files>>>,
 }
 
-/// The line of a broker that is reached over the network: its schemes, the feature that brings it, its module and its
-/// name there.
+/// Registers a broker that is reached over the network: its schemes, its Cargo feature, and its type.
 macro_rules! remote {
-    ($names:expr, $feature:literal, $module:ident::$adapter:ident) => {{
+    ($schemes:expr, $feature:literal, $module:ident::$adapter:ident) => {{
         #[cfg(feature = $feature)]
         {
             use landfall::$module as module;
-            async fn connect(url: &Address) -> PortResult<module::$adapter> {
-                module::$adapter::connect(module::Options::from_url(url.expose())?).await
+            async fn connect(config: &Config) -> PortResult<module::$adapter> {
+                module::$adapter::connect(module::Options::from_url(config.broker.url.expose())?).await
             }
-            Adapter {
-                scheme: Scheme::built_in($names),
+            let adapter = Adapter {
                 check: |url| module::Options::from_url(url.expose()).map(drop),
-                open: |config| Box::pin(async { Ok(remote::outlet(connect(&config.broker.url).await?)) }),
-                open_to_read: |config| Box::pin(async { Ok(remote::window(connect(&config.broker.url).await?)) }),
-                open_to_change: |config| {
-                    Box::pin(async { Ok(remote::administration(connect(&config.broker.url).await?)) })
-                },
+                open: |config| Box::pin(async move { Ok(super::remote::open(connect(config).await?)) }),
+                open_to_read: |config| Box::pin(async move { Ok(super::remote::source(connect(config).await?)) }),
                 open_to_diagnose: |config| {
-                    Box::pin(async { Ok(Arc::new(connect(&config.broker.url).await?) as Arc<dyn Diagnose>) })
+                    Box::pin(async move { Ok(Arc::new(connect(config).await?) as Arc<dyn Diagnose>) })
                 },
-                files: |_| Err(remote::has_no_files()),
-            }
+                administer: |config| Box::pin(async move { Ok(super::remote::administration(connect(config).await?)) }),
+                manage: None,
+                describe: None,
+                files: None,
+            };
+            Registration::built_in($schemes, adapter)
         }
         #[cfg(not(feature = $feature))]
-        Adapter {
-            scheme: Scheme { names: $names, missing_feature: Some($feature) },
-            check: |_| Err(remote::not_built($feature)),
-            open: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
-            open_to_read: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
-            open_to_change: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
-            open_to_diagnose: |_| Box::pin(std::future::ready(Err(remote::not_built($feature)))),
-            files: |_| Err(remote::not_built($feature)),
-        }
+        Registration::missing($schemes, $feature)
     }};
 }
 
-fn adapters() -> Vec<Adapter> {
-    let log = Scheme::built_in(&["log"]);
+fn registrations() -> Vec<Registration<Adapter>> {
     vec![
-        Adapter {
-            scheme: log,
-            check: log::check,
-            open: log::open,
-            open_to_read: log::open_to_read,
-            open_to_change: log::open_to_change,
-            open_to_diagnose: log::open_to_diagnose,
-            files: log::files,
-        },
+        Registration::built_in(&["log"], log::ADAPTER),
         remote!(&["kafka"], "kafka", kafka::Kafka),
         remote!(&["nats"], "nats", nats::Nats),
         remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq),
@@ -161,56 +127,79 @@ fn adapters() -> Vec<Adapter> {
     ]
 }
 
+fn adapter(config: &Config) -> Result<Adapter> {
+    select_adapter("broker", &config.broker.url, registrations())
+}
+
+/// Returns a capability that the adapter may lack.
+fn capability<T>(registered: Option<T>, what: &str) -> Result<T> {
+    registered.ok_or_else(|| {
+        Error::usage(format!("{what} needs the embedded log (log:PATH); use the tools of the broker instead"))
+    })
+}
+
 /// Refuses a URL that no adapter can open, without opening anything.
 pub(super) fn check(config: &Config) -> Result<()> {
-    Ok((adapter_for(&config.broker.url)?.check)(&config.broker.url)?)
+    Ok((adapter(config)?.check)(&config.broker.url)?)
 }
 
-/// Opens the configured broker to publish.
-pub(crate) async fn open(config: &Config) -> Result<Arc<dyn Outlet>> {
-    Ok((adapter_for(&config.broker.url)?.open)(config).await?)
+/// Opens the configured broker for publishing.
+pub(crate) async fn open(config: &Config) -> Result<Arc<dyn OpenBroker>> {
+    Ok((adapter(config)?.open)(config).await?)
 }
 
-/// Opens the configured broker to look: beside whoever works with it.
-pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn Window>> {
-    Ok((adapter_for(&config.broker.url)?.open_to_read)(config).await?)
+/// Opens the configured broker for reading, beside other processes that use it.
+pub(crate) async fn open_to_read(config: &Config) -> Result<Arc<dyn TopicSource>> {
+    Ok((adapter(config)?.open_to_read)(config).await?)
 }
 
-/// Opens the configured broker for the doctor: beside whoever works with it.
+/// Opens the configured broker for the doctor, beside other processes that use it.
 pub(crate) async fn open_to_diagnose(config: &Config) -> Result<Arc<dyn Diagnose>> {
-    Ok((adapter_for(&config.broker.url)?.open_to_diagnose)(config).await?)
+    Ok((adapter(config)?.open_to_diagnose)(config).await?)
 }
 
-/// Describes one topic, beside whoever works with the broker.
-pub(crate) async fn describe(config: &Config, topic: &TopicName) -> Result<TopicDescription> {
-    Ok(open_to_read(config).await?.describe(topic).await?)
+/// Describes one topic, beside other processes that use the broker.
+pub(crate) async fn describe(config: &Config, topic: &TopicName) -> Result<TopicDetails> {
+    let describe = capability(adapter(config)?.describe, "the description of a topic")?;
+    Ok(describe(config, topic).await?)
 }
 
-/// Opens the configured broker for `change` and closes it behind it.
-pub(crate) async fn change<T>(
+/// Opens the configured broker for `change`, and closes it afterwards.
+pub(crate) async fn administer<T>(
     config: &Config,
     change: impl AsyncFnOnce(&dyn Administration) -> PortResult<T>,
 ) -> Result<T> {
-    let opened = (adapter_for(&config.broker.url)?.open_to_change)(config).await;
-    let broker = opened.map_err(|error| match Error::from(error) {
-        Error::InUse(sentence) => Error::InUse(format!(
-            "{sentence}; topics are changed while nobody else has it open: stop that process first"
-        )),
-        error => error,
-    })?;
+    let broker = (adapter(config)?.administer)(config).await.map_err(locked)?;
     let changed = change(&*broker).await;
     broker.close().await?;
     Ok(changed?)
 }
 
-/// The files of the configured broker.
-pub(crate) fn files(config: &Config) -> Result<Box<dyn Files>> {
-    Ok((adapter_for(&config.broker.url)?.files)(config)?)
+/// Like [`administer`], for changes that only some brokers support; `what` names the change in the error of the others.
+pub(crate) async fn manage<T>(
+    config: &Config,
+    what: &str,
+    change: impl AsyncFnOnce(&dyn TopicManagement) -> PortResult<T>,
+) -> Result<T> {
+    let open = capability(adapter(config)?.manage, what)?;
+    let broker = open(config).await.map_err(locked)?;
+    let changed = change(&*broker).await;
+    broker.close().await?;
+    Ok(changed?)
 }
 
-fn adapter_for(url: &Address) -> Result<Adapter> {
-    let mut adapters = adapters();
-    let schemes: Vec<&Scheme> = adapters.iter().map(|adapter| &adapter.scheme).collect();
-    let place = pick("broker", url, &schemes)?;
-    Ok(adapters.swap_remove(place))
+/// Adds advice to the error of a broker that another process holds.
+fn locked(error: landfall::Error) -> Error {
+    match Error::from(error) {
+        Error::InUse(text) => {
+            Error::InUse(format!("{text}; topics can change only with exclusive access: stop that process first"))
+        }
+        error => error,
+    }
+}
+
+/// Returns the files of the configured broker.
+pub(crate) fn files(config: &Config) -> Result<Box<dyn Files>> {
+    let files = capability(adapter(config)?.files, "the verification of files")?;
+    Ok(files(config)?)
 }

@@ -1,4 +1,4 @@
-//! The databases, as the ports that the command works with.
+//! The databases, opened as the ports that the command uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, Diagnose, ErrorKind, Housekeeping, ImportSource, Inbox,
-    Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
+    Broker, CompetingQueue, DatabaseCapabilities, DeadLetters, Diagnose, Housekeeping, ImportSource, Inbox, Leases,
+    Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, Span, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Opening, Scheme, pick};
+use super::{Opening, Registration, select_adapter};
 use crate::config::{Address, Config, Order};
 use crate::error::{Error, Result};
 use crate::push;
 
-/// An open database, seen through its ports.
+/// An open database as its ports.
 pub(crate) struct Database {
     pub(crate) schema: Arc<dyn Schema>,
     pub(crate) queue: Arc<dyn OutboxQueue>,
@@ -28,14 +28,18 @@ pub(crate) struct Database {
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
     pub(crate) doctor: Arc<dyn Diagnose>,
-    competing: Arc<dyn CompetingQueue>,
-    unordered: Box<dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync>,
+    ordered_relay: Arc<NewRelay>,
+    /// `None` if relays cannot compete on this database.
+    unordered_relay: Option<Arc<NewRelay>>,
     push: Box<Push>,
 }
 
+/// Creates a relay of this database.
+pub(crate) type NewRelay = dyn Fn(Arc<dyn Publisher>, relay::Options) -> Relay + Send + Sync;
+
 type Push = dyn Fn(Arc<dyn Broker>, push::Delivery, CancellationToken) -> Pushing + Send + Sync;
 
-/// A subscription that is being delivered.
+/// A running subscription.
 type Pushing = BoxFuture<'static, landfall::Result<()>>;
 
 impl Database {
@@ -56,7 +60,12 @@ impl Database {
     {
         let inbox = adapter.clone();
         let adapter = Arc::new(adapter);
-        let competing = adapter.clone();
+        let (ordered, competing) = (adapter.clone(), adapter.clone());
+        let ordered_relay: Arc<NewRelay> =
+            Arc::new(move |publisher, options| Relay::new(ordered.clone(), ordered.clone(), publisher, options));
+        let unordered_relay: Arc<NewRelay> = Arc::new(move |publisher, options| {
+            Relay::unordered(competing.clone(), competing.clone(), publisher, options)
+        });
         Self {
             schema: adapter.clone(),
             queue: adapter.clone(),
@@ -66,33 +75,25 @@ impl Database {
             dead_letters: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
-            doctor: adapter.clone(),
-            competing: adapter,
-            unordered: Box::new(move |publisher, options| {
-                Relay::unordered(competing.clone(), competing.clone(), publisher, options)
-            }),
+            doctor: adapter,
+            ordered_relay,
+            unordered_relay: capabilities.competing_relays.then_some(unordered_relay),
             push: Box::new(move |broker, delivery, stop| {
                 Box::pin(push::run(inbox.clone(), capabilities, broker, delivery, stop))
             }),
         }
     }
 
-    /// Refuses an order that the database cannot work in; asks no server for more than it must.
-    pub(crate) async fn check_order(&self, order: Order) -> Result<()> {
-        if order == Order::Key {
-            return Ok(());
-        }
-        // Claims nothing, and tells whether it could. Whatever else is wrong shows when there is work to do.
-        match self.competing.claim(0).await {
-            Err(error) if error.kind() == ErrorKind::Unsupported => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn relay(&self, order: Order, publisher: Arc<dyn Publisher>, options: relay::Options) -> Relay {
+    /// Returns the constructor of relays with this order; refuses an order that the database does not support.
+    pub(crate) fn relay(&self, order: Order) -> Result<Arc<NewRelay>> {
         match order {
-            Order::Key => Relay::new(self.queue.clone(), self.leases.clone(), publisher, options),
-            Order::None => (self.unordered)(publisher, options),
+            Order::Key => Ok(self.ordered_relay.clone()),
+            Order::None => self.unordered_relay.clone().ok_or_else(|| {
+                Error::usage(
+                    "relay.order = \"none\" needs row locks, so that relays can compete for single messages, and this \
+                     database has none; set relay.order = \"key\", which is as fast here",
+                )
+            }),
         }
     }
 
@@ -103,15 +104,14 @@ impl Database {
 }
 
 struct Adapter {
-    scheme: Scheme,
     open: fn(String, Settings) -> Opening<'static, Database>,
-    /// The adapter without a server, for what its code alone knows: the DDL.
+    /// The adapter without a server, for the DDL.
     offline: fn(Settings) -> landfall::Result<Database>,
-    /// The URL parameter that keeps a database from being made by opening it, where opening makes one.
+    /// The URL parameter that prevents creating a missing database, if opening creates one.
     do_not_create: Option<&'static str>,
 }
 
-/// What every adapter's own `Options` are made of.
+/// The options that every adapter has.
 #[derive(Debug, Clone)]
 struct Settings {
     prefix: TablePrefix,
@@ -120,11 +120,12 @@ struct Settings {
     keep_sent: Option<Duration>,
 }
 
-/// An adapter's line: its schemes, its module, how it is opened, how it is made from a pool, a URL of its kind that
-/// leads nowhere, and what keeps it from creating anything.
+/// Registers a database: its schemes, its module, its constructors from a URL and from a pool, a URL for the pool
+/// that is never connected, and [`Adapter::do_not_create`].
 macro_rules! adapter {
     (
-        $names:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $nowhere:literal, $do_not_create:expr
+        $schemes:expr, $module:path, $adapter:ident::$open:ident, $from_pool:expr, $unused_url:literal,
+        $do_not_create:expr
     ) => {{
         use $module as module;
         #[allow(clippy::needless_update, reason = "some adapters have more options than these")]
@@ -132,8 +133,7 @@ macro_rules! adapter {
             let Settings { prefix, limits, max_connections, keep_sent } = settings;
             module::Options { prefix, limits, max_connections, keep_sent, ..module::Options::default() }
         }
-        Adapter {
-            scheme: Scheme::built_in($names),
+        let adapter = Adapter {
             open: |url, settings| {
                 Box::pin(async move {
                     let adapter = module::$adapter::$open(&url, options(settings)).await?;
@@ -142,35 +142,18 @@ macro_rules! adapter {
             },
             offline: |settings| {
                 let from_pool: fn(_, module::Options) -> landfall::Result<module::$adapter> = $from_pool;
-                let pool = sqlx::pool::PoolOptions::new().connect_lazy($nowhere).map_err(|error| {
-                    landfall::Error::new(landfall::ErrorKind::Internal, "the adapter cannot be made").with_source(error)
+                let pool = sqlx::pool::PoolOptions::new().connect_lazy($unused_url).map_err(|error| {
+                    landfall::Error::new(landfall::ErrorKind::Internal, "cannot create the adapter").with_source(error)
                 })?;
                 Ok(Database::new(from_pool(pool, options(settings))?, module::$adapter::CAPABILITIES))
             },
             do_not_create: $do_not_create,
-        }
+        };
+        Registration::built_in($schemes, adapter)
     }};
 }
 
-/// The line of an adapter that this build was made without.
-#[allow(unused_macros, reason = "used only by builds without some feature")]
-macro_rules! missing {
-    ($names:expr, $feature:literal) => {
-        Adapter {
-            scheme: Scheme { names: $names, missing_feature: Some($feature) },
-            open: |_, _| Box::pin(std::future::ready(Err(not_built($feature)))),
-            offline: |_| Err(not_built($feature)),
-            do_not_create: None,
-        }
-    };
-}
-
-#[allow(dead_code, reason = "used only by builds without some feature")]
-fn not_built(feature: &str) -> landfall::Error {
-    landfall::Error::new(landfall::ErrorKind::Unsupported, format!("build landfall with --features {feature}"))
-}
-
-fn adapters() -> Vec<Adapter> {
+fn registrations() -> Vec<Registration<Adapter>> {
     vec![
         adapter!(
             &["sqlite"],
@@ -190,7 +173,7 @@ fn adapters() -> Vec<Adapter> {
             None
         ),
         #[cfg(not(feature = "postgres"))]
-        missing!(&["postgres", "postgresql"], "postgres"),
+        Registration::missing(&["postgres", "postgresql"], "postgres"),
         #[cfg(feature = "mysql")]
         adapter!(
             &["mysql", "mariadb"],
@@ -201,21 +184,25 @@ fn adapters() -> Vec<Adapter> {
             None
         ),
         #[cfg(not(feature = "mysql"))]
-        missing!(&["mysql", "mariadb"], "mysql"),
+        Registration::missing(&["mysql", "mariadb"], "mysql"),
     ]
+}
+
+fn adapter_for(url: &Address) -> Result<Adapter> {
+    select_adapter("database", url, registrations())
 }
 
 pub(super) fn check(config: &Config) -> Result<()> {
     adapter_for(&config.database.url).map(drop)
 }
 
-/// Opens the configured database; a file that does not exist is made.
+/// Opens the configured database; creates a missing file.
 pub(crate) async fn open(config: &Config) -> Result<Database> {
     let url = &config.database.url;
     Ok((adapter_for(url)?.open)(url.expose().to_owned(), settings(config)).await?)
 }
 
-/// Opens the configured database for somebody who only looks: nothing is made.
+/// Opens the configured database if it exists; creates nothing.
 pub(crate) async fn open_existing(config: &Config) -> Result<Database> {
     let adapter = adapter_for(&config.database.url)?;
     let url = config.database.url.expose();
@@ -226,23 +213,16 @@ pub(crate) async fn open_existing(config: &Config) -> Result<Database> {
         None => url.to_owned(),
     };
     (adapter.open)(url, settings(config)).await.map_err(|error| match Error::from(error) {
-        Error::NotSo(sentence) if adapter.do_not_create.is_some() => {
-            Error::NotSo(format!("{sentence}; if it was never made, run `landfall migrate`"))
+        Error::Failed(text) if adapter.do_not_create.is_some() => {
+            Error::Failed(format!("{text}; if it does not exist yet, run `landfall migrate`"))
         }
         error => error,
     })
 }
 
-/// The statements that make the tables, without asking any server.
+/// Returns the DDL of the tables, without a server.
 pub(crate) fn ddl(config: &Config) -> Result<String> {
     Ok((adapter_for(&config.database.url)?.offline)(settings(config))?.schema.ddl())
-}
-
-fn adapter_for(url: &Address) -> Result<Adapter> {
-    let mut adapters = adapters();
-    let schemes: Vec<&Scheme> = adapters.iter().map(|adapter| &adapter.scheme).collect();
-    let place = pick("database", url, &schemes)?;
-    Ok(adapters.swap_remove(place))
 }
 
 fn settings(config: &Config) -> Settings {
@@ -250,7 +230,7 @@ fn settings(config: &Config) -> Settings {
         prefix: config.database.prefix.clone(),
         limits: config.limits,
         max_connections: config.database.max_connections,
-        // Kept for ever is kept; how long is for housekeeping to know.
+        // The adapter only needs to know whether to keep sent messages; housekeeping applies the period.
         keep_sent: match config.retention.sent {
             Span::ZERO => None,
             span => Some(span.time().unwrap_or(Duration::MAX)),

@@ -1,4 +1,4 @@
-//! The files of a broker that keeps its own: what can be verified and repaired without opening it.
+//! The files of a broker that stores its own, verified and repaired without opening it.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use landfall::log::{Log, Repaired, Report};
 use landfall::{Result, TopicName};
 
-/// `None` for the topic means all of them.
+/// `None` as the topic means all topics.
 #[async_trait]
 pub(crate) trait Files: Send + Sync {
-    /// How much there is to read.
+    /// Returns the number of bytes that a verification reads.
     async fn bytes(&self, topic: Option<&TopicName>) -> Result<u64>;
 
-    /// Reads everything, beside whoever works with it; `progress` is told how many more bytes were read.
+    /// Reads everything, beside other processes; `progress` receives the number of bytes read since its last call.
     async fn verify(&self, topic: Option<&TopicName>, progress: Box<dyn FnMut(u64) + Send>) -> Result<Vec<Report>>;
 
-    /// Makes what is damaged usable again; refused while anybody has it open.
+    /// Repairs damaged files; refused while a process has them open.
     async fn repair(&self, topic: Option<&TopicName>) -> Result<Vec<Repaired>>;
 }
 

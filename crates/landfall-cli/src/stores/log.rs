@@ -1,35 +1,42 @@
-//! `log:PATH`, the embedded log in a folder.
+//! `log:PATH`: the embedded log in a folder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall::log::{GroupDescription, Growth, Log, Options, ReadOnlyLog, TopicDescription, TopicSettings};
+use landfall::log::{self, Log, Options, ReadOnlyLog};
 use landfall::{
     Broker, Demands, Diagnose, Error, ErrorKind, Finding, GroupName, Publisher, Result, StartAt, TopicName, TopicReader,
 };
 
 use super::Opening;
-use super::broker::{Administration, Listed, Made, Outlet, Window};
-use super::files::{Files, LogFolder};
+use super::broker::{Adapter, Administration, OpenBroker, TopicManagement, TopicSource};
+use super::files::LogFolder;
 use crate::config::{self, Address, Config};
+use crate::topics::{
+    CreatedTopic, GroupProgress, Growth, PartitionDetails, PartitionProgress, TopicDetails, TopicSettings, TopicSummary,
+};
 
-pub(super) fn check(url: &Address) -> Result<()> {
-    folder(url).map(drop)
-}
+pub(super) const ADAPTER: Adapter = Adapter {
+    check: |url| folder(url).map(drop),
+    open: |config| Box::pin(async move { Ok(Arc::new(open(config).await?) as Arc<dyn OpenBroker>) }),
+    open_to_read: |config| Box::pin(async move { Ok(Arc::new(open_read_only(config).await?) as Arc<dyn TopicSource>) }),
+    open_to_diagnose: |config| Box::pin(async move { Ok(Arc::new(doctor(config).await?) as Arc<dyn Diagnose>) }),
+    administer: |config| Box::pin(async move { Ok(Arc::new(open(config).await?) as Arc<dyn Administration>) }),
+    manage: Some(|config| Box::pin(async move { Ok(Arc::new(open(config).await?) as Arc<dyn TopicManagement>) })),
+    describe: Some(describe),
+    files: Some(|config| Ok(Box::new(LogFolder(folder(&config.broker.url)?)))),
+};
 
-pub(super) fn open(config: &Config) -> Opening<'_, Arc<dyn Outlet>> {
-    Box::pin(async { Ok(Arc::new(open_log(config).await?) as Arc<dyn Outlet>) })
-}
-
-pub(super) fn open_to_change(config: &Config) -> Opening<'_, Arc<dyn Administration>> {
-    Box::pin(async { Ok(Arc::new(open_log(config).await?) as Arc<dyn Administration>) })
-}
-
-async fn open_log(config: &Config) -> Result<Log> {
+async fn open(config: &Config) -> Result<Log> {
     let folder = folder(&config.broker.url)?;
     let options = options(&config.broker);
     blocking(move || Log::open(folder, options)).await
+}
+
+async fn open_read_only(config: &Config) -> Result<ReadOnlyLog> {
+    let folder = folder(&config.broker.url)?;
+    blocking(move || Log::open_read_only(folder)).await
 }
 
 fn options(broker: &config::Broker) -> Options {
@@ -37,37 +44,30 @@ fn options(broker: &config::Broker) -> Options {
         partitions: broker.partitions,
         acknowledge: broker.acknowledge,
         flush: broker.flush,
-        topic: broker.topic,
+        topic: broker.topic.into(),
         ..Options::default()
     }
 }
 
-pub(super) fn open_to_read(config: &Config) -> Opening<'_, Arc<dyn Window>> {
-    let folder = folder(&config.broker.url);
-    Box::pin(async move {
-        let folder = folder?;
-        let log = blocking(move || Log::open_read_only(folder)).await?;
-        Ok(Arc::new(log) as Arc<dyn Window>)
-    })
+fn describe<'a>(config: &'a Config, topic: &'a TopicName) -> Opening<'a, TopicDetails> {
+    Box::pin(async move { Ok(open_read_only(config).await?.describe(topic).await?.into()) })
 }
 
-pub(super) fn open_to_diagnose(config: &Config) -> Opening<'_, Arc<dyn Diagnose>> {
-    Box::pin(async {
-        let folder = folder(&config.broker.url)?;
-        // One that nobody has made yet has nothing wrong with it.
-        let log = if folder.exists() { Some(blocking(move || Log::open_read_only(folder)).await?) } else { None };
-        Ok(Arc::new(Examined { log, options: options(&config.broker) }) as Arc<dyn Diagnose>)
-    })
-}
-
-/// The files, and how the daemon opens them.
-struct Examined {
+/// The log on disk, and the options with which the daemon opens it.
+struct LogDoctor {
+    /// `None` if the log does not exist yet, which is no finding.
     log: Option<ReadOnlyLog>,
     options: Options,
 }
 
+async fn doctor(config: &Config) -> Result<LogDoctor> {
+    let exists = folder(&config.broker.url)?.exists();
+    let log = if exists { Some(open_read_only(config).await?) } else { None };
+    Ok(LogDoctor { log, options: options(&config.broker) })
+}
+
 #[async_trait]
-impl Diagnose for Examined {
+impl Diagnose for LogDoctor {
     async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>> {
         let mut findings = self.options.diagnose(demands);
         if let Some(log) = &self.log {
@@ -77,11 +77,7 @@ impl Diagnose for Examined {
     }
 }
 
-pub(super) fn files(config: &Config) -> Result<Box<dyn Files>> {
-    Ok(Box::new(LogFolder(folder(&config.broker.url)?)))
-}
-
-/// `log:PATH`, and `log://PATH` for those who always write two slashes.
+/// Returns the folder of `log:PATH` or `log://PATH`.
 fn folder(url: &Address) -> Result<PathBuf> {
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
     if path.is_empty() {
@@ -90,22 +86,15 @@ fn folder(url: &Address) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-/// Opening reads files, and recovery may read many.
+/// Runs `open` on a blocking thread: opening reads files, and recovery may read many.
 pub(super) async fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(open).await;
-    joined.map_err(|error| Error::new(ErrorKind::Internal, "the log could not be opened").with_source(error))?
-}
-
-impl From<TopicDescription> for Listed {
-    fn from(described: TopicDescription) -> Self {
-        let TopicDescription { topic, settings, messages, bytes, skew, partitions, .. } = described;
-        let partitions = partitions.len() as u32;
-        Self { topic, partitions, messages, bytes: Some(bytes), skew: Some(skew), settings: Some(settings) }
-    }
+    joined
+        .map_err(|error| Error::new(ErrorKind::Internal, "the task that opens the log panicked").with_source(error))?
 }
 
 #[async_trait]
-impl Outlet for Log {
+impl OpenBroker for Log {
     fn publisher(&self) -> Arc<dyn Publisher> {
         Broker::publisher(self)
     }
@@ -118,8 +107,8 @@ impl Outlet for Log {
         Log::health(self)
     }
 
-    fn topics(&self) -> Result<Vec<TopicDescription>> {
-        self.describe_all()
+    fn topics(&self) -> Result<Vec<TopicDetails>> {
+        Ok(self.describe_all()?.into_iter().map(TopicDetails::from).collect())
     }
 
     async fn close(&self) -> Result<()> {
@@ -128,13 +117,9 @@ impl Outlet for Log {
 }
 
 #[async_trait]
-impl Window for ReadOnlyLog {
-    async fn topics(&self) -> Result<Vec<Listed>> {
-        Ok(self.describe_all().await?.into_iter().map(Listed::from).collect())
-    }
-
-    async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
-        ReadOnlyLog::describe(self, topic).await
+impl TopicSource for ReadOnlyLog {
+    async fn topics(&self) -> Result<Vec<TopicSummary>> {
+        Ok(self.describe_all().await?.into_iter().map(TopicSummary::from).collect())
     }
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
@@ -144,45 +129,131 @@ impl Window for ReadOnlyLog {
 
 #[async_trait]
 impl Administration for Log {
-    async fn create_topic(
-        &self,
-        topic: &TopicName,
-        partitions: Option<u32>,
-        settings: Option<TopicSettings>,
-    ) -> Result<Made> {
-        let settings = settings.unwrap_or(self.default_settings());
-        let created = Log::create_topic(self, topic, partitions, settings).await?;
-        let TopicDescription { partitions, settings, .. } = Log::describe(self, topic)?;
-        Ok(Made { created, partitions: partitions.len() as u32, settings: Some(settings) })
-    }
-
-    async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {
-        Log::configure_topic(self, topic, settings).await
-    }
-
-    async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> Result<Growth> {
-        Log::grow_topic(self, topic, partitions).await
+    async fn create_topic(&self, topic: &TopicName, partitions: Option<u32>) -> Result<CreatedTopic> {
+        self.create_topic_with(topic, partitions, self.default_settings().into()).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
         Log::delete_topic(self, topic).await
     }
 
-    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> Result<GroupDescription> {
+    async fn close(&self) -> Result<()> {
+        Log::close(self).await
+    }
+}
+
+#[async_trait]
+impl TopicManagement for Log {
+    async fn create_topic_with(
+        &self,
+        topic: &TopicName,
+        partitions: Option<u32>,
+        settings: TopicSettings,
+    ) -> Result<CreatedTopic> {
+        let created = Log::create_topic(self, topic, partitions, settings.into()).await?;
+        let described = Log::describe(self, topic)?;
+        let partitions = described.partitions.len() as u32;
+        Ok(CreatedTopic { created, partitions, settings: Some(described.settings.into()) })
+    }
+
+    fn settings(&self, topic: &TopicName) -> Result<TopicSettings> {
+        Ok(Log::describe(self, topic)?.settings.into())
+    }
+
+    async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {
+        Log::configure_topic(self, topic, settings.into()).await
+    }
+
+    async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> Result<Growth> {
+        let log::Growth { topic, before, after, .. } = Log::grow_topic(self, topic, partitions).await?;
+        Ok(Growth { topic, before, after })
+    }
+
+    async fn seek(&self, topic: &TopicName, group: &GroupName, to: StartAt) -> Result<GroupProgress> {
         Log::seek(self, topic, group, to).await?;
         let found = self.groups(topic)?.into_iter().find(|found| found.group == *group);
-        found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("group {group} is gone right after its seek")))
+        let missing = || Error::new(ErrorKind::Internal, format!("group {group} does not exist after its seek"));
+        Ok(found.ok_or_else(missing)?.into())
     }
 
     async fn forget_group(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
         self.delete_group(topic, group).await
     }
+}
 
-    fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
-        Log::describe(self, topic)
+impl From<log::TopicSettings> for TopicSettings {
+    fn from(settings: log::TopicSettings) -> Self {
+        let log::TopicSettings { retention_time, retention_bytes, may_drop_unread, compact, deduplicate } = settings;
+        Self { retention_time, retention_bytes, may_drop_unread, compact, deduplicate }
     }
+}
 
-    async fn close(&self) -> Result<()> {
-        Log::close(self).await
+impl From<TopicSettings> for log::TopicSettings {
+    fn from(settings: TopicSettings) -> Self {
+        let TopicSettings { retention_time, retention_bytes, may_drop_unread, compact, deduplicate } = settings;
+        Self { retention_time, retention_bytes, may_drop_unread, compact, deduplicate }
+    }
+}
+
+impl From<log::TopicDescription> for TopicSummary {
+    fn from(described: log::TopicDescription) -> Self {
+        Self {
+            topic: described.topic,
+            partitions: described.partitions.len() as u32,
+            messages: described.messages,
+            bytes: Some(described.bytes),
+            skew: Some(described.skew),
+            settings: Some(described.settings.into()),
+        }
+    }
+}
+
+impl From<log::TopicDescription> for TopicDetails {
+    fn from(described: log::TopicDescription) -> Self {
+        let partition = |found: log::PartitionDescription| PartitionDetails {
+            partition: found.partition,
+            start: found.start,
+            end: found.end,
+            messages: found.messages,
+            bytes: found.bytes,
+            segments: found.segments,
+            share: found.share,
+        };
+        Self {
+            topic: described.topic,
+            settings: described.settings.into(),
+            messages: described.messages,
+            bytes: described.bytes,
+            skew: described.skew,
+            partitions: described.partitions.into_iter().map(partition).collect(),
+            groups: described.groups.into_iter().map(GroupProgress::from).collect(),
+        }
+    }
+}
+
+impl From<log::GroupDescription> for GroupProgress {
+    fn from(described: log::GroupDescription) -> Self {
+        let partition = |found: log::PartitionLag| PartitionProgress {
+            partition: found.partition,
+            finished: found.finished,
+            end: found.end,
+            lag: found.lag,
+        };
+        Self {
+            group: described.group,
+            members: described.members,
+            partitions: described.partitions.into_iter().map(partition).collect(),
+            lag: described.lag,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_settings_are_those_of_the_log() {
+        assert_eq!(TopicSettings::default(), log::TopicSettings::default().into());
     }
 }

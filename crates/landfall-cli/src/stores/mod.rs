@@ -1,6 +1,7 @@
-//! The database and the broker, picked by the scheme of their URLs.
+//! The database and the broker, selected by the scheme of their URLs.
 //!
-//! Adding an adapter is one line in [`database`] or [`broker`]; nothing else in the command names one.
+//! An adapter is one registration in [`database`] or [`broker`]; no other code of the command names one. A registration
+//! lists what the adapter can do, so that a missing capability is an error before anything is opened.
 
 pub(crate) mod broker;
 pub(crate) mod database;
@@ -17,43 +18,46 @@ use crate::error::{Error, Result};
 
 type Opening<'a, T> = Pin<Box<dyn Future<Output = landfall::Result<T>> + Send + 'a>>;
 
-/// Refuses URLs that no adapter of this build understands, before any of the two is opened.
+/// Refuses URLs that no adapter of this build supports, before either is opened.
 pub(crate) fn check(config: &Config) -> Result<()> {
     database::check(config)?;
     broker::check(config)
 }
 
-/// The schemes of one adapter, and the feature that brings it where this build does not have it.
-struct Scheme {
-    names: &'static [&'static str],
-    missing_feature: Option<&'static str>,
+/// An adapter under its URL schemes.
+struct Registration<A> {
+    schemes: &'static [&'static str],
+    /// The adapter, or the Cargo feature that adds it to the build.
+    adapter: std::result::Result<A, &'static str>,
 }
 
-impl Scheme {
-    const fn built_in(names: &'static [&'static str]) -> Self {
-        Self { names, missing_feature: None }
+impl<A> Registration<A> {
+    fn built_in(schemes: &'static [&'static str], adapter: A) -> Self {
+        Self { schemes, adapter: Ok(adapter) }
+    }
+
+    #[allow(dead_code, reason = "used only by builds without some feature")]
+    fn missing(schemes: &'static [&'static str], feature: &'static str) -> Self {
+        Self { schemes, adapter: Err(feature) }
     }
 }
 
-/// The place of the adapter for `url` among `schemes`, or a sentence that says what there is.
-fn pick(what: &str, url: &Address, schemes: &[&Scheme]) -> Result<usize> {
-    let wanted = url.scheme();
-    let Some(place) = schemes.iter().position(|scheme| scheme.names.contains(&wanted.as_str())) else {
-        let known: Vec<String> =
-            schemes.iter().flat_map(|scheme| scheme.names).map(|name| format!("{name}:")).collect();
-        let known = known.join(", ");
-        return Err(Error::wrong_use(if wanted.is_empty() {
+/// Returns the adapter for `url`, or an error that lists the known schemes or names the missing feature.
+fn select_adapter<A>(what: &str, url: &Address, registrations: Vec<Registration<A>>) -> Result<A> {
+    let scheme = url.scheme();
+    let known: Vec<String> =
+        registrations.iter().flat_map(|one| one.schemes).map(|scheme| format!("{scheme}:")).collect();
+    let known = known.join(", ");
+    let Some(found) = registrations.into_iter().find(|one| one.schemes.contains(&scheme.as_str())) else {
+        return Err(Error::usage(if scheme.is_empty() {
             format!("the {what} URL has no scheme; the known ones are {known}")
         } else {
-            format!("the {what} URL begins with {wanted:?}, which no adapter understands; the known ones are {known}")
+            format!("the {what} URL has the unknown scheme {scheme:?}; the known ones are {known}")
         }));
     };
-    match schemes[place].missing_feature {
-        None => Ok(place),
-        Some(feature) => Err(Error::wrong_use(format!(
-            "this build has no adapter for {wanted}: URLs; build landfall with --features {feature}"
-        ))),
-    }
+    found.adapter.map_err(|feature| {
+        Error::usage(format!("this build has no adapter for {scheme}: URLs; build landfall with --features {feature}"))
+    })
 }
 
 #[cfg(test)]
@@ -61,15 +65,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_opened_is_a_sentence() {
-        let here = Scheme::built_in(&["sqlite"]);
-        let elsewhere = Scheme { names: &["postgres", "postgresql"], missing_feature: Some("postgres") };
-        let schemes = [&here, &elsewhere];
-        assert_eq!(pick("database", &Address::new("SQLite:a.db"), &schemes).unwrap(), 0);
-        for (url, sentence) in [
+    fn unknown_or_missing_adapter_is_explained() {
+        let select = |url: &str| {
+            let registrations = vec![
+                Registration::built_in(&["sqlite"], "the adapter"),
+                Registration::missing(&["postgres", "postgresql"], "postgres"),
+            ];
+            select_adapter("database", &Address::new(url), registrations)
+        };
+        assert_eq!(select("SQLite:a.db").unwrap(), "the adapter");
+        for (url, error) in [
             (
                 "oracle://u:secret@h/d",
-                r#"the database URL begins with "oracle", which no adapter understands; the known ones are sqlite:, postgres:, postgresql:"#,
+                "the database URL has the unknown scheme \"oracle\"; the known ones are sqlite:, postgres:, \
+                 postgresql:",
             ),
             ("data.db", "the database URL has no scheme; the known ones are sqlite:, postgres:, postgresql:"),
             (
@@ -77,7 +86,7 @@ mod tests {
                 "this build has no adapter for postgresql: URLs; build landfall with --features postgres",
             ),
         ] {
-            assert_eq!(pick("database", &Address::new(url), &schemes).unwrap_err().to_string(), sentence);
+            assert_eq!(select(url).unwrap_err().to_string(), error);
         }
     }
 }

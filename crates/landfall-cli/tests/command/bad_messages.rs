@@ -1,26 +1,26 @@
-//! What no message can be is answered with a sentence, and nothing is written.
+//! Invalid messages and requests are refused with a problem, and nothing is written.
 
-use super::support::{Daemon, Place, request};
+use super::support::{Daemon, Sandbox, request};
 
-async fn nothing_was_written(place: &Place) {
-    assert_eq!(place.count("SELECT count(*) FROM landfall_outbox").await, 0);
-    assert_eq!(place.count("SELECT sum(count) FROM landfall_outbox_published").await, 0);
-    let topics = place.run(&["topic", "list", "--json"]).await;
+async fn nothing_was_written(sandbox: &Sandbox) {
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_outbox").await, 0);
+    assert_eq!(sandbox.count("SELECT sum(count) FROM landfall_outbox_published").await, 0);
+    let topics = sandbox.run(&["topic", "list", "--json"]).await;
     assert_eq!((topics.code, topics.stdout.as_str()), (0, ""), "{topics:?}");
 }
 
 async fn refused(daemon: &Daemon, cases: &[(String, u16, &str)]) {
     for (body, status, word) in cases {
-        let sentence = daemon.post("/v1/messages", body).await.problem(*status);
-        assert!(sentence.contains(word), "{sentence} lacks {word}");
-        assert!(!sentence.contains(['\r', '\n']), "{sentence:?}");
+        let detail = daemon.post("/v1/messages", body).await.problem(*status);
+        assert!(detail.contains(word), "{detail} lacks {word}");
+        assert!(!detail.contains(['\r', '\n']), "{detail:?}");
     }
 }
 
 #[tokio::test]
-async fn a_wrong_message_is_refused_with_a_sentence() {
-    let place = Place::new();
-    let daemon = place.serve().await;
+async fn invalid_message_is_refused() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
     let cases = [
         (r#"{"topic":"or ders","payload":1}"#, 400, "only letters, digits"),
         (r#"{"topic":"or\r\nders","payload":1}"#, 400, "contains '\\r'"),
@@ -30,7 +30,7 @@ async fn a_wrong_message_is_refused_with_a_sentence() {
         (r#"{"topic":"o","kind":"a\u0000","payload":1}"#, 400, "kind"),
         (r#"{"topic":"o","payload":1,"headers":{"a":"x\r\ny"}}"#, 400, "CR, LF and NUL"),
         (r#"{"topic":"o","payload":1,"headers":{"landfall-x":"y"}}"#, 400, "reserved"),
-        (r#"{"topic":"o","payload":1,"headers":{"a":1}}"#, 400, "the field headers is wrong"),
+        (r#"{"topic":"o","payload":1,"headers":{"a":1}}"#, 400, "the field headers is invalid"),
         (r#"{"topic":"o","payload":1,"mode":"thrice"}"#, 400, "at-least-once"),
         (r#"{"topic":"o","payload":1,"paylod":2}"#, 400, "paylod"),
         (r#"{"topic":"o","payload":"#, 400, "not a message"),
@@ -39,34 +39,34 @@ async fn a_wrong_message_is_refused_with_a_sentence() {
         ("", 400, "JSON object"),
     ];
     refused(&daemon, &cases.map(|(body, status, word)| (body.to_owned(), status, word))).await;
-    nothing_was_written(&place).await;
+    nothing_was_written(&sandbox).await;
 }
 
 #[tokio::test]
-async fn a_large_message_is_refused_with_a_sentence() {
-    let place = Place::new();
-    let daemon = place.serve().await;
+async fn oversized_message_is_refused() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
     let text = |bytes: usize| format!(r#"{{"topic":"o","payload":"{}"}}"#, "x".repeat(bytes));
     let mebibyte = 1024 * 1024;
     refused(
         &daemon,
         &[
-            // Within the body's limit and beyond the payload's, and beyond both.
+            // Over the payload limit but within the body limit; then over both.
             (text(mebibyte), 413, "the limit is 1048576"),
             (text(2 * mebibyte), 413, "the body has more than"),
             (text(8 * mebibyte), 413, "the body has more than"),
         ],
     )
     .await;
-    nothing_was_written(&place).await;
-    // The largest payload there is goes through: the quotes are part of it.
+    nothing_was_written(&sandbox).await;
+    // A payload of exactly the limit is accepted; the quotes are part of it.
     daemon.send(&text(mebibyte - 2)).await;
 }
 
 #[tokio::test]
-async fn a_wrong_request_is_refused_with_a_sentence() {
-    let place = Place::new();
-    let daemon = place.serve().await;
+async fn invalid_request_is_refused() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
     assert!(daemon.get("/v1/massages").await.problem(404).contains("/v1/massages"));
     let wrong_method = daemon.get("/v1/messages").await;
     assert!(wrong_method.problem(405).contains("GET"));
@@ -75,39 +75,39 @@ async fn a_wrong_request_is_refused_with_a_sentence() {
 
     let body = br#"{"topic":"o","payload":1}"#;
     let elsewhere = [("origin", "https://example.com")];
-    let answer = request(daemon.address, "POST", "/v1/messages", &elsewhere, body).await;
-    assert!(answer.problem(403).contains("another site"));
-    nothing_was_written(&place).await;
+    let response = request(daemon.address, "POST", "/v1/messages", &elsewhere, body).await;
+    assert!(response.problem(403).contains("another site"));
+    nothing_was_written(&sandbox).await;
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_arrive_is_given_up() {
+async fn slow_body_times_out() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    let place = Place::new();
-    place.configure("[http]\nrequest_timeout_ms = 100\n");
-    let daemon = place.serve().await;
+    let sandbox = Sandbox::new();
+    sandbox.configure("[http]\nrequest_timeout_ms = 100\n");
+    let daemon = sandbox.serve().await;
     let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
     stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
-    let mut answer = vec![0; 12];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer, b"HTTP/1.1 408");
+    let mut response = vec![0; 12];
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(response, b"HTTP/1.1 408");
 }
 
 #[tokio::test]
-async fn a_database_that_went_away_is_said_so() {
-    let Some(place) = Place::on_own_postgres().await else { return };
-    let daemon = place.serve().await;
-    place.server().kill_9().await.unwrap();
-    let answer = daemon.post("/v1/messages", r#"{"topic":"o","payload":1}"#).await;
-    assert!(answer.status == 503 || answer.status == 504, "{answer:?}");
-    answer.problem(answer.status);
-    assert!(daemon.get("/readyz").await.problem(503).contains("the database does not answer"));
+async fn database_outage_is_reported_and_recovers() {
+    let Some(sandbox) = Sandbox::on_own_postgres().await else { return };
+    let daemon = sandbox.serve().await;
+    sandbox.server().kill_9().await.unwrap();
+    let response = daemon.post("/v1/messages", r#"{"topic":"o","payload":1}"#).await;
+    assert!(response.status == 503 || response.status == 504, "{response:?}");
+    response.problem(response.status);
+    assert!(daemon.get("/readyz").await.problem(503).contains("the database is unavailable"));
     assert_eq!(daemon.get("/healthz").await.status, 200);
     assert!(daemon.get("/metrics").await.body.contains("landfall_database_up 0"));
 
-    place.server().restart().await.unwrap();
-    landfall_testkit::eventually(super::support::PATIENCE, "readiness", async || {
+    sandbox.server().restart().await.unwrap();
+    landfall_testkit::eventually(super::support::TIMEOUT, "readiness", async || {
         daemon.get("/readyz").await.status == 200
     })
     .await;

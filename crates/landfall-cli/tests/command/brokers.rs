@@ -1,4 +1,4 @@
-//! The daemon over real brokers: from the request that commits a message to the one that delivers it, killed in between.
+//! The daemon with real brokers: from the request that commits a message to its push, with a kill in between.
 
 use std::collections::HashSet;
 
@@ -7,22 +7,22 @@ use landfall_testkit::servers::{
 };
 use landfall_testkit::{current_test, eventually};
 
-use super::support::{PATIENCE, Place, Receiver};
+use super::support::{Receiver, Sandbox, TIMEOUT};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const EACH: usize = 8;
 
-/// Everything that was sent over the broker at `url` arrives, per key in order, although the daemon is killed halfway.
+/// Every message sent over the broker at `url` arrives, in order per key, although the daemon is killed halfway.
 async fn everything_lands(url: &str) {
-    let place = Place::new();
-    let receiver = Receiver::content().await;
-    place.configure(&format!("{}\n[broker]\nurl = {url:?}\n", receiver.subscription("")));
-    let mut daemon = place.serve().await;
+    let sandbox = Sandbox::new();
+    let receiver = Receiver::accepting().await;
+    sandbox.configure(&format!("{}\n[broker]\nurl = {url:?}\n", receiver.subscription("")));
+    let mut daemon = sandbox.serve().await;
     let mut sent = Vec::new();
     for number in 0..EACH {
         if number == EACH / 2 {
             daemon.kill().await;
-            daemon = place.serve().await;
+            daemon = sandbox.serve().await;
         }
         for key in KEYS {
             let body = format!(r#"{{"topic":"orders","key":"{key}","sequence":{number},"payload":{number}}}"#);
@@ -30,26 +30,26 @@ async fn everything_lands(url: &str) {
         }
     }
     let count = sent.len() as i64;
-    eventually(PATIENCE, "every message is delivered", async || {
-        place.count("SELECT count(*) FROM landfall_inbox").await == count
+    eventually(TIMEOUT, "every message is delivered", async || {
+        sandbox.count("SELECT count(*) FROM landfall_inbox").await == count
     })
     .await;
 
-    // A daemon that is killed after the post and before its commit posts again, with the same id.
+    // A daemon killed between the post and its commit posts again with the same id.
     let mut seen = HashSet::new();
     let first: Vec<_> =
         receiver.requests().into_iter().filter(|request| seen.insert(request.header("ce-id").to_owned())).collect();
-    assert_eq!(seen, sent.into_iter().collect(), "all that was sent arrived, and nothing else");
+    assert_eq!(seen, sent.into_iter().collect(), "exactly the sent messages arrived");
     for key in KEYS {
         let of_key = first.iter().filter(|request| request.header("ce-partitionkey") == key);
         let numbers: Vec<_> = of_key.map(|request| request.header("ce-sequence").to_owned()).collect();
         assert_eq!(numbers, (0..EACH).map(|number| number.to_string()).collect::<Vec<_>>(), "key {key}");
     }
 
-    let topics = place.run(&["topic", "list", "--json"]).await.objects();
+    let topics = sandbox.run(&["topic", "list", "--json"]).await.objects();
     assert!(topics.iter().any(|topic| topic["topic"] == "orders"), "{topics:?}");
-    // A single node can lose what it holds, so the exit code may be 1; but it was seen.
-    let diagnosis: serde_json::Value = serde_json::from_str(&place.run(&["doctor", "--json"]).await.stdout).unwrap();
+    // A single node can lose messages, so the exit code may be 1; but the broker must be reachable.
+    let diagnosis: serde_json::Value = serde_json::from_str(&sandbox.run(&["doctor", "--json"]).await.stdout).unwrap();
     let unreachable = |finding: &serde_json::Value| finding["check"].as_str().unwrap().ends_with("unreachable");
     assert!(!diagnosis["findings"].as_array().unwrap().iter().any(unreachable), "{diagnosis}");
 }
@@ -81,6 +81,6 @@ async fn everything_lands_over_redis() {
 #[tokio::test]
 async fn everything_lands_over_sqs() {
     let Some(elasticmq) = ElasticMq::start(&current_test()).await else { return };
-    // What the killed daemon had in its hands comes again after that.
+    // Messages in flight in the killed daemon are redelivered after the visibility timeout.
     everything_lands(&format!("sqs://key:secret@eu-west-1?visibility=5s&endpoint={}", elasticmq.endpoint())).await;
 }

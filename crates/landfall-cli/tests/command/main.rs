@@ -1,4 +1,4 @@
-//! The real binary, driven as people and programs drive it, on SQLite and on PostgreSQL.
+//! Tests of the real binary, driven over its command line, HTTP and SQL, on every database.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test they help")]
 

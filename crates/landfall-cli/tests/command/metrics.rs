@@ -1,9 +1,9 @@
-//! What a scrape sees of the outbox and the dead letters.
+//! The metrics of the outbox and the dead letters.
 
 use landfall_testkit::eventually;
 
 use super::outbox::one_of_each;
-use super::support::{Daemon, PATIENCE, Place};
+use super::support::{Daemon, Sandbox, TIMEOUT};
 
 async fn value(daemon: &Daemon, name: &str) -> Option<f64> {
     let body = daemon.get("/metrics").await.body;
@@ -12,14 +12,14 @@ async fn value(daemon: &Daemon, name: &str) -> Option<f64> {
 }
 
 #[tokio::test]
-async fn every_state_of_the_outbox_is_measured() {
-    let place = Place::new();
-    one_of_each(&place).await;
-    // Parked for an hour: the one dead letter there is.
-    place.sql("UPDATE landfall_dead_letter SET first_seen = first_seen - 3600000").await;
-    let daemon = place.serve().await;
-    // But for the two that wait behind the others.
-    eventually(PATIENCE, "what is pending is published", async || {
+async fn every_outbox_state_has_a_metric() {
+    let sandbox = Sandbox::new();
+    one_of_each(&sandbox).await;
+    // Makes the only dead letter an hour old.
+    sandbox.sql("UPDATE landfall_dead_letter SET first_seen = first_seen - 3600000").await;
+    let daemon = sandbox.serve().await;
+    // Two messages stay pending: they wait behind the failed ones.
+    eventually(TIMEOUT, "pending messages are published", async || {
         value(&daemon, "landfall_outbox_pending").await == Some(2.0)
     })
     .await;
@@ -32,18 +32,18 @@ async fn every_state_of_the_outbox_is_measured() {
         ("landfall_delivery_seconds_count", 1.0),
         ("landfall_database_up", 1.0),
     ] {
-        // The figures of one step are not shown at one moment.
-        eventually(PATIENCE, name, async || value(&daemon, name).await == Some(expected)).await;
+        // The metrics of one step do not change at the same instant.
+        eventually(TIMEOUT, name, async || value(&daemon, name).await == Some(expected)).await;
     }
     assert!(value(&daemon, "landfall_outbox_oldest_seconds").await.is_some_and(|age| age > 0.0));
     let age = value(&daemon, "landfall_dlq_message_age_p95_seconds").await;
     assert!(age.is_some_and(|age| (3600.0..3700.0).contains(&age)), "{age:?}");
 
-    // A foreign writer stored a header with a line break.
-    place
+    // A header with a line break cannot be published.
+    sandbox
         .sql(r#"INSERT INTO landfall_outbox (topic, headers, payload) VALUES ('orders', '{"a":"x\ny"}', x'31')"#)
         .await;
-    eventually(PATIENCE, "it is parked", async || value(&daemon, "landfall_outbox_parked").await == Some(2.0)).await;
+    eventually(TIMEOUT, "it is parked", async || value(&daemon, "landfall_outbox_parked").await == Some(2.0)).await;
     assert_eq!(value(&daemon, "landfall_dlq_in_total").await, Some(1.0));
     assert_eq!(value(&daemon, "landfall_dlq_size").await, Some(2.0));
     let documented = include_str!("../../../../docs/reference/metrics.md");

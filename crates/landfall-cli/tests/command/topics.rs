@@ -1,12 +1,12 @@
-//! Topics are created, shown, configured, grown and deleted from the command line, and their groups moved and forgotten.
+//! `landfall topic`: create, show, configure, grow and delete topics, move and forget groups.
 
 use serde_json::json;
 
-use super::support::Place;
+use super::support::Sandbox;
 
 #[tokio::test]
-async fn a_topic_is_created_shown_configured_grown_and_deleted() {
-    let place = Place::new();
+async fn topic_is_created_shown_configured_grown_and_deleted() {
+    let sandbox = Sandbox::new();
     let create =
         ["topic", "create", "orders", "--partitions", "2", "--retention", "7d", "--retention-bytes", "10GiB", "--json"];
     let settings = json!({
@@ -14,22 +14,22 @@ async fn a_topic_is_created_shown_configured_grown_and_deleted() {
         "deduplicate": true
     });
     for created in [true, false] {
-        let answer = json!({"topic": "orders", "created": created, "partitions": 2, "settings": settings});
-        assert_eq!(place.run(&create).await.objects(), [answer]);
+        let response = json!({"topic": "orders", "created": created, "partitions": 2, "settings": settings});
+        assert_eq!(sandbox.run(&create).await.objects(), [response]);
     }
-    let conflict = place.run(&["topic", "create", "orders", "--partitions", "3"]).await;
-    let sentence = conflict.sentence(1);
-    assert!(sentence.contains("it has 2 partitions and not 3, its retention is 604800000 ms and not for ever"));
+    let conflict = sandbox.run(&["topic", "create", "orders", "--partitions", "3"]).await;
+    let line = conflict.error_line(1);
+    assert!(line.contains("it has 2 partitions and not 3, its retention is 604800000 ms and not forever"));
 
     for n in ["1", "2", "3"] {
-        assert_eq!(place.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
+        assert_eq!(sandbox.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
     }
-    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
     assert_eq!((&shown["messages"], &shown["skew"], &shown["settings"]), (&json!(3), &json!(2.0), &settings));
     let shares: Vec<f64> =
         shown["partitions"].as_array().unwrap().iter().map(|partition| partition["share"].as_f64().unwrap()).collect();
     assert!(shares == [1.0, 0.0] || shares == [0.0, 1.0], "{shares:?}");
-    let shown = place.run(&["topic", "show", "orders"]).await;
+    let shown = sandbox.run(&["topic", "show", "orders"]).await;
     for text in ["skew         2.00", "retention    7days or 10 GiB", "PARTITION  START  END  MESSAGES", "100.0 %"] {
         assert!(shown.stdout.contains(text), "{text} is not in {}", shown.stdout);
     }
@@ -41,50 +41,51 @@ async fn a_topic_is_created_shown_configured_grown_and_deleted() {
         "deduplicate": false
     });
     for changed in [true, false] {
-        let answer = json!({"topic": "orders", "changed": changed, "settings": settings});
-        assert_eq!(place.run(&configure).await.objects(), [answer]);
+        let response = json!({"topic": "orders", "changed": changed, "settings": settings});
+        assert_eq!(sandbox.run(&configure).await.objects(), [response]);
     }
-    let back = place.run(&["topic", "configure", "orders", "--compact=false", "--deduplicate"]).await;
-    assert_eq!((back.code, back.stdout.as_str()), (0, "topic orders now keeps 10 GiB\n"));
+    let back = sandbox.run(&["topic", "configure", "orders", "--compact=false", "--deduplicate"]).await;
+    assert_eq!((back.code, back.stdout.as_str()), (0, "topic orders is changed; retention: 10 GiB\n"));
 
     let grow = ["topic", "grow", "orders", "--partitions", "5"];
-    let refused = place.run(&grow).await;
-    assert!(refused.sentence(2).contains("before older ones of the same key are finished"));
-    assert!(refused.sentence(2).contains("nothing was changed: say --yes"));
-    let grown = place.run(&[&grow[..], &["--yes", "--json"]].concat()).await.objects();
+    let refused = sandbox.run(&grow).await;
+    assert!(refused.error_line(2).contains("before older ones of the same key are finished"));
+    assert!(refused.error_line(2).contains("nothing was changed; confirm with --yes"));
+    let grown = sandbox.run(&[&grow[..], &["--yes", "--json"]].concat()).await.objects();
     assert_eq!(grown, [json!({"topic": "orders", "before": 2, "after": 5})]);
-    let again = place.run(&grow).await;
-    assert_eq!(
-        (again.code, again.stdout.as_str()),
-        (0, "topic orders has 5 partitions, as before; every key stays where it is\n")
-    );
+    let again = sandbox.run(&grow).await;
+    assert_eq!((again.code, again.stdout.as_str()), (0, "topic orders has 5 partitions, as before; no key moves\n"));
     assert!(
-        place.run(&["topic", "grow", "orders", "--partitions", "1"]).await.sentence(2).contains("cannot have fewer")
+        sandbox
+            .run(&["topic", "grow", "orders", "--partitions", "1"])
+            .await
+            .error_line(2)
+            .contains("cannot have fewer")
     );
 
-    let listed = place.run(&["topic", "list", "--json"]).await.objects().remove(0);
+    let listed = sandbox.run(&["topic", "list", "--json"]).await.objects().remove(0);
     assert_eq!((&listed["partitions"], &listed["messages"], &listed["skew"]), (&json!(5), &json!(3), &json!(5.0)));
-    let listed = place.run(&["topic", "list"]).await.stdout;
+    let listed = sandbox.run(&["topic", "list"]).await.stdout;
     assert!(listed.lines().next().unwrap().ends_with("SKEW  RETENTION"), "{listed}");
 
-    let refused = place.run(&["topic", "delete", "orders"]).await;
-    assert!(refused.sentence(2).contains("topic orders has 3 messages, which cannot be brought back"));
+    let refused = sandbox.run(&["topic", "delete", "orders"]).await;
+    assert!(refused.error_line(2).contains("topic orders has 3 messages, which cannot be recovered"));
     for deleted in [true, false] {
-        let answer = place.run(&["topic", "delete", "orders", "--yes", "--json"]).await.objects();
-        assert_eq!(answer, [json!({"topic": "orders", "deleted": deleted})]);
+        let response = sandbox.run(&["topic", "delete", "orders", "--yes", "--json"]).await.objects();
+        assert_eq!(response, [json!({"topic": "orders", "deleted": deleted})]);
     }
-    assert!(place.run(&["topic", "list", "--json"]).await.objects().is_empty());
-    assert!(place.run(&["topic", "show", "orders"]).await.sentence(1).contains("there is no topic orders"));
+    assert!(sandbox.run(&["topic", "list", "--json"]).await.objects().is_empty());
+    assert!(sandbox.run(&["topic", "show", "orders"]).await.error_line(1).contains("there is no topic orders"));
 }
 
 #[tokio::test]
-async fn new_topics_begin_with_what_the_configuration_says() {
-    let place = Place::new();
-    place.configure("[broker]\npartitions = 3\nretention = \"36h\"\ndeduplicate = false\n");
-    assert_eq!(place.run(&["topic", "publish", "orders", "1"]).await.code, 0);
-    let created = place.run(&["topic", "create", "clicks", "--deduplicate", "--json"]).await.objects().remove(0);
+async fn new_topics_use_the_configured_defaults() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[broker]\npartitions = 3\nretention = \"36h\"\ndeduplicate = false\n");
+    assert_eq!(sandbox.run(&["topic", "publish", "orders", "1"]).await.code, 0);
+    let created = sandbox.run(&["topic", "create", "clicks", "--deduplicate", "--json"]).await.objects().remove(0);
     assert_eq!((&created["partitions"], &created["settings"]["deduplicate"]), (&json!(3), &json!(true)));
-    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
     assert_eq!(
         (&shown["settings"]["retention_ms"], &shown["settings"]["deduplicate"]),
         (&json!(129_600_000), &json!(false))
@@ -92,19 +93,19 @@ async fn new_topics_begin_with_what_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn wrong_use_is_a_sentence_and_changes_nothing() {
-    let place = Place::new();
-    assert!(place.run(&["topic", "configure", "orders"]).await.sentence(2).contains("say what to change"));
+async fn usage_errors_change_nothing() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(&["topic", "configure", "orders"]).await.error_line(2).contains("no setting given"));
     for (flag, value, words) in [
         ("--partitions", "0", "1..=1024"),
         ("--partitions", "2000", "1..=1024"),
         ("--retention", "7", "must be a time such as 7d"),
         ("--retention-bytes", "10XB", "must be a size such as 10GiB"),
     ] {
-        let refused = place.run(&["topic", "create", "orders", flag, value]).await;
+        let refused = sandbox.run(&["topic", "create", "orders", flag, value]).await;
         assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
     }
-    assert!(!place.data().exists());
+    assert!(!sandbox.data().exists());
 
     let elsewhere = ["--broker-url", "log:elsewhere"];
     for verb in [
@@ -115,19 +116,19 @@ async fn wrong_use_is_a_sentence_and_changes_nothing() {
         &["topic", "forget", "orders", "--group", "billing", "--yes"],
         &["topic", "show", "orders"],
     ] {
-        let sentence = place.run(&[verb, &elsewhere].concat()).await;
-        assert!(sentence.sentence(1).contains("there is no log in the folder elsewhere"));
+        let line = sandbox.run(&[verb, &elsewhere].concat()).await;
+        assert!(line.error_line(1).contains("there is no log in the folder elsewhere"));
     }
-    assert!(!place.path().join("elsewhere").exists());
+    assert!(!sandbox.path().join("elsewhere").exists());
 }
 
 #[tokio::test]
-async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
-    let place = Place::new();
-    let daemon = place.serve().await;
+async fn topics_are_read_only_beside_a_daemon() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
     daemon.send(r#"{"topic": "orders", "key": "k", "payload": 1}"#).await;
-    landfall_testkit::eventually(super::support::PATIENCE, "the message in the log", async || {
-        let shown = place.run(&["topic", "show", "orders", "--json"]).await;
+    landfall_testkit::eventually(super::support::TIMEOUT, "the message in the log", async || {
+        let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await;
         shown.code == 0 && shown.objects()[0]["messages"] == json!(1)
     })
     .await;
@@ -138,9 +139,9 @@ async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
         &["topic", "delete", "orders", "--yes"],
         &["topic", "seek", "orders", "--group", "billing", "--to", "end"],
     ] {
-        let refused = place.run(verb).await;
-        assert!(refused.sentence(1).contains("process"), "{refused:?}");
-        assert!(refused.sentence(1).contains("stop that process first"), "{refused:?}");
+        let refused = sandbox.run(verb).await;
+        assert!(refused.error_line(1).contains("process"), "{refused:?}");
+        assert!(refused.error_line(1).contains("stop that process first"), "{refused:?}");
     }
     let metrics = daemon.get("/metrics").await.body;
     let of = |name: &str| -> f64 {
@@ -153,76 +154,76 @@ async fn beside_a_daemon_topics_are_shown_and_counted_and_not_changed() {
 }
 
 #[tokio::test]
-async fn how_far_a_group_has_come_is_shown_and_counted() {
+async fn group_lag_is_shown_and_exported() {
     use landfall::Broker;
 
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for n in ["1", "2", "3"] {
-        assert_eq!(place.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
+        assert_eq!(sandbox.run(&["topic", "publish", "orders", n, "--key", "k"]).await.code, 0);
     }
-    let log = landfall::log::Log::open(place.data().join("log"), landfall::log::Options::default()).unwrap();
+    let log = landfall::log::Log::open(sandbox.data().join("log"), landfall::log::Options::default()).unwrap();
     let (topic, group) = ("orders".parse().unwrap(), "billing".parse().unwrap());
     let mut subscriber = log.subscribe(&topic, &group).await.unwrap();
     subscriber.next().await.unwrap().unwrap().ack().await.unwrap();
     subscriber.close().await.unwrap();
     log.close().await.unwrap();
 
-    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
     let group = &shown["groups"][0];
     assert_eq!((&group["group"], &group["members"], &group["lag"]), (&json!("billing"), &json!(null), &json!(2)));
-    let shown = place.run(&["topic", "show", "orders"]).await.stdout;
+    let shown = sandbox.run(&["topic", "show", "orders"]).await.stdout;
     assert!(shown.ends_with("GROUP    MEMBERS  LAG\nbilling  -        2\n"), "{shown}");
-    let daemon = place.serve().await;
+    let daemon = sandbox.serve().await;
     let metrics = daemon.get("/metrics").await.body;
     let line = "landfall_group_lag{topic=\"orders\",group=\"billing\"} 2";
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
 }
 
 #[tokio::test]
-async fn a_group_goes_on_from_where_it_is_told_and_is_forgotten() {
+async fn group_is_moved_by_seek_and_removed_by_forget() {
     use landfall::Broker;
 
-    let place = Place::new();
-    assert_eq!(place.run(&["topic", "create", "orders", "--partitions", "1"]).await.code, 0);
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.run(&["topic", "create", "orders", "--partitions", "1"]).await.code, 0);
     for n in ["1", "2", "3"] {
-        assert_eq!(place.run(&["topic", "publish", "orders", n]).await.code, 0);
+        assert_eq!(sandbox.run(&["topic", "publish", "orders", n]).await.code, 0);
     }
     let seek = ["topic", "seek", "orders", "--group", "billing", "--to"];
     for (to, finished) in
         [("end", 3), ("1", 1), ("99", 3), ("2000-01-01T00:00:00Z", 0), ("2100-01-01T00:00:00Z", 3), ("2", 2)]
     {
-        let answer = place.run(&[&seek[..], &[to, "--json"]].concat()).await.objects();
+        let response = sandbox.run(&[&seek[..], &[to, "--json"]].concat()).await.objects();
         let lag = 3 - finished;
         let partition = json!({"partition": 0, "finished": finished, "end": 3, "lag": lag});
         let expected = json!({"topic": "orders", "group": "billing", "partitions": [partition], "lag": lag});
-        assert_eq!(answer, [expected], "{to}");
+        assert_eq!(response, [expected], "{to}");
     }
-    let log = landfall::log::Log::open(place.data().join("log"), landfall::log::Options::default()).unwrap();
+    let log = landfall::log::Log::open(sandbox.data().join("log"), landfall::log::Options::default()).unwrap();
     let mut subscriber = log.subscribe(&"orders".parse().unwrap(), &"billing".parse().unwrap()).await.unwrap();
     assert_eq!(subscriber.next().await.unwrap().unwrap().position.offset, 2);
     subscriber.close().await.unwrap();
     log.close().await.unwrap();
-    let back = place.run(&[&seek[..], &["beginning"]].concat()).await;
+    let back = sandbox.run(&[&seek[..], &["beginning"]].concat()).await;
     let table = "PARTITION  NEXT  END  LAG\n0          0     3    3\n";
-    let sentence = "group billing of topic orders goes on from here; 3 messages are ahead of it";
-    assert_eq!((back.code, back.stdout), (0, format!("{sentence}\n{table}")));
+    let line = "group billing of topic orders is moved and has a lag of 3 messages";
+    assert_eq!((back.code, back.stdout), (0, format!("{line}\n{table}")));
 
-    assert_eq!(place.run(&[&seek[..], &["2"]].concat()).await.code, 0);
+    assert_eq!(sandbox.run(&[&seek[..], &["2"]].concat()).await.code, 0);
     let forget = ["topic", "forget", "orders", "--group", "billing"];
-    let refused = place.run(&forget).await;
-    assert!(refused.sentence(2).contains("at the beginning of topic orders, with 2 messages that it has finished"));
+    let refused = sandbox.run(&forget).await;
+    assert!(refused.error_line(2).contains("at the beginning of topic orders and receives 2 finished messages again"));
     for forgotten in [true, false] {
-        let answer = place.run(&[&forget[..], &["--yes", "--json"]].concat()).await.objects();
-        assert_eq!(answer, [json!({"topic": "orders", "group": "billing", "forgotten": forgotten})]);
+        let response = sandbox.run(&[&forget[..], &["--yes", "--json"]].concat()).await.objects();
+        assert_eq!(response, [json!({"topic": "orders", "group": "billing", "forgotten": forgotten})]);
     }
-    assert_eq!(place.run(&forget).await.stdout, "topic orders had no group billing\n");
-    let shown = place.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    assert_eq!(sandbox.run(&forget).await.stdout, "topic orders had no group billing\n");
+    let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
     assert_eq!(shown["groups"], json!([]));
 
-    let wrong = place.run(&[&seek[..], &["yesterday"]].concat()).await;
+    let wrong = sandbox.run(&[&seek[..], &["yesterday"]].concat()).await;
     assert!(wrong.code == 2 && wrong.stderr.contains("must be beginning, end, an offset, or a time"), "{wrong:?}");
     for verb in [&["seek", "--to", "end"][..], &["forget", "--yes"]] {
-        let missing = place.run(&[&["topic"], verb, &["nothing", "--group", "billing"]].concat()).await;
-        assert!(missing.sentence(1).contains("there is no topic nothing"), "{missing:?}");
+        let missing = sandbox.run(&[&["topic"], verb, &["nothing", "--group", "billing"]].concat()).await;
+        assert!(missing.error_line(1).contains("there is no topic nothing"), "{missing:?}");
     }
 }

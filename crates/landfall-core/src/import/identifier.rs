@@ -1,15 +1,15 @@
-//! Names of other people's tables and columns, as configuration gives them.
+//! Names of the user's tables and columns, as configured.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// What every one of the databases takes for a name.
+/// The longest name that every supported database accepts.
 const LONGEST: usize = 63;
 
-/// A column: a letter or `_`, then letters, digits, `_` and `$`, as the database stores it (PostgreSQL folds what is
-/// created without quotes to lower case). Adapters quote it; there is nothing in it that could end a quotation.
+/// A column: a letter or `_`, then letters, digits, `_` and `$`, as the database stores it (PostgreSQL folds unquoted
+/// names to lower case). Adapters quote it; no character in it can end a quotation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnName(Box<str>);
 
@@ -44,7 +44,7 @@ impl TableName {
         self.schema.as_deref()
     }
 
-    /// The name without its schema.
+    /// Returns the name without its schema.
     pub fn table(&self) -> &str {
         &self.table
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_leave_their_quotation() {
+    fn name_cannot_escape_its_quotation() {
         for good in ["outbox", "shop.outbox", "_a$1", "Outbox"] {
             assert_eq!(TableName::new(good).unwrap().to_string(), good);
         }

@@ -1,25 +1,25 @@
-//! What the columns of somebody's own outbox mean.
+//! The mapping of an existing outbox table's columns.
 
 use super::{ColumnName, TableName, TopicTemplate};
 use crate::{Error, HeaderName, LeaseName, Result};
 
-/// A table and what its columns mean. [`Mapping::debezium`] fits a table made for Debezium's outbox event router.
+/// A table and the meaning of its columns. [`Mapping::debezium`] fits Debezium's outbox event router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     pub table: TableName,
-    /// A UUID is the message's id as it is; of anything else a stable UUIDv5 is made.
+    /// A UUID becomes the message id; any other value is hashed into a stable UUIDv5.
     pub id: ColumnName,
     pub topic: TopicTemplate,
     /// The ordering key; null or empty means a message without one.
     pub key: Option<ColumnName>,
-    /// What the message is; null means the default kind.
+    /// The event type; null means the default kind.
     pub kind: Option<ColumnName>,
-    /// Bytes as they are; JSON and text in UTF-8. Null is an empty payload.
+    /// Bytes unchanged; JSON and text as UTF-8. Null is an empty payload.
     pub payload: ColumnName,
-    /// Further columns that travel as headers; null ones are left out.
+    /// Further columns that become headers; null values are omitted.
     pub headers: Vec<HeaderColumn>,
-    /// Which of two rows came first, the most important column first. Without any the database is asked for what it
-    /// knows ([`ImportOrder`](super::ImportOrder)).
+    /// The columns that order the rows, most significant first. If empty, the database determines the order
+    /// ([`ImportOrder`](super::ImportOrder)).
     pub order_by: Vec<ColumnName>,
     pub taken: Taken,
 }
@@ -31,19 +31,19 @@ pub struct HeaderColumn {
     pub header: HeaderName,
 }
 
-/// What becomes of a row that was moved.
+/// What happens to a moved row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Taken {
     #[default]
     Delete,
-    /// The row stays, and this column says that it was taken: a time or a text (null before), a boolean (null or false
-    /// before) or a number (null or 0 before).
+    /// The row stays, and this column marks it as moved: a time or text (null before), a boolean (null or false before)
+    /// or a number (null or 0 before).
     Mark(ColumnName),
 }
 
 impl Mapping {
-    /// The columns that Debezium documents as its defaults: `id`, `aggregatetype`, `aggregateid`, `type`, `payload`;
-    /// the topic is `outbox.event.` and the aggregate's type.
+    /// Returns the mapping of Debezium's default columns: `id`, `aggregatetype`, `aggregateid`, `type`, `payload`. The
+    /// topic is `outbox.event.` and the aggregate's type.
     pub fn debezium(table: TableName) -> Result<Self> {
         Ok(Self {
             table,
@@ -58,12 +58,12 @@ impl Mapping {
         })
     }
 
-    /// Whoever moves rows of this table holds this lease.
+    /// Returns the lease that an importer of this table holds.
     pub fn lease_name(&self) -> LeaseName {
         LeaseName(format!("import/{}", self.table))
     }
 
-    /// The columns that are read as text, each once; a [`ForeignRow`](super::ForeignRow) has their values in this order.
+    /// Returns the columns read as text, each once, in the order of [`ForeignRow::values`](super::ForeignRow).
     pub fn text_columns(&self) -> Vec<&ColumnName> {
         let all = self.topic.columns().chain(&self.key).chain(&self.kind).chain(self.headers.iter().map(|h| &h.column));
         let mut columns: Vec<&ColumnName> = Vec::new();
@@ -75,7 +75,7 @@ impl Mapping {
         columns
     }
 
-    /// Every column that must exist, each once.
+    /// Returns every column that must exist, each once.
     pub fn columns(&self) -> Vec<&ColumnName> {
         let mut columns = self.text_columns();
         let mark = match &self.taken {
@@ -90,7 +90,7 @@ impl Mapping {
         columns
     }
 
-    /// What no column can be asked about: refuses headers whose names are taken.
+    /// Refuses reserved header names; needs no database.
     pub fn check(&self) -> Result<()> {
         for HeaderColumn { column, header } in &self.headers {
             crate::Headers::default().insert(header.as_str(), "").map_err(|error| {
@@ -104,7 +104,7 @@ impl Mapping {
 impl std::str::FromStr for HeaderColumn {
     type Err = Error;
 
-    /// `tenant` or `tenant_id:tenant`: the column, and the header's name where it is another one.
+    /// Parses `tenant` or `tenant_id:tenant`: the column, and the header's name if it differs.
     fn from_str(text: &str) -> Result<Self> {
         let (column, header) = text.split_once(':').unwrap_or((text, text));
         Ok(Self { column: ColumnName::new(column)?, header: HeaderName::new(header)? })

@@ -1,8 +1,8 @@
-//! Outboxes that are already there: a mapping says what their columns mean, and a mover takes their rows into Landfall's
-//! own outbox. From there on order, retries, parking and views are the same as for any other message.
+//! Import from existing outbox tables: a mapping assigns their columns, and an importer moves their rows into
+//! Landfall's outbox. From there, order, retries, parking and views are the same as for any other message.
 //!
-//! There is no cursor. A row is taken because it is present, and it is taken and enqueued in one transaction: a row that
-//! commits late is moved late, and a crash leaves it where it was.
+//! There is no cursor. A row is removed and enqueued in one transaction: a row that commits late is moved late, and a
+//! crash leaves it in place.
 
 mod identifier;
 mod mapping;
@@ -18,44 +18,43 @@ pub use template::TopicTemplate;
 
 use crate::{Lease, Result};
 
-/// A database that can take rows from a table of the user's own.
+/// A database that can import rows from a table of the user.
 #[async_trait]
 pub trait ImportSource: Send + Sync {
-    /// Compares `mapping` with the live table and gets ready to move its rows.
+    /// Checks `mapping` against the live table and prepares the import. Changes nothing.
     ///
-    /// A table or a column that is missing or of a type that cannot be what it should be, and rights that are not given,
-    /// are refused with a sentence that names them. Changes nothing.
+    /// Refuses a missing table or column, an unsuitable type and a missing privilege, each by name.
     async fn prepare_import(&self, mapping: Mapping) -> Result<Box<dyn Import>>;
 }
 
-/// A table whose mapping fits.
+/// An import with a valid mapping.
 #[async_trait]
 pub trait Import: Send + Sync {
     fn order(&self) -> &ImportOrder;
 
-    /// Takes at most `limit` rows that are present, in their order, and puts them into the outbox in the same
-    /// transaction, if `lease` is held under its epoch there; if not, nothing happens and the answer says zero.
+    /// Moves at most `limit` rows, in order, into the outbox in one transaction, if `lease` is held under its epoch.
+    /// Otherwise nothing happens and the result is zero.
     ///
-    /// A row that cannot be a message is put into the outbox as one that the relay parks, with the reason and with its
-    /// columns as the payload. Rows are deleted or marked as the mapping says.
+    /// An invalid row is enqueued as one that the relay parks, with the reason and with its columns as payload. Moved
+    /// rows are deleted or marked, as the mapping says.
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported>;
 }
 
-/// What says in which order the rows of a table were written.
+/// How the insertion order of a table's rows is determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOrder {
-    /// These columns, or what the database itself knows exactly.
+    /// Exactly: by these columns, or by the database itself.
     Known(String),
-    /// The best the database can tell, which may be wrong for messages of one key that are present together; the
-    /// sentence says how, and what to do about it.
+    /// Approximately: messages of one key that are present together may be reordered. The text says how, and what to
+    /// do.
     Guessed(String),
 }
 
-/// What one call of [`Import::import`] did.
+/// The result of one [`Import::import`] call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// Rows that are in the outbox now.
+    /// Rows moved into the outbox.
     pub moved: usize,
-    /// Those of them that cannot be messages, and will be parked.
+    /// Invalid rows among them, which the relay will park.
     pub refused: usize,
 }

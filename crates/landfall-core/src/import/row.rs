@@ -1,4 +1,4 @@
-//! From a row of somebody's own table to a row of the outbox.
+//! Conversion of a row of the user's table into an outbox row.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,18 @@ use super::{ColumnName, Mapping};
 use crate::message::REFUSED_HEADER;
 use crate::{Error, Headers, Key, Kind, MessageId, Result, TopicName};
 
-/// What an adapter read.
+/// A row as the adapter read it.
 #[derive(Debug, Clone)]
 pub struct ForeignRow {
-    /// The bytes of its text, or the bytes themselves where `id_is_binary`.
+    /// The text as bytes, or the raw bytes if `id_is_binary`.
     pub id: Option<Vec<u8>>,
     pub id_is_binary: bool,
     pub payload: Option<Vec<u8>>,
-    /// Of [`Mapping::text_columns`], in that order. They should be UTF-8; where they are not the row is refused.
+    /// The values of [`Mapping::text_columns`], in that order. A value that is not UTF-8 makes the row invalid.
     pub values: Vec<Option<Vec<u8>>>,
 }
 
-/// What an adapter writes into the outbox, for a row that is a message and for one that is not. All other columns get
-/// their defaults; the time is that of the move.
+/// The outbox row of a valid or invalid imported row. Other columns get their defaults; the time is that of the import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedRow {
     pub message_id: MessageId,
@@ -32,15 +31,15 @@ pub struct ImportedRow {
     /// The JSON object.
     pub headers: String,
     pub payload: Bytes,
-    /// Why it cannot be a message. The headers say it too, and the relay parks the row when it reads them.
+    /// Why the row is invalid. The headers contain it too, so the relay parks the row when it reads them.
     pub refused: Option<String>,
 }
 
-/// Where rows go of which not even the topic is known.
+/// The topic of rows without a valid topic.
 const UNKNOWN_TOPIC: &str = "landfall.import";
 
 impl Mapping {
-    /// Never fails: what cannot be a message becomes a row that the relay parks.
+    /// Converts a row. Never fails: an invalid row becomes one that the relay parks.
     pub fn import_row(&self, row: ForeignRow) -> ImportedRow {
         let reader = Reader { columns: self.text_columns(), row: &row };
         let (topic, key, kind) = (self.topic_of(&reader), self.key_of(&reader), self.kind_of(&reader));
@@ -60,9 +59,9 @@ impl Mapping {
                 let no_id = row.id.is_none().then(|| Error::invalid(format!("column {} is null", self.id)));
                 let errors = [topic.as_ref().err(), key.as_ref().err(), kind.as_ref().err(), headers.as_ref().err()];
                 let reasons: Vec<_> = errors.into_iter().flatten().chain(&no_id).map(Error::to_string).collect();
-                let reason = format!("a row of {} is no message: {}", self.table, reasons.join("; "));
+                let reason = format!("a row of {} is not a valid message: {}", self.table, reasons.join("; "));
                 let marker = BTreeMap::from([(REFUSED_HEADER, &reason)]);
-                // A key is held for its topic. Where that is not known, there is nothing to hold.
+                // A key is held per topic, so without a topic there is nothing to hold.
                 let key = key.ok().flatten().filter(|_| topic.is_ok());
                 ImportedRow {
                     message_id,
@@ -101,8 +100,8 @@ impl Mapping {
         Ok(headers)
     }
 
-    /// A UUID, as text or as its sixteen bytes, is the id. Of anything else one is made, the same for the same row
-    /// whenever it is read: `uuid5(uuid5(NAMESPACE_URL, "landfall:import:" + table), id)`.
+    /// A UUID, as text or sixteen bytes, is the id. Any other value is hashed, deterministically:
+    /// `uuid5(uuid5(NAMESPACE_URL, "landfall:import:" + table), id)`.
     fn id_of(&self, row: &ForeignRow) -> MessageId {
         let Some(id) = &row.id else { return MessageId::new() };
         let found = if row.id_is_binary {
@@ -117,7 +116,7 @@ impl Mapping {
         found.unwrap_or_else(made).into()
     }
 
-    /// The row as JSON: text where it is text, `{"hex": …}` where it is not.
+    /// Returns the row as JSON: text where it is UTF-8, `{"hex": …}` otherwise.
     fn contents(&self, row: &ForeignRow) -> Value {
         let show = |bytes: &Option<Vec<u8>>| match bytes.as_deref().map(|bytes| (bytes, std::str::from_utf8(bytes))) {
             None => Value::Null,
@@ -140,8 +139,8 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn text(&self, column: &ColumnName) -> Result<Option<&'a str>> {
-        let place = self.columns.iter().position(|known| *known == column);
-        let bytes = place.and_then(|place| self.row.values.get(place)).and_then(Option::as_deref);
+        let index = self.columns.iter().position(|known| *known == column);
+        let bytes = index.and_then(|index| self.row.values.get(index)).and_then(Option::as_deref);
         bytes
             .map(|bytes| {
                 std::str::from_utf8(bytes)
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_are_what_is_left_out() {
+    fn null_columns_are_omitted() {
         let moved = mapping().import_row(row([Some(ID), None, Some("Order"), None, None, None, Some("00-1")]));
         assert_eq!((moved.refused, moved.key), (None, None));
         assert_eq!((moved.kind.as_str(), moved.payload.len()), ("message", 0));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_no_uuid_has_one_that_anybody_can_compute() {
+    fn id_that_is_not_a_uuid_is_hashed_reproducibly() {
         let id_of = |bytes: &[u8], is_binary| {
             let mut row = row([None, None, Some("Order"), None, None, None, None]);
             (row.id, row.id_is_binary) = (Some(bytes.to_vec()), is_binary);
@@ -209,12 +208,12 @@ mod tests {
         assert_ne!(id_of(b"17", false), id_of(b"18", false));
         let bytes = *Uuid::parse_str("f18f3d2e-0000-7000-8000-0000000000ff").unwrap().as_bytes();
         assert_eq!(id_of(&bytes, true), "f18f3d2e-0000-7000-8000-0000000000ff");
-        // Sixteen characters of text are no UUID.
+        // Sixteen characters of text are not a UUID.
         assert_ne!(id_of(b"abcdefghijklmnop", false), Uuid::from_slice(b"abcdefghijklmnop").unwrap().to_string());
     }
 
     #[test]
-    fn what_cannot_be_a_message_is_parked_with_its_reason_and_its_contents() {
+    fn invalid_row_is_parked_with_reason_and_contents() {
         let bad = [
             ([Some(ID), Some("x"), None, Some("42"), None, None, None], "column aggregatetype is null"),
             ([Some(ID), Some("x"), Some("a b"), Some("42"), None, None, None], "topic \"outbox.event.a b\""),
@@ -227,12 +226,12 @@ mod tests {
             let moved = mapping().import_row(row(columns));
             let told = moved.refused.clone().unwrap();
             assert!(told.contains(reason), "{told}");
-            // The relay reads the same sentence when it meets the row.
+            // The relay gets the same reason when it reads the row.
             assert_eq!(Headers::from_json(&moved.headers).unwrap_err().to_string(), told);
             let contents: Value = serde_json::from_slice(&moved.payload).unwrap();
             assert_eq!(contents["payload"], "x");
             assert_eq!(contents["aggregatetype"], columns[2].map_or(Value::Null, Value::from));
-            // The key is held where its topic is known.
+            // The key is held if its topic is valid.
             let holds = moved.topic.as_str() == "outbox.event.Order" && columns[3] == Some("42");
             assert_eq!(moved.key.is_some(), holds, "{told}");
         }
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_is_refused_at_the_start() {
+    fn reserved_header_is_refused_by_check() {
         assert!(mapping().check().is_ok());
         let mut wrong = mapping();
         wrong.headers.push("tenant:landfall-attempts".parse().unwrap());

@@ -1,4 +1,4 @@
-//! How a topic is made of a row's columns.
+//! Topic templates over the columns of a row.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::ColumnName;
 use crate::{Error, Result};
 
-/// Text in which `{column}` stands for that column's value, such as `outbox.event.{aggregatetype}`.
+/// Text in which `{column}` is replaced by the column's value, such as `outbox.event.{aggregatetype}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicTemplate {
     parts: Vec<Part>,
@@ -42,7 +42,7 @@ impl TopicTemplate {
         Ok(Self { parts })
     }
 
-    /// The columns it needs, in order of appearance.
+    /// Returns the referenced columns, in order of appearance.
     pub fn columns(&self) -> impl Iterator<Item = &ColumnName> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
@@ -50,7 +50,7 @@ impl TopicTemplate {
         })
     }
 
-    /// The topic's text, not yet validated; `value` answers with a column's content.
+    /// Returns the topic as text, not yet validated; `value` returns a column's content.
     pub(super) fn fill<'a>(&self, value: impl Fn(&ColumnName) -> Result<Option<&'a str>>) -> Result<String> {
         let mut topic = String::new();
         for part in &self.parts {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_in_braces() {
+    fn columns_in_braces_are_replaced() {
         let filled = |template: &str| {
             let value = |column: &ColumnName| Ok((column.as_str() != "missing").then_some("Order"));
             TopicTemplate::new(template).unwrap().fill(value).map_err(|error| error.to_string())

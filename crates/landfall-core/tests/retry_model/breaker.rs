@@ -23,16 +23,16 @@ const OPTIONS: BreakerOptions = BreakerOptions {
 enum Step {
     Pass(u64),
     Call,
-    /// The oldest call but so many that is on its way ends.
+    /// The call at this index of those in flight ends.
     End {
         call: usize,
         failed: bool,
     },
-    /// A call will never end.
+    /// The call at this index of those in flight never ends.
     Vanish(usize),
 }
 
-/// Halves, quarters and the like, so that no rounding decides.
+/// Uses halves and quarters, so that results do not depend on rounding.
 fn histories() -> impl Strategy<Value = (Vec<Step>, f64)> {
     let step = prop_oneof![
         1 => (0..50_u64).prop_map(Step::Pass),
@@ -45,7 +45,7 @@ fn histories() -> impl Strategy<Value = (Vec<Step>, f64)> {
     (prop::collection::vec(step, 0..200), prop::sample::select(vec![0.0, 0.25, 0.5]))
 }
 
-/// Drives both with the same history; `Err` at the first difference.
+/// Drives breaker and model with the same history; `Err` at the first difference.
 fn check(mut breaker: Breaker, steps: &[Step], random: f64) -> Result<Visited, String> {
     let start = Instant::now();
     let (mut model, mut now, mut under_way, mut visited) = (Model::new(OPTIONS), 0, Vec::new(), Visited::default());
@@ -84,7 +84,7 @@ fn check(mut breaker: Breaker, steps: &[Step], random: f64) -> Result<Visited, S
     Ok(visited)
 }
 
-/// How often a history came to each state, so that a generator that never leaves `Closed` does not pass for a proof.
+/// Counts state changes, so that histories that never leave `Closed` do not count as proof.
 #[derive(Debug, Default, Clone, Copy)]
 struct Visited {
     last: Option<BreakerState>,
@@ -101,7 +101,7 @@ impl Visited {
 }
 
 #[test]
-fn does_what_a_list_of_all_calls_would_in_every_history() {
+fn breaker_matches_its_model_in_every_history() {
     let (opened, closed_again) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let mut runner = TestRunner::new(config());
     let result = runner.run(&histories(), |(steps, random)| {
@@ -115,12 +115,12 @@ fn does_what_a_list_of_all_calls_would_in_every_history() {
     assert!(closed_again.get() > 50, "the histories closed it only {} times", closed_again.get());
 }
 
-/// Nothing is kept in files: a failure prints its history.
+/// A failure prints its history, so no regression files are kept.
 fn config() -> Config {
     Config { failure_persistence: None, ..Config::with_cases(1000) }
 }
 
-/// Whether generated histories find what is wrong with it.
+/// Returns whether generated histories find the planted bug.
 fn is_caught(planted: BreakerOptions) -> bool {
     let mut runner = TestRunner::new(config());
     runner
@@ -131,28 +131,28 @@ fn is_caught(planted: BreakerOptions) -> bool {
 }
 
 #[test]
-fn a_window_that_never_forgets_is_caught() {
+fn window_that_never_expires_is_caught() {
     assert!(is_caught(BreakerOptions { window: Duration::from_secs(86_400), ..OPTIONS }));
 }
 
 #[test]
-fn probes_that_stampede_are_caught() {
+fn unlimited_probes_are_caught() {
     assert!(is_caught(BreakerOptions { probes: u32::MAX, ..OPTIONS }));
 }
 
 #[test]
-fn a_probe_that_keeps_its_place_for_ever_is_caught() {
+fn probe_without_a_timeout_is_caught() {
     assert!(is_caught(BreakerOptions { probe_timeout: Duration::MAX, ..OPTIONS }));
 }
 
 #[test]
-fn a_breaker_that_opens_after_too_few_calls_or_closes_after_one_success_is_caught() {
+fn wrong_thresholds_are_caught() {
     assert!(is_caught(BreakerOptions { minimum_calls: 3, ..OPTIONS }));
     assert!(is_caught(BreakerOptions { successes_to_close: 1, ..OPTIONS }));
 }
 
 #[test]
-fn says_when_to_come_back_while_it_is_open() {
+fn open_breaker_reports_when_to_retry() {
     let (mut breaker, now) = (Breaker::new(OPTIONS), Instant::now());
     for _ in 0..4 {
         let ticket = breaker.admit(now).unwrap();
@@ -161,7 +161,7 @@ fn says_when_to_come_back_while_it_is_open() {
     assert_eq!(breaker.admit(now).unwrap_err().retry_after, Some(OPTIONS.open_first));
     let later = now + OPTIONS.open_first;
     let probes = [breaker.admit(later).unwrap(), breaker.admit(later).unwrap()];
-    assert_eq!(breaker.admit(later).unwrap_err().retry_after, None, "two probes are on their way");
+    assert_eq!(breaker.admit(later).unwrap_err().retry_after, None, "two probes are in flight");
     for probe in probes {
         breaker.abandoned(probe);
     }

@@ -1,4 +1,4 @@
-//! A breaker as one would explain it: a list of all calls, looked through from the beginning every time.
+//! The model of a breaker: a list of all calls, evaluated from the beginning every time.
 
 use landfall_core::{BreakerOptions, BreakerState};
 
@@ -6,7 +6,7 @@ pub(crate) struct Model {
     options: BreakerOptions,
     state: State,
     openings: u32,
-    /// The number of the state; calls of an earlier one say nothing about this one.
+    /// The number of the state; results of calls from an earlier state are ignored.
     age: u32,
 }
 
@@ -16,7 +16,7 @@ enum State {
     Open {
         until: f64,
     },
-    /// The calls that are on their way with the time at which each is given up, and how many succeeded.
+    /// The probes in flight with their expiry, and how many succeeded.
     HalfOpen {
         probes: Vec<(usize, u64)>,
         succeeded: u32,
@@ -46,7 +46,7 @@ impl Model {
         }
     }
 
-    /// The age to report with, if the call may be made.
+    /// Returns the age to report with, if the call is admitted.
     pub(crate) fn admit(&mut self, call: usize, now: u64) -> Option<u32> {
         match &mut self.state {
             State::Closed(_) => Some(self.age),

@@ -1,4 +1,4 @@
-//! The budget against a list of everything that ever happened.
+//! The budget against a list of all events.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 const WINDOW: Duration = Duration::from_secs(1);
 const OPTIONS: BudgetOptions = BudgetOptions { ratio: 0.5, floor: 2, window: WINDOW };
 
-/// What the checker drives: the real one and the planted ones.
+/// What the checker drives: the real budget and the planted bugs.
 trait Retries {
     fn succeeded(&mut self, now: Instant);
     fn take(&mut self, now: Instant) -> bool;
@@ -30,15 +30,15 @@ impl Retries for Budget {
     }
 }
 
-/// Time that passes, then a success or the wish for a retry.
+/// Elapsed milliseconds, then a success (`true`) or a request for a retry.
 type Step = (u64, bool);
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((prop_oneof![4 => 0..5_u64, 2 => 0..300_u64, 1 => 900..1400_u64], any::<bool>()), 0..200)
 }
 
-/// Exact to the millisecond where the budget counts in buckets: it may refuse a little more than the model, by no more
-/// than a bucket, and never allows more.
+/// The model is exact to the millisecond, the budget counts in buckets. The budget may refuse up to one bucket more
+/// than the model and never allows more.
 fn check(mut budget: impl Retries, history: &[Step]) -> Result<(), String> {
     let start = Instant::now();
     let (mut passed, mut successes, mut retries) = (0_u64, Vec::new(), Vec::new());
@@ -76,12 +76,12 @@ fn check(mut budget: impl Retries, history: &[Step]) -> Result<(), String> {
 
 proptest! {
     #[test]
-    fn retries_stay_within_the_ratio_and_the_floor_of_any_window(history in history()) {
+    fn retries_stay_within_ratio_and_floor_of_any_window(history in history()) {
         check(Budget::new(OPTIONS), &history).map_err(TestCaseError::fail)?;
     }
 }
 
-/// Whether generated histories find what is wrong with it.
+/// Returns whether generated histories find the planted bug.
 fn is_caught<B: Retries>(planted: impl Fn() -> B) -> bool {
     TestRunner::new(Config { failure_persistence: None, ..Config::default() })
         .run(&history(), |history| check(planted(), &history).map_err(TestCaseError::fail))
@@ -89,12 +89,12 @@ fn is_caught<B: Retries>(planted: impl Fn() -> B) -> bool {
 }
 
 #[test]
-fn a_budget_that_never_forgets_is_caught() {
+fn budget_that_never_expires_is_caught() {
     let forever = BudgetOptions { window: Duration::from_secs(86_400), ..OPTIONS };
     assert!(is_caught(|| Budget::new(forever)));
 }
 
-/// Takes away what expired successes had earned, even if it was spent, and asks for something else than nothing.
+/// A planted bug: expired successes reduce the balance even if it was spent, and a negative balance allows retries.
 #[derive(Default)]
 struct Overdrawn {
     left: i64,
@@ -122,18 +122,18 @@ impl Retries for Overdrawn {
 }
 
 #[test]
-fn a_budget_that_goes_negative_is_caught() {
+fn negative_budget_is_caught() {
     assert!(is_caught(Overdrawn::default));
 }
 
 #[test]
-fn a_budget_without_a_limit_and_one_without_a_floor_are_caught() {
+fn unlimited_budget_and_missing_floor_are_caught() {
     assert!(is_caught(|| Budget::new(BudgetOptions { ratio: f64::MAX, ..OPTIONS })));
     assert!(is_caught(|| Budget::new(BudgetOptions { floor: 0, ..OPTIONS })));
 }
 
 #[test]
-fn a_ratio_that_is_no_number_earns_nothing() {
+fn invalid_ratio_counts_as_zero() {
     for ratio in [f64::NAN, -1.0, f64::NEG_INFINITY] {
         let mut budget = Budget::new(BudgetOptions { ratio, ..OPTIONS });
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Delays against their definition, and the longest against the sum of the longest.
+//! Delays against their definition, and `longest` against the sum of the longest delays.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn policies() -> impl Strategy<Value = RetryPolicy> {
     )
 }
 
-/// All delays of a call that keeps failing at once, each answered with the same `Retry-After`.
+/// Returns all delays of a call that keeps failing, each time with the same `Retry-After`.
 fn delays(policy: &RetryPolicy, randoms: &[f64], retry_after: Option<Duration>) -> Vec<Duration> {
     let (mut delays, mut elapsed, mut previous) = (Vec::new(), Duration::ZERO, None);
     let mut randoms = randoms.iter().cycle();
@@ -44,14 +44,14 @@ proptest! {
     }
 
     #[test]
-    fn the_longest_is_reached_when_chance_is_against_it(policy in policies()) {
+    fn longest_is_reached_in_the_worst_case(policy in policies()) {
         let policy = RetryPolicy { deadline: None, ..policy };
         let sum: Duration = delays(&policy, &[1.0], Some(Duration::MAX)).iter().sum();
         prop_assert_eq!(sum, policy.longest());
     }
 
     #[test]
-    fn without_a_retry_after_the_longest_is_that_of_the_backoff(policy in policies()) {
+    fn longest_without_retry_after_is_the_backoffs(policy in policies()) {
         let plain = RetryPolicy { deadline: None, jitter: Jitter::Half, retry_after_cap: Duration::ZERO, ..policy };
         prop_assert_eq!(plain.longest(), plain.backoff.longest());
     }
@@ -79,7 +79,10 @@ proptest! {
     }
 
     #[test]
-    fn no_try_begins_past_the_deadline(policy in policies(), randoms in prop::collection::vec(0.0..1.0_f64, 1..20)) {
+    fn no_attempt_starts_after_the_deadline(
+        policy in policies(),
+        randoms in prop::collection::vec(0.0..1.0_f64, 1..20),
+    ) {
         let sum: Duration = delays(&policy, &randoms, None).iter().sum();
         prop_assert!(policy.deadline.is_none_or(|deadline| sum <= deadline));
     }

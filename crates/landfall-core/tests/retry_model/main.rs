@@ -1,5 +1,4 @@
-//! The breaker, the budget and the jitter against models that a reader can check at a glance, with generated histories;
-//! and the checkers themselves against planted bugs, each of which they must find.
+//! Model tests of breaker, budget and jitter over generated histories. Planted bugs show that each checker finds them.
 
 mod breaker;
 mod breaker_model;

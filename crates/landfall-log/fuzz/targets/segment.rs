@@ -1,4 +1,4 @@
-//! A segment: read, walked through and recovered.
+//! A segment: read, traversed and recovered.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| landfall_log::fuzzing::segment(bytes));

@@ -1,9 +1,9 @@
-//! Finding damage, and repairing it on request.
+//! Detecting damage, and repairing it on request.
 
-pub(crate) mod aside;
+pub(crate) mod chain;
 pub(crate) mod inspect;
-pub(crate) mod links;
+pub(crate) mod quarantine;
 pub(crate) mod repair;
 pub(crate) mod salvage;
+pub(crate) mod scan;
 pub(crate) mod verify;
-pub(crate) mod walk;

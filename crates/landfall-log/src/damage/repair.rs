@@ -1,11 +1,11 @@
-//! Makes a damaged log usable again, on request.
+//! Repairs a damaged log on request.
 //!
-//! Everything that can still be read stays what and where it was. The offsets of what cannot be read are given up: a
-//! *lost* batch takes their place, so that all others keep theirs and readers know that something was there. A damaged
-//! file is kept aside as a whole before another takes its place.
+//! Everything that can be read keeps its content and its offset. Unreadable offsets are given up: a *lost* batch
+//! replaces them, so that all other offsets stay and readers know about the loss. A damaged file is copied before it
+//! is replaced.
 //!
-//! One segment after the other is replaced, each in one step. A repair that is interrupted leaves a log that is less
-//! damaged than before, and the next one goes on from there.
+//! Segments are replaced one at a time, each atomically. An interrupted repair leaves a log with less damage than
+//! before, and the next repair continues from there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use landfall_core::{Error, ErrorKind, Result, Timestamp, TopicName};
 use serde::Serialize;
 use tracing::warn;
 
-use crate::damage::aside;
-use crate::damage::inspect::{Examined, Findings, Place};
-use crate::damage::links::State;
+use crate::damage::chain::State;
+use crate::damage::inspect::{Findings, InspectedSegment, PartitionContext};
+use crate::damage::quarantine;
+use crate::damage::scan::{Piece, SegmentScan};
 use crate::damage::verify::{Folder, Problem, topics, verify_topic};
-use crate::damage::walk::{Piece, Walk};
 use crate::disk::{Disk, SystemDisk};
 use crate::durable;
 use crate::format;
@@ -29,23 +29,23 @@ use crate::storage::rewrite::Rewriter;
 use crate::storage::segment::{self, Extent, SegmentHeader};
 use crate::storage::tail;
 
-/// A file that was repaired.
+/// A repaired file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Repaired {
     pub topic: TopicName,
-    /// `None` for the file of a group, which begins anew.
+    /// `None` for the file of a group, which restarts from the beginning.
     pub partition: Option<u32>,
     pub file: PathBuf,
-    /// What was wrong with it.
+    /// Its damage.
     pub problems: Vec<Problem>,
-    /// Where the file is kept as it was found; `None` if there was none.
+    /// The copy of the damaged file; `None` if the file was missing.
     pub kept: Option<PathBuf>,
     /// The offsets that were given up.
     pub lost: Vec<Lost>,
 }
 
-/// Offsets that hold nothing any more.
+/// A range of lost offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Lost {
@@ -54,25 +54,25 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// How many offsets that are.
+    /// The number of lost offsets.
     pub fn count(&self) -> u64 {
         self.last_offset - self.first_offset + 1
     }
 }
 
 impl Log {
-    /// Repairs one topic, or all of them, of the log in the folder `dir`; answers with what was done, which is nothing
-    /// where nothing is wrong. Refused as `InUse` while the log is open. Blocks while it reads everything.
+    /// Repairs one topic, or all of them, of the log in the folder `dir`. Returns what was done; empty if nothing is
+    /// damaged. `InUse` while the log is open. Blocks while it reads everything.
     ///
-    /// What is damaged is kept below `damaged` in the same folder, and stays there until somebody removes it.
+    /// Damaged files are copied below `damaged` in the same folder, and stay there until an operator removes them.
     pub fn repair(dir: impl AsRef<Path>, topic: Option<&TopicName>) -> Result<Vec<Repaired>> {
         let root = dir.as_ref();
         check_format(&SystemDisk, root)?;
-        let _held = FolderLock::acquire(root)?;
+        let _lock = FolderLock::acquire(root)?;
         repair(Folder { disk: &SystemDisk, root }, topic)
     }
 
-    /// The same on another disk, which is the caller's alone. For tests of what a disk may do.
+    /// The same on another disk, without a lock; the caller guarantees exclusive access. For fault-injection tests.
     pub fn repair_on(disk: Arc<dyn Disk>, dir: impl AsRef<Path>, topic: Option<&TopicName>) -> Result<Vec<Repaired>> {
         check_format(&*disk, dir.as_ref())?;
         repair(Folder { disk: &*disk, root: dir.as_ref() }, topic)
@@ -89,15 +89,15 @@ fn check_format(disk: &dyn Disk, root: &Path) -> Result<()> {
 fn repair(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<Repaired>> {
     let mut repaired = Vec::new();
     for topic in &topics(folder, one)? {
-        finish_tails(folder, topic, &mut repaired)?;
+        restore_tails(folder, topic, &mut repaired)?;
         let verified = verify_topic(folder, topic, &mut |_| {})?;
-        for (place, findings) in verified.partitions.into_iter().filter(|(_, findings)| !findings.needs_a_person) {
-            Partition { folder, place }.repair(findings, &mut repaired)?;
+        for (context, findings) in verified.partitions.into_iter().filter(|(_, findings)| !findings.needs_operator) {
+            Partition { folder, context }.repair(findings, &mut repaired)?;
         }
         for (group, problem) in verified.groups {
             let file = problem.file.clone();
             let names = [topic.as_str(), "groups", &format!("{group}.json")];
-            let kept = Some(aside::keep(folder.disk, folder.root, names, &file)?);
+            let kept = Some(quarantine::copy(folder.disk, folder.root, names, &file)?);
             durable::remove(folder.disk, &file)?;
             let (topic, problems, lost) = (topic.clone(), vec![problem], Vec::new());
             repaired.push(Repaired { topic, partition: None, file, problems, kept, lost });
@@ -110,18 +110,18 @@ fn repair(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<Repaired>> 
     Ok(repaired)
 }
 
-/// Puts the last batches of each partition in their place where a recovery was interrupted in it. What is kept of them
-/// and cannot be used is put aside.
-fn finish_tails(folder: Folder<'_>, topic: &TopicName, repaired: &mut Vec<Repaired>) -> Result<()> {
+/// Restores the backup of each partition's last batches where a recovery was interrupted. Quarantines an unusable
+/// backup.
+fn restore_tails(folder: Folder<'_>, topic: &TopicName, repaired: &mut Vec<Repaired>) -> Result<()> {
     let Folder { disk, root } = folder;
     let topic_folder = root.join("topics").join(topic.as_str());
     for name in durable::list(disk, &topic_folder)? {
         let Ok(partition) = name.parse::<u32>() else { continue };
         let directory = topic_folder.join(&name);
-        match tail::finish(disk, &directory) {
+        match tail::restore(disk, &directory) {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let file = tail::path(&directory);
-                let kept = Some(aside::keep(disk, root, [topic.as_str(), &name, "tail"], &file)?);
+                let kept = Some(quarantine::copy(disk, root, [topic.as_str(), &name, "tail"], &file)?);
                 durable::remove(disk, &file)?;
                 let problems = vec![Problem::new(Some(partition), file.clone(), 0, error.to_string())];
                 let (topic, partition, lost) = (topic.clone(), Some(partition), Vec::new());
@@ -136,18 +136,18 @@ fn finish_tails(folder: Folder<'_>, topic: &TopicName, repaired: &mut Vec<Repair
 /// A partition that is being repaired.
 struct Partition<'a> {
     folder: Folder<'a>,
-    place: Place<'a>,
+    context: PartitionContext<'a>,
 }
 
 impl Partition<'_> {
     fn repair(&self, findings: Findings, repaired: &mut Vec<Repaired>) -> Result<()> {
-        let Place { directory, start, furthest, .. } = &self.place;
+        let PartitionContext { directory, start, furthest, .. } = &self.context;
         let created: Vec<_> =
             findings.segments.iter().map(|segment| segment.link.header().map(|h| h.created)).collect();
         let mut previous = None;
         for (index, segment) in findings.segments.iter().enumerate() {
             if !segment.problems.is_empty() {
-                // What takes the place of a missing one is as old as what comes after it, for want of anything better.
+                // The replacement of a missing segment gets the creation time of the next known one.
                 let created = created[index..].iter().flatten().next().copied().unwrap_or_else(Timestamp::now);
                 repaired.push(self.replace(segment, previous, created)?);
             }
@@ -157,30 +157,30 @@ impl Partition<'_> {
         if problems.is_empty() {
             return Ok(());
         }
-        // There is no segment at all. Without a group that has come further nobody knows of anything that was there.
+        // There is no segment at all. Only a group's progress can show that there were messages.
         durable::create_directory(self.folder.disk, directory)?;
         let mut lost = Vec::new();
         if let Some((finished, _)) = furthest.as_ref().filter(|(finished, _)| finished > start) {
-            let header = SegmentHeader::new(self.place.partition, *start, None);
+            let header = SegmentHeader::new(self.context.partition, *start, None);
             let mut rewriter = Rewriter::create(self.folder.disk, directory, header)?;
-            give_up(&mut rewriter, *finished, header.created.as_millis(), &mut lost)?;
+            mark_lost(&mut rewriter, *finished, header.created.as_millis(), &mut lost)?;
             rewriter.finish()?;
         }
-        let (topic, partition, file) = (self.place.topic.clone(), Some(self.place.partition), directory.clone());
+        let (topic, partition, file) = (self.context.topic.clone(), Some(self.context.partition), directory.clone());
         repaired.push(Repaired { topic, partition, file, problems, kept: None, lost });
         Ok(())
     }
 
-    /// Puts what can be read of a segment in its place.
-    fn replace(&self, segment: &Examined, previous: Option<Extent>, created: Timestamp) -> Result<Repaired> {
-        let Place { topic, partition, directory, .. } = &self.place;
+    /// Replaces a segment by its readable content.
+    fn replace(&self, segment: &InspectedSegment, previous: Option<Extent>, created: Timestamp) -> Result<Repaired> {
+        let PartitionContext { topic, partition, directory, .. } = &self.context;
         let Folder { disk, root } = self.folder;
         let (link, path) = (&segment.link, segment::path(directory, segment.link.base_offset));
         let kept = match &link.state {
             State::Missing => None,
             State::Whole(_) | State::Headless { .. } => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                Some(aside::keep(disk, root, [topic.as_str(), &partition.to_string(), &name], &path)?)
+                Some(quarantine::copy(disk, root, [topic.as_str(), &partition.to_string(), &name], &path)?)
             }
         };
         let header = SegmentHeader {
@@ -188,20 +188,20 @@ impl Partition<'_> {
             ..SegmentHeader::new(*partition, link.base_offset, link.header().map_or(previous, |header| header.previous))
         };
         let mut rewriter = match link.limit {
-            Some(_) => Rewriter::begin(disk, directory, &header, link.claimed_bytes)?,
-            // The last one goes on growing; the next one will name the size that it then has.
+            Some(_) => Rewriter::begin(disk, directory, &header, link.recorded_bytes)?,
+            // The last segment grows again; its successor will record its final size.
             None => Rewriter::create(disk, directory, header)?,
         };
         let mut lost = Vec::new();
-        let mut taken = header.created.as_millis();
+        let mut appended_at = header.created.as_millis();
         if let Some(reader) = link.reader(disk, directory)? {
-            let mut walk = Walk::new(reader, link.limit)?;
+            let mut scan = SegmentScan::new(reader, link.limit)?;
             loop {
-                match walk.next()? {
+                match scan.next()? {
                     Piece::Batch(batch) => {
-                        give_up(&mut rewriter, batch.header.base_offset, taken, &mut lost)?;
-                        rewriter.batch(&batch.header, &records_of(&batch))?;
-                        taken = batch.header.taken;
+                        mark_lost(&mut rewriter, batch.header.base_offset, appended_at, &mut lost)?;
+                        rewriter.batch(&batch.header, &encoded_records(&batch))?;
+                        appended_at = batch.header.appended_at;
                     }
                     // Its offsets are given up before the next batch, or at the end.
                     Piece::Hole(_) | Piece::Unfinished { .. } => {}
@@ -210,7 +210,7 @@ impl Partition<'_> {
                 }
             }
         }
-        give_up(&mut rewriter, segment.next_offset, taken, &mut lost)?;
+        mark_lost(&mut rewriter, segment.next_offset, appended_at, &mut lost)?;
         rewriter.finish()?;
         let (topic, partition) = (TopicName::clone(topic), Some(*partition));
         let problems = segment.problems.clone();
@@ -218,18 +218,18 @@ impl Partition<'_> {
     }
 }
 
-/// Gives up the offsets before `next_offset` that nothing was written for.
-fn give_up(rewriter: &mut Rewriter<'_>, next_offset: u64, taken: i64, lost: &mut Vec<Lost>) -> Result<()> {
+/// Marks the missing offsets before `next_offset` as lost.
+fn mark_lost(rewriter: &mut Rewriter<'_>, next_offset: u64, appended_at: i64, lost: &mut Vec<Lost>) -> Result<()> {
     let first_offset = rewriter.next_offset();
     if first_offset < next_offset {
         lost.push(Lost { first_offset, last_offset: next_offset - 1 });
-        rewriter.lost_up_to(next_offset, taken)?;
+        rewriter.mark_lost_up_to(next_offset, appended_at)?;
     }
     Ok(())
 }
 
-/// The records as they stood in the batch.
-fn records_of(batch: &Batch) -> Vec<u8> {
+/// Returns the records as they were stored in the batch.
+fn encoded_records(batch: &Batch) -> Vec<u8> {
     let mut records = Vec::with_capacity(batch.header.length as usize);
     for body in batch.records.iter().filter(|_| !batch.header.is_lost()).map(|record| record.body()) {
         records.extend_from_slice(&(body.len() as u32).to_le_bytes());

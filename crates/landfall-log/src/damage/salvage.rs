@@ -1,18 +1,18 @@
-//! Finds the salt of a segment whose header is damaged, so that its batches can still be told from anything else.
+//! Recovers the salt of a segment whose header is damaged, so that its batches can be verified.
 //!
-//! Two places know it beside the header's checksum. The first batch, of which the name of the file says where it begins
-//! and with which offset: the checksum of its header was begun with the salt, and a checksum can be run backwards; the
-//! checksum of the whole batch then proves it. And the four bytes of the segment's header themselves, if it was another
-//! part of it that was damaged: any batch that is right with them proves them.
+//! There are two sources other than an intact header. The first batch has a known position and a known offset (the file
+//! name). Its header checksum is seeded with the salt, and a CRC can be run backwards; the checksum of the whole batch
+//! then confirms the result. The other source are the four bytes of the salt itself, if another part of the header is
+//! damaged: any batch that verifies with them confirms them.
 //!
-//! A batch anywhere else proves no salt that was computed from it: it may be a part of a payload.
+//! A salt computed from a batch at any other position proves nothing: the batch may be part of a payload.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use landfall_core::Result;
 
-use crate::damage::walk;
+use crate::damage::scan;
 use crate::disk::File;
 use crate::storage::batch::{self, BatchHeader};
 use crate::storage::reader::SegmentReader;
@@ -20,19 +20,20 @@ use crate::storage::segment::{self, SegmentHeader};
 
 const FIRST_BATCH: u64 = segment::HEADER_BYTES as u64;
 
-/// `made_up`, which has all that is known about the segment's header, with the salt; `None` if it cannot be told.
-pub(crate) fn header(file: &Arc<dyn File>, path: &Path, made_up: SegmentHeader) -> Result<Option<SegmentHeader>> {
-    let reader_with = |salt| SegmentReader::new(Arc::clone(file), path.to_owned(), SegmentHeader { salt, ..made_up });
+/// Returns `partial`, which holds all known fields of the segment's header, with the salt; `None` if it cannot be
+/// recovered.
+pub(crate) fn header(file: &Arc<dyn File>, path: &Path, partial: SegmentHeader) -> Result<Option<SegmentHeader>> {
+    let reader_with = |salt| SegmentReader::new(Arc::clone(file), path.to_owned(), SegmentHeader { salt, ..partial });
     let reader = reader_with(0);
     let end = reader.file_bytes()?;
     if let Some(salt) = computed_salt(&reader, end)? {
-        return Ok(Some(SegmentHeader { salt, ..made_up }));
+        return Ok(Some(SegmentHeader { salt, ..partial }));
     }
     let salt = reader.read_at(8, 4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let Some(salt) = salt else { return Ok(None) };
     let reader = reader_with(salt);
-    let is_ours = |batch: &BatchHeader| batch.base_offset >= made_up.base_offset;
-    let found = walk::find_batch(&reader, FIRST_BATCH, end, is_ours)?;
+    let is_ours = |batch: &BatchHeader| batch.base_offset >= partial.base_offset;
+    let found = scan::find_batch(&reader, FIRST_BATCH, end, is_ours)?;
     Ok(found.map(|_| *reader.header()))
 }
 
@@ -42,7 +43,7 @@ fn computed_salt(reader: &SegmentReader, end: u64) -> Result<Option<u32>> {
     else {
         return Ok(None);
     };
-    let salt = begun_with(u32::from_le_bytes(*checksum), covered);
+    let salt = crc_seed(u32::from_le_bytes(*checksum), covered);
     let Ok(header) = BatchHeader::read(&bytes, salt) else { return Ok(None) };
     if header.base_offset != reader.header().base_offset || header.total_bytes() as u64 > end {
         return Ok(None);
@@ -51,9 +52,9 @@ fn computed_salt(reader: &SegmentReader, end: u64) -> Result<Option<u32>> {
     Ok(header.verify(salt, &batch, FIRST_BATCH).is_ok().then_some(salt))
 }
 
-/// What a CRC32C that ended as `checksum` after `bytes` was begun with.
-fn begun_with(checksum: u32, bytes: &[u8]) -> u32 {
-    /// The polynomial, its lowest term in the highest bit. That bit tells whether it was applied in a step.
+/// Returns the seed of a CRC32C that is `checksum` after `bytes`.
+fn crc_seed(checksum: u32, bytes: &[u8]) -> u32 {
+    /// The polynomial, reflected. The highest bit shows whether it was applied in a step.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let step_back = |state: u32| if state >> 31 == 1 { ((state ^ POLYNOMIAL) << 1) | 1 } else { state << 1 };
     let before = |state, byte: &u8| (0..8).fold(state, |state, _| step_back(state)) ^ u32::from(*byte);
@@ -68,11 +69,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_checksum_run_backwards_gives_what_it_was_begun_with(
+        fn reversed_checksum_yields_its_seed(
             salt in any::<u32>(),
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            prop_assert_eq!(begun_with(crc32c::crc32c_append(salt, &bytes), &bytes), salt);
+            prop_assert_eq!(crc_seed(crc32c::crc32c_append(salt, &bytes), &bytes), salt);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Looks at every byte of a log and says what is wrong, where, and which messages that concerns.
+//! Reads every byte of a log and reports all damage: where it is, and which messages it affects.
 //!
-//! Opening a log reads only the last segment of each partition, and a reader stops at the first damage that it meets.
-//! This goes on behind it, so that the whole extent of the damage is known before anybody decides what to do. It
-//! changes nothing and works beside the process that has the log open.
+//! Opening a log reads only the last segment of each partition, and a reader stops at the first damage. This continues
+//! past damage, so that its full extent is known before an operator decides. It changes nothing and works while
+//! another process has the log open.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use landfall_core::{ErrorKind, GroupName, Result, TopicName};
 use serde::Serialize;
 
-use crate::damage::inspect::{Findings, Place, inspect};
+use crate::damage::inspect::{Findings, PartitionContext, inspect};
 use crate::disk::{Access, Disk};
 use crate::durable;
 use crate::durable::failed;
@@ -22,7 +22,7 @@ use crate::storage::start;
 use crate::topic::file::TopicFile;
 use crate::topic::open as topic;
 
-/// What stands in a topic, and what is wrong with it.
+/// The content of a topic, and its damage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -31,33 +31,33 @@ pub struct Report {
     pub batches: u64,
     /// Messages that can be read.
     pub messages: u64,
-    /// Messages that compaction took away.
+    /// Messages that compaction removed.
     pub removed: u64,
     /// Offsets that an earlier repair gave up.
     pub lost: u64,
-    /// The size of everything that was read.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// Written at the end of a partition and not finished: by a crash, and opening the log will cut it off; or by
-    /// the process that is just writing it. Nobody was told that it is there.
+    /// Size of the unfinished tails: left by a crash, and truncated by the next open, or being written right now. They
+    /// were never acknowledged as synced.
     pub unfinished_bytes: u64,
     pub problems: Vec<Problem>,
 }
 
-/// Something that is not as it was written.
+/// Bytes that differ from what was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// `None` where it concerns the whole topic.
+    /// `None` if it affects the whole topic.
     pub partition: Option<u32>,
     pub file: PathBuf,
-    /// Where in the file.
+    /// Position in the file.
     pub position: u64,
-    /// The first offset that cannot be read; `None` if no message is concerned.
+    /// The first unreadable offset; `None` if no message is affected.
     pub first_offset: Option<u64>,
-    /// The last one; `None` if nobody can tell.
+    /// The last unreadable offset; `None` if unknown.
     pub last_offset: Option<u64>,
     pub what: String,
-    /// Whether a repair would do anything about it.
+    /// Whether a repair can fix it.
     pub is_repairable: bool,
 }
 
@@ -67,7 +67,7 @@ impl Problem {
         Self { partition, file, position, first_offset, last_offset, what: what.into(), is_repairable: true }
     }
 
-    /// It concerns the offsets from `first` up to, and without, `next`. There may be none.
+    /// Sets the affected offsets: from `first` up to, and excluding, `next`. There may be none.
     pub(crate) fn with_offsets(mut self, first: u64, next: Option<u64>) -> Self {
         if next != Some(first) {
             (self.first_offset, self.last_offset) = (Some(first), next.map(|next| next - 1));
@@ -81,7 +81,7 @@ impl Problem {
     }
 }
 
-/// One line: `FILE, byte N: what is wrong (offsets M to N)`.
+/// One line: `FILE, byte N: the damage (offsets M to N)`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, byte {}: {}", self.file.display(), self.position, self.what)?;
@@ -101,19 +101,19 @@ pub(crate) struct Folder<'a> {
     pub(crate) root: &'a Path,
 }
 
-/// What is known about one topic after every byte of it was read.
+/// The result of reading every byte of one topic.
 #[derive(Debug)]
 pub(crate) struct Verified<'a> {
     /// Without the problems.
     pub(crate) report: Report,
-    pub(crate) partitions: Vec<(Place<'a>, Findings)>,
-    /// Files of groups that cannot be read.
+    pub(crate) partitions: Vec<(PartitionContext<'a>, Findings)>,
+    /// Damaged files of groups.
     pub(crate) groups: Vec<(GroupName, Problem)>,
-    /// What is wrong beside all that.
+    /// All other damage.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Verifies one topic, or all of them. `progress` is told how many more bytes were read.
+/// Verifies one topic, or all of them. Calls `progress` with the number of bytes read since the last call.
 pub(crate) fn verify(
     folder: Folder<'_>,
     one: Option<&TopicName>,
@@ -123,7 +123,7 @@ pub(crate) fn verify(
     topics(folder, one)?.iter().map(verify).collect()
 }
 
-/// The topic that was asked for, or all; also one of which nothing but the progress of a group is left.
+/// Returns the requested topic, or all, including topics of which only the progress of a group is left.
 pub(crate) fn topics(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<TopicName>> {
     let Folder { disk, root } = folder;
     let mut names = BTreeMap::new();
@@ -148,7 +148,7 @@ pub(crate) fn topics(folder: Folder<'_>, one: Option<&TopicName>) -> Result<Vec<
     }
 }
 
-/// Whether there is anything in the partitions below `folder`. A creation that never finished leaves none.
+/// Whether a partition below `folder` has segments. An interrupted creation leaves none.
 fn has_segments(disk: &dyn Disk, folder: &Path) -> Result<bool> {
     for name in durable::list(disk, folder)? {
         if durable::list(disk, &folder.join(name))?.iter().any(|file| file.ends_with(".segment")) {
@@ -158,7 +158,7 @@ fn has_segments(disk: &dyn Disk, folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// The bytes of all segments of one topic, or of all of them: what there is to read.
+/// The size of all segments of one topic, or of all of them.
 pub(crate) fn bytes_to_read(folder: Folder<'_>, one: Option<&TopicName>) -> Result<u64> {
     let Folder { disk, root } = folder;
     let mut bytes = 0;
@@ -170,7 +170,7 @@ pub(crate) fn bytes_to_read(folder: Folder<'_>, one: Option<&TopicName>) -> Resu
                 if file.ends_with(".segment")
                     && let Ok(file) = disk.open(&path, Access::Read)
                 {
-                    bytes += file.length().map_err(failed("look at", &path))?;
+                    bytes += file.length().map_err(failed("read the size of", &path))?;
                 }
             }
         }
@@ -186,7 +186,7 @@ pub(crate) fn verify_topic<'a>(
 ) -> Result<Verified<'a>> {
     let topic_folder = folder.root.join("topics").join(topic.as_str());
     let mut verified = Verified { report: Report::new(topic), partitions: vec![], groups: vec![], problems: vec![] };
-    // The groups before the partitions: what they have finished must be there, also while more is being written.
+    // Read the groups before the partitions: their finished messages must be stored, even while more are written.
     let finished = verified.read_groups(folder, topic)?;
     let count = verified.count_partitions(folder.disk, &topic_folder)?;
     for (partition, furthest) in finished.iter().enumerate().skip(count as usize) {
@@ -198,23 +198,28 @@ pub(crate) fn verify_topic<'a>(
         let directory = topic::partition_folder(&topic_folder, partition);
         let start = match start::read(folder.disk, &directory) {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let what = "it does not say any more where the partition begins";
+                let what = "the file no longer says where the partition starts";
                 let problem = Problem::new(Some(partition), directory.join(start::NAME), 0, what);
                 verified.problems.push(problem.beyond_repair());
-                // What is before the first segment was removed, for all that anybody can tell, and must not be called lost.
+                // Assume that retention removed what precedes the first segment, so that it is not reported as lost.
                 segment::list(folder.disk, &directory)?.first().copied().unwrap_or_default()
             }
             start => start?.offset,
         };
-        let place =
-            Place { topic, partition, directory, start, furthest: finished.get(partition as usize).cloned().flatten() };
-        let findings = inspect(folder.disk, &place, &mut verified.report, progress)?;
-        verified.partitions.push((place, findings));
+        let context = PartitionContext {
+            topic,
+            partition,
+            directory,
+            start,
+            furthest: finished.get(partition as usize).cloned().flatten(),
+        };
+        let findings = inspect(folder.disk, &context, &mut verified.report, progress)?;
+        verified.partitions.push((context, findings));
     }
     Ok(verified)
 }
 
-/// For each partition how far the group has come that has come furthest, if any, and its file.
+/// By partition: the highest offset that a group has finished, if any, and its file.
 type Furthest = Vec<Option<(u64, PathBuf)>>;
 
 impl Verified<'_> {
@@ -226,7 +231,7 @@ impl Verified<'_> {
             let finished = match GroupFile::read(disk, &path) {
                 Ok(file) => file.map(|file| file.finished).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let what = format!("how far group {group} has come cannot be read");
+                    let what = format!("the progress of group {group} cannot be read");
                     self.groups.push((group, Problem::new(None, path, 0, what)));
                     continue;
                 }
@@ -243,12 +248,12 @@ impl Verified<'_> {
         Ok(furthest)
     }
 
-    /// What `topic.json` says; where it says nothing, as many as there are folders.
+    /// Returns the count in `topic.json`, or the number of partition folders if it is unreadable.
     fn count_partitions(&mut self, disk: &dyn Disk, folder: &Path) -> Result<u32> {
         let what = match TopicFile::read(disk, folder) {
             Ok(Some(file)) => return Ok(file.partitions),
-            Ok(None) => "the file is missing, without which there is no topic".to_owned(),
-            Err(error) if error.kind() == ErrorKind::Corrupt => "it does not say any more what the topic is".to_owned(),
+            Ok(None) => "the file is missing, so the folder is not a topic".to_owned(),
+            Err(error) if error.kind() == ErrorKind::Corrupt => "the file no longer describes the topic".to_owned(),
             Err(error) => return Err(error),
         };
         self.problems.push(Problem::new(None, folder.join("topic.json"), 0, what).beyond_repair());

@@ -1,9 +1,9 @@
-//! What the doctor sees in a log: settings of topics, groups that are late, damage, and the disk that it is on.
+//! The doctor's checks of a log: topic settings, lagging groups, damage, and the disk.
 //!
-//! It reads what a log's description reads, the last segment of each partition, and works beside the process that has the
-//! log open. Every byte is read by [`ReadOnlyLog::verify`], which is asked for by itself.
+//! It reads the last segment of each partition and works while another process has the log open.
+//! [`ReadOnlyLog::verify`] reads every byte and is run separately.
 
-mod place;
+mod disk;
 mod topic;
 
 use std::sync::Arc;
@@ -31,20 +31,20 @@ impl Diagnose for ReadOnlyLog {
         };
         let mut findings = Vec::new();
         for name in names {
-            match examine_topic(self, &name, demands).await {
+            match diagnose_topic(self, &name, demands).await {
                 Ok(found) => findings.extend(found),
                 Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(damage(&name, &error)),
-                // Deleted meanwhile, or only the progress of a group is left of it.
+                // The topic was deleted meanwhile, or only the progress of a group is left.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        findings.extend(blocking(move || place::disk(&root)).await?);
+        findings.extend(blocking(move || disk::diagnose(&root)).await?);
         Ok(findings)
     }
 }
 
-async fn examine_topic(log: &ReadOnlyLog, name: &TopicName, demands: &Demands) -> Result<Vec<Finding>> {
+async fn diagnose_topic(log: &ReadOnlyLog, name: &TopicName, demands: &Demands) -> Result<Vec<Finding>> {
     let description = log.describe(name).await?;
     let (folder, demands) = (log.root().join("topics").join(name.as_str()), *demands);
     blocking(move || {
@@ -59,7 +59,7 @@ impl Diagnose for Log {
     async fn diagnose(&self, demands: &Demands) -> Result<Vec<Finding>> {
         let mut findings: Vec<Finding> = acknowledge(self.options()).into_iter().collect();
         let (log, demands) = (self.clone(), *demands);
-        let of_topics = blocking(move || {
+        let topic_findings = blocking(move || {
             let mut findings = Vec::new();
             for description in log.describe_all()? {
                 let found = log.topics().get(&description.topic);
@@ -67,20 +67,20 @@ impl Diagnose for Log {
                 let partitions: Vec<Arc<dyn Extents>> = partitions.map(|partition| partition as _).collect();
                 findings.extend(topic::diagnose(&description, &partitions, &demands, Timestamp::now())?);
             }
-            findings.extend(place::disk(log.topics().folder())?);
+            findings.extend(disk::diagnose(log.topics().folder())?);
             Ok(findings)
         });
-        findings.extend(of_topics.await?);
+        findings.extend(topic_findings.await?);
         Ok(findings)
     }
 }
 
 impl Options {
-    /// What a log that is opened with these breaks: how it answers its publishers, and the settings of topics that come
-    /// into being with their first message. For whoever knows the options and must not open the log.
+    /// Diagnoses a log that is opened with these options: its acknowledgements, and the settings of topics that their
+    /// first message creates. For callers that must not open the log.
     pub fn diagnose(&self, demands: &Demands) -> Vec<Finding> {
-        let of_topics = topic::settings(topic::Of::TopicsToCome, &self.topic, demands);
-        acknowledge(self).into_iter().chain(of_topics).collect()
+        let topic_findings = topic::settings(topic::SettingsScope::NewTopics, &self.topic, demands);
+        acknowledge(self).into_iter().chain(topic_findings).collect()
     }
 }
 
@@ -90,8 +90,7 @@ fn acknowledge(options: &Options) -> Option<Finding> {
         Acknowledge::Written => "a power cut",
         Acknowledge::None => "the process",
     };
-    let what =
-        format!("publishers are told that a message is accepted before it is synced: with {lost_with} it is lost");
+    let what = format!("publishers get an acknowledgement before the message is synced: {lost_with} loses it");
     Some(Finding::new(ACKNOWLEDGE, "acknowledge", what, "acknowledge = \"synced\" under [broker]"))
 }
 
@@ -101,6 +100,6 @@ fn damage(topic: &TopicName, error: &landfall_core::Error) -> Finding {
         DAMAGE,
         format!("topic {topic}"),
         what,
-        format!("landfall topic verify {topic}, and then as docs/operate/damage.md says"),
+        format!("run landfall topic verify {topic}, then follow docs/operate/damage.md"),
     )
 }

@@ -1,10 +1,10 @@
-//! The same bytes with right checksums, as far as they can be taken for what they should be.
+//! Corrects the checksums of fuzzed bytes, as far as they have the shape of the file.
 
 use super::number;
 use crate::storage::batch;
 use crate::storage::segment;
 
-/// The lengths of an index file's header, of the header of a page and of the entries of each table.
+/// Lengths of the index file's header, of a page header, and of the entries of each table.
 const INDEX_HEADER_BYTES: usize = 80;
 const PAGE_HEADER_BYTES: usize = 16;
 const PAGE_BYTES: usize = 4096;
@@ -52,7 +52,7 @@ pub(super) fn tail(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts the checksum of the bytes `from` to `to` at `at`, if they are there.
+/// Writes the checksum of the bytes `from` to `to` at `at`, if the file is long enough.
 fn seal(bytes: &mut [u8], at: usize, from: usize, to: usize, salt: u32) {
     let Some(checksum) = bytes.get(from..to).map(|sealed| crc32c::crc32c_append(salt, sealed)) else { return };
     if let Some(field) = bytes.get_mut(at..at + 4) {

@@ -1,12 +1,12 @@
-//! Which member of a group gets which partition.
+//! Assigns partitions to the members of a group.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Gives every partition one owner among `members`; the numbers of any two differ by at most one.
+/// Gives every partition one owner among `members`; the shares of any two differ by at most one.
 ///
-/// Whoever has a partition keeps it, unless it has more than its share: what moves has to be read again by somebody
-/// else, and what was in flight in it is delivered twice. Without members nobody owns anything.
+/// Sticky: a member keeps its partitions unless it has more than its share. A moved partition must be read again by
+/// its new owner, and its messages in flight are delivered twice. Without members, no partition has an owner.
 pub(crate) fn balance(owners: &mut [Option<u64>], members: &[u64]) {
     let mut owned: BTreeMap<u64, usize> = members.iter().map(|member| (*member, 0)).collect();
     for owner in owners.iter_mut() {
@@ -17,7 +17,7 @@ pub(crate) fn balance(owners: &mut [Option<u64>], members: &[u64]) {
     }
     let Some(least) = owners.len().checked_div(owned.len()) else { return };
     let larger_shares = owners.len() % owned.len();
-    // The larger shares go to those who have most, so that they give up less.
+    // The larger shares go to the members that own most, so that fewer partitions move.
     let mut by_count: Vec<(u64, usize)> = owned.into_iter().collect();
     by_count.sort_by_key(|(member, count)| (Reverse(*count), *member));
     let share = |(place, (member, _)): (usize, &(u64, usize))| (*member, least + usize::from(place < larger_shares));
@@ -42,7 +42,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Join,
-        /// The member at this place among those present.
+        /// The member at this index.
         Leave(proptest::sample::Index),
         Grow(usize),
     }
@@ -59,8 +59,8 @@ mod tests {
         owners.iter().filter(|owner| **owner == Some(member)).count()
     }
 
-    /// The least that must move so that `members` share `before` evenly: what nobody has, and what somebody has
-    /// beyond the share that is best for everybody.
+    /// The minimum of moves that gives `members` even shares of `before`: partitions without an owner, and those
+    /// beyond the best share of their owner.
     fn fewest_moves(before: &[Option<u64>], members: &[u64]) -> usize {
         let (least, larger) = (before.len() / members.len(), before.len() % members.len());
         let mut counts: Vec<usize> = members.iter().map(|member| count(before, *member)).collect();
@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_partition_has_one_owner_shares_are_even_and_no_more_moves_than_must(
+        fn every_partition_has_one_owner_shares_are_even_and_moves_are_minimal(
             partitions in 1..20_usize,
             steps in proptest::collection::vec(any_step(), 1..40),
         ) {
@@ -99,13 +99,13 @@ mod tests {
                 prop_assert_eq!(moved, fewest_moves(&before, &members));
                 let settled = owners.clone();
                 balance(&mut owners, &members);
-                prop_assert_eq!(&owners, &settled, "nothing moves when nobody came or went");
+                prop_assert_eq!(&owners, &settled, "nothing moves without a membership change");
             }
         }
     }
 
     #[test]
-    fn a_member_that_joins_takes_only_its_share_from_the_others() {
+    fn joining_member_takes_only_its_share() {
         let mut owners = [Some(1), Some(1), Some(1), Some(2), Some(2), Some(2)];
         balance(&mut owners, &[1, 2, 3]);
         assert_eq!(owners, [Some(1), Some(1), Some(3), Some(2), Some(2), Some(3)]);

@@ -1,6 +1,6 @@
-//! What is written down about a group: one small JSON file per group and topic, replaced as a whole.
+//! The saved progress of a group: one small JSON file per group and topic, replaced atomically.
 //!
-//! It carries a checksum, because a wrong number that is too high would skip messages.
+//! It carries a checksum, because an offset that is too high would skip messages.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::disk::Disk;
 use crate::durable::{self, create_directory, damaged};
 
-/// How far a group has come in a topic.
+/// The progress of a group in a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GroupFile {
     pub(crate) group: GroupName,
     pub(crate) topic: TopicName,
-    /// By partition: everything below is finished. Of a partition that is not in the list nothing is.
+    /// By partition: everything below is finished. A partition beyond the end of the list has no progress.
     pub(crate) finished: Vec<u64>,
     checksum: u32,
 }
@@ -28,27 +28,27 @@ impl GroupFile {
         file
     }
 
-    /// Where it stands under `folder`.
+    /// Its path under `folder`.
     pub(crate) fn path(folder: &Path, group: &GroupName, topic: &TopicName) -> PathBuf {
         folder.join(group.as_str()).join(format!("{topic}.json"))
     }
 
-    /// What stands in the file at `path`; `None` if there is none.
+    /// Reads the file at `path`; `None` if it does not exist.
     pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Self>> {
         durable::read(disk, path)?.map(|text| Self::parse(&text, path)).transpose()
     }
 
-    /// What `text`, the content of the file at `path`, says; refused if it is not what was once written.
+    /// Parses `text`, the content of the file at `path`; refuses it if it is damaged.
     pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Self> {
         let file: Self = serde_json::from_slice(text)
-            .map_err(|error| damaged(path, 0, "it does not hold a group's offsets").with_source(error))?;
+            .map_err(|error| damaged(path, 0, "the file does not hold a group's offsets").with_source(error))?;
         if file.checksum != file.computed_checksum() {
-            return Err(damaged(path, 0, "its checksum is wrong"));
+            return Err(damaged(path, 0, "the checksum is wrong"));
         }
         Ok(file)
     }
 
-    /// Puts it at `path`, durably. Blocks.
+    /// Writes it to `path` durably. Blocks.
     pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent()
             && !durable::is_directory(disk, folder)
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_and_another_number_is_refused(
+        fn file_reads_back_unchanged_and_changed_offsets_are_refused(
             finished in proptest::collection::vec(any::<u64>(), 1..6),
             at in any::<proptest::sample::Index>(),
             bit in 0..64,
@@ -89,7 +89,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_at_all_are_an_error_and_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_an_error_and_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(GroupFile::parse(&bytes, Path::new("f")).is_err());
         }
     }

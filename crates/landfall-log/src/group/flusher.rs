@@ -1,8 +1,8 @@
-//! The thread that saves how far groups have come.
+//! The flusher thread saves the progress of groups.
 //!
-//! Acknowledgements come one by one and a sync each would cost more than the messages. So progress is saved a moment
-//! after the first acknowledgement, with whatever came in between. A crash loses at most that moment: finished
-//! messages are delivered again, none is skipped.
+//! A sync per acknowledgement would cost more than the messages. So progress is saved shortly after the first
+//! acknowledgement, together with all that arrive meanwhile. A crash loses at most that interval: acknowledged
+//! messages are redelivered, none is skipped.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +16,9 @@ use tracing::warn;
 use crate::group::progress::Group;
 use crate::lock::FolderLock;
 
-/// How long progress may wait to be saved.
+/// Maximum delay before progress is saved.
 const DELAY: Duration = Duration::from_millis(20);
-/// How long after a failure the next try comes.
+/// Delay before a failed save is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 enum Command {
@@ -28,7 +28,7 @@ enum Command {
     Close,
 }
 
-/// The way to the flusher's thread.
+/// The handle to the flusher thread.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     /// `None` only while it is being dropped.
@@ -37,7 +37,7 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    /// Starts the thread. It holds `lock` until it has ended, so that nobody opens the folder while it writes.
+    /// Starts the thread. It holds `lock` until it ends, so that no other process opens the folder while it writes.
     pub(crate) fn start(lock: Arc<Option<FolderLock>>) -> Result<Self> {
         let (queue, commands) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -46,39 +46,41 @@ impl Flusher {
                 run(&commands);
                 drop(lock);
             })
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "cannot start a thread").with_source(error))?;
+            .map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "cannot start the flusher thread").with_source(error)
+            })?;
         Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Sees to it that `group` is saved soon.
+    /// Schedules `group` to be saved soon.
     pub(crate) fn save(&self, group: Arc<Group>) -> Result<()> {
         self.send(Command::Save(group))
     }
 
-    /// Saves `group` now. If that fails, it is tried again later.
+    /// Saves `group` now. A failed save is retried later.
     pub(crate) async fn save_now(&self, group: Arc<Group>) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::SaveNow(group, reply))?;
         answer.await.map_err(|_| closed())?
     }
 
-    /// Saves everything that is not saved yet, now.
+    /// Saves all unsaved progress now.
     pub(crate) async fn flush(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Flush(reply))?;
         answer.await.map_err(|_| closed())?
     }
 
-    /// Saves everything and ends the thread. Does nothing the second time.
+    /// Saves everything and stops the thread. Does nothing the second time.
     pub(crate) async fn close(&self) -> Result<()> {
         let Some(thread) = self.take_thread() else { return Ok(()) };
         let flushed = self.flush().await;
-        // An error says that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.send(Command::Close);
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         match joined {
             Ok(Ok(())) => flushed,
-            _ => Err(Error::new(ErrorKind::Internal, "the thread that saves the groups' offsets panicked")),
+            _ => Err(Error::new(ErrorKind::Internal, "the flusher thread, which saves groups' offsets, panicked")),
         }
     }
 
@@ -93,18 +95,18 @@ impl Flusher {
 }
 
 impl Drop for Flusher {
-    /// Waits for the last progress to be saved, so that whoever dropped the log can open it again.
+    /// Waits until the last progress is saved, so that the caller can reopen the log after dropping it.
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.take_thread() {
-            // A panic was reported by the thread itself, and there is nobody here to tell.
+            // The panic hook has already reported a panic.
             let _ = thread.join();
         }
     }
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Unavailable, "the log is closed; what was acknowledged after that is delivered again")
+    Error::new(ErrorKind::Unavailable, "the log is closed; messages acknowledged after that are redelivered")
 }
 
 fn run(commands: &mpsc::Receiver<Command>) {
@@ -126,31 +128,31 @@ fn run(commands: &mpsc::Receiver<Command>) {
                     unsaved.push(group);
                     due.get_or_insert_with(|| Instant::now() + RETRY);
                 }
-                // Nobody waits any more if this fails.
+                // A send error means that the caller stopped waiting.
                 let _ = reply.send(saved);
             }
             Ok(Command::Flush(reply)) => {
                 let saved = save(&mut unsaved);
                 due = saved.is_err().then(|| Instant::now() + RETRY);
-                // Nobody waits any more if this fails.
+                // A send error means that the caller stopped waiting.
                 let _ = reply.send(saved);
             }
             Err(RecvTimeoutError::Timeout) => {
                 let saved = save(&mut unsaved);
                 due = saved.is_err().then(|| Instant::now() + RETRY);
                 if let Err(error) = saved {
-                    warn!(%error, "cannot save the progress of a group; trying again");
+                    warn!(%error, "cannot save the progress of a group, retrying");
                 }
             }
             Ok(Command::Close) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     if let Err(error) = save(&mut unsaved) {
-        warn!(%error, "cannot save the progress of a group; what it finished last is delivered again");
+        warn!(%error, "cannot save the progress of a group on close; its last messages will be redelivered");
     }
 }
 
-/// Saves each and keeps those that could not be saved; the first error.
+/// Saves each group, keeps those that failed, and returns the first error.
 fn save(unsaved: &mut Vec<Arc<Group>>) -> Result<()> {
     let mut outcome = Ok(());
     unsaved.retain(|group| match group.save() {

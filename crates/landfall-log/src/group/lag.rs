@@ -1,4 +1,4 @@
-//! How far groups have come, for people and for alarms.
+//! The progress and lag of groups, for people and for alerts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::log::Log;
 use crate::read::seek;
 use crate::storage::cursor::Extents;
 
-/// How far a group has come in a topic.
+/// The progress of a group in a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GroupDescription {
     pub group: GroupName,
-    /// How many members it has; `None` if that cannot be seen, because another process has the log open.
+    /// The number of members; `None` if unknown, because another process has the log open.
     pub members: Option<u32>,
     pub partitions: Vec<PartitionLag>,
-    /// Messages that it has not finished, over all partitions.
+    /// Unfinished messages, over all partitions.
     pub lag: u64,
 }
 
-/// How far a group has come in a partition.
+/// The progress of a group in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PartitionLag {
     pub partition: u32,
-    /// Everything below this offset is finished, or no longer there.
+    /// Everything below this offset is finished, or was removed.
     pub finished: u64,
-    /// The offset behind the last message.
+    /// The offset after the last message.
     pub end: u64,
     pub lag: u64,
 }
 
 impl GroupDescription {
-    /// A group that has finished `finished` of each of `partitions`. Blocks on their files where only reading can
-    /// tell where they end.
+    /// Describes a group with the progress `finished` in each of `partitions`. Blocks on their files if their ends are
+    /// only known by reading.
     pub(crate) fn new(
         group: GroupName,
         members: Option<u32>,
@@ -54,18 +54,18 @@ impl GroupDescription {
     }
 }
 
-/// The groups on `topic` as they are written down under `folder`, by name.
+/// Reads the saved groups on `topic` under `folder`, sorted by name.
 pub(crate) fn saved(disk: &dyn Disk, folder: &Path, topic: &TopicName) -> Result<Vec<GroupFile>> {
     let names = durable::list(disk, folder)?.into_iter().filter_map(|name| GroupName::new(name).ok());
     names.filter_map(|group| GroupFile::read(disk, &GroupFile::path(folder, &group, topic)).transpose()).collect()
 }
 
 impl Log {
-    /// Every group on `topic` that has members or has finished something, by name.
+    /// Describes every group on `topic` that has members or progress, sorted by name.
     pub fn groups(&self, topic: &TopicName) -> Result<Vec<GroupDescription>> {
-        // Progress before the ends, so that nobody seems to have finished what is not there.
-        let of_topic = self.every_group().of_topic(topic);
-        let groups: Vec<_> = of_topic.iter().map(|group| (group, group.finished())).collect();
+        // Read progress before the ends, so that no group seems to be ahead of its partition.
+        let on_topic = self.all_groups().for_topic(topic);
+        let groups: Vec<_> = on_topic.iter().map(|group| (group, group.finished())).collect();
         let found = self.topics().get(topic);
         let partitions = found.iter().flat_map(|topic| topic.partitions().to_vec());
         let partitions: Vec<Arc<dyn Extents>> = partitions.map(|partition| partition as _).collect();

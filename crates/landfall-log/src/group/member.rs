@@ -1,4 +1,4 @@
-//! A subscriber's place in its group.
+//! A subscriber's membership in its group.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::group::progress::{Assigned, Group};
 
-/// A place in a group, given up when it is dropped.
+/// A membership in a group; dropping it leaves the group.
 #[derive(Debug)]
 pub(crate) struct Member {
     id: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn join(group: Arc<Group>) -> Self {
         let mut changes = group.changes();
-        // A member has yet to learn of its own partitions.
+        // A new member has not seen its own assignment yet.
         changes.mark_changed();
         Self { id: group.join(), group, changes }
     }
@@ -27,23 +27,23 @@ impl Member {
         self.id
     }
 
-    /// Counts as waiting for a delivery, and so as alive, until the answer is dropped.
-    pub(crate) fn wait(&self) -> Waiting {
+    /// Counts the member as waiting for a delivery, and so as alive, until the returned guard is dropped.
+    pub(crate) fn wait(&self) -> WaitGuard {
         self.group.begin_waiting(self.id);
-        Waiting { id: self.id, group: Arc::clone(&self.group) }
+        WaitGuard { id: self.id, group: Arc::clone(&self.group) }
     }
 
-    /// Takes their partitions from members that have fallen silent, in favour of the others.
-    pub(crate) fn pass_over_silent(&self) {
-        self.group.pass_over_silent(self.id);
+    /// Moves the partitions of members whose session timed out to the others.
+    pub(crate) fn expire_sessions(&self) {
+        self.group.expire_sessions(self.id);
     }
 
-    /// When another member may have fallen silent.
+    /// The earliest time at which the session of another member may time out.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.group.deadline(self.id)
     }
 
-    /// Whether partitions may have moved since they were last asked for.
+    /// Whether partitions may have moved since they were last read.
     pub(crate) fn has_changed(&self) -> bool {
         self.changes.has_changed().unwrap_or_default()
     }
@@ -55,9 +55,10 @@ impl Member {
         self.changes.mark_changed();
     }
 
-    /// Those of the topic's partitions, which begin at `starts`, that belong to this member now.
+    /// Returns the partitions that this member owns now; `starts` holds the first offset of each partition of the
+    /// topic.
     pub(crate) fn partitions(&mut self, starts: &[u64]) -> Vec<Assigned> {
-        // Marked as seen before looking, so that what moves in between is not missed.
+        // Mark as seen before reading, so that a move in between is not missed.
         self.changes.mark_unchanged();
         self.group.partitions_of(self.id, starts)
     }
@@ -69,14 +70,14 @@ impl Drop for Member {
     }
 }
 
-/// A call of `next` that is under way.
+/// Marks a call of `next` in progress.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitGuard {
     id: u64,
     group: Arc<Group>,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.group.end_waiting(self.id);
     }

@@ -1,13 +1,13 @@
-//! Groups: who consumes what, and how far each has come.
+//! Consumer groups: membership, assignment and progress.
 
-pub(crate) mod all;
 pub(crate) mod assignment;
 pub(crate) mod file;
 pub(crate) mod flusher;
+pub(crate) mod groups;
+pub(crate) mod in_flight;
 pub(crate) mod lag;
 pub(crate) mod member;
 pub(crate) mod members;
-pub(crate) mod place;
+pub(crate) mod partition_progress;
 pub(crate) mod progress;
 pub(crate) mod subscriber;
-pub(crate) mod tracker;

@@ -1,14 +1,15 @@
-//! One group on one topic: who its members are, which of them has which partition, and how far it has come in each.
+//! One group on one topic: its members, the owner of each partition, and its progress in each.
 //!
-//! Each partition belongs to one member, so that a key stays in order. When somebody joins, leaves or falls silent,
-//! partitions move at once: what a member had not finished of a partition it lost is delivered again to the new
-//! owner. A member beyond the number of partitions gets nothing and stands by.
+//! Each partition has one owner, so that a key stays in order. When a member joins, leaves or times out, partitions
+//! move at once: unfinished messages of a lost partition are redelivered to the new owner. With more members than
+//! partitions, the surplus members stay idle.
 //!
-//! Every time that a partition changes hands or is sought it gets a new **generation**. An acknowledgement names the
-//! generation in which its message was delivered and counts in no other: whoever lost a partition cannot move it.
+//! Whenever a partition changes owner or is sought, it gets a new **generation**. An acknowledgement names the
+//! generation in which its message was delivered and is valid only in that one: a previous owner cannot advance the
+//! partition.
 //!
-//! What is saved is one offset per partition. As long as the log is open more is known: what was finished beyond the
-//! first gap. So a partition that moves takes along what is unfinished, and nothing that was acknowledged comes again.
+//! One offset per partition is saved. While the log is open, more is known: which messages beyond the first gap are
+//! finished. So a partition that moves keeps its unfinished set, and no acknowledged message is redelivered.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,7 @@ use crate::durable;
 use crate::group::assignment::balance;
 use crate::group::file::GroupFile;
 use crate::group::members::Members;
-use crate::group::place::{Place, Turn};
+use crate::group::partition_progress::{DeliveryDecision, PartitionProgress};
 
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -32,27 +33,27 @@ pub(crate) struct Group {
     name: GroupName,
     topic: TopicName,
     state: Mutex<State>,
-    /// Held while the file is being written.
+    /// Locked while the file is being written.
     saving: Mutex<()>,
-    /// Changes whenever partitions have moved.
+    /// Notified whenever partitions have moved.
     changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct State {
     members: Members,
-    /// As many as anybody has asked for or finished something in.
-    partitions: Vec<Place>,
-    /// The last one that was given out.
+    /// As many as were assigned or had progress.
+    partitions: Vec<PartitionProgress>,
+    /// The last generation that was issued.
     generation: u64,
-    /// It has finished or sought something, and so has a file.
+    /// It has progress or was sought, and so has a file.
     is_known: bool,
     is_unsaved: bool,
-    /// The topic was deleted: nothing counts any more, and nothing may be written.
+    /// The topic was deleted: ignore all progress and write nothing.
     is_discarded: bool,
 }
 
-/// A partition that belongs to a member.
+/// A partition that a member owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Assigned {
     pub(crate) partition: u32,
@@ -61,18 +62,18 @@ pub(crate) struct Assigned {
     pub(crate) finished: u64,
 }
 
-/// What came of something that somebody says is finished.
+/// The result of finishing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finish {
-    /// It counts nothing: the partition is in another generation.
+pub(crate) enum FinishResult {
+    /// Ignored: the partition is in another generation.
     Fenced,
-    Noted,
-    /// Noted, and somebody must now see to it that it is saved.
-    Unsaved,
+    Recorded,
+    /// Recorded, and the caller must schedule a save.
+    NeedsSave,
 }
 
 impl Group {
-    /// The group as `file` describes it, which is there if the group `is_known`.
+    /// Creates the group as `file` describes it; the file exists if the group `is_known`.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -84,7 +85,7 @@ impl Group {
         let state = State {
             members: Members::new(session_timeout),
             is_known,
-            partitions: finished.into_iter().map(Place::at).collect(),
+            partitions: finished.into_iter().map(PartitionProgress::from_offset).collect(),
             generation: 0,
             is_unsaved: false,
             is_discarded: false,
@@ -109,7 +110,7 @@ impl Group {
         &self.topic
     }
 
-    /// By partition, below which offset everything is finished; of a partition that is not in the list nothing is.
+    /// By partition: everything below is finished. A partition beyond the end of the list has no progress.
     pub(crate) fn finished(&self) -> Vec<u64> {
         self.state().finished()
     }
@@ -118,7 +119,7 @@ impl Group {
         self.state().members.count()
     }
 
-    /// Whether there is anything to tell of it: somebody is there, or was and has left something behind.
+    /// Whether the group has members or progress.
     pub(crate) fn exists(&self) -> bool {
         let state = self.state();
         state.is_known || state.members.count() > 0
@@ -131,10 +132,10 @@ impl Group {
     pub(crate) fn join(&self) -> u64 {
         let mut state = self.state();
         let id = state.members.join();
-        // Retention must know of it, also after a restart.
+        // Retention must know the group, even after a restart.
         state.is_unsaved |= !state.is_known;
         state.is_known = true;
-        state.members.pass_over_silent(id);
+        state.members.expire_sessions(id);
         self.rebalance(state);
         id
     }
@@ -156,9 +157,9 @@ impl Group {
         self.state().members.set_waiting(member, false);
     }
 
-    pub(crate) fn pass_over_silent(&self, asking: u64) {
+    pub(crate) fn expire_sessions(&self, asking: u64) {
         let mut state = self.state();
-        if state.members.pass_over_silent(asking) {
+        if state.members.expire_sessions(asking) {
             self.rebalance(state);
         }
     }
@@ -167,65 +168,65 @@ impl Group {
         self.state().members.deadline(asking)
     }
 
-    /// `member` has given a sign of life.
-    pub(crate) fn seen(&self, member: u64) {
-        self.state().members.seen(member);
+    /// Records activity of `member`.
+    pub(crate) fn record_activity(&self, member: u64) {
+        self.state().members.record_activity(member);
     }
 
-    /// Those of the topic's partitions that belong to `member`. Each begins at its offset in `starts`, one per
-    /// partition; partitions that are new get an owner.
+    /// Returns the partitions that `member` owns. `starts` holds the first offset of each partition of the topic; new
+    /// partitions get an owner.
     pub(crate) fn partitions_of(&self, member: u64, starts: &[u64]) -> Vec<Assigned> {
         let mut state = self.state();
         if state.partitions.len() < starts.len() {
-            state.partitions.resize(starts.len(), Place::default());
+            state.partitions.resize(starts.len(), PartitionProgress::default());
             self.rebalance(state);
             state = self.state();
         }
-        let owned = |(partition, (place, start)): (usize, (&mut Place, &u64))| {
-            place.begin_at(*start);
-            let (generation, finished) = (place.generation, place.finished());
-            (place.owner == Some(member)).then_some(Assigned { partition: partition as u32, generation, finished })
+        let owned = |(partition, (progress, start)): (usize, (&mut PartitionProgress, &u64))| {
+            progress.truncate_before(*start);
+            let (generation, finished) = (progress.generation, progress.finished());
+            (progress.owner == Some(member)).then_some(Assigned { partition: partition as u32, generation, finished })
         };
         state.partitions.iter_mut().zip(starts).enumerate().filter_map(owned).collect()
     }
 
-    /// The message at `offset` of `partition` was read by whom the partition was given to in `generation`, for the
-    /// first time in it. Within a generation this happens in the order of the offsets.
-    pub(crate) fn deliver(&self, partition: u32, generation: u64, offset: u64) -> Turn {
+    /// Records that the owner of `partition` in `generation` read the message at `offset` for the first time. Within a
+    /// generation, offsets come in order.
+    pub(crate) fn deliver(&self, partition: u32, generation: u64, offset: u64) -> DeliveryDecision {
         let mut state = self.state();
-        state.current(partition, generation).map_or(Turn::Fenced, |place| place.deliver(offset))
+        state.current(partition, generation).map_or(DeliveryDecision::Fenced, |progress| progress.deliver(offset))
     }
 
-    /// `member`, to whom `partition` was given in `generation`, has finished what stands at `offset`. It need not have
-    /// been delivered, if it is the next in order.
-    pub(crate) fn finish(&self, member: u64, partition: u32, generation: u64, offset: u64) -> Finish {
+    /// Records that `member`, the owner of `partition` in `generation`, has finished the message at `offset`. It need
+    /// not have been delivered, if it is the next in order.
+    pub(crate) fn finish(&self, member: u64, partition: u32, generation: u64, offset: u64) -> FinishResult {
         let mut state = self.state();
-        state.members.seen(member);
-        let Some(place) = state.current(partition, generation) else { return Finish::Fenced };
-        if !place.finish(offset) {
-            return Finish::Noted;
+        state.members.record_activity(member);
+        let Some(progress) = state.current(partition, generation) else { return FinishResult::Fenced };
+        if !progress.finish(offset) {
+            return FinishResult::Recorded;
         }
         state.is_known = true;
-        if std::mem::replace(&mut state.is_unsaved, true) { Finish::Noted } else { Finish::Unsaved }
+        if std::mem::replace(&mut state.is_unsaved, true) { FinishResult::Recorded } else { FinishResult::NeedsSave }
     }
 
-    /// Goes to `offsets`, one per partition; whatever is in flight counts nothing any more. Not yet saved.
+    /// Moves to `offsets`, one per partition, and invalidates everything in flight. Not yet saved.
     pub(crate) fn seek(&self, offsets: &[u64]) {
         let mut state = self.state();
         if state.partitions.len() < offsets.len() {
-            state.partitions.resize(offsets.len(), Place::default());
+            state.partitions.resize(offsets.len(), PartitionProgress::default());
         }
         state.generation += 1;
         let State { partitions, generation, .. } = &mut *state;
-        for (place, offset) in partitions.iter_mut().zip(offsets) {
-            place.seek(*offset, *generation);
+        for (progress, offset) in partitions.iter_mut().zip(offsets) {
+            progress.seek(*offset, *generation);
         }
         (state.is_known, state.is_unsaved) = (true, true);
         self.rebalance(state);
         self.changes.send_replace(());
     }
 
-    /// Forgets everything that it has finished. Refused while there are members. Not yet saved.
+    /// Discards all progress; refused while there are members. Not yet saved.
     pub(crate) fn delete(&self) -> Result<()> {
         let mut state = self.state();
         let count = state.members.count();
@@ -238,7 +239,7 @@ impl Group {
         Ok(())
     }
 
-    /// Makes what has changed durable, if anything has. Only the flusher's thread may call this. Blocks.
+    /// Saves unsaved progress durably. Only the flusher thread may call this. Blocks.
     pub(crate) fn save(&self) -> Result<()> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = {
@@ -263,26 +264,27 @@ impl Group {
         self.state().is_discarded
     }
 
-    /// The topic was deleted. Once this returns nothing is written any more.
+    /// Discards the progress of a deleted topic. Nothing is written after this returns.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         state.forget();
         state.is_discarded = true;
         drop(state);
-        // Whoever is writing finishes first.
+        // Wait for a save in progress.
         drop(self.saving.lock().unwrap_or_else(PoisonError::into_inner));
         self.changes.send_replace(());
     }
 
-    /// Shares out the partitions anew among those who are there, and tells them if anything moved.
+    /// Reassigns the partitions among the active members, and notifies them if any moved.
     fn rebalance(&self, mut state: MutexGuard<'_, State>) {
-        let mut owners: Vec<Option<u64>> = state.partitions.iter().map(|place| place.owner).collect();
+        let mut owners: Vec<Option<u64>> = state.partitions.iter().map(|progress| progress.owner).collect();
         balance(&mut owners, &state.members.active());
         let State { partitions, generation, .. } = &mut *state;
         let mut has_moved = false;
-        for (place, owner) in partitions.iter_mut().zip(owners).filter(|(place, owner)| place.owner != *owner) {
+        for (progress, owner) in partitions.iter_mut().zip(owners).filter(|(progress, owner)| progress.owner != *owner)
+        {
             *generation += 1;
-            (place.owner, place.generation) = (owner, *generation);
+            (progress.owner, progress.generation) = (owner, *generation);
             has_moved = true;
         }
         drop(state);
@@ -298,12 +300,12 @@ impl Group {
 
 impl State {
     fn finished(&self) -> Vec<u64> {
-        self.partitions.iter().map(Place::finished).collect()
+        self.partitions.iter().map(PartitionProgress::finished).collect()
     }
 
-    /// `partition`, if it is still in the hands that it was in at `generation`.
-    fn current(&mut self, partition: u32, generation: u64) -> Option<&mut Place> {
-        self.partitions.get_mut(partition as usize).filter(|place| place.generation == generation)
+    /// Returns `partition`, if it is still in `generation`.
+    fn current(&mut self, partition: u32, generation: u64) -> Option<&mut PartitionProgress> {
+        self.partitions.get_mut(partition as usize).filter(|progress| progress.generation == generation)
     }
 
     fn forget(&mut self) {
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_are_new_get_an_owner_and_the_others_stay() {
+    fn new_partitions_get_an_owner_and_the_others_stay() {
         let group = group(&[]);
         let (first, second) = (group.join(), group.join());
         assert_eq!(group.partitions_of(first, &[]), []);
@@ -337,10 +339,10 @@ mod tests {
         assert_eq!((numbers(&before[0]).len(), numbers(&before[1]).len()), (2, 1));
         let mut changes = group.changes();
         let after = [first, second].map(|member| group.partitions_of(member, &[0, 0, 0, 0, 0]));
-        assert!(changes.has_changed().unwrap(), "the others are told");
+        assert!(changes.has_changed().unwrap(), "the other members are notified");
         changes.mark_unchanged();
         for (before, after) in before.iter().zip(&after) {
-            assert!(before.iter().all(|assigned| after.contains(assigned)), "no generation ends");
+            assert!(before.iter().all(|assigned| after.contains(assigned)), "no generation changes");
         }
         let mut all: Vec<u32> = after.iter().flat_map(|after| numbers(after)).collect();
         all.sort_unstable();
@@ -350,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn what_retention_removed_is_passed_over_and_does_not_hold_the_group_up() {
+    fn removed_messages_are_skipped_and_do_not_block_the_group() {
         let group = group(&[3]);
         let first = group.join();
         let [assigned] = group.partitions_of(first, &[0])[..] else { panic!("one partition") };
         assert_eq!(assigned.finished, 3);
         for offset in 3..8 {
-            assert_eq!(group.deliver(0, assigned.generation, offset), Turn::Deliver);
+            assert_eq!(group.deliver(0, assigned.generation, offset), DeliveryDecision::Deliver);
         }
         group.finish(first, 0, assigned.generation, 6);
         group.leave(first);
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!(assigned.finished, 5);
         assert_eq!(
             [5, 6, 7].map(|offset| group.deliver(0, assigned.generation, offset)),
-            [Turn::Deliver, Turn::Finished, Turn::Deliver]
+            [DeliveryDecision::Deliver, DeliveryDecision::Finished, DeliveryDecision::Deliver]
         );
         group.finish(second, 0, assigned.generation, 5);
         assert_eq!(group.finished(), [7]);
@@ -375,28 +377,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_for_nobody_is_finished_at_once_and_in_its_turn() {
+    fn undelivered_message_is_finished_in_order() {
         let group = group(&[0]);
         let member = group.join();
         let Assigned { generation, .. } = group.partitions_of(member, &[0])[0];
-        assert_eq!(group.finish(member, 0, generation, 0), Finish::Unsaved);
+        assert_eq!(group.finish(member, 0, generation, 0), FinishResult::NeedsSave);
         assert_eq!(group.finished(), [1]);
         group.deliver(0, generation, 1);
-        assert_eq!(group.finish(member, 0, generation, 2), Finish::Noted);
-        assert_eq!(group.finished(), [1], "the one before it is in flight");
+        assert_eq!(group.finish(member, 0, generation, 2), FinishResult::Recorded);
+        assert_eq!(group.finished(), [1], "its predecessor is in flight");
         group.finish(member, 0, generation, 1);
         assert_eq!(group.finished(), [3]);
     }
 
     #[test]
-    fn whoever_lost_a_partition_neither_delivers_nor_finishes_in_it() {
+    fn previous_owner_can_neither_deliver_nor_finish() {
         let group = group(&[]);
         let first = group.join();
         let before = group.partitions_of(first, &[0])[0].generation;
         group.deliver(0, before, 0);
         group.seek(&[5]);
-        assert_eq!(group.deliver(0, before, 1), Turn::Fenced);
-        assert_eq!(group.finish(first, 0, before, 0), Finish::Fenced);
+        assert_eq!(group.deliver(0, before, 1), DeliveryDecision::Fenced);
+        assert_eq!(group.finish(first, 0, before, 0), FinishResult::Fenced);
         assert_eq!(group.finished(), [5]);
         let after = group.partitions_of(first, &[0])[0];
         assert_eq!((after.finished, after.generation > before), (5, true));

@@ -1,4 +1,4 @@
-//! One member of a group on one topic.
+//! A subscriber: one member of a group on one topic.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use landfall_core::{Delivery, GroupName, Result, Subscriber, TopicName};
 use tokio::sync::watch;
 
+use crate::group::in_flight::{InFlight, Receipt};
 use crate::group::member::Member;
-use crate::group::tracker::{Receipt, Tracker};
 use crate::log::Log;
 use crate::read::lanes::Lanes;
 use crate::read::seek;
 use crate::storage::record::Record;
 use crate::topic::open::{self as topic, Topic};
 
-/// Delivers the partitions that belong to this member, each from where its group has come to.
+/// Delivers the partitions that this member owns, each from the group's progress on.
 pub(crate) struct LogSubscriber {
     log: Log,
     name: TopicName,
@@ -22,13 +22,13 @@ pub(crate) struct LogSubscriber {
     /// `None` while the topic does not exist.
     source: Option<Source>,
     created: watch::Receiver<()>,
-    tracker: Arc<Tracker>,
+    in_flight: Arc<InFlight>,
     member: Member,
 }
 
 struct Source {
     topic: Arc<Topic>,
-    /// How many the topic had when they were last shared out.
+    /// The partition count at the last assignment.
     partition_count: usize,
     /// The partitions that are read, each with its generation.
     assigned: Vec<(u32, u64)>,
@@ -38,10 +38,10 @@ struct Source {
 
 impl LogSubscriber {
     pub(crate) fn join(log: &Log, topic: &TopicName, group: &GroupName) -> Self {
-        let group = log.every_group().get(group, topic);
+        let group = log.all_groups().get(group, topic);
         let member = Member::join(Arc::clone(&group));
         if let Err(error) = log.flusher().save(Arc::clone(&group)) {
-            tracing::debug!(%error, "a group that joins a closed log is not saved");
+            tracing::debug!(%error, "group joined a closed log; its membership is not saved");
         }
         Self {
             log: log.clone(),
@@ -49,28 +49,28 @@ impl LogSubscriber {
             closed: log.closed(),
             source: None,
             created: log.topics().created(),
-            tracker: Arc::new(Tracker::new(group, member.id(), Arc::downgrade(log.flusher()))),
+            in_flight: Arc::new(InFlight::new(group, member.id(), Arc::downgrade(log.flusher()))),
             member,
         }
     }
 
-    /// Finds the topic, if it has come into being, and the partitions of it that are this member's now.
+    /// Finds the topic, if it exists, and the partitions of it that this member owns now.
     fn find_source(&mut self) -> Result<()> {
-        // Marked as seen before looking, so that a topic created, grown or written to in between is not missed.
+        // Mark as seen before reading, so that a creation, growth or write in between is not missed.
         self.created.mark_unchanged();
         if let Some(source) = &mut self.source {
             source.progress.mark_unchanged();
         }
         let Some(topic) = self.log.topics().get(&self.name) else {
             self.source = None;
-            self.tracker.assign(&self.member.partitions(&[]));
+            self.in_flight.assign(&self.member.partitions(&[]));
             return Ok(());
         };
         let progress = topic.progress();
         let partitions = topic.partitions();
         let partition_count = partitions.len();
         fail::fail_point!("landfall-log::topic-looked-at");
-        // One that was deleted and created again is another, although its name is the same.
+        // A topic that was deleted and recreated under the same name is a different topic.
         self.source.take_if(|source| !Arc::ptr_eq(&source.topic, &topic));
         let is_known = self.source.as_ref().is_some_and(|source| source.partition_count == partition_count);
         if is_known && !self.member.has_changed() {
@@ -78,10 +78,10 @@ impl LogSubscriber {
         }
         let starts = partitions.iter().map(|partition| seek::start(&**partition)).collect::<Result<Vec<_>>>()?;
         let assigned = self.member.partitions(&starts);
-        let from = self.tracker.assign(&assigned);
+        let from = self.in_flight.assign(&assigned);
         let numbers: Vec<_> = assigned.iter().map(|assigned| (assigned.partition, assigned.generation)).collect();
         if let Some(source) = self.source.as_mut().filter(|source| source.assigned == numbers) {
-            // Others have come or gone, and what is read ahead here is still good.
+            // Only other members were affected, so the records that were read ahead stay valid.
             source.partition_count = partition_count;
             return Ok(());
         }
@@ -93,9 +93,9 @@ impl LogSubscriber {
         Ok(())
     }
 
-    /// A record that is in memory or can be read now; `None` if there is none yet or too much is in flight.
+    /// Returns a record in memory or readable now; `None` if there is none yet or too many are in flight.
     async fn next_record(&mut self) -> Result<Option<(u32, Record)>> {
-        if self.tracker.count() >= self.log.options().max_in_flight {
+        if self.in_flight.count() >= self.log.options().max_in_flight {
             return Ok(None);
         }
         let Some(source) = &mut self.source else { return Ok(None) };
@@ -110,19 +110,19 @@ impl LogSubscriber {
         }
     }
 
-    /// Waits until there may be something to do.
+    /// Waits until there may be something to deliver.
     async fn wait(&mut self) {
-        let has_room = self.tracker.count() < self.log.options().max_in_flight;
-        let silence = self.member.deadline();
-        // The senders of what is awaited here live as long as the log, and so as long as this subscriber.
+        let has_room = self.in_flight.count() < self.log.options().max_in_flight;
+        let session_expiry = self.member.deadline();
+        // The senders awaited here live as long as the log, and so as long as this subscriber.
         let progress = async {
             match &mut self.source {
                 Some(source) if has_room => drop(source.progress.changed().await),
                 _ => std::future::pending().await,
             }
         };
-        let silence = async {
-            match silence {
+        let session_expiry = async {
+            match session_expiry {
                 Some(deadline) => tokio::time::sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
@@ -131,8 +131,8 @@ impl LogSubscriber {
             () = progress => {}
             _ = self.created.changed() => {}
             () = self.member.changed() => {}
-            () = self.tracker.changed() => {}
-            () = silence => {}
+            () = self.in_flight.changed() => {}
+            () = session_expiry => {}
             _ = self.closed.changed() => {}
         }
     }
@@ -150,29 +150,29 @@ impl Subscriber for LogSubscriber {
             if *self.closed.borrow_and_update() {
                 return Ok(None);
             }
-            self.member.pass_over_silent();
+            self.member.expire_sessions();
             let found = self.find_source();
-            // Looked at after the source, which marks every change as seen: one that came before is told here, one that
-            // comes after wakes whoever waits.
-            if self.tracker.is_discarded() {
+            // Checked after the source, which marks every change as seen. A deletion before is detected here, and a
+            // later one wakes the wait.
+            if self.in_flight.is_discarded() {
                 return Err(topic::deleted(&self.name));
             }
             found?;
-            if let Some((record, receipt)) = self.tracker.redeliver() {
+            if let Some((record, receipt)) = self.in_flight.redeliver() {
                 return Ok(Some(self.delivery(&record, receipt)));
             }
             let record = self.next_record().await;
-            // A file that is gone because the topic was deleted is told as what it is.
+            // If a file is gone because the topic was deleted, report that instead.
             if record.is_err() && self.source.as_ref().is_some_and(|source| source.topic.is_deleted()) {
                 return Err(topic::deleted(&self.name));
             }
             match record? {
                 Some((partition, record)) if record.is_removed() => {
-                    self.tracker.pass_over(partition, record.offset)?;
+                    self.in_flight.skip_removed(partition, record.offset)?;
                 }
                 Some((partition, record)) => {
-                    // It may have been finished before it came here, or its partition has moved in the meantime.
-                    if let Some(receipt) = self.tracker.deliver(partition, &record) {
+                    // A previous owner may have finished it, or the partition has moved meanwhile.
+                    if let Some(receipt) = self.in_flight.deliver(partition, &record) {
                         return Ok(Some(self.delivery(&record, receipt)));
                     }
                 }
@@ -182,13 +182,13 @@ impl Subscriber for LogSubscriber {
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
-        self.tracker.end();
+        self.in_flight.close();
         if *self.closed.borrow() {
-            // Closing the log has saved everything, or said that it could not.
+            // Closing the log has saved everything, or reported that it could not.
             return Ok(());
         }
         match self.log.flusher().flush().await {
-            // It was closed just now, which saves the same.
+            // The log was closed just now, which saves the same.
             Err(_) if *self.closed.borrow() => Ok(()),
             flushed => flushed,
         }
@@ -197,6 +197,6 @@ impl Subscriber for LogSubscriber {
 
 impl Drop for LogSubscriber {
     fn drop(&mut self) {
-        self.tracker.end();
+        self.in_flight.close();
     }
 }

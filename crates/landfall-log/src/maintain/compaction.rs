@@ -1,11 +1,11 @@
-//! Compaction: of each key only the newest message has to be kept.
+//! Compaction: keeps only the newest message of each key.
 //!
-//! A message is removed if a later one of the same key is stored in the same partition. What is left of it is its
-//! offset, so that offsets stay without a gap, and its id, so that a resend of it is not taken for something new and
-//! does not overtake what came after it. Messages without a key stay.
+//! A message is removed if a later one of the same key is stored in the same partition. Its offset stays, so that
+//! offsets have no gaps. Its id stays too, so that a resend is recognised as a duplicate and does not overtake later
+//! messages. Messages without a key stay.
 //!
-//! Only finished segments are compacted, and only what every group has finished. The partition is read and the new segment
-//! is written beside the running log; the writer's thread only puts it in its place.
+//! Only finished segments are compacted, and only messages that every group has finished. The new segment is written
+//! while the log runs; the writer thread only swaps it in.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,36 +14,36 @@ use std::sync::Arc;
 use landfall_core::Result;
 
 use crate::storage::cursor::{Cursor, Extents};
-use crate::storage::index::{Builder, Described};
+use crate::storage::index::{Builder, IndexedSegment};
 use crate::storage::partition::{Partition, Segment};
-use crate::storage::reader::{Found, SegmentReader};
+use crate::storage::reader::{NextBatch, SegmentReader};
 use crate::storage::record;
-use crate::storage::recovery::note;
-use crate::storage::rewrite::{Complete, Rewriter};
+use crate::storage::recovery::index_batch;
+use crate::storage::rewrite::{CompletedRewrite, Rewriter};
 
-/// So many keys are looked at together. With more of them the partition is read several times.
-const KEYS: u64 = 2_000_000;
-/// A segment is rewritten if at least one part in so many of its records goes.
-const WORTH_IT: usize = 4;
+/// Keys that are processed in one pass. With more keys the partition is read several times.
+const KEYS_PER_PASS: u64 = 2_000_000;
+/// A segment is rewritten if at least one record in this many is removed.
+const MIN_REMOVED_FRACTION: usize = 4;
 
-/// A compacted segment, and what belongs to it.
+/// A compacted segment, ready to replace the old one.
 #[derive(Debug)]
 pub(crate) struct Compacted {
-    pub(crate) complete: Complete,
+    pub(crate) complete: CompletedRewrite,
     pub(crate) index: Builder,
     pub(crate) end_offset: u64,
-    /// How many messages were removed.
+    /// The number of removed messages.
     pub(crate) messages: u64,
-    /// The one in whose place it goes.
+    /// The segment that it replaces.
     pub(crate) old: Segment,
 }
 
-/// Which records of a segment go, by their distance from its first offset.
+/// Which records of a segment are removed, by their distance from its first offset.
 type Marks = Vec<bool>;
 
-/// Marks what can go of the finished segments of `partition` whose messages all groups have finished, which is everything
-/// below `needed`. Blocks on the files.
-pub(crate) fn mark(partition: &Arc<Partition>, needed: u64) -> Result<Vec<(Segment, Marks)>> {
+/// Finds the superseded records in the finished segments of `partition` below `needed`, the offset up to which all
+/// groups have finished. Blocks on the files.
+pub(crate) fn find_superseded(partition: &Arc<Partition>, needed: u64) -> Result<Vec<(Segment, Marks)>> {
     let mut marked = Vec::new();
     for two in partition.segments().windows(2) {
         let (base, end) = (two[0].extent.base_offset, two[1].extent.base_offset);
@@ -53,7 +53,7 @@ pub(crate) fn mark(partition: &Arc<Partition>, needed: u64) -> Result<Vec<(Segme
     }
     let Some((first, _)) = marked.first() else { return Ok(marked) };
     let from = first.extent.base_offset;
-    let passes = (partition.next_offset() - from).div_ceil(KEYS).max(1);
+    let passes = (partition.next_offset() - from).div_ceil(KEYS_PER_PASS).max(1);
     let (one, other) = (RandomState::new(), RandomState::new());
     for pass in 0..passes {
         let mut newest: HashMap<(u64, u64), u64> = HashMap::new();
@@ -61,27 +61,29 @@ pub(crate) fn mark(partition: &Arc<Partition>, needed: u64) -> Result<Vec<(Segme
         while let Some(batch) = cursor.next_batch()? {
             for record in &batch.records {
                 let Some(key) = record.key() else { continue };
-                // Two hashes are as good as the key, and do not take its room.
+                // Two hashes identify a key as well as the key itself, and use less memory.
                 let key = (one.hash_one(key), other.hash_one(key));
                 if key.0 % passes == pass
                     && let Some(older) = newest.insert(key, record.offset)
                 {
-                    set(&mut marked, superseded(older, record.offset));
+                    mark_removed(&mut marked, superseded(older, record.offset));
                 }
             }
         }
     }
-    marked.retain(|(_, marks)| marks.iter().filter(|goes| **goes).count() * WORTH_IT >= marks.len().max(1));
+    marked.retain(|(_, marks)| {
+        marks.iter().filter(|is_removed| **is_removed).count() * MIN_REMOVED_FRACTION >= marks.len().max(1)
+    });
     Ok(marked)
 }
 
-/// Which of two messages with the same key goes.
+/// Returns which of two messages with the same key is removed.
 fn superseded(older: u64, newer: u64) -> u64 {
     fail::fail_point!("landfall-log::keep-oldest", |_| newer);
     older.min(newer)
 }
 
-fn set(marked: &mut [(Segment, Marks)], offset: u64) {
+fn mark_removed(marked: &mut [(Segment, Marks)], offset: u64) {
     let index = marked.partition_point(|(segment, _)| segment.extent.base_offset <= offset);
     if let Some((segment, marks)) = index.checked_sub(1).and_then(|index| marked.get_mut(index))
         && let Some(mark) = marks.get_mut((offset - segment.extent.base_offset) as usize)
@@ -90,7 +92,7 @@ fn set(marked: &mut [(Segment, Marks)], offset: u64) {
     }
 }
 
-/// Writes `segment` anew without what is marked, beside the old one. Blocks on the files.
+/// Rewrites `segment` without its superseded records, beside the old one. Blocks on the files.
 pub(crate) fn rewrite(partition: &Partition, segment: Segment, marks: &Marks) -> Result<Compacted> {
     let (disk, directory, base_offset) = (partition.disk(), partition.directory(), segment.extent.base_offset);
     let mut reader = SegmentReader::open(disk, directory, partition.partition(), base_offset)?;
@@ -99,14 +101,14 @@ pub(crate) fn rewrite(partition: &Partition, segment: Segment, marks: &Marks) ->
     let (mut index, mut messages) = (Builder::new(base_offset), 0);
     loop {
         let batch = match reader.next(bytes)? {
-            Found::Batch(batch) => batch,
-            Found::End => break,
-            Found::Bad(defect) => return Err(reader.damaged(defect)),
+            NextBatch::Batch(batch) => batch,
+            NextBatch::End => break,
+            NextBatch::Bad(defect) => return Err(reader.damaged(defect)),
         };
         let mut records = Vec::new();
         for record in &batch.records {
-            let goes = marks.get((record.offset - base_offset) as usize).is_some_and(|goes| *goes);
-            match record.known_by().filter(|_| goes && !record.is_removed()) {
+            let is_removed = marks.get((record.offset - base_offset) as usize).is_some_and(|is_removed| *is_removed);
+            match record.dedup_id().filter(|_| is_removed && !record.is_removed()) {
                 Some(id) => {
                     record::encode_removed(id, &mut records);
                     messages += 1;
@@ -114,7 +116,7 @@ pub(crate) fn rewrite(partition: &Partition, segment: Segment, marks: &Marks) ->
                 None => record::encode_stored(record, &mut records),
             }
         }
-        note(&batch, rewriter.position(), &mut index);
+        index_batch(&batch, rewriter.position(), &mut index);
         rewriter.batch(&batch.header, &records)?;
     }
     let end_offset = reader.next_offset();
@@ -122,17 +124,17 @@ pub(crate) fn rewrite(partition: &Partition, segment: Segment, marks: &Marks) ->
 }
 
 impl Compacted {
-    /// Puts it in its place. Only the writer's thread may call this.
-    pub(crate) fn put_in_place(mut self, partition: &Partition) -> Result<Segment> {
+    /// Replaces the old segment. Only the writer thread may call this.
+    pub(crate) fn install(mut self, partition: &Partition) -> Result<Segment> {
         let producers = self.old.index.as_ref().map_or(Ok(Vec::new()), |index| index.producers())?;
-        let extent = self.complete.put_in_place(partition.disk())?;
-        let described = Described {
+        let extent = self.complete.install(partition.disk())?;
+        let indexed = IndexedSegment {
             salt: self.complete.header.salt,
             partition: partition.partition(),
             end_offset: self.end_offset,
             segment_bytes: extent.bytes,
         };
-        let index = self.index.finish(partition.shared_disk(), partition.directory(), described, &producers)?;
+        let index = self.index.finish(partition.shared_disk(), partition.directory(), indexed, &producers)?;
         let segment = Segment { extent, created: self.old.created, index: Some(Arc::new(index)) };
         partition.replace(segment.clone());
         Ok(segment)

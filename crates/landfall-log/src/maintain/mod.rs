@@ -1,6 +1,6 @@
-//! What keeps a log from growing for ever.
+//! Retention and compaction, which bound the size of a log.
 
 pub(crate) mod compaction;
-pub(crate) mod keeper;
 pub(crate) mod retention;
 pub(crate) mod round;
+pub(crate) mod thread;

@@ -1,4 +1,4 @@
-//! What keeps a log from growing for ever: retention and compaction.
+//! One round of maintenance: retention, then compaction.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use crate::storage::partition::Partition;
 use crate::topic::open::Topic;
 use crate::topic::settings::TopicSettings;
 
-/// What one round of maintenance did.
+/// The result of one round of maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Maintenance {
     /// Segments that retention removed.
     pub removed_segments: u64,
-    /// Messages that were in them.
+    /// Messages in these segments.
     pub removed_messages: u64,
     pub removed_bytes: u64,
-    /// Segments that compaction made smaller.
+    /// Segments that compaction rewrote.
     pub compacted_segments: u64,
     /// Messages that compaction removed.
     pub compacted_messages: u64,
-    /// Messages that are known by their ids now, over all topics, and what that takes in memory, about.
+    /// Ids known for deduplication, over all topics, and approximately how much memory they use.
     pub known_ids: u64,
     pub known_ids_bytes: u64,
 }
 
 impl Log {
-    /// Removes what the settings of each topic let go: by retention, then by compaction. An open log does this by itself,
-    /// every [`crate::Options::maintenance`]; one round at a time.
+    /// Applies retention, then compaction, according to the settings of each topic. An open log does this
+    /// automatically every [`crate::Options::maintenance`]; rounds never overlap.
     ///
-    /// What a group has not finished stays, unless the topic's settings say otherwise.
+    /// Messages that a group has not finished are kept, unless the topic's settings say otherwise.
     pub async fn maintain(&self) -> Result<Maintenance> {
-        let _one_at_a_time = self.maintaining().lock().await;
+        let _one_at_a_time = self.maintenance_lock().lock().await;
         let mut done = Maintenance::default();
         for topic in self.topics().all() {
             let settings = topic.settings();
@@ -80,10 +80,10 @@ impl Log {
         if !partition.has_more_to_compact(needed) {
             return Ok(());
         }
-        // Before looking: one that is finished meanwhile is for the next round.
+        // Read before marking: a segment that is finished meanwhile is left to the next round.
         let end = needed.min(partition.last_segment());
         let reader = Arc::clone(partition);
-        for (segment, marks) in blocking(move || compaction::mark(&reader, needed)).await? {
+        for (segment, marks) in blocking(move || compaction::find_superseded(&reader, needed)).await? {
             let reader = Arc::clone(partition);
             let compacted = blocking(move || compaction::rewrite(&reader, segment, &marks)).await?;
             let (owner, messages) = (Arc::clone(partition), compacted.messages);
@@ -96,11 +96,11 @@ impl Log {
         Ok(())
     }
 
-    /// From which offset on a group has something to finish; the largest number if there is no group.
+    /// The first offset that some group has not finished; the largest number if there is no group.
     fn needed(&self, topic: &Topic, partition: &Partition) -> u64 {
         fail::fail_point!("landfall-log::ignore-groups", |_| u64::MAX);
         let number = partition.number() as usize;
-        let groups = self.every_group().of_topic(&topic.name());
+        let groups = self.all_groups().for_topic(&topic.name());
         let finished = groups.iter().map(|group| group.finished().get(number).copied().unwrap_or_default());
         finished.min().unwrap_or(u64::MAX)
     }

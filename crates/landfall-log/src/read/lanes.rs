@@ -1,7 +1,7 @@
-//! Reads the partitions of a topic side by side, so that none starves behind another.
+//! Reads the partitions of a topic side by side, so that none starves.
 //!
-//! Files are read on a blocking thread, one round at a time: whoever waits for the round may stop waiting, the round
-//! goes on and is picked up by the next call. That makes everything built on it cancel-safe.
+//! Files are read on a blocking thread, one fetch at a time. If the caller stops waiting, the fetch continues and the
+//! next call picks it up, so everything built on this is cancellation-safe.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::storage::record::Record;
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    /// Which lane is next to give a record.
-    turn: usize,
-    round: Option<oneshot::Receiver<Vec<Fetched>>>,
+    /// The lane that yields the next record.
+    next_lane: usize,
+    fetch: Option<oneshot::Receiver<Vec<Fetched>>>,
 }
 
 #[derive(Debug)]
 struct Lane {
     extents: Arc<dyn Extents>,
-    /// `None` while a round is reading it.
+    /// `None` while a fetch is reading it.
     cursor: Option<Cursor>,
     /// The offset after the last one that was read.
     next_offset: u64,
@@ -38,7 +38,7 @@ struct Fetched {
 }
 
 impl Lanes {
-    /// Adds the partition of `extents`, to be read from `from` on. Partitions are added in order.
+    /// Adds the partition of `extents`, read from `from` on. Partitions are added in order.
     pub(crate) fn add(&mut self, extents: Arc<dyn Extents>, from: u64) {
         let cursor = Some(Cursor::new(Arc::clone(&extents), from));
         self.lanes.push(Lane { extents, cursor, next_offset: from, records: VecDeque::new() });
@@ -48,54 +48,54 @@ impl Lanes {
         self.lanes.len()
     }
 
-    /// The next record that is in memory, with its partition; each lane in turn.
+    /// Returns the next record in memory, with its partition; round-robin over the lanes.
     pub(crate) fn pop(&mut self) -> Option<(u32, Record)> {
         let count = self.lanes.len();
-        let found = (0..count).map(|step| (self.turn + step) % count).find_map(|index| {
+        let found = (0..count).map(|step| (self.next_lane + step) % count).find_map(|index| {
             let record = self.lanes[index].records.pop_front()?;
             Some((index, record))
         });
         let (index, record) = found?;
-        self.turn = index + 1;
+        self.next_lane = index + 1;
         Some((self.lanes[index].extents.partition(), record))
     }
 
-    /// Lets lanes that ran dry be read while others still have records, and takes in what was read. Never waits.
+    /// Starts a fetch for empty lanes while others still have records, and takes in a completed one. Never waits.
     pub(crate) fn advance(&mut self) -> Result<()> {
-        if let Some(round) = &mut self.round {
-            match round.try_recv() {
+        if let Some(fetch) = &mut self.fetch {
+            match fetch.try_recv() {
                 Ok(fetched) => {
-                    self.take_in(fetched)?;
+                    self.store_fetched(fetched)?;
                 }
                 Err(oneshot::error::TryRecvError::Empty) => return Ok(()),
-                Err(oneshot::error::TryRecvError::Closed) => return self.lost_round(),
+                Err(oneshot::error::TryRecvError::Closed) => return self.restore_lost_fetch(),
             }
         }
-        self.start_round();
+        self.start_fetch();
         Ok(())
     }
 
-    /// Waits until the lanes that have run dry were read; `false` if there was nothing more in any of them.
+    /// Waits until the empty lanes were read; `false` if none of them had more.
     pub(crate) async fn fill(&mut self) -> Result<bool> {
-        self.start_round();
-        let Some(round) = &mut self.round else { return Ok(false) };
-        match round.await {
-            Ok(fetched) => self.take_in(fetched),
-            Err(_) => self.lost_round().map(|()| false),
+        self.start_fetch();
+        let Some(fetch) = &mut self.fetch else { return Ok(false) };
+        match fetch.await {
+            Ok(fetched) => self.store_fetched(fetched),
+            Err(_) => self.restore_lost_fetch().map(|()| false),
         }
     }
 
-    /// A round that never came back has panicked, and the places in its lanes went with it.
-    fn lost_round(&mut self) -> Result<()> {
-        self.round = None;
+    /// Restores the cursors of a fetch that panicked.
+    fn restore_lost_fetch(&mut self) -> Result<()> {
+        self.fetch = None;
         for lane in &mut self.lanes {
             lane.cursor.get_or_insert_with(|| Cursor::new(Arc::clone(&lane.extents), lane.next_offset));
         }
-        Err(Error::new(ErrorKind::Internal, "reading the log panicked"))
+        Err(Error::new(ErrorKind::Internal, "the thread that reads the log panicked"))
     }
 
-    fn start_round(&mut self) {
-        if self.round.is_some() {
+    fn start_fetch(&mut self) {
+        if self.fetch.is_some() {
             return;
         }
         let is_dry =
@@ -105,24 +105,24 @@ impl Lanes {
         if cursors.is_empty() {
             return;
         }
-        let (done, round) = oneshot::channel();
+        let (done, fetch) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let fetch = |(lane, mut cursor): (usize, Cursor)| {
+            let read = |(lane, mut cursor): (usize, Cursor)| {
                 let records = cursor.fetch();
                 Fetched { lane, cursor, records }
             };
-            // Nobody is left to take it in if this fails: the reader was dropped.
-            let _ = done.send(cursors.drain(..).map(fetch).collect());
+            // A send error means that the reader was dropped.
+            let _ = done.send(cursors.drain(..).map(read).collect());
         });
-        self.round = Some(round);
+        self.fetch = Some(fetch);
     }
 
-    /// Puts what was read into its lanes; whether there was anything. The first error is returned, once everything
-    /// else is in place; its lane stays where it is and meets the same again.
-    fn take_in(&mut self, round: Vec<Fetched>) -> Result<bool> {
-        self.round = None;
+    /// Moves fetched records into their lanes and returns whether there were any. The first error is returned after
+    /// everything else is stored; its lane does not advance, so the next fetch meets the same error.
+    fn store_fetched(&mut self, fetch: Vec<Fetched>) -> Result<bool> {
+        self.fetch = None;
         let (mut any, mut outcome) = (false, Ok(()));
-        for Fetched { lane, cursor, records } in round {
+        for Fetched { lane, cursor, records } in fetch {
             let lane = &mut self.lanes[lane];
             lane.cursor = Some(cursor);
             match records {

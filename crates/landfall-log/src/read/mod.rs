@@ -1,4 +1,4 @@
-//! Reading topics without a group, inside the process and beside it.
+//! Reading topics without a group, inside the process and from another one.
 
 pub(crate) mod lanes;
 pub(crate) mod read_only;

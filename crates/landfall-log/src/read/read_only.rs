@@ -1,8 +1,8 @@
-//! Looks into a log's folder from outside, beside the process that has it open.
+//! Reads a log's folder while another process has it open.
 //!
-//! It takes no lock and writes nothing. It sees what stands in the files: the end of a segment that does not make a
-//! whole batch is not there yet. Unlike a reader inside the process it cannot know whether the last whole batch was
-//! synced; it may show a message a moment before its publisher is told that it was accepted.
+//! Takes no lock and writes nothing. It sees the content of the files; an incomplete batch at the end of a segment is
+//! ignored. Unlike a reader inside the process, it cannot know whether the last complete batch was synced. So it may
+//! return a message just before its publisher gets the acknowledgement.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::group::lag::GroupDescription;
 use crate::read::lanes::Lanes;
 use crate::read::reader::{collect, no_such_topic};
 use crate::read::seek;
-use crate::storage::cursor::{Cursor, Extents, Readable, Tail};
-use crate::storage::index::Place;
+use crate::storage::cursor::{Cursor, EndState, Extents, ReadableSegment};
+use crate::storage::index::BatchPosition;
 use crate::storage::segment::{self, Extent, SegmentHeader};
 use crate::topic::describe::{PartitionDescription, TopicDescription};
 use crate::topic::file::TopicFile;
 use crate::topic::open as topic;
 
-/// A log's folder, for reading only.
+/// A log's folder, opened for reading only.
 #[derive(Debug, Clone)]
 pub struct ReadOnlyLog {
     topics: PathBuf,
@@ -44,12 +44,12 @@ impl ReadOnlyLog {
         Ok(Self { topics: folder.join("topics"), groups: folder.join("groups") })
     }
 
-    /// Every topic, by name. Reads the last segment of each partition.
+    /// Lists every topic, sorted by name. Reads the last segment of each partition.
     pub async fn topics(&self) -> Result<Vec<TopicInfo>> {
         Ok(self.describe_all().await?.into_iter().map(info).collect())
     }
 
-    /// Describes every topic, by name. Reads the last segment of each partition.
+    /// Describes every topic, sorted by name. Reads the last segment of each partition.
     pub async fn describe_all(&self) -> Result<Vec<TopicDescription>> {
         let log = self.clone();
         blocking(move || {
@@ -59,7 +59,7 @@ impl ReadOnlyLog {
         .await
     }
 
-    /// Describes `topic`. `NotFound` if there is none.
+    /// Describes `topic`; `NotFound` if it does not exist.
     pub async fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
         let (log, topic) = (self.clone(), topic.clone());
         blocking(move || {
@@ -69,13 +69,13 @@ impl ReadOnlyLog {
         .await
     }
 
-    /// Every group on `topic` that has finished something, by name, as far as its progress is saved.
+    /// Describes every group with saved progress on `topic`, sorted by name.
     pub async fn groups(&self, topic: &TopicName) -> Result<Vec<GroupDescription>> {
         let (log, topic) = (self.clone(), topic.clone());
         blocking(move || groups(&log, &topic)).await
     }
 
-    /// How many messages of `topic` the group has not finished, as far as its progress is saved.
+    /// Returns the lag of the group on `topic`, according to its saved progress.
     pub async fn unfinished(&self, topic: &TopicName, group: &GroupName) -> Result<u64> {
         let (folder, group) = (self.topics.join(topic.as_str()), group.clone());
         let file = GroupFile::path(&self.groups, &group, topic);
@@ -87,8 +87,8 @@ impl ReadOnlyLog {
         .await
     }
 
-    /// Reads every byte of `topic`, or of all topics, and says what is wrong with them. `progress` is told how many more
-    /// bytes of [`ReadOnlyLog::bytes_to_verify`] were read.
+    /// Reads every byte of `topic`, or of all topics, and reports all damage. Calls `progress` with the number of
+    /// bytes read since the last call; they add up to [`ReadOnlyLog::bytes_to_verify`].
     pub async fn verify(
         &self,
         topic: Option<&TopicName>,
@@ -98,7 +98,7 @@ impl ReadOnlyLog {
         blocking(move || verify::verify(Folder { disk: &SystemDisk, root: &root }, topic.as_ref(), &mut progress)).await
     }
 
-    /// How much [`ReadOnlyLog::verify`] has to read; about, if somebody is writing.
+    /// The number of bytes that [`ReadOnlyLog::verify`] reads; approximate while the log is being written.
     pub async fn bytes_to_verify(&self, topic: Option<&TopicName>) -> Result<u64> {
         let (root, topic) = (self.root(), topic.cloned());
         blocking(move || verify::bytes_to_read(Folder { disk: &SystemDisk, root: &root }, topic.as_ref())).await
@@ -108,14 +108,14 @@ impl ReadOnlyLog {
         self.topics.parent().unwrap_or(Path::new(".")).to_owned()
     }
 
-    /// Reads `topic`; later reads see what was written in the meantime.
+    /// Reads `topic`; later reads see messages written meanwhile.
     pub async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
         let folder = self.topics.join(topic.as_str());
         let name = topic.clone();
         blocking(move || {
             let file = TopicFile::read(&SystemDisk, &folder)?.ok_or_else(|| no_such_topic(&name))?;
             let mut lanes = Lanes::default();
-            for extents in (0..file.partitions).map(|number| FileExtents::of(&folder, number)) {
+            for extents in (0..file.partitions).map(|number| FileExtents::open(&folder, number)) {
                 let offset = seek::offset(&extents, from)?;
                 lanes.add(extents, offset);
             }
@@ -127,10 +127,10 @@ impl ReadOnlyLog {
     }
 }
 
-/// The partitions of the topic in `folder`; `None` if there is no such topic.
+/// Returns the partitions of the topic in `folder`; `None` if it does not exist.
 pub(crate) fn partitions(folder: &Path) -> Result<Option<Vec<Arc<dyn Extents>>>> {
     let file = TopicFile::read(&SystemDisk, folder)?;
-    Ok(file.map(|file| (0..file.partitions).map(|number| FileExtents::of(folder, number)).collect()))
+    Ok(file.map(|file| (0..file.partitions).map(|number| FileExtents::open(folder, number)).collect()))
 }
 
 fn info(description: TopicDescription) -> TopicInfo {
@@ -139,7 +139,7 @@ fn info(description: TopicDescription) -> TopicInfo {
 }
 
 fn groups(log: &ReadOnlyLog, topic: &TopicName) -> Result<Vec<GroupDescription>> {
-    // Progress before the ends, so that nobody seems to have finished what is not there.
+    // Read progress before the ends, so that no group seems to be ahead of its partition.
     let saved = lag::saved(&SystemDisk, &log.groups, topic)?;
     let partitions = partitions(&log.topics.join(topic.as_str()))?.unwrap_or_default();
     let described = |file: GroupFile| GroupDescription::new(file.group, None, &file.finished, &partitions);
@@ -149,7 +149,7 @@ fn groups(log: &ReadOnlyLog, topic: &TopicName) -> Result<Vec<GroupDescription>>
 fn describe(log: &ReadOnlyLog, file: TopicFile) -> Result<TopicDescription> {
     let (folder, groups) = (log.topics.join(file.topic.as_str()), groups(log, &file.topic)?);
     let partition = |number| {
-        let extents = FileExtents::of(&folder, number);
+        let extents = FileExtents::open(&folder, number);
         let directory = extents.directory();
         let bases = segment::list(&SystemDisk, directory)?;
         let finished = bases.iter().rev().skip(1);
@@ -170,10 +170,10 @@ fn describe(log: &ReadOnlyLog, file: TopicFile) -> Result<TopicDescription> {
 struct FileReader {
     topic: TopicName,
     folder: PathBuf,
-    /// When the topic was: another one of the same name is another one.
+    /// Creation time of the topic: distinguishes it from a later topic of the same name.
     created: Timestamp,
     lanes: Lanes,
-    /// Where partitions that are added later are read from.
+    /// Where to start in partitions that are added later.
     later: u64,
     collected: Vec<StoredMessage>,
 }
@@ -183,11 +183,11 @@ impl TopicReader for FileReader {
     async fn read(&mut self, limit: usize) -> Result<Vec<StoredMessage>> {
         let partitions = self.partitions().await?;
         for number in self.lanes.len() as u32..partitions {
-            self.lanes.add(FileExtents::of(&self.folder, number), self.later);
+            self.lanes.add(FileExtents::open(&self.folder, number), self.later);
         }
         let collected = collect(&self.topic, &mut self.lanes, &mut self.collected, limit).await;
         if collected.is_err() {
-            // A file that is gone because the topic was deleted is told as what it is.
+            // If a file is gone because the topic was deleted, report that instead.
             self.partitions().await?;
         }
         collected
@@ -195,7 +195,7 @@ impl TopicReader for FileReader {
 }
 
 impl FileReader {
-    /// How many partitions the topic has now; an error if it was deleted.
+    /// Returns the current number of partitions; fails if the topic was deleted.
     async fn partitions(&self) -> Result<u32> {
         let folder = self.folder.clone();
         let file = blocking(move || TopicFile::read(&SystemDisk, &folder)).await?;
@@ -212,7 +212,7 @@ struct FileExtents {
 }
 
 impl FileExtents {
-    fn of(topic_folder: &Path, number: u32) -> Arc<dyn Extents> {
+    fn open(topic_folder: &Path, number: u32) -> Arc<dyn Extents> {
         Arc::new(Self { number, directory: topic::partition_folder(topic_folder, number) })
     }
 }
@@ -230,21 +230,21 @@ impl Extents for FileExtents {
         &self.directory
     }
 
-    fn segment_for(&self, offset: u64) -> Result<Option<Readable>> {
-        // The list before the size: a segment that has a successor in the list has its final size.
+    fn segment_for(&self, offset: u64) -> Result<Option<ReadableSegment>> {
+        // List before reading the size: a segment with a successor in the list has its final size.
         let bases = segment::list(&SystemDisk, &self.directory)?;
         let index = bases.partition_point(|base| *base <= offset).saturating_sub(1);
         let Some(&base_offset) = bases.get(index) else { return Ok(None) };
-        let tail = if index + 1 == bases.len() { Tail::Growing } else { Tail::Final };
+        let end_state = if index + 1 == bases.len() { EndState::Growing } else { EndState::Final };
         let bytes = durable::file_bytes(&SystemDisk, &segment::path(&self.directory, base_offset))?;
-        Ok(Some(Readable { extent: Extent { base_offset, bytes }, tail }))
+        Ok(Some(ReadableSegment { extent: Extent { base_offset, bytes }, end_state }))
     }
 
-    fn near_time(&self, _time: i64) -> u64 {
+    fn offset_near_time(&self, _time: i64) -> u64 {
         0
     }
 
-    fn place_for(&self, _header: &SegmentHeader, _offset: u64) -> Option<Place> {
+    fn position_for(&self, _header: &SegmentHeader, _offset: u64) -> Option<BatchPosition> {
         None
     }
 
@@ -253,7 +253,7 @@ impl Extents for FileExtents {
     }
 }
 
-/// Runs `work` where it may block.
+/// Runs `work` on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|error| Error::new(ErrorKind::Internal, "reading the log failed").with_source(error))?

@@ -14,12 +14,12 @@ use crate::storage::cursor::Extents;
 use crate::storage::record::Record;
 use crate::topic::open::{self as topic, Topic};
 
-/// A reader of a topic in an open log: it sees what was synced.
+/// A reader of a topic in an open log. It sees only synced messages.
 pub(crate) struct LogReader {
     name: TopicName,
     topic: Arc<Topic>,
     lanes: Lanes,
-    /// Where partitions that are added later are read from: what is in them was all published later.
+    /// Where to start in partitions that are added later; all their messages are newer than this reader.
     later: u64,
     collected: Vec<StoredMessage>,
 }
@@ -47,13 +47,13 @@ impl TopicReader for LogReader {
             self.lanes.add(partition.clone(), self.later);
         }
         let collected = collect(&self.name, &mut self.lanes, &mut self.collected, limit).await;
-        // After it was read, so that a file which is gone is told as what it is.
+        // Checked after reading, so that a missing file is reported as the deletion of the topic.
         if self.topic.is_deleted() { Err(topic::deleted(&self.name)) } else { collected }
     }
 }
 
 /// Takes up to `limit` messages off `lanes`. They gather in `collected`, so that nothing is lost if the caller stops
-/// waiting; an error is kept back until what came before it was returned.
+/// waiting. An error is returned only after the messages before it.
 pub(crate) async fn collect(
     topic: &TopicName,
     lanes: &mut Lanes,
@@ -63,7 +63,7 @@ pub(crate) async fn collect(
     while collected.len() < limit {
         if let Some((partition, record)) = lanes.pop() {
             if record.is_removed() {
-                pass_over(topic, partition, &record);
+                warn_if_lost(topic, partition, &record);
                 continue;
             }
             let position = Position { partition, offset: record.offset };
@@ -81,16 +81,13 @@ pub(crate) async fn collect(
     Ok(std::mem::replace(collected, rest))
 }
 
-/// What compaction removed is nobody's concern; that something was lost is.
-fn pass_over(topic: &TopicName, partition: u32, record: &Record) {
+/// Removal by compaction is normal; loss in a repair deserves a warning.
+fn warn_if_lost(topic: &TopicName, partition: u32, record: &Record) {
     if record.id().is_none() {
-        warn!(%topic, partition, up_to_offset = record.offset, "passed over messages that a repair gave up as lost");
+        warn!(%topic, partition, up_to_offset = record.offset, "skipped messages that a repair gave up as lost");
     }
 }
 
 pub(crate) fn no_such_topic(topic: &TopicName) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("there is no topic {topic}; a topic comes into being with its first message"),
-    )
+    Error::new(ErrorKind::NotFound, format!("there is no topic {topic}; publishing its first message creates it"))
 }

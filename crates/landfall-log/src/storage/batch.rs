@@ -1,4 +1,4 @@
-//! One batch: records that were written together, under one checksum.
+//! A batch: records that were written together, under one checksum.
 //!
 //! ```text
 //! at  bytes
@@ -8,11 +8,11 @@
 //! 12      4  number of records, at least 1
 //! 16      8  offset of the first record; the others follow without a gap
 //! 24      8  synced before: every offset of this partition below it was synced when this batch was written
-//! 32      8  when the log took it, milliseconds since 1970
+//! 32      8  append time, milliseconds since 1970
 //! 40      8  producer id               ┐
 //! 48      8  sequence of the first     │ all bits of the id set: no idempotent producer
 //! 56      2  producer epoch            ┘
-//! 58      2  flags: 1 lost; a reader refuses what it does not know
+//! 58      2  flags: 1 lost; a reader refuses unknown flags
 //! 60      4  blank sectors: how many aligned 512 byte sectors inside this batch hold nothing but zeros
 //! 64      4  CRC32C of bytes 8 to 64, begun with the segment's salt
 //! 68      3  zero
@@ -21,19 +21,19 @@
 //!  …      1  0xed, the end of the batch
 //! ```
 //!
-//! Numbers are little-endian. A *lost* batch has a count and no records: a repair gave up what stood there.
+//! Numbers are little-endian. A *lost* batch has a count and no records: a repair gave up these offsets.
 //!
 //! # Torn or damaged?
 //!
-//! A batch is written over zeros that were synced before. If the power fails before it is synced, each sector of it
-//! holds what was written, or still zeros, or, where a write stopped, the one up to some byte and the other behind it.
-//! So a write that did not get through shows: the first or the last byte of the header or the last byte of the batch
-//! is zero, or more sectors are blank than the header says. A batch that is wrong and shows none of this was written
-//! as a whole and changed later: it is damaged.
+//! A batch is written over zeros that were synced before. If the power fails before the batch is synced, each of its
+//! sectors holds the written bytes or zeros. Where a write stopped, a sector holds written bytes up to some point and
+//! zeros after it. So an incomplete write is detectable: the first or last byte of the header, or the last byte of the
+//! batch, is zero, or more sectors are blank than the header says. A wrong batch with none of these signs was written
+//! completely and changed later: it is damaged.
 //!
-//! Two more fields help with what one batch cannot tell: the salt makes bytes that were copied from elsewhere (a
-//! payload that is itself a segment) no batch here, and `synced before` lets a later batch testify that an
-//! earlier one, of which nothing may be left, had been acknowledged.
+//! Two more fields cover what one batch cannot show. The salt prevents copied bytes (a payload that is itself a
+//! segment) from being read as a batch. `synced before` lets a later batch prove that an earlier one had been synced,
+//! even if nothing is left of it.
 
 use std::fmt;
 
@@ -42,13 +42,13 @@ use bytes::Bytes;
 use crate::storage::record::{LENGTH_BYTES, Record};
 
 pub(crate) const HEADER_BYTES: usize = 72;
-/// What a batch takes apart from its records.
+/// The size of a batch without its records.
 pub(crate) const FRAME_BYTES: usize = HEADER_BYTES + 1;
-/// What is merged into one batch at most; a single larger record gets a batch of its own.
+/// Maximum size of a merged batch; a single larger record gets its own batch.
 pub(crate) const MERGE_BYTES: usize = 1024 * 1024;
 pub(crate) const MAGIC: [u8; 4] = *b"LFB\x01";
 
-/// What a disk writes as a whole, or not.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 const NO_PRODUCER: u64 = u64::MAX;
 const FLAG_LOST: u16 = 1;
@@ -61,14 +61,14 @@ pub(crate) struct BatchHeader {
     pub(crate) count: u32,
     pub(crate) base_offset: u64,
     pub(crate) synced_before: u64,
-    /// When the log took it.
-    pub(crate) taken: i64,
+    /// Append time.
+    pub(crate) appended_at: i64,
     pub(crate) sequenced: Option<Sequenced>,
     pub(crate) flags: u16,
     pub(crate) blank_sectors: u32,
 }
 
-/// Whose records a batch holds, if they come from an idempotent producer.
+/// The idempotent producer of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sequenced {
     pub(crate) producer: u64,
@@ -77,16 +77,16 @@ pub(crate) struct Sequenced {
     pub(crate) first: u64,
 }
 
-/// Why the bytes at some place are not a batch.
+/// Why bytes are not a valid batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
-    /// There are only zeros.
+    /// Only zeros.
     Blank,
-    /// A batch was being written there and the write did not get through.
+    /// An incomplete write of a batch.
     Torn,
-    /// They end before the batch does.
+    /// The bytes end before the batch does.
     Short,
-    NoBatch,
+    NotABatch,
     HeaderChecksum,
     Checksum,
     Offset {
@@ -96,7 +96,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    /// Whether a crash may leave this behind: everything else was changed after it had been written.
+    /// Whether a crash may cause this defect. All others are changes after the write.
     pub(crate) fn is_unfinished(self) -> bool {
         matches!(self, Defect::Blank | Defect::Torn)
     }
@@ -108,26 +108,26 @@ impl fmt::Display for Defect {
             Defect::Blank => f.write_str("there are only zeros"),
             Defect::Torn => f.write_str("a part of the batch was never written"),
             Defect::Short => f.write_str("the file ends before the batch does"),
-            Defect::NoBatch => f.write_str("no batch begins there"),
+            Defect::NotABatch => f.write_str("no batch begins there"),
             Defect::HeaderChecksum => f.write_str("the checksum of the batch's header is wrong"),
             Defect::Checksum => f.write_str("the checksum of the batch is wrong"),
             Defect::Offset { expected, found } => {
-                write!(f, "the batch begins with offset {found} where {expected} belongs")
+                write!(f, "the batch begins with offset {found} instead of {expected}")
             }
         }
     }
 }
 
 impl BatchHeader {
-    /// A batch that says that `count` offsets are lost.
-    pub(crate) fn lost(base_offset: u64, count: u32, taken: i64) -> Self {
+    /// A batch that marks `count` offsets as lost.
+    pub(crate) fn lost(base_offset: u64, count: u32, appended_at: i64) -> Self {
         let flags = FLAG_LOST;
         Self {
             length: 0,
             count,
             base_offset,
             synced_before: base_offset,
-            taken,
+            appended_at,
             sequenced: None,
             flags,
             blank_sectors: 0,
@@ -138,12 +138,12 @@ impl BatchHeader {
         self.flags & FLAG_LOST != 0
     }
 
-    /// Whether it has no flags but those that this build knows.
-    pub(crate) fn is_understood(&self) -> bool {
+    /// Whether this build knows all its flags.
+    pub(crate) fn is_supported(&self) -> bool {
         self.flags & !FLAG_LOST == 0
     }
 
-    /// Header and records together.
+    /// The size of header and records.
     pub(crate) fn total_bytes(&self) -> usize {
         FRAME_BYTES + self.length as usize
     }
@@ -152,12 +152,12 @@ impl BatchHeader {
         self.base_offset.saturating_add(u64::from(self.count))
     }
 
-    /// Makes a batch of `buffer`, which holds the records behind [`HEADER_BYTES`] bytes of room, to be written at
-    /// `position` of the segment with this salt. Its length and its blank sectors are counted here.
+    /// Completes the batch in `buffer`, which holds the records after [`HEADER_BYTES`] reserved bytes. The batch is to
+    /// be written at `position` of the segment with this salt. Computes length and blank sectors.
     pub(crate) fn seal(mut self, buffer: &mut Vec<u8>, salt: u32, position: u64) -> Self {
         self.length = (buffer.len() - HEADER_BYTES) as u32;
         buffer.push(BATCH_END);
-        // The header is none of the blank ones, whatever is in it: only the room for it is blank so far.
+        // The header is never blank, but its reserved bytes still are.
         buffer[..HEADER_BYTES].fill(HEADER_END);
         self.blank_sectors = blank_sectors(buffer, position);
         self.write(salt, buffer);
@@ -172,7 +172,7 @@ impl BatchHeader {
         batch[12..16].copy_from_slice(&self.count.to_le_bytes());
         batch[16..24].copy_from_slice(&self.base_offset.to_le_bytes());
         batch[24..32].copy_from_slice(&self.synced_before.to_le_bytes());
-        batch[32..40].copy_from_slice(&self.taken.to_le_bytes());
+        batch[32..40].copy_from_slice(&self.appended_at.to_le_bytes());
         batch[40..48].copy_from_slice(&sequenced.producer.to_le_bytes());
         batch[48..56].copy_from_slice(&sequenced.first.to_le_bytes());
         batch[56..58].copy_from_slice(&sequenced.epoch.to_le_bytes());
@@ -186,7 +186,7 @@ impl BatchHeader {
         batch[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads the header at the beginning of `bytes`, which may end before it does.
+    /// Parses the header at the start of `bytes`, which may be shorter.
     pub(crate) fn read(bytes: &[u8], salt: u32) -> Result<Self, Defect> {
         let header = bytes.first_chunk::<HEADER_BYTES>();
         if bytes.iter().take(HEADER_BYTES).all(|byte| *byte == 0) {
@@ -197,7 +197,7 @@ impl BatchHeader {
             return Err(Defect::Torn);
         }
         if header[0..4] != MAGIC || header[71] != HEADER_END {
-            return Err(Defect::NoBatch);
+            return Err(Defect::NotABatch);
         }
         if crc32c::crc32c_append(salt, &header[8..64]).to_le_bytes() != header[64..68] {
             return Err(Defect::HeaderChecksum);
@@ -209,14 +209,14 @@ impl BatchHeader {
             count: u32::from_le_bytes(field(header, 12)),
             base_offset: u64::from_le_bytes(field(header, 16)),
             synced_before: u64::from_le_bytes(field(header, 24)),
-            taken: i64::from_le_bytes(field(header, 32)),
+            appended_at: i64::from_le_bytes(field(header, 32)),
             sequenced: (producer != NO_PRODUCER).then_some(Sequenced { producer, epoch, first }),
             flags: u16::from_le_bytes(field(header, 58)),
             blank_sectors: u32::from_le_bytes(field(header, 60)),
         })
     }
 
-    /// Whether `bytes`, which begin with this header at `position` of the file, are the batch that was written.
+    /// Whether `bytes`, which start with this header at `position` of the file, are the batch that was written.
     pub(crate) fn verify(&self, salt: u32, bytes: &[u8], position: u64) -> Result<(), Defect> {
         let batch = bytes.get(..self.total_bytes()).ok_or(Defect::Short)?;
         if crc32c::crc32c_append(salt, &batch[8..]).to_le_bytes() == batch[4..8] {
@@ -228,7 +228,7 @@ impl BatchHeader {
     }
 }
 
-/// How many aligned sectors inside `batch`, which stands at `position`, hold nothing but zeros.
+/// Counts the aligned sectors inside `batch`, located at `position`, that hold only zeros.
 fn blank_sectors(batch: &[u8], position: u64) -> u32 {
     let before = position.next_multiple_of(SECTOR_BYTES as u64) - position;
     let inside = batch.get(before as usize..).unwrap_or_default();
@@ -240,22 +240,22 @@ fn field<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|index| header[at + index])
 }
 
-/// A batch whose checksum was right, taken apart.
+/// A batch with a right checksum, split into records.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
-    /// Where it begins in its file.
+    /// Its position in the file.
     pub(crate) position: u64,
     pub(crate) records: Vec<Record>,
 }
 
 impl Batch {
-    /// Takes `records` apart; `None` if they do not divide into as many as the header says.
+    /// Splits `records`; `None` if they do not divide into as many as the header says.
     pub(crate) fn split(header: BatchHeader, position: u64, mut records: Bytes) -> Option<Self> {
         let count = header.count as usize;
         if header.is_lost() {
-            let nothing = vec![Record::nothing(header.next_offset().checked_sub(1)?)];
-            return records.is_empty().then_some(Self { header, position, records: nothing });
+            let placeholder = vec![Record::lost(header.next_offset().checked_sub(1)?)];
+            return records.is_empty().then_some(Self { header, position, records: placeholder });
         }
         if count == 0 || count > records.len() / LENGTH_BYTES {
             return None;
@@ -275,9 +275,18 @@ mod tests {
     use super::*;
 
     fn header(base_offset: u64, synced_before: u64) -> BatchHeader {
-        let taken = 1_794_732_000_123;
+        let appended_at = 1_794_732_000_123;
         let sequenced = Some(Sequenced { producer: 3, epoch: 1, first: base_offset });
-        BatchHeader { length: 0, count: 1, base_offset, synced_before, taken, sequenced, flags: 0, blank_sectors: 0 }
+        BatchHeader {
+            length: 0,
+            count: 1,
+            base_offset,
+            synced_before,
+            appended_at,
+            sequenced,
+            flags: 0,
+            blank_sectors: 0,
+        }
     }
 
     fn sealed(records: &[u8], salt: u32, position: u64) -> (BatchHeader, Vec<u8>) {
@@ -289,7 +298,7 @@ mod tests {
         BatchHeader::read(bytes, salt)?.verify(salt, bytes, position)
     }
 
-    /// Records with long runs of zeros, so that whole sectors of them are blank.
+    /// Records with long runs of zeros, so that whole sectors are blank.
     fn records() -> impl Strategy<Value = Vec<u8>> {
         let run = (prop_oneof![Just(0_u8), any::<u8>()], 1..1500_usize);
         let runs = proptest::collection::vec(run, 0..5);
@@ -298,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sealed_is_what_is_read(records in records(), salt in any::<u32>(), position in 0..5000_u64) {
+        fn sealed_batch_reads_back_unchanged(records in records(), salt in any::<u32>(), position in 0..5000_u64) {
             let (header, bytes) = sealed(&records, salt, position);
             prop_assert_eq!(header.total_bytes(), bytes.len());
             prop_assert_eq!(BatchHeader::read(&bytes, salt), Ok(header));
@@ -308,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn one_flipped_bit_is_always_found_and_never_taken_for_an_unfinished_write(
+        fn flipped_bit_is_damage_and_never_a_torn_write(
             records in proptest::collection::vec(prop_oneof![Just(0_u8), Just(0xff)], 1..2000),
             salt in any::<u32>(),
             position in 0..5000_u64,
@@ -323,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn a_write_that_did_not_get_through_is_never_taken_for_damage(
+        fn incomplete_write_is_never_damage(
             records in records(),
             salt in any::<u32>(),
             position in 0..5000_u64,
@@ -346,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_at_all_are_a_defect_and_never_a_panic(
+        fn arbitrary_bytes_are_a_defect_and_never_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
             salt in any::<u32>(),
         ) {
@@ -358,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_the_records_do_not_bear_out_is_refused() {
+    fn count_that_contradicts_the_records_is_refused() {
         for (count, records) in [(0, &[0, 0, 0, 0][..]), (2, &[0, 0, 0, 0]), (1, &[0; 8]), (1, &[9, 0, 0, 0])] {
             let header = BatchHeader { count, ..header(0, 0) };
             assert!(Batch::split(header, 0, Bytes::from_static(records)).is_none());

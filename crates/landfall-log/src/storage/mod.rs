@@ -1,4 +1,5 @@
-//! A partition on disk: records in batches, batches in segments, an index beside each finished one; reading and recovering them.
+//! A partition on disk: records in batches, batches in segments, an index beside each finished segment. Reading and
+//! recovery.
 
 pub(crate) mod batch;
 pub(crate) mod cursor;

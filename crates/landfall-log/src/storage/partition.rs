@@ -1,4 +1,4 @@
-//! One partition of an open log, as its writer and its readers share it.
+//! One partition of an open log, shared by its writer and its readers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use landfall_core::{Result, Timestamp, TopicName};
 use tokio::sync::watch;
 
 use crate::disk::Disk;
-use crate::storage::cursor::{Extents, Readable, Tail};
-use crate::storage::index::{Builder, IndexFile, Place};
+use crate::storage::cursor::{EndState, Extents, ReadableSegment};
+use crate::storage::index::{BatchPosition, Builder, IndexFile};
 use crate::storage::segment::{Extent, SegmentHeader};
 use crate::write::producers::ProducerState;
 
-/// What of a partition was synced. The writer extends it after each sync; readers see nothing beyond it.
+/// The synced part of a partition. The writer extends it after each sync; readers see nothing beyond it.
 #[derive(Debug)]
 pub(crate) struct Partition {
     disk: Arc<dyn Disk>,
@@ -22,16 +22,16 @@ pub(crate) struct Partition {
     number: u32,
     directory: PathBuf,
     segments: RwLock<Vec<Segment>>,
-    /// The index of the last segment, which is ahead of the readers: it knows what is being written, and may be that
-    /// of a segment that they do not see yet.
+    /// The index of the last segment. It is ahead of the readers: it includes unsynced batches, and its segment may
+    /// not be visible yet.
     unfinished: Mutex<Builder>,
-    /// How far producers had come when it was opened.
+    /// The state of each producer when the partition was opened.
     producers: Vec<ProducerState>,
     next_offset: AtomicU64,
     is_deleted: AtomicBool,
-    /// Everything below was looked at by compaction.
+    /// Compaction has processed every offset below.
     compacted: AtomicU64,
-    /// Told after each extension; shared by the partitions of a topic.
+    /// Notified after each extension; shared by the partitions of a topic.
     progress: Arc<watch::Sender<()>>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Partition {
 pub(crate) struct Segment {
     pub(crate) extent: Extent,
     pub(crate) created: Timestamp,
-    /// `None` while it is the last.
+    /// `None` for the last segment.
     pub(crate) index: Option<Arc<IndexFile>>,
 }
 
-/// What was found in a partition's files.
+/// The state of a partition after recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Segment>,
@@ -60,7 +60,7 @@ impl Recovered {
     }
 }
 
-/// Where a partition is, and whom to tell when it has more.
+/// The location of a partition, and the channel that announces new records.
 #[derive(Debug)]
 pub(crate) struct Location {
     pub(crate) disk: Arc<dyn Disk>,
@@ -90,7 +90,7 @@ impl Partition {
         }
     }
 
-    /// Tells it from every other partition in this process.
+    /// Identifies the partition within this process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -99,7 +99,7 @@ impl Partition {
         &self.topic
     }
 
-    /// Where its messages begin: what was before is gone by now.
+    /// The first offset that is still stored.
     pub(crate) fn start_offset(&self) -> u64 {
         self.segments().first().map_or(0, |segment| segment.extent.base_offset)
     }
@@ -112,7 +112,7 @@ impl Partition {
         self.segments().len()
     }
 
-    /// Whether its topic was deleted: its files are gone, or somebody else's.
+    /// Whether its topic was deleted: its files are gone, or belong to a new topic.
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
@@ -129,7 +129,7 @@ impl Partition {
         &self.disk
     }
 
-    /// How far producers had come when it was opened.
+    /// The state of each producer when the partition was opened.
     pub(crate) fn recovered_producers(&self) -> &[ProducerState] {
         &self.producers
     }
@@ -139,7 +139,7 @@ impl Partition {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a segment was finished since compaction last looked, of which everything is below `needed`.
+    /// Whether a segment that lies below `needed` was finished since the last compaction.
     pub(crate) fn has_more_to_compact(&self, needed: u64) -> bool {
         let compacted = self.compacted.load(Ordering::Relaxed);
         let ends =
@@ -147,12 +147,12 @@ impl Partition {
         ends.is_some_and(|end| end > compacted)
     }
 
-    /// Where the segment begins that is not finished.
+    /// The first offset of the unfinished segment.
     pub(crate) fn last_segment(&self) -> u64 {
         self.segments().last().map_or(0, |last| last.extent.base_offset)
     }
 
-    /// Compaction has looked at every segment before `end`.
+    /// Records that compaction has processed every segment before `end`.
     pub(crate) fn set_compacted(&self, end: u64) {
         self.compacted.store(end, Ordering::Relaxed);
     }
@@ -161,7 +161,7 @@ impl Partition {
         self.number
     }
 
-    /// Lets readers see what was just synced: the last segment has grown, or has successors.
+    /// Makes newly synced segments visible to readers: the last segment has grown or has successors.
     pub(crate) fn extend(&self, synced: Vec<Segment>, next_offset: u64) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         for segment in synced {
@@ -175,18 +175,18 @@ impl Partition {
         self.progress.send_replace(());
     }
 
-    /// Segments before `start` are about to be removed: nobody may begin to read them.
+    /// Hides the segments before `start` from readers, before they are removed.
     pub(crate) fn remove_before(&self, start: u64) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.retain(|segment| segment.extent.base_offset >= start);
     }
 
-    /// Puts `segment` in the place of the one that begins with the same offset.
+    /// Replaces the segment that starts at the same offset.
     pub(crate) fn replace(&self, segment: Segment) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         let same = |other: &&mut Segment| other.extent.base_offset == segment.extent.base_offset;
-        if let Some(place) = segments.iter_mut().find(same) {
-            *place = segment;
+        if let Some(old) = segments.iter_mut().find(same) {
+            *old = segment;
         }
     }
 
@@ -208,18 +208,18 @@ impl Extents for Partition {
         &self.directory
     }
 
-    fn segment_for(&self, offset: u64) -> Result<Option<Readable>> {
+    fn segment_for(&self, offset: u64) -> Result<Option<ReadableSegment>> {
         let segments = self.segments();
         let index = segments.partition_point(|segment| segment.extent.base_offset <= offset).saturating_sub(1);
-        let tail = if index + 1 == segments.len() { Tail::Synced } else { Tail::Final };
-        Ok(segments.get(index).map(|segment| Readable { extent: segment.extent, tail }))
+        let end_state = if index + 1 == segments.len() { EndState::Synced } else { EndState::Final };
+        Ok(segments.get(index).map(|segment| ReadableSegment { extent: segment.extent, end_state }))
     }
 
-    fn place_for(&self, header: &SegmentHeader, offset: u64) -> Option<Place> {
+    fn position_for(&self, header: &SegmentHeader, offset: u64) -> Option<BatchPosition> {
         let (segments, base_offset) = (self.segments(), header.base_offset);
         let segment = segments.iter().rfind(|segment| segment.extent.base_offset == base_offset)?;
         match &segment.index {
-            // The file may have been rewritten a moment ago.
+            // The file may just have been rewritten.
             Some(index) if index.salt() != header.salt => None,
             Some(index) => index.position_for(offset),
             None => {
@@ -229,19 +229,19 @@ impl Extents for Partition {
         }
     }
 
-    fn near_time(&self, time: i64) -> u64 {
-        let place = |segment: &Segment| match &segment.index {
-            Some(index) => index.position_at_time(time).map(|place| place.offset),
+    fn offset_near_time(&self, time: i64) -> u64 {
+        let position = |segment: &Segment| match &segment.index {
+            Some(index) => index.position_at_time(time).map(|position| position.offset),
             None => {
                 let unfinished = self.unfinished();
                 if unfinished.base_offset() != segment.extent.base_offset {
                     return Some(segment.extent.base_offset);
                 }
-                unfinished.position_at_time(time).map(|place| place.offset)
+                unfinished.position_at_time(time).map(|position| position.offset)
             }
         };
-        // What is written and not synced yet has a place, and is not there for readers.
-        self.segments().iter().find_map(place).unwrap_or(u64::MAX).min(self.next_offset())
+        // The index includes unsynced batches, which readers must not see.
+        self.segments().iter().find_map(position).unwrap_or(u64::MAX).min(self.next_offset())
     }
 
     fn end(&self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! One record: a message as it stands in a batch.
+//! A record: a message as it is stored in a batch.
 //!
 //! ```text
 //! bytes
@@ -16,9 +16,9 @@
 //!     …  the payload
 //! ```
 //!
-//! Numbers are little-endian. A *removed* record ends after its id: compaction took away the rest and left the offset
-//! and what a resend of it is known by: the id, or of a message that was moved aside the id of this send. A record has no checksum and no offset of its own: its batch
-//! has both.
+//! Numbers are little-endian. A *removed* record ends after its id: compaction removed the rest. It keeps its offset
+//! and the id that identifies a resend: the message id, or, for a message resent after a failure, the id of this
+//! send. A record has no checksum and no offset of its own; its batch has both.
 
 use bytes::{Buf, Bytes};
 use landfall_core::{
@@ -34,7 +34,7 @@ const ID_BYTES: usize = 16;
 /// Attributes, id, time and the lengths that every record has.
 const FIXED_BYTES: usize = 1 + ID_BYTES + 8 + 2 + 2;
 
-/// Bytes of the whole record of `message`.
+/// The encoded size of `message`.
 pub(crate) fn encoded_bytes(message: &Message) -> usize {
     let key = message.key.as_ref().map_or(0, |key| 2 + key.as_str().len());
     let sequence = message.sequence.map_or(0, |_| 8);
@@ -42,7 +42,7 @@ pub(crate) fn encoded_bytes(message: &Message) -> usize {
     LENGTH_BYTES + FIXED_BYTES + message.kind.as_str().len() + key + sequence + headers + message.payload.len()
 }
 
-/// Appends the record of `message` to `buffer`. The caller has checked that it is not too large.
+/// Appends the record of `message` to `buffer`. The caller has checked the size limit.
 pub(crate) fn encode(message: &Message, buffer: &mut Vec<u8>) {
     let total = encoded_bytes(message);
     let (kind, key) = (message.kind.as_str(), message.key.as_ref().map(Key::as_str));
@@ -73,13 +73,13 @@ pub(crate) fn encode(message: &Message, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&message.payload);
 }
 
-/// The first of `records`, which stand one after the other, and the rest.
+/// Splits concatenated `records` into the first one and the rest.
 pub(crate) fn split_first(records: &[u8]) -> (&[u8], &[u8]) {
     let length = records.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     records.split_at((LENGTH_BYTES + length).min(records.len()))
 }
 
-/// Appends `record` as it is stored. One that a repair gave up is not stored at all.
+/// Appends `record` in its stored form; nothing for a lost record.
 pub(crate) fn encode_stored(record: &Record, buffer: &mut Vec<u8>) {
     if !record.body.is_empty() {
         buffer.extend_from_slice(&(record.body.len() as u32).to_le_bytes());
@@ -87,7 +87,7 @@ pub(crate) fn encode_stored(record: &Record, buffer: &mut Vec<u8>) {
     }
 }
 
-/// Appends what compaction leaves of a record that is known by this id.
+/// Appends what compaction leaves of a record with this id.
 pub(crate) fn encode_removed(id: MessageId, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&((1 + ID_BYTES) as u32).to_le_bytes());
     buffer.push(REMOVED);
@@ -108,11 +108,11 @@ fn mode(attributes: u8) -> Result<Mode> {
         0 => Ok(Mode::AtMostOnce),
         1 => Ok(Mode::AtLeastOnce),
         2 => Ok(Mode::EffectivelyOnce),
-        other => Err(Error::new(ErrorKind::Corrupt, format!("the record has a mode {other} that nobody knows"))),
+        other => Err(Error::new(ErrorKind::Corrupt, format!("the record has the unknown mode {other}"))),
     }
 }
 
-/// A stored record, still encoded: cheap to keep and to copy, since its bytes are shared with its batch.
+/// A stored record, still encoded. Cheap to clone: its bytes are shared with its batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) offset: u64,
@@ -120,42 +120,44 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Takes the next record off `records`; `None` if there are not enough bytes for one.
+    /// Takes the next record off `records`; `None` if it is incomplete.
     pub(crate) fn split_off(records: &mut Bytes, offset: u64) -> Option<Self> {
         let length = records.try_get_u32_le().ok()? as usize;
         (length <= records.len()).then(|| Self { offset, body: records.split_to(length) })
     }
 
-    /// Stands for offsets up to this one that hold nothing any more.
-    pub(crate) fn nothing(offset: u64) -> Self {
+    /// A placeholder for lost offsets up to this one.
+    pub(crate) fn lost(offset: u64) -> Self {
         Self { offset, body: Bytes::new() }
     }
 
-    /// Whether there is no message any more: compaction removed it, or a repair gave it up.
+    /// Whether the message is gone: removed by compaction, or lost in a repair.
     pub(crate) fn is_removed(&self) -> bool {
         self.body.first().is_none_or(|attributes| attributes & REMOVED != 0)
     }
 
-    /// The id of its message; `None` where a repair gave it up.
+    /// The id of its message; `None` if a repair gave it up.
     pub(crate) fn id(&self) -> Option<MessageId> {
         self.body.get(1..)?.first_chunk().copied().map(MessageId::from_bytes)
     }
 
-    /// What a resend of it is known by: the id of its message, or of a message that was moved aside the id of this send.
-    pub(crate) fn known_by(&self) -> Option<MessageId> {
+    /// The id that identifies a resend: the message id, or, for a message resent after a failure, the id of this
+    /// send.
+    pub(crate) fn dedup_id(&self) -> Option<MessageId> {
         let id = self.id()?;
-        // Of a removed record nothing else is left, and a record that ends too early has only its id for certain.
-        let notes = self.notes().unwrap_or_default();
-        if notes.is_empty() {
+        // A removed record has only its id, and so has a record that ends too early.
+        let system_headers = self.system_headers().unwrap_or_default();
+        if system_headers.is_empty() {
             return Some(id);
         }
-        let noted =
-            |header: SystemHeader| notes.iter().find(|(name, _)| *name == header.as_str()).map(|(_, value)| *value);
+        let noted = |header: SystemHeader| {
+            system_headers.iter().find(|(name, _)| *name == header.as_str()).map(|(_, value)| *value)
+        };
         Some(wire::broker_id_of(id, noted))
     }
 
-    /// The headers that the system noted, without looking at the rest.
-    fn notes(&self) -> Option<Vec<(&str, &str)>> {
+    /// Parses only the system headers.
+    fn system_headers(&self) -> Option<Vec<(&str, &str)>> {
         let attributes = *self.body.first()?;
         if attributes & REMOVED != 0 {
             return None;
@@ -165,7 +167,7 @@ impl Record {
         let kind_length = usize::from(rest.try_get_u16_le().ok()?);
         let key_length = if attributes & HAS_KEY != 0 { usize::from(rest.try_get_u16_le().ok()?) } else { 0 };
         let count = rest.try_get_u16_le().ok()?;
-        let mut notes = Vec::new();
+        let mut system_headers = Vec::new();
         rest = rest.get(kind_length + key_length..)?;
         for _ in 0..count {
             let name_length = usize::from(rest.try_get_u16_le().ok()?);
@@ -174,13 +176,13 @@ impl Record {
             let (value, others) = value.split_at_checked(value_length)?;
             rest = others;
             if name.starts_with(b"landfall-") {
-                notes.push((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?));
+                system_headers.push((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?));
             }
         }
-        Some(notes)
+        Some(system_headers)
     }
 
-    /// The bytes of its key, without looking at the rest.
+    /// The bytes of its key, without parsing the rest.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         let attributes = *self.body.first()?;
         if attributes & HAS_KEY == 0 || attributes & REMOVED != 0 {
@@ -193,13 +195,13 @@ impl Record {
         rest.get(2 + kind_length..)?.get(..key_length)
     }
 
-    /// The record as it is stored, without its length.
+    /// The stored form without its length.
     pub(crate) fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The message, its payload shared with the batch. An error if what stands here is not one: its checksum was
-    /// right, so it was stored like that.
+    /// Decodes the message; its payload shares memory with the batch. An error means that it was stored this way,
+    /// because the checksum is right.
     pub(crate) fn message(&self, topic: &TopicName) -> Result<Message> {
         let mut rest = self.body.clone();
         let short = |_| short();
@@ -284,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_what_is_decoded(messages in proptest::collection::vec(any_message(), 1..6)) {
+        fn encoded_messages_decode_unchanged(messages in proptest::collection::vec(any_message(), 1..6)) {
             let mut buffer = Vec::new();
             for message in &messages {
                 let before = buffer.len();
@@ -297,26 +299,26 @@ mod tests {
                 let record = Record::split_off(&mut bytes, offset as u64).unwrap();
                 prop_assert_eq!(&record.message(&topic()).unwrap(), message);
                 prop_assert_eq!(record.id(), Some(message.id));
-                prop_assert_eq!(record.known_by(), Some(wire::broker_id(message)));
+                prop_assert_eq!(record.dedup_id(), Some(wire::broker_id(message)));
                 prop_assert_eq!(record.key(), message.key.as_ref().map(|key| key.as_str().as_bytes()));
                 prop_assert!(!record.is_removed());
             }
             let removed = Record::split_off(&mut bytes, 9).unwrap();
-            prop_assert_eq!((removed.known_by(), removed.is_removed()), (Some(messages[0].id), true));
+            prop_assert_eq!((removed.dedup_id(), removed.is_removed()), (Some(messages[0].id), true));
             prop_assert!(removed.message(&topic()).is_err() && removed.key().is_none());
             prop_assert!(bytes.is_empty());
         }
 
         #[test]
-        fn any_bytes_at_all_are_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = Bytes::from(bytes);
             while let Some(record) = Record::split_off(&mut bytes, 0) {
-                let _ = (record.message(&topic()), record.key().is_some(), record.known_by(), record.is_removed());
+                let _ = (record.message(&topic()), record.key().is_some(), record.dedup_id(), record.is_removed());
             }
         }
 
         #[test]
-        fn a_record_that_was_cut_before_its_payload_is_an_error(
+        fn record_cut_before_its_payload_is_an_error(
             message in any_message(),
             cut in any::<proptest::sample::Index>(),
         ) {

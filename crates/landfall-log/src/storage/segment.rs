@@ -1,26 +1,26 @@
-//! One segment: a file that holds the batches of a partition from some offset on.
+//! A segment: a file that holds the batches of a partition from some offset on.
 //!
 //! ```text
 //! at  bytes
 //!  0      4  "LFS" and the version, 1
 //!  4      4  CRC32C of bytes 8 to 64
-//!  8      4  salt: a random number that begins the checksum of every batch in this file
+//!  8      4  salt: a random number that seeds the checksum of every batch in this file
 //! 12      4  partition
 //! 16      8  offset of the first record
-//! 24      8  offset of the first record in the segment before; all bits set if there is none
-//! 32      8  final size of the segment before; 0 if there is none
-//! 40      8  when it was created, milliseconds since 1970
-//! 48      8  the size it had before it was rewritten; 0 if it never was
+//! 24      8  offset of the first record in the previous segment; all bits set if there is none
+//! 32      8  final size of the previous segment; 0 if there is none
+//! 40      8  creation time, milliseconds since 1970
+//! 48      8  its size before it was rewritten; 0 if it never was
 //! 56      8  zero
-//! 64      …  the batches, one after the other; behind the last one zeros, while it is the last segment
+//! 64      …  the batches, concatenated; after the last one zeros, while it is the last segment
 //! ```
 //!
-//! Numbers are little-endian. The file is named for its first offset, 20 digits, so that names sort like offsets.
+//! Numbers are little-endian. The file name is the first offset in 20 digits, so that names sort like offsets.
 //!
-//! Invariants: a segment has its name only once its header is synced, and it is begun only once the segment before
-//! it is synced, cut to its end and final. So every segment but the last must have exactly the size that its successor
-//! says, and a header that is wrong is damage, whatever happened. Compaction and repair put a rewritten segment in the
-//! place of a final one; it says which size its successor expects.
+//! Invariants: a segment gets its name only after its header is synced. It is started only after its predecessor is
+//! synced, truncated and final. So every segment but the last must have exactly the size that its successor recorded,
+//! and a wrong header is always damage. Compaction and repair replace a final segment by a rewritten one, which names
+//! the size that its successor expects.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use landfall_core::{Result, Timestamp};
 
 use crate::disk::{self, Access, Disk, File};
-use crate::durable::{UNFINISHED, damaged, failed, failed_for_good};
+use crate::durable::{UNFINISHED, damaged, failed, fatal};
 
 pub(crate) const HEADER_BYTES: usize = 64;
 
@@ -38,11 +38,11 @@ const MAGIC: [u8; 4] = *b"LFS\x01";
 const EXTENSION: &str = "segment";
 const NONE_BEFORE: u64 = u64::MAX;
 
-/// How far a segment reaches.
+/// The first offset and the size of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) base_offset: u64,
-    /// Where its last batch ends in the file.
+    /// The end of its last batch in the file.
     pub(crate) bytes: u64,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct SegmentHeader {
     pub(crate) base_offset: u64,
     pub(crate) previous: Option<Extent>,
     pub(crate) created: Timestamp,
-    /// What its successor takes its size to be, if it was rewritten since.
+    /// The size that its successor recorded, if it was rewritten since.
     pub(crate) original_bytes: Option<u64>,
 }
 
 impl SegmentHeader {
     pub(crate) fn new(partition: u32, base_offset: u64, previous: Option<Extent>) -> Self {
-        // The hasher of the standard library is seeded by the system: random enough to tell files apart.
+        // The standard library's hasher is seeded by the operating system: random enough to distinguish files.
         let salt = RandomState::new().build_hasher().finish() as u32;
         Self { salt, partition, base_offset, previous, created: Timestamp::now(), original_bytes: None }
     }
@@ -101,7 +101,7 @@ impl SegmentHeader {
         })
     }
 
-    /// Creates the segment's file, durably, with nothing but this header.
+    /// Creates the segment's file durably, with only this header.
     pub(crate) fn create(&self, disk: &dyn Disk, directory: &Path) -> Result<Arc<dyn File>> {
         let path = path(directory, self.base_offset);
         let unfinished = directory.join(UNFINISHED);
@@ -113,22 +113,22 @@ impl SegmentHeader {
             Ok(file)
         };
         let file = create().map_err(failed("create the segment", &path))?;
-        // By now the segment is there, so that the one before it must not grow any more.
-        disk.sync_directory(directory).map_err(failed_for_good("sync the folder", directory))?;
+        // The segment exists now, so its predecessor must not grow any more.
+        disk.sync_directory(directory).map_err(fatal("sync the folder", directory))?;
         Ok(file)
     }
 
-    /// Reads the header of the segment at `path`, which must be the one for `partition` and `base_offset`.
+    /// Reads the header of the segment at `path`, which must be that of `partition` and `base_offset`.
     pub(crate) fn read(file: &dyn File, path: &Path, partition: u32, base_offset: u64) -> Result<Self> {
         let header = Self::read_any(file, path)?;
         if (header.partition, header.base_offset) != (partition, base_offset) {
             let (partition, offset) = (header.partition, header.base_offset);
-            return Err(damaged(path, 0, format!("its header says partition {partition}, offset {offset}")));
+            return Err(damaged(path, 0, format!("its header names partition {partition}, offset {offset}")));
         }
         Ok(header)
     }
 
-    /// Reads the header of the segment at `path`, whichever it is.
+    /// Reads the header of the segment at `path`, for any partition and offset.
     pub(crate) fn read_any(file: &dyn File, path: &Path) -> Result<Self> {
         let bytes = disk::read(file, 0, HEADER_BYTES).map_err(failed("read", path))?;
         let Some(bytes) = bytes.first_chunk() else {
@@ -142,12 +142,12 @@ pub(crate) fn path(directory: &Path, base_offset: u64) -> PathBuf {
     directory.join(format!("{base_offset:020}.{EXTENSION}"))
 }
 
-/// The first offsets of all segments in `directory`, in order.
+/// Lists the first offsets of all segments in `directory`, sorted.
 pub(crate) fn list(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>> {
     let mut bases = Vec::new();
     for name in disk.list(directory).map_err(failed("list", directory))? {
         if let Some((stem, EXTENSION)) = name.rsplit_once('.') {
-            bases.push(stem.parse().map_err(|_| damaged(&directory.join(&name), 0, "its name is no offset"))?);
+            bases.push(stem.parse().map_err(|_| damaged(&directory.join(&name), 0, "its name is not an offset"))?);
         }
     }
     bases.sort_unstable();
@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_is_read_as_it_was_written_and_no_flipped_bit_goes_unseen(
+        fn header_reads_back_unchanged_and_flipped_bits_are_detected(
             (salt, partition, base_offset) in any::<(u32, u32, u64)>(),
             previous in proptest::option::of((0..u64::MAX, any::<u64>())),
             created in any::<i64>(),

@@ -1,8 +1,8 @@
-//! Where a partition begins: below that offset retention removed everything.
+//! `start.json`: the first offset of a partition; retention removed everything below.
 //!
-//! Written before the first segment is removed, so that segments that are missing from there on are damage. It also
-//! says how far producers had come there, because the segments that said so are gone: a producer whose messages were
-//! all removed must not begin anew with what it sent long ago.
+//! Written before the first segment is removed, so that a segment missing from there on is damage. It also holds the
+//! state of the producers at that offset, because the segments that held it are gone. A producer whose messages were
+//! all removed must not restart at sequence 0.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use crate::write::producers::{Epoch, ProducerId, ProducerState};
 
 pub(crate) const NAME: &str = "start.json";
 
-/// The beginning of a partition.
+/// The start of a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) offset: u64,
-    /// How far producers had come before it, by producer.
+    /// The state of the producers at that offset, sorted by producer.
     pub(crate) producers: Vec<ProducerState>,
 }
 
@@ -27,14 +27,14 @@ pub(crate) struct Start {
 #[serde(deny_unknown_fields)]
 struct Document {
     start: u64,
-    producers: Vec<Come>,
-    /// CRC32C of the numbers before, in their order.
+    producers: Vec<ProducerEntry>,
+    /// CRC32C of the preceding numbers, in order.
     checksum: u32,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Come {
+struct ProducerEntry {
     id: ProducerId,
     epoch: Epoch,
     next_sequence: u64,
@@ -43,7 +43,7 @@ struct Come {
 impl Document {
     fn computed_checksum(&self) -> u32 {
         let start = crc32c::crc32c(&self.start.to_le_bytes());
-        self.producers.iter().fold(start, |sum, Come { id, epoch, next_sequence }| {
+        self.producers.iter().fold(start, |sum, ProducerEntry { id, epoch, next_sequence }| {
             let sum = crc32c::crc32c_append(sum, &id.to_le_bytes());
             let sum = crc32c::crc32c_append(sum, &epoch.to_le_bytes());
             crc32c::crc32c_append(sum, &next_sequence.to_le_bytes())
@@ -51,25 +51,25 @@ impl Document {
     }
 }
 
-/// Where the partition in `directory` begins.
+/// Reads the start of the partition in `directory`.
 pub(crate) fn read(disk: &dyn Disk, directory: &Path) -> Result<Start> {
     let path = directory.join(NAME);
     let Some(text) = durable::read(disk, &path)? else { return Ok(Start::default()) };
     let document: Document = serde_json::from_slice(&text)
-        .map_err(|error| damaged(&path, 0, "it does not say where the partition begins").with_source(error))?;
+        .map_err(|error| damaged(&path, 0, "the file does not hold the partition's start").with_source(error))?;
     if document.checksum != document.computed_checksum() {
-        return Err(damaged(&path, 0, "its checksum is wrong"));
+        return Err(damaged(&path, 0, "the checksum is wrong"));
     }
-    let state = |Come { id: producer, epoch, next_sequence }| ProducerState { producer, epoch, next_sequence };
+    let state = |ProducerEntry { id: producer, epoch, next_sequence }| ProducerState { producer, epoch, next_sequence };
     Ok(Start { offset: document.start, producers: document.producers.into_iter().map(state).collect() })
 }
 
 pub(crate) fn write(disk: &dyn Disk, directory: &Path, start: &Start) -> Result<()> {
-    let come = |state: &ProducerState| {
+    let entry = |state: &ProducerState| {
         let ProducerState { producer: id, epoch, next_sequence } = *state;
-        Come { id, epoch, next_sequence }
+        ProducerEntry { id, epoch, next_sequence }
     };
-    let producers = start.producers.iter().map(come).collect();
+    let producers = start.producers.iter().map(entry).collect();
     let mut document = Document { start: start.offset, producers, checksum: 0 };
     document.checksum = document.computed_checksum();
     durable::replace(disk, &directory.join(NAME), serde_json::json!(document).to_string().as_bytes())
@@ -83,7 +83,7 @@ mod tests {
     use crate::storage::index::memory_disk::MemoryDisk;
 
     #[test]
-    fn it_is_read_as_it_was_written_and_another_number_is_refused() {
+    fn file_reads_back_unchanged_and_changed_numbers_are_refused() {
         let (disk, folder) = MemoryDisk::new();
         assert_eq!(read(&*disk, &folder).unwrap(), Start::default());
         let producers = vec![ProducerState { producer: 3, epoch: 1, next_sequence: u64::MAX }];

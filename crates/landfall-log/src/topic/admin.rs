@@ -1,8 +1,8 @@
-//! Topics are created, grown, configured and deleted by people and by programs that do not remember whether they did
-//! so before. Each call can be repeated, also after a crash in the middle of it, and ends in the same state.
+//! Creates, grows, configures and deletes topics. Every call is idempotent: it can be repeated, even after a crash in
+//! the middle, and ends in the same state.
 //!
-//! The free functions are the steps on disk. Only the writer's thread runs them, between two groups of messages, so
-//! that nobody writes to a topic that is being changed. A step is durable before the next one begins.
+//! The free functions are the steps on disk. Only the writer thread runs them, between two groups of messages, so that
+//! a topic is never written while it changes. Each step is durable before the next one begins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use landfall_core::{Error, ErrorKind, Result, TopicName};
 use serde::Serialize;
 
 use crate::durable::{create_directory, empty, remove_tree};
-use crate::group::all::Groups;
+use crate::group::groups::Groups;
 use crate::log::Log;
 use crate::options::check_partitions;
 use crate::read::reader::no_such_topic;
@@ -23,10 +23,10 @@ use crate::topic::settings::TopicSettings;
 use crate::write::store::Store;
 
 impl Log {
-    /// Creates `topic`, durably, with that many partitions, or as many as [`crate::Options::partitions`] says. Answers
-    /// whether it did: `false` if there was one with the same partitions (any, if `None`) and the same settings.
+    /// Creates `topic` durably, with that many partitions or [`crate::Options::partitions`]. Returns `false` if it
+    /// exists with the same partitions (any number, if `None`) and the same settings.
     ///
-    /// `Conflict` if there is one with others; the sentence says what differs.
+    /// `Conflict` if it exists with others; the message names the differences.
     pub async fn create_topic(
         &self,
         topic: &TopicName,
@@ -35,77 +35,76 @@ impl Log {
     ) -> Result<bool> {
         partitions.map_or(Ok(()), check_partitions)?;
         settings.check()?;
-        let (topics, name, otherwise) = (Arc::clone(self.topics()), topic.clone(), self.options().partitions);
+        let (topics, name, default_partitions) = (Arc::clone(self.topics()), topic.clone(), self.options().partitions);
         self.writer()
             .change(move |_| match topics.get(&name) {
                 Some(topic) => compare(&topic.file(), partitions, &settings).map(|()| false),
-                None => create(&topics, &name, partitions.unwrap_or(otherwise), settings).map(|_| true),
+                None => create(&topics, &name, partitions.unwrap_or(default_partitions), settings).map(|_| true),
             })
             .await
     }
 
-    /// Gives `topic` as many partitions as `partitions` says, durably. Nothing happens if it has as many; fewer are
-    /// refused as `Invalid`, because the messages of a partition cannot go anywhere else.
+    /// Grows `topic` to `partitions` durably. Does nothing if it has as many. Fewer are refused as `Invalid`, because
+    /// the messages of a partition cannot move.
     ///
-    /// [`Growth`] says what this does to the order of messages: read it before.
+    /// Changes the order of messages; see [`Growth`] first.
     pub async fn grow_topic(&self, topic: &TopicName, partitions: u32) -> Result<Growth> {
         check_partitions(partitions)?;
         let (topics, name) = (Arc::clone(self.topics()), topic.clone());
         self.writer().change(move |_| grow(&topics, &name, partitions)).await
     }
 
-    /// Replaces the settings of `topic`, durably. Answers whether they were others before.
+    /// Replaces the settings of `topic` durably. Returns whether they changed.
     pub async fn configure_topic(&self, topic: &TopicName, settings: TopicSettings) -> Result<bool> {
         settings.check()?;
         let (topics, name) = (Arc::clone(self.topics()), topic.clone());
         self.writer().change(move |store| configure(store, &topics, &name, settings)).await
     }
 
-    /// Deletes `topic` with all its messages and with how far every group has come in it. Answers whether there was
-    /// one.
+    /// Deletes `topic` with all its messages and the progress of every group in it. Returns whether it existed.
     ///
-    /// Its subscribers and readers get an error that says so. A topic that is created under the same name later, also
-    /// by the next message that is published to it, begins at offset 0.
+    /// Its subscribers and readers get an error that says so. A topic created later under the same name, also by its
+    /// first published message, starts at offset 0.
     pub async fn delete_topic(&self, topic: &TopicName) -> Result<bool> {
-        let (topics, groups, name) = (Arc::clone(self.topics()), Arc::clone(self.every_group()), topic.clone());
+        let (topics, groups, name) = (Arc::clone(self.topics()), Arc::clone(self.all_groups()), topic.clone());
         self.writer().change(move |store| delete(store, &topics, &groups, &name)).await
     }
 }
 
-/// What became of a topic that was to have more partitions.
+/// The result of growing a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Growth {
     pub topic: TopicName,
-    /// How many partitions it had.
+    /// The number of partitions before.
     pub before: u32,
-    /// How many it has now.
+    /// The number of partitions now.
     pub after: u32,
 }
 
 impl Growth {
-    /// Whether keys go to other partitions than before.
+    /// Whether keys map to other partitions than before.
     pub fn moves_keys(&self) -> bool {
         self.before != self.after
     }
 }
 
 impl fmt::Display for Growth {
-    /// What it means for the order of messages, for whoever decides about it.
+    /// The effect on the order of messages, for the operator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { topic, before, after } = self;
         if !self.moves_keys() {
-            return write!(f, "topic {topic} has {after} partitions, as before; every key stays where it is");
+            return write!(f, "topic {topic} has {after} partitions, as before; no key moves");
         }
         write!(
             f,
-            "with {after} partitions in place of {before}, many keys of topic {topic} go to another partition from now \
-             on: messages that are published after the change may be consumed before older ones of the same key are \
-             finished; where that matters, stop publishing, let every group finish, grow, and go on"
+            "topic {topic} grows from {before} to {after} partitions, and many of its keys move to another partition: \
+             messages published from now on may be consumed before older ones of the same key are finished; where that \
+             matters, stop publishing, let every group finish, grow the topic, and resume"
         )
     }
 }
 
-/// The topic `name`, created durably if it is not there.
+/// Returns the topic `name`, created durably if it does not exist.
 pub(crate) fn create(
     topics: &Topics,
     name: &TopicName,
@@ -116,7 +115,7 @@ pub(crate) fn create(
         return Ok(topic);
     }
     let (disk, folder) = (topics.disk(), topics.folder().join(name.as_str()));
-    // What an earlier try left behind, of which nobody knows how much there is.
+    // An interrupted creation may have left files.
     empty(&**disk, &folder)?;
     create_directory(&**disk, &folder)?;
     for number in 0..partitions {
@@ -135,7 +134,7 @@ fn grow(topics: &Topics, name: &TopicName, partitions: u32) -> Result<Growth> {
     let growth = Growth { topic: name.clone(), before: file.partitions, after: partitions };
     if partitions < file.partitions {
         return Err(Error::invalid(format!(
-            "topic {name} has {} partitions and cannot have fewer: the messages of a partition stay in it",
+            "topic {name} has {} partitions and cannot have fewer: the messages of a partition cannot move",
             file.partitions
         )));
     }
@@ -175,21 +174,21 @@ fn write(topics: &Topics, topic: &Topic, file: TopicFile) -> Result<()> {
 fn delete(store: &mut Store, topics: &Topics, groups: &Groups, name: &TopicName) -> Result<bool> {
     let Some(topic) = topics.get(name) else { return Ok(false) };
     let disk = &**topics.disk();
-    // Before its files are gone, so that whoever misses one knows why.
+    // Before its files are gone, so that a reader that misses one knows why.
     topic.set_deleted(true);
     let left = deletion::begin(disk, topics.folder(), name).inspect_err(|_| topic.set_deleted(false))?;
     topics.remove(name);
     store.forget(&topic);
     groups.forget(name).and_then(|()| remove_tree(disk, &left)).map_err(|error| {
-        // In its own sentence, so that a full disk is not taken for one: what is left must be removed before the name
-        // is used again, and opening the log does that.
-        let sentence = format!("topic {name} is deleted, but not all that belongs to it could be removed");
+        // A new error, so that a full disk is not reported as such: the rest must be removed before the name is
+        // reused, and reopening the log does that.
+        let sentence = format!("topic {name} is deleted, but some of its files remain; reopening the log removes them");
         Error::new(ErrorKind::Unavailable, sentence).with_source(error)
     })?;
     Ok(true)
 }
 
-/// An error that says in what the topic which is there differs from the one that is wanted.
+/// Fails with the differences between the existing topic and the requested one.
 fn compare(found: &TopicFile, partitions: Option<u32>, settings: &TopicSettings) -> Result<()> {
     let wanted = partitions.unwrap_or(found.partitions);
     let mut differences = Vec::new();
@@ -200,6 +199,6 @@ fn compare(found: &TopicFile, partitions: Option<u32>, settings: &TopicSettings)
     if differences.is_empty() {
         return Ok(());
     }
-    let sentence = format!("there is a topic {} already, and {}", found.topic, differences.join(", "));
+    let sentence = format!("topic {} already exists, but {}", found.topic, differences.join(", "));
     Err(Error::new(ErrorKind::Conflict, sentence))
 }

@@ -1,4 +1,4 @@
-//! What there is to know about a topic: its settings, and how its messages are spread over its partitions.
+//! Descriptions of topics: settings, and the distribution of messages over partitions.
 
 use landfall_core::{Result, TopicName};
 use serde::Serialize;
@@ -15,13 +15,13 @@ use crate::topic::settings::TopicSettings;
 pub struct TopicDescription {
     pub topic: TopicName,
     pub settings: TopicSettings,
-    /// Messages kept, over all partitions.
+    /// Stored messages, over all partitions.
     pub messages: u64,
     pub bytes: u64,
     /// The largest share of a partition, times the number of partitions: 1 if all have the same number of messages,
-    /// and as much as there are partitions if one of them has everything.
+    /// and the number of partitions if one has everything.
     pub skew: f64,
-    /// In their order.
+    /// In order.
     pub partitions: Vec<PartitionDescription>,
     /// By name.
     pub groups: Vec<GroupDescription>,
@@ -30,19 +30,19 @@ pub struct TopicDescription {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartitionDescription {
     pub partition: u32,
-    /// The offset of the oldest message that is kept.
+    /// The offset of the oldest stored message.
     pub start: u64,
-    /// The offset that the next message gets.
+    /// The offset of the next message.
     pub end: u64,
     pub messages: u64,
     pub bytes: u64,
     pub segments: usize,
-    /// Which part of the topic's messages is in this partition, from 0 to 1.
+    /// The fraction of the topic's messages in this partition, from 0 to 1.
     pub share: f64,
 }
 
 impl TopicDescription {
-    /// Fills in what follows from what each partition holds.
+    /// Computes totals, shares and skew from the partitions.
     pub(crate) fn new(
         topic: TopicName,
         settings: TopicSettings,
@@ -56,7 +56,7 @@ impl TopicDescription {
             partition.share = if messages == 0 { 0.0 } else { partition.messages as f64 / messages as f64 };
             largest = largest.max(partition.share);
         }
-        // Nothing is spread evenly.
+        // An empty topic counts as even.
         let skew = if messages == 0 { 1.0 } else { largest * partitions.len() as f64 };
         Self { topic, settings, messages, bytes, skew, partitions, groups }
     }
@@ -67,29 +67,31 @@ impl PartitionDescription {
         Self { partition, start, end, messages: end.saturating_sub(start), bytes, segments, share: 0.0 }
     }
 
-    fn of(number: usize, partition: &Partition) -> Self {
-        // The end before the start: while messages come and go the difference is then never too large.
+    fn from_partition(number: usize, partition: &Partition) -> Self {
+        // Read the end before the start, so that the difference is never too large while messages come and go.
         let end = partition.next_offset();
         Self::new(number as u32, partition.start_offset(), end, partition.bytes(), partition.segment_count())
     }
 }
 
 impl Log {
-    /// Describes `topic`. `NotFound` if there is none.
+    /// Describes `topic`; `NotFound` if it does not exist.
     pub fn describe(&self, topic: &TopicName) -> Result<TopicDescription> {
         let found = self.topics().get(topic).ok_or_else(|| no_such_topic(topic))?;
         self.describe_topic(&found)
     }
 
-    /// Describes every topic, by name.
+    /// Describes every topic, sorted by name.
     pub fn describe_all(&self) -> Result<Vec<TopicDescription>> {
         self.topics().all().iter().map(|topic| self.describe_topic(topic)).collect()
     }
 
     fn describe_topic(&self, topic: &Topic) -> Result<TopicDescription> {
         let (file, partitions) = (topic.file(), topic.partitions());
-        let partitions =
-            partitions.iter().enumerate().map(|(number, partition)| PartitionDescription::of(number, partition));
+        let partitions = partitions
+            .iter()
+            .enumerate()
+            .map(|(number, partition)| PartitionDescription::from_partition(number, partition));
         let groups = self.groups(&file.topic)?;
         Ok(TopicDescription::new(file.topic, file.settings, partitions.collect(), groups))
     }
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn skew_is_one_where_all_is_even_and_the_number_of_partitions_where_one_has_everything() {
+    fn skew_is_one_if_even_and_the_partition_count_if_one_has_everything() {
         assert_eq!(spread(&[5, 5, 5, 5]).skew, 1.0);
         assert_eq!(spread(&[0, 8, 0, 0]).skew, 4.0);
         assert_eq!(spread(&[6, 2]).skew, 1.5);

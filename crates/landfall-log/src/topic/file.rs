@@ -1,8 +1,8 @@
-//! `topic.json`: what makes a folder a topic.
+//! `topic.json`: the file that makes a folder a topic.
 //!
-//! It is written last when a topic is created, and replaced last when one grows: a folder without it is what a creation
-//! left behind that never finished, and a partition beyond its number is what a growth left behind. Neither was ever
-//! answered for, and both are emptied before they are used again.
+//! Written last when a topic is created, and replaced last when it grows. A folder without it was left by an
+//! interrupted creation, and a partition beyond its count by an interrupted growth. Neither was ever acknowledged, and
+//! both are emptied before reuse.
 
 use std::path::Path;
 
@@ -15,18 +15,18 @@ use crate::topic::settings::TopicSettings;
 
 pub(crate) const NAME: &str = "topic.json";
 
-/// What is known about a topic without looking at its messages.
+/// The description of a topic, without its messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopicFile {
-    /// Its folder is called so too, until it is deleted.
+    /// Also the name of its folder, until it is deleted.
     pub(crate) topic: TopicName,
-    /// Tells it from a topic of the same name that was deleted before.
+    /// Distinguishes it from a deleted topic of the same name.
     pub(crate) created: Timestamp,
     pub(crate) partitions: u32,
     pub(crate) settings: TopicSettings,
-    /// CRC32C, eight hexadecimal digits, of this object with an empty text in its place: another number of partitions
-    /// would send every key elsewhere, and other settings would remove what somebody wanted to keep.
+    /// CRC32C, eight hexadecimal digits, of this object with an empty checksum. Another partition count would map keys
+    /// to other partitions, and other settings could remove messages that must be kept.
     checksum: String,
 }
 
@@ -35,20 +35,20 @@ impl TopicFile {
         Self { topic, created: Timestamp::now(), partitions, settings, checksum: String::new() }
     }
 
-    /// What stands in `folder`; `None` if there is no topic in it.
+    /// Reads the file in `folder`; `None` if there is no topic in it.
     pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(NAME);
         let Some(text) = durable::read(disk, &path)? else { return Ok(None) };
         let mut file: Self = serde_json::from_slice(&text)
-            .map_err(|error| damaged(&path, 0, "it does not describe a topic").with_source(error))?;
+            .map_err(|error| damaged(&path, 0, "the file does not describe a topic").with_source(error))?;
         let checksum = std::mem::take(&mut file.checksum);
         if checksum != file.computed_checksum()? {
-            return Err(damaged(&path, 0, "its checksum is wrong"));
+            return Err(damaged(&path, 0, "the checksum is wrong"));
         }
         Ok(Some(file))
     }
 
-    /// Puts it into `folder`, as a whole and durably.
+    /// Writes the file to `folder` atomically and durably.
     pub(crate) fn write(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         let checksum = self.computed_checksum()?;
         let document = Self { checksum, ..self.clone() }.encode()?;
@@ -56,14 +56,14 @@ impl TopicFile {
     }
 
     fn computed_checksum(&self) -> Result<String> {
-        // Always as long, so that what is written does not depend on the moment at which the topic was created.
+        // Fixed length, so that the file size does not depend on the creation time.
         Ok(format!("{:08x}", crc32c::crc32c(&self.encode()?)))
     }
 
-    /// The fields in their order here, so that the checksum does not depend on how this was built.
+    /// Encodes the fields in declaration order, so that the checksum is deterministic.
     fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
-            .map_err(|error| Error::new(ErrorKind::Internal, "cannot write down a topic").with_source(error))
+            .map_err(|error| Error::new(ErrorKind::Internal, "cannot encode topic.json").with_source(error))
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
     use super::*;
     use crate::disk::SystemDisk;
 
-    /// The file as `docs/reference/log-format.md` shows it. Topics that were written so must be read for ever after.
+    /// The file as `docs/reference/log-format.md` shows it. Every later build must read it.
     #[test]
-    fn the_file_in_the_reference_is_read_and_written_like_this() {
+    fn file_in_the_reference_is_read_and_written_unchanged() {
         let reference = include_str!("../../../../docs/reference/log-format.md");
         let shown = reference.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let folder = tempfile::tempdir().unwrap();

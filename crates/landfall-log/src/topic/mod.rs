@@ -1,4 +1,4 @@
-//! Topics: what they are, and how they are created, changed and deleted.
+//! Topics: their description, creation, change and deletion.
 
 pub(crate) mod admin;
 pub(crate) mod deletion;

@@ -1,4 +1,4 @@
-//! Topics of an open log: what is known of each in memory. [`crate::topic::admin`] has the steps that change them on disk.
+//! The topics of an open log, in memory. [`crate::topic::admin`] changes them on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::storage::recovery::recover;
 use crate::topic::file::{self as topic_file, TopicFile};
 use crate::topic::settings::TopicSettings;
 
-/// The topics under `folder`, by name. What is called like no topic is none; what holds no `topic.json` neither.
+/// Lists the topics under `folder`, sorted by name. Ignores invalid names, and folders without `topic.json`.
 pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<TopicFile>> {
     let mut topics = Vec::new();
     for name in durable::list(disk, folder)? {
@@ -23,7 +23,7 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<TopicFile>> {
         let topic_folder = folder.join(name.as_str());
         let Some(file) = TopicFile::read(disk, &topic_folder)? else { continue };
         if file.topic != name {
-            let sentence = format!("it describes topic {}, not the one that its folder is named for", file.topic);
+            let sentence = format!("it describes topic {}, but its folder has another name", file.topic);
             return Err(damaged(&topic_folder.join(topic_file::NAME), 0, sentence));
         }
         topics.push(file);
@@ -36,7 +36,7 @@ pub(crate) fn partition_folder(topic_folder: &Path, partition: u32) -> PathBuf {
     topic_folder.join(partition.to_string())
 }
 
-/// The error for what was asked of a topic after somebody deleted it.
+/// The error for an operation on a topic after its deletion.
 pub(crate) fn deleted(topic: &TopicName) -> Error {
     Error::new(ErrorKind::NotFound, format!("topic {topic} was deleted, with all its messages"))
 }
@@ -48,8 +48,8 @@ pub(crate) struct Topic {
     folder: PathBuf,
     state: RwLock<State>,
     progress: Arc<watch::Sender<()>>,
-    /// Where the next keyless batch goes.
-    turn: AtomicU32,
+    /// Round-robin counter for keyless batches.
+    round_robin: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct State {
 }
 
 impl Topic {
-    /// Opens the topic that `file` describes, with each partition as `open` finds it.
+    /// Opens the topic that `file` describes; `open` recovers each partition.
     pub(crate) fn open(
         disk: &Arc<dyn Disk>,
         folder: PathBuf,
@@ -76,15 +76,15 @@ impl Topic {
         };
         let partitions = (0..file.partitions).map(partition).collect::<Result<_>>()?;
         let state = RwLock::new(State { file, partitions, is_deleted: false });
-        Ok(Self { disk: Arc::clone(disk), folder, state, progress, turn: AtomicU32::new(0) })
+        Ok(Self { disk: Arc::clone(disk), folder, state, progress, round_robin: AtomicU32::new(0) })
     }
 
-    /// The partitions as they are now; a topic can get more, and never has fewer.
+    /// The current partitions; their number only grows.
     pub(crate) fn partitions(&self) -> Arc<[Arc<Partition>]> {
         Arc::clone(&self.state().partitions)
     }
 
-    /// The topic with the partitions that it has now, for many messages at once.
+    /// A snapshot of the topic's partitions, to route a whole batch.
     pub(crate) fn layout(self: &Arc<Self>) -> Layout {
         let state = self.state();
         let (partitions, deduplicates) = (Arc::clone(&state.partitions), state.file.settings.deduplicate);
@@ -99,7 +99,7 @@ impl Topic {
         self.state().file.settings
     }
 
-    /// What `topic.json` holds.
+    /// The content of `topic.json`.
     pub(crate) fn file(&self) -> TopicFile {
         self.state().file.clone()
     }
@@ -112,12 +112,12 @@ impl Topic {
         self.state().is_deleted
     }
 
-    /// Changes whenever there is more to read, or other partitions to read from, or the topic is deleted.
+    /// Notified whenever there are new messages or partitions, or the topic is deleted.
     pub(crate) fn progress(&self) -> watch::Receiver<()> {
         self.progress.subscribe()
     }
 
-    /// Takes on what `topic.json` now holds, with new, empty partitions where there are more.
+    /// Applies a changed `topic.json`; additional partitions are empty.
     pub(crate) fn change(&self, file: TopicFile) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let added = (state.partitions.len() as u32..file.partitions).map(|number| {
@@ -131,7 +131,7 @@ impl Topic {
         self.progress.send_replace(());
     }
 
-    /// From now on nothing more may be written to it, and whoever reads it is told why there is nothing.
+    /// Stops all writes to the topic and wakes its readers, which then report the deletion.
     pub(crate) fn set_deleted(&self, is_deleted: bool) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.is_deleted = is_deleted;
@@ -145,7 +145,7 @@ impl Topic {
         TopicInfo {
             topic: self.state().file.topic.clone(),
             partitions: partitions.len() as u32,
-            // Retention may move the start beyond an end that was read before it.
+            // Retention may move the start past an end that was read earlier.
             messages: partitions
                 .iter()
                 .map(|partition| partition.next_offset().saturating_sub(partition.start_offset()))
@@ -159,7 +159,7 @@ impl Topic {
     }
 }
 
-/// A topic and its partitions at one moment: what one batch is spread over, even if the topic grows meanwhile.
+/// A topic and its partitions at one moment: one batch is routed with it, even if the topic grows meanwhile.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     topic: Arc<Topic>,
@@ -172,18 +172,18 @@ impl Layout {
         &self.partitions
     }
 
-    /// Whether a message that the topic holds already is not stored again.
+    /// Whether a message that the topic already holds is not stored again.
     pub(crate) fn deduplicates(&self) -> bool {
         self.deduplicates
     }
 
-    /// The partition for the next batch of keyless messages: each in turn.
-    pub(crate) fn next_turn(&self) -> u32 {
-        self.topic.turn.fetch_add(1, Ordering::Relaxed) % self.partitions.len() as u32
+    /// Returns the partition for the next batch of keyless messages, round-robin.
+    pub(crate) fn next_round_robin(&self) -> u32 {
+        self.topic.round_robin.fetch_add(1, Ordering::Relaxed) % self.partitions.len() as u32
     }
 }
 
-/// Every topic of an open log.
+/// All topics of an open log.
 #[derive(Debug)]
 pub(crate) struct Topics {
     disk: Arc<dyn Disk>,
@@ -193,12 +193,12 @@ pub(crate) struct Topics {
 }
 
 impl Topics {
-    /// Opens every topic under `folder`, after making sure of what stands in it.
+    /// Opens and recovers every topic under `folder`.
     pub(crate) fn recover(disk: Arc<dyn Disk>, folder: PathBuf) -> Result<Self> {
         let mut by_name = BTreeMap::new();
         for file in list(&*disk, &folder)? {
             let (name, topic_folder) = (file.topic.clone(), folder.join(file.topic.as_str()));
-            // A process may have died before it could sync what it says now, and messages are going to rely on it.
+            // A process may have died before it synced `topic.json`, and messages are going to rely on it.
             durable::sync_directory(&*disk, &topic_folder)?;
             let topic = Topic::open(&disk, topic_folder.clone(), file, |directory, number| {
                 if !durable::is_directory(&*disk, directory) {
@@ -228,7 +228,7 @@ impl Topics {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Changes whenever a topic has come into being or is gone.
+    /// Notified whenever a topic is created or deleted.
     pub(crate) fn created(&self) -> watch::Receiver<()> {
         self.created.subscribe()
     }

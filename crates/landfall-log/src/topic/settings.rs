@@ -1,27 +1,27 @@
-//! What can be chosen for each topic, and changed later.
+//! Settings of a topic, which can be changed later.
 
 use std::time::Duration;
 
 use landfall_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// How long a topic keeps its messages, and what it does with those that came before.
+/// Retention, compaction and deduplication of a topic.
 ///
-/// Nothing is removed while a group has yet to finish it, unless `may_drop_unread` says so: a consumer that was down
-/// over the weekend finds its messages on Monday, and the price is room on the disk.
+/// Messages that a group has not finished are kept, unless `may_drop_unread` is set. A consumer that was down over the
+/// weekend finds its messages on Monday, at the cost of disk space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicSettings {
-    /// Messages older than this may be removed; `None` keeps them for ever. Whole milliseconds.
+    /// Messages older than this may be removed; `None` keeps them forever. Whole milliseconds.
     #[serde(rename = "retention_ms", with = "millis")]
     pub retention_time: Option<Duration>,
-    /// What a partition has beyond this many bytes may be removed, the oldest first; `None` sets no limit.
+    /// Messages beyond this size of a partition may be removed, oldest first; `None` sets no limit.
     pub retention_bytes: Option<u64>,
-    /// Whether retention may remove what a group has not finished.
+    /// Whether retention may remove messages that a group has not finished.
     pub may_drop_unread: bool,
-    /// Whether of each key only the newest message must be kept.
+    /// Whether compaction keeps only the newest message of each key.
     pub compact: bool,
-    /// Whether a message whose id the topic holds already is acknowledged with its first position and not stored again.
+    /// Whether a message with a known id is acknowledged with its first position instead of being stored again.
     pub deduplicate: bool,
 }
 
@@ -36,26 +36,24 @@ impl TopicSettings {
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(time) = self.retention_time {
             if time.is_zero() {
-                return Err(Error::invalid(
-                    "a retention of no time would keep nothing; leave it out to keep everything",
-                ));
+                return Err(Error::invalid("a retention of no time would keep nothing; omit it to keep everything"));
             }
-            // It is stored so, and must be the same after the log was opened again.
+            // Stored in milliseconds, and must be the same after the log is reopened.
             let whole = u64::try_from(time.as_millis()).map(Duration::from_millis);
             if whole != Ok(time) {
                 return Err(Error::invalid(format!("a retention must be whole milliseconds; {time:?} is not")));
             }
         }
         if self.retention_bytes == Some(0) {
-            return Err(Error::invalid("a retention of 0 bytes would keep nothing; leave it out to keep everything"));
+            return Err(Error::invalid("a retention of 0 bytes would keep nothing; omit it to keep everything"));
         }
         Ok(())
     }
 
-    /// What `self` has and `wanted` has differently, each as `name is this and not that`.
+    /// Lists the settings in which `self` differs from `wanted`, each as `name is this and not that`.
     pub(crate) fn differences(&self, wanted: &Self) -> Vec<String> {
         let time = |settings: &Self| {
-            settings.retention_time.map_or("for ever".to_owned(), |time| format!("{} ms", time.as_millis()))
+            settings.retention_time.map_or("forever".to_owned(), |time| format!("{} ms", time.as_millis()))
         };
         let bytes =
             |settings: &Self| settings.retention_bytes.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
@@ -72,7 +70,7 @@ impl TopicSettings {
     }
 }
 
-/// A time as a number of milliseconds, which every language can read.
+/// A duration as a number of milliseconds, which every language can read.
 mod millis {
     use std::time::Duration;
 
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_as_they_were_written() {
+    fn settings_read_back_unchanged() {
         let settings = TopicSettings {
             retention_time: Some(Duration::from_secs(7 * 24 * 3600)),
             retention_bytes: Some(1 << 40),
@@ -103,13 +101,16 @@ mod tests {
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(
             text,
-            r#"{"retention_ms":604800000,"retention_bytes":1099511627776,"may_drop_unread":false,"compact":true,"deduplicate":true}"#
+            concat!(
+                r#"{"retention_ms":604800000,"retention_bytes":1099511627776,"#,
+                r#""may_drop_unread":false,"compact":true,"deduplicate":true}"#
+            )
         );
         assert_eq!(serde_json::from_str::<TopicSettings>(&text).unwrap(), settings);
     }
 
     #[test]
-    fn what_would_keep_nothing_or_cannot_be_stored_is_refused() {
+    fn settings_that_keep_nothing_or_cannot_be_stored_are_refused() {
         for bad in [
             TopicSettings { retention_time: Some(Duration::ZERO), ..TopicSettings::default() },
             TopicSettings { retention_time: Some(Duration::from_micros(1500)), ..TopicSettings::default() },
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_told() {
+    fn every_difference_is_reported() {
         let one = TopicSettings::default();
         let other = TopicSettings {
             retention_time: Some(Duration::from_secs(1)),
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(
             one.differences(&other),
             [
-                "its retention is for ever and not 1000 ms",
+                "its retention is forever and not 1000 ms",
                 "its retention per partition is unlimited and not 10 bytes",
                 "may_drop_unread is false and not true",
                 "compact is false and not true",

@@ -1,8 +1,9 @@
-//! Writes batches to the end of one partition. Only the writer's thread has appenders.
+//! Appends batches to one partition. Only the writer thread has appenders.
 //!
-//! Before a batch is written its room is there, reads as zeros, and is synced (`write/open_segment.rs`). That makes the
-//! sync of a batch cheap, it is what lets recovery tell a torn batch from a damaged one (`storage/batch.rs`), and a full
-//! disk shows before anything of a batch is written: the messages are refused, and the log goes on.
+//! Space for a batch is allocated, reads as zeros and is synced before the batch is written (`write/open_segment.rs`).
+//! This makes the sync of a batch cheap and lets recovery distinguish a torn batch from a damaged one
+//! (`storage/batch.rs`). It also reports a full disk before any byte of a batch is written, so the messages are
+//! refused and the log stays open.
 
 use std::sync::Arc;
 
@@ -12,32 +13,32 @@ use crate::durable::is_full;
 use crate::options::Options;
 use crate::storage::batch::{self, BatchHeader, Sequenced};
 use crate::storage::cursor::Extents;
-use crate::storage::index::{Builder, Described};
+use crate::storage::index::{Builder, IndexedSegment};
 use crate::storage::partition::{Partition, Segment};
-use crate::storage::recovery::range_of;
+use crate::storage::recovery::producer_range;
 use crate::storage::segment::{self, Extent, SegmentHeader};
-use crate::write::buffers::Buffers;
+use crate::write::buffer_pool::BufferPool;
 use crate::write::open_segment::OpenSegment;
 use crate::write::producers::Producers;
 
-/// A segment is finished with this many records: what an index and a column of the filter of ids are made for.
+/// Maximum records of a segment. Sizes the index and a column of the id filter.
 pub(crate) const SEGMENT_MESSAGES: u32 = 65_536;
 
-/// Parts are merged into one batch up to this size. Beyond it a batch of its own is cheaper than to copy the records.
+/// Parts are merged into one batch up to this size. Above it, a separate batch is cheaper than copying the records.
 const MERGED_BYTES: usize = 128 * 1024;
 
-/// Records of one publish call for one partition, encoded one after the other.
+/// The encoded records of one publish call for one partition.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) partition: Arc<Partition>,
-    /// Room for the header of a batch, and the records.
+    /// Reserved space for the batch header, then the records.
     pub(crate) buffer: Vec<u8>,
-    /// One for each record.
+    /// One per record.
     pub(crate) ids: Vec<MessageId>,
-    /// Whether a message that the topic holds already is not stored again.
+    /// Whether messages that the topic already holds are not stored again.
     pub(crate) deduplicate: bool,
-    /// When the log took it.
-    pub(crate) taken: i64,
+    /// Append time, milliseconds since 1970.
+    pub(crate) appended_at: i64,
     pub(crate) sequenced: Option<Sequenced>,
 }
 
@@ -51,31 +52,30 @@ impl Part {
     }
 }
 
-/// The end of a partition. After an error other than a full disk it must not be used again: nobody knows what was
-/// written.
+/// The end of a partition. Unusable after any error except a full disk, because the state of the file is unknown.
 #[derive(Debug)]
 pub(crate) struct Appender {
     partition: Arc<Partition>,
     options: Options,
-    buffers: Arc<Buffers>,
+    buffers: Arc<BufferPool>,
     segment: Option<OpenSegment>,
-    /// What is to be written next.
+    /// The batch to write next.
     pending: Option<Pending>,
-    /// Behind everything that was written or is pending.
+    /// The offset after everything written or pending.
     next_offset: u64,
     /// Every offset below it is synced.
     synced_before: u64,
-    /// Whether anything was written to the current segment since it was last synced.
+    /// Whether the current segment has unsynced writes.
     is_unsynced: bool,
-    /// How far producers have come, with what is pending.
+    /// The state of each producer, including the pending batch.
     producers: Producers,
-    /// Segments that were finished since readers were last told.
+    /// Segments finished since the last [`Self::publish`].
     finished: Vec<Segment>,
-    /// Where the segment ended when room was last made ahead.
-    ahead_of: u64,
+    /// The end of the segment at the last preallocation.
+    preallocated_at: u64,
 }
 
-/// A batch that is being filled; its room is reserved.
+/// A batch that is being filled; its space is allocated.
 #[derive(Debug)]
 struct Pending {
     buffer: Vec<u8>,
@@ -83,12 +83,12 @@ struct Pending {
     ids: Vec<(MessageId, u64)>,
     count: u32,
     base_offset: u64,
-    taken: i64,
+    appended_at: i64,
     sequenced: Option<Sequenced>,
 }
 
 impl Appender {
-    pub(crate) fn open(partition: Arc<Partition>, options: Options, buffers: Arc<Buffers>) -> Result<Self> {
+    pub(crate) fn open(partition: Arc<Partition>, options: Options, buffers: Arc<BufferPool>) -> Result<Self> {
         let last = partition.segments().last().map(|segment| segment.extent);
         let segment = match last {
             Some(extent) => Some(OpenSegment::open(&partition, extent)?),
@@ -107,13 +107,14 @@ impl Appender {
             is_unsynced: false,
             producers,
             finished: Vec::new(),
-            ahead_of: 0,
+            preallocated_at: 0,
         })
     }
 
-    /// Takes the records of `part` and answers with the offset of the first. They are written with [`Self::write`].
+    /// Adds the records of `part` to the pending batch and returns the offset of the first. [`Self::write`] writes
+    /// them.
     ///
-    /// An error for which [`is_full`] holds means that there is no room and nothing has changed.
+    /// An error for which [`is_full`] holds means that the disk is full and nothing has changed.
     pub(crate) fn push(&mut self, part: &mut Part) -> Result<u64> {
         if !self.merges(part) {
             self.write()?;
@@ -124,17 +125,17 @@ impl Appender {
         let pending = match &mut self.pending {
             Some(pending) => {
                 pending.buffer.extend_from_slice(part.records());
-                self.buffers.give_back(std::mem::take(&mut part.buffer));
+                self.buffers.recycle(std::mem::take(&mut part.buffer));
                 pending.count += count;
-                pending.taken = pending.taken.max(part.taken);
+                pending.appended_at = pending.appended_at.max(part.appended_at);
                 pending
             }
             None => {
-                let (buffer, taken, ids) = (std::mem::take(&mut part.buffer), part.taken, Vec::new());
-                self.pending.insert(Pending { buffer, ids, count, base_offset, taken, sequenced: part.sequenced })
+                let (buffer, appended_at, ids) = (std::mem::take(&mut part.buffer), part.appended_at, Vec::new());
+                self.pending.insert(Pending { buffer, ids, count, base_offset, appended_at, sequenced: part.sequenced })
             }
         };
-        // Whatever the topic's settings are now: they may change, and an index is made of its segment alone.
+        // Recorded regardless of the topic's settings: they may change, and an index is built from its segment alone.
         pending.ids.extend(part.ids.iter().copied().zip(base_offset..));
         if let Some(Sequenced { producer, epoch, first }) = part.sequenced {
             self.producers.record(producer, epoch, first, u64::from(count));
@@ -143,7 +144,7 @@ impl Appender {
         Ok(base_offset)
     }
 
-    /// Whether `part` goes into the pending batch. What has a producer's sequence gets a batch of its own.
+    /// Whether `part` fits into the pending batch. A part of an idempotent producer gets its own batch.
     fn merges(&self, part: &Part) -> bool {
         self.pending.as_ref().is_none_or(|pending| {
             pending.sequenced.is_none()
@@ -152,7 +153,7 @@ impl Appender {
         })
     }
 
-    /// Writes what is pending. Nothing is synced.
+    /// Writes the pending batch without syncing it.
     pub(crate) fn write(&mut self) -> Result<()> {
         let (Some(mut pending), Some(segment)) = (self.pending.take(), &mut self.segment) else { return Ok(()) };
         let header = BatchHeader {
@@ -160,7 +161,7 @@ impl Appender {
             count: pending.count,
             base_offset: pending.base_offset,
             synced_before: self.synced_before,
-            taken: pending.taken,
+            appended_at: pending.appended_at,
             sequenced: pending.sequenced,
             flags: 0,
             blank_sectors: 0,
@@ -170,13 +171,13 @@ impl Appender {
         segment.write(&pending.buffer)?;
         self.is_unsynced = true;
         let mut unfinished = self.partition.unfinished();
-        unfinished.add_batch(header.base_offset, position, header.taken);
+        unfinished.add_batch(header.base_offset, position, header.appended_at);
         pending.ids.iter().for_each(|(id, offset)| unfinished.add_id(*id, *offset));
         if let Some(sequenced) = header.sequenced {
-            unfinished.add_range(range_of(&header, sequenced));
+            unfinished.add_range(producer_range(&header, sequenced));
         }
         drop(unfinished);
-        self.buffers.give_back(pending.buffer);
+        self.buffers.recycle(pending.buffer);
         fail::fail_point!("landfall-log::serve-unsynced", |_| {
             self.synced_before = self.next_offset;
             self.publish();
@@ -185,7 +186,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Makes everything that was written durable.
+    /// Syncs everything that was written.
     pub(crate) fn sync(&mut self) -> Result<()> {
         if let Some(segment) = &self.segment
             && std::mem::take(&mut self.is_unsynced)
@@ -197,15 +198,15 @@ impl Appender {
         Ok(())
     }
 
-    /// Makes room for as much as was written since this was last called, if it is not there yet and fits into the
-    /// segment: who sends the next messages need not wait for it. Everything must be synced.
+    /// Preallocates as much space as was written since the last call, if it fits into the segment, so that the next
+    /// publisher does not wait for it. Everything must be synced.
     ///
-    /// That the disk is full is not told here: it shows once somebody needs the room.
-    pub(crate) fn make_room_ahead(&mut self) -> Result<()> {
+    /// Ignores a full disk: the next append that needs the space reports it.
+    pub(crate) fn preallocate(&mut self) -> Result<()> {
         let Some(segment) = &self.segment else { return Ok(()) };
         let end = segment.extent.bytes;
         let written =
-            end.saturating_sub(std::mem::replace(&mut self.ahead_of, end)).min(self.options.preallocate_bytes);
+            end.saturating_sub(std::mem::replace(&mut self.preallocated_at, end)).min(self.options.preallocate_bytes);
         let fits = end + written <= self.options.segment_bytes;
         if written == 0 || !fits || self.is_unsynced || self.pending.is_some() {
             return Ok(());
@@ -216,19 +217,19 @@ impl Appender {
         }
     }
 
-    /// Cuts off the room that was made for more. Everything must be synced.
+    /// Truncates the preallocated space. Everything must be synced.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.segment.as_mut().map_or(Ok(()), OpenSegment::finish)
     }
 
-    /// Lets readers see everything that was synced.
+    /// Makes everything that was synced visible to readers.
     pub(crate) fn publish(&mut self) {
         let mut segments = std::mem::take(&mut self.finished);
-        segments.extend(self.segment.as_ref().map(|segment| segment.described(None)));
+        segments.extend(self.segment.as_ref().map(|segment| segment.describe(None)));
         self.partition.extend(segments, self.synced_before);
     }
 
-    /// The offset that the next record gets.
+    /// The offset of the next record.
     pub(crate) fn next_offset(&self) -> u64 {
         self.next_offset
     }
@@ -237,17 +238,18 @@ impl Appender {
         &self.partition
     }
 
-    /// How far producers have come, with what is pending.
+    /// The state of each producer, including the pending batch.
     pub(crate) fn producers(&self) -> &Producers {
         &self.producers
     }
 
-    /// The segments that were finished since [`Self::publish`].
+    /// The segments finished since the last [`Self::publish`].
     pub(crate) fn finished(&self) -> &[Segment] {
         &self.finished
     }
 
-    /// Sees to it that the batch with `bytes` and `more` records beyond the pending ones has room.
+    /// Allocates space for a batch of `bytes`, which adds `more` records to the pending ones. Starts a new segment if
+    /// needed.
     fn reserve(&mut self, bytes: usize, more: u32) -> Result<()> {
         let bytes = bytes as u64;
         if let Some(segment) = &self.segment {
@@ -256,7 +258,7 @@ impl Appender {
             let fits = segment.extent.bytes + bytes <= self.options.segment_bytes;
             let has_room = fits && records <= u64::from(SEGMENT_MESSAGES);
             if !is_empty && !has_room {
-                // The batch that is pending goes into the old segment, and this part begins the next batch.
+                // The pending batch goes into the old segment, and this part starts the next batch.
                 let frame = self.pending.as_ref().map_or(0, |pending| pending.buffer.len() - batch::HEADER_BYTES);
                 self.write()?;
                 self.roll()?;
@@ -268,12 +270,12 @@ impl Appender {
         self.extend(bytes)
     }
 
-    /// Finishes the current segment and begins the next one.
+    /// Finishes the current segment and starts the next one.
     pub(crate) fn roll(&mut self) -> Result<()> {
         self.sync()?;
         let Some(segment) = &mut self.segment else { return Ok(()) };
         segment.finish()?;
-        let described = Described {
+        let indexed = IndexedSegment {
             salt: segment.header.salt,
             partition: segment.header.partition,
             end_offset: self.next_offset,
@@ -281,12 +283,12 @@ impl Appender {
         };
         let (disk, directory) = (self.partition.shared_disk(), self.partition.directory());
         let producers = self.producers.snapshot();
-        // Taken out, so that no reader waits for the disk.
+        // Taken out of the lock, so that no reader waits for the disk.
         let mut builder = std::mem::replace(&mut *self.partition.unfinished(), Builder::new(self.next_offset));
-        let finished = builder.finish(disk, directory, described, &producers);
-        let finished = finished.map(|index| segment.described(Some(Arc::new(index))));
+        let finished = builder.finish(disk, directory, indexed, &producers);
+        let finished = finished.map(|index| segment.describe(Some(Arc::new(index))));
         let begun = finished.and_then(|finished| self.begin_segment(Some(finished.extent)).map(|()| finished));
-        // Without room for the next segment this one goes on, and is finished another time.
+        // If there is no space for the next segment, keep appending to this one and finish it later.
         self.finished.push(begun.inspect_err(|_| *self.partition.unfinished() = builder)?);
         Ok(())
     }
@@ -297,12 +299,13 @@ impl Appender {
         Ok(())
     }
 
-    /// Makes room for `bytes` more behind what was written.
+    /// Allocates `bytes` more space after the written bytes.
     fn extend(&mut self, bytes: u64) -> Result<()> {
         if self.segment.as_ref().is_none_or(|segment| segment.has_room(bytes, &self.options)) {
             return Ok(());
         }
-        // The sync of the room may fail for want of it, and nothing else may hang on it.
+        // Syncing the allocation may fail because the disk is full. Sync first, so that no message depends on that
+        // call.
         self.sync()?;
         match &mut self.segment {
             Some(segment) => segment.make_room(bytes, &self.options),

@@ -1,4 +1,4 @@
-//! What the writer's thread owns: the end of every partition, and what it must know to store a message once.
+//! The state of the writer thread: the end of every partition, and what it needs to store each message once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,60 +17,60 @@ use crate::storage::partition::Partition;
 use crate::storage::record;
 use crate::topic::open::{Topic, Topics};
 use crate::write::appender::{Appender, Part};
-use crate::write::buffers::Buffers;
-use crate::write::producers::{Epoch, ProducerId, Registry, Verdict};
-use crate::write::seen::Seen;
+use crate::write::buffer_pool::BufferPool;
+use crate::write::dedup::DedupIndex;
+use crate::write::producers::{Epoch, ProducerId, Registry, SequenceCheck};
 
-/// What became of one part.
+/// The result of appending one part.
 #[derive(Debug, Clone)]
-pub(crate) enum Placed {
+pub(crate) enum PartResult {
     /// Its records have the offsets from this one on.
-    From(u64),
-    /// Where each record is; some were there before.
-    Each(Vec<Position>),
+    Appended(u64),
+    /// The position of each record; some were stored before.
+    Positions(Vec<Position>),
     /// Nothing was written.
     Refused(Refusal),
-    /// Nothing was written: something before it has not come. The sequence that should be next.
-    Early(u64),
+    /// Nothing was written: predecessors are missing. Holds the sequence expected next.
+    Gap(u64),
 }
 
 #[derive(Debug)]
 pub(crate) struct Store {
     options: Options,
-    buffers: Arc<Buffers>,
+    buffers: Arc<BufferPool>,
     topics: Arc<Topics>,
     registry: Registry,
-    /// By the partition's id, so that they are always written in the same order; opened when first needed.
+    /// By partition id, so that they are always written in the same order; opened when first needed.
     appenders: BTreeMap<u64, Appender>,
-    /// The ids of every topic that does not store a message twice.
-    seen: HashMap<TopicName, Seen>,
-    /// The appenders with something that is not synced and shown to readers yet.
+    /// The ids of every topic that deduplicates.
+    dedup: HashMap<TopicName, DedupIndex>,
+    /// Appenders with writes that are not yet synced and visible to readers.
     touched: BTreeSet<u64>,
-    /// Those that were synced since work was last done ahead for them, if the disk is one on which it is.
+    /// Appenders synced since the last preallocation, if the disk preallocates ahead.
     synced: Vec<u64>,
-    works_ahead: bool,
-    /// Partitions that had no room in this group: nothing may overtake what was refused.
+    preallocates_ahead: bool,
+    /// Partitions that had no space in this group: nothing may overtake a refused message.
     full: HashMap<u64, Refusal>,
 }
 
 impl Store {
     pub(crate) fn open(
         options: Options,
-        buffers: Arc<Buffers>,
+        buffers: Arc<BufferPool>,
         topics: Arc<Topics>,
         registry: Registry,
     ) -> Result<Self> {
-        let works_ahead = topics.disk().works_ahead();
+        let preallocates_ahead = topics.disk().preallocates_ahead();
         let mut store = Self {
             options,
             buffers,
             topics,
             registry,
             appenders: BTreeMap::new(),
-            seen: HashMap::new(),
+            dedup: HashMap::new(),
             touched: BTreeSet::new(),
             synced: Vec::new(),
-            works_ahead,
+            preallocates_ahead,
             full: HashMap::new(),
         };
         for topic in store.topics.all() {
@@ -78,38 +78,38 @@ impl Store {
                 store.registry.check(partition.recovered_producers())?;
             }
             if topic.settings().deduplicate {
-                store.seen.insert(topic.name(), seen_in(&topic)?);
+                store.dedup.insert(topic.name(), load_ids(&topic)?);
             }
         }
         Ok(store)
     }
 
-    /// Gives the records of `part` their places. They are written with [`Self::write`]. An error ends the log.
-    pub(crate) fn take(&mut self, part: &mut Part) -> Result<Placed> {
+    /// Assigns offsets to the records of `part`. [`Self::write`] writes them. An error stops the log.
+    pub(crate) fn append(&mut self, part: &mut Part) -> Result<PartResult> {
         if let Some(refusal) = self.full.get(&part.partition.id()) {
-            return Ok(Placed::Refused(refusal.clone()));
+            return Ok(PartResult::Refused(refusal.clone()));
         }
         match part.sequenced {
-            Some(sequenced) => self.take_next(part, sequenced),
-            None if part.deduplicate => self.take_unseen(part),
+            Some(sequenced) => self.append_sequenced(part, sequenced),
+            None if part.deduplicate => self.append_unseen(part),
             None => {
-                let placed = self.push(part)?;
-                self.see(part, &placed)?;
-                Ok(placed)
+                let result = self.push(part)?;
+                self.remember_ids(part, &result)?;
+                Ok(result)
             }
         }
     }
 
-    /// Takes what the topic does not hold yet.
-    fn take_unseen(&mut self, part: &mut Part) -> Result<Placed> {
+    /// Appends the messages that the topic does not hold yet.
+    fn append_unseen(&mut self, part: &mut Part) -> Result<PartResult> {
         let (partition, mut offset) = (part.partition.partition(), self.appender(&part.partition)?.next_offset());
-        let seen = self.seen(part.partition.topic())?;
+        let dedup = self.dedup_index(part.partition.topic())?;
         let mut positions = Vec::new();
         let mut is_known = Vec::new();
         for (index, &id) in part.ids.iter().enumerate() {
-            let found = seen.find_or_insert(id, Position { partition, offset })?;
+            let found = dedup.find_or_insert(id, Position { partition, offset })?;
             if found.is_some() && positions.is_empty() {
-                // The first that is known: only now is it worth a list.
+                // The first duplicate: only now is the list worth its cost.
                 is_known = vec![false; part.ids.len()];
                 positions =
                     (0..index as u64).map(|n| Position { partition, offset: offset - index as u64 + n }).collect();
@@ -122,81 +122,83 @@ impl Store {
             }
         }
         if is_known.is_empty() {
-            return self.push(part).inspect(|placed| self.unsee_if_refused(part, &part.ids, placed));
+            return self.push(part).inspect(|result| self.forget_if_refused(part, &part.ids, result));
         }
         let mut known = is_known.iter();
         remove_records(part, |_| known.next().is_some_and(|is_known| *is_known));
         if part.ids.is_empty() {
-            return Ok(Placed::Each(positions));
+            return Ok(PartResult::Positions(positions));
         }
         match self.push(part)? {
-            Placed::From(_) => Ok(Placed::Each(positions)),
+            PartResult::Appended(_) => Ok(PartResult::Positions(positions)),
             refused => {
-                self.unsee_if_refused(part, &part.ids, &refused);
+                self.forget_if_refused(part, &part.ids, &refused);
                 Ok(refused)
             }
         }
     }
 
-    /// Takes back that the messages of `part` are known, if they were not stored after all.
-    fn unsee_if_refused(&mut self, part: &Part, ids: &[MessageId], placed: &Placed) {
-        if let (Placed::Refused(_), Some(seen)) = (placed, self.seen.get_mut(part.partition.topic())) {
-            ids.iter().for_each(|id| seen.remove(*id));
+    /// Forgets the ids of `part` if its messages were refused.
+    fn forget_if_refused(&mut self, part: &Part, ids: &[MessageId], result: &PartResult) {
+        if let (PartResult::Refused(_), Some(dedup)) = (result, self.dedup.get_mut(part.partition.topic())) {
+            ids.iter().for_each(|id| dedup.remove(*id));
         }
     }
 
-    /// Takes what comes next of an idempotent producer.
-    fn take_next(&mut self, part: &mut Part, sequenced: Sequenced) -> Result<Placed> {
+    /// Appends the messages of an idempotent producer.
+    fn append_sequenced(&mut self, part: &mut Part, sequenced: Sequenced) -> Result<PartResult> {
         let Sequenced { producer, epoch, first } = sequenced;
         if self.registry.epoch(producer) != Some(epoch) {
-            return Ok(Placed::Refused(fenced()));
+            return Ok(PartResult::Refused(fenced()));
         }
-        let verdict = self.appender(&part.partition)?.producers().check(producer, epoch, first, part.ids.len() as u64);
-        match verdict {
-            Verdict::Fenced { .. } => Ok(Placed::Refused(fenced())),
-            Verdict::Gap { expected } => Ok(Placed::Early(expected)),
-            Verdict::Repeat => Ok(Placed::Each(self.first_positions(part, sequenced, part.ids.len() as u64)?)),
-            Verdict::Next => {
-                let placed = self.push(part)?;
-                self.see(part, &placed)?;
-                Ok(placed)
+        let check = self.appender(&part.partition)?.producers().check(producer, epoch, first, part.ids.len() as u64);
+        match check {
+            SequenceCheck::Fenced { .. } => Ok(PartResult::Refused(fenced())),
+            SequenceCheck::Gap { expected } => Ok(PartResult::Gap(expected)),
+            SequenceCheck::Duplicate => {
+                Ok(PartResult::Positions(self.original_positions(part, sequenced, part.ids.len() as u64)?))
             }
-            Verdict::Partly { repeated } => {
-                let mut positions = self.first_positions(part, sequenced, repeated)?;
+            SequenceCheck::Next => {
+                let result = self.push(part)?;
+                self.remember_ids(part, &result)?;
+                Ok(result)
+            }
+            SequenceCheck::PartialDuplicate { duplicates } => {
+                let mut positions = self.original_positions(part, sequenced, duplicates)?;
                 let mut index = 0;
                 remove_records(part, |_| {
                     index += 1;
-                    index <= repeated
+                    index <= duplicates
                 });
-                part.sequenced = Some(Sequenced { first: first + repeated, ..sequenced });
-                let placed = self.push(part)?;
-                self.see(part, &placed)?;
-                let Placed::From(base) = placed else { return Ok(placed) };
+                part.sequenced = Some(Sequenced { first: first + duplicates, ..sequenced });
+                let result = self.push(part)?;
+                self.remember_ids(part, &result)?;
+                let PartResult::Appended(base) = result else { return Ok(result) };
                 let partition = part.partition.partition();
                 positions.extend((base..).take(part.ids.len()).map(|offset| Position { partition, offset }));
-                Ok(Placed::Each(positions))
+                Ok(PartResult::Positions(positions))
             }
         }
     }
 
-    /// What was stored without a look at its ids is known by them, too: it came from an idempotent producer, or set
-    /// out before the topic was told to look at them. Of an id that is there twice the first place counts.
-    fn see(&mut self, part: &Part, placed: &Placed) -> Result<()> {
-        let Placed::From(base) = placed else { return Ok(()) };
-        if !part.deduplicate && !self.seen.contains_key(part.partition.topic()) {
+    /// Remembers the ids of messages that were stored without a lookup: those of an idempotent producer, or encoded
+    /// before deduplication was turned on. The first position of an id counts.
+    fn remember_ids(&mut self, part: &Part, result: &PartResult) -> Result<()> {
+        let PartResult::Appended(base) = result else { return Ok(()) };
+        if !part.deduplicate && !self.dedup.contains_key(part.partition.topic()) {
             return Ok(());
         }
         let partition = part.partition.partition();
-        let seen = self.seen(part.partition.topic())?;
+        let dedup = self.dedup_index(part.partition.topic())?;
         for (offset, &id) in (*base..).zip(&part.ids) {
-            seen.find_or_insert(id, Position { partition, offset })?;
+            dedup.find_or_insert(id, Position { partition, offset })?;
         }
         Ok(())
     }
 
-    /// Where the first `count` records of `part` were stored when they came for the first time.
-    fn first_positions(&mut self, part: &Part, sequenced: Sequenced, count: u64) -> Result<Vec<Position>> {
-        // What is pending is not in the index yet.
+    /// Returns where the first `count` records of `part` were originally stored.
+    fn original_positions(&mut self, part: &Part, sequenced: Sequenced, count: u64) -> Result<Vec<Position>> {
+        // The pending batch is not in the index yet.
         self.appender(&part.partition)?.write()?;
         let (partition, producer) = (&part.partition, sequenced.producer);
         let finished = self.appenders.get(&partition.id()).map(Appender::finished).unwrap_or_default();
@@ -224,114 +226,114 @@ impl Store {
         Ok(positions)
     }
 
-    fn push(&mut self, part: &mut Part) -> Result<Placed> {
+    fn push(&mut self, part: &mut Part) -> Result<PartResult> {
         let id = part.partition.id();
         match self.appender(&part.partition)?.push(part) {
             Ok(base_offset) => {
                 self.touched.insert(id);
-                Ok(Placed::From(base_offset))
+                Ok(PartResult::Appended(base_offset))
             }
             Err(error) if is_full(&error) => {
-                let refusal = no_room(&error);
+                let refusal = disk_full(&error);
                 self.full.insert(id, refusal.clone());
-                Ok(Placed::Refused(refusal))
+                Ok(PartResult::Refused(refusal))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Writes what was taken.
+    /// Writes everything that was appended.
     pub(crate) fn write(&mut self) -> Result<()> {
         self.full.clear();
         self.touched().try_for_each(Appender::write)
     }
 
-    /// Makes durable what was written, and lets readers see it.
+    /// Syncs everything that was written and makes it visible to readers.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.touched().try_for_each(Appender::sync)?;
         for id in std::mem::take(&mut self.touched) {
             let Some(appender) = self.appenders.get_mut(&id) else { continue };
-            if let Some(seen) = self.seen.get_mut(appender.partition().topic()) {
+            if let Some(dedup) = self.dedup.get_mut(appender.partition().topic()) {
                 for segment in appender.finished() {
                     if let Some(index) = &segment.index {
-                        seen.seal(appender.partition().partition(), index.base_offset(), Arc::clone(index))?;
+                        dedup.seal(appender.partition().partition(), index.base_offset(), Arc::clone(index))?;
                     }
                 }
             }
-            // Only now, so that after an error nothing of it is seen.
+            // Only now, so that readers see nothing of it after an error.
             appender.publish();
-            if self.works_ahead {
+            if self.preallocates_ahead {
                 self.synced.push(id);
             }
         }
         Ok(())
     }
 
-    /// What can be done for the next messages before they come. Everything that was written must be synced.
-    pub(crate) fn work_ahead(&mut self) -> Result<()> {
+    /// Preallocates space for the next messages. Everything written must be synced.
+    pub(crate) fn preallocate(&mut self) -> Result<()> {
         for id in std::mem::take(&mut self.synced) {
             if let Some(appender) = self.appenders.get_mut(&id) {
-                appender.make_room_ahead()?;
+                appender.preallocate()?;
             }
         }
         Ok(())
     }
 
-    /// Gives back the room that was made and not used. Everything must be synced.
+    /// Releases unused preallocated space. Everything must be synced.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.appenders.values_mut().try_for_each(Appender::close)
     }
 
-    /// The topic was deleted.
+    /// Drops all state of a deleted topic.
     pub(crate) fn forget(&mut self, topic: &Topic) {
         for partition in topic.partitions().iter() {
             self.appenders.remove(&partition.id());
         }
-        self.seen.remove(&topic.name());
+        self.dedup.remove(&topic.name());
     }
 
-    /// Removes what need not be kept of `partition`. Everything must be synced.
+    /// Applies retention to `partition`. Everything must be synced.
     pub(crate) fn retain(&mut self, partition: &Arc<Partition>, policy: &Policy) -> Result<Removed> {
-        if retention::wants_all(partition, policy) {
+        if retention::is_last_segment_expired(partition, policy) {
             self.appender(partition)?.roll()?;
             self.touched.insert(partition.id());
             self.sync()?;
         }
-        retention::retain(partition, self.seen.get_mut(partition.topic()), policy)
+        retention::retain(partition, self.dedup.get_mut(partition.topic()), policy)
     }
 
-    /// Puts a compacted segment of `partition` in its place, if the old one is still there.
+    /// Replaces a segment of `partition` by its compacted version, unless the old one is gone.
     pub(crate) fn replace(&mut self, partition: &Partition, compacted: Compacted) -> Result<bool> {
         let base_offset = compacted.old.extent.base_offset;
         let is_there = partition.segments().iter().any(|segment| segment.extent.base_offset == base_offset);
         if !is_there || partition.is_deleted() {
             return Ok(false);
         }
-        let segment = compacted.put_in_place(partition)?;
-        if let (Some(seen), Some(index)) = (self.seen.get_mut(partition.topic()), segment.index) {
-            seen.add_sealed(partition.partition(), base_offset, index)?;
+        let segment = compacted.install(partition)?;
+        if let (Some(dedup), Some(index)) = (self.dedup.get_mut(partition.topic()), segment.index) {
+            dedup.add_sealed(partition.partition(), base_offset, index)?;
         }
         Ok(true)
     }
 
-    /// How many ids it knows of everything that was stored, and what that takes in memory, about.
+    /// Returns how many ids are known, and about how much memory they use.
     pub(crate) fn known_ids(&self) -> (u64, u64) {
-        let sum = |(ids, bytes), seen: &Seen| (ids + seen.len() as u64, bytes + seen.memory_bytes() as u64);
-        self.seen.values().fold((0, 0), sum)
+        let sum = |(ids, bytes), dedup: &DedupIndex| (ids + dedup.len() as u64, bytes + dedup.memory_bytes() as u64);
+        self.dedup.values().fold((0, 0), sum)
     }
 
-    /// The ids of the topic were looked at, or were not, and that has changed. What they are is found out anew when it
-    /// matters: nobody noted them meanwhile.
+    /// Drops the ids of a topic whose deduplication was turned on or off. They are rebuilt when needed, because
+    /// nothing tracked them meanwhile.
     pub(crate) fn forget_ids(&mut self, topic: &TopicName) {
-        self.seen.remove(topic);
+        self.dedup.remove(topic);
     }
 
-    /// A new epoch for the producer called `name`: whoever came with an older one can write nothing more.
+    /// Issues a new epoch for the producer `name`; older epochs are fenced.
     pub(crate) fn register(&mut self, name: &ProducerName) -> Result<(ProducerId, Epoch)> {
         self.registry.register(name)
     }
 
-    /// The sequence that the next message of `producer` in `partition` must have.
+    /// Returns the sequence of the next message of `producer` in `partition`.
     pub(crate) fn next_sequence(&mut self, partition: &Arc<Partition>, producer: ProducerId) -> Result<u64> {
         Ok(self.appender(partition)?.producers().next_sequence(producer))
     }
@@ -341,12 +343,12 @@ impl Store {
         self.appenders.iter_mut().filter(|(id, _)| touched.contains(id)).map(|(_, appender)| appender)
     }
 
-    fn seen(&mut self, topic: &TopicName) -> Result<&mut Seen> {
-        if !self.seen.contains_key(topic) {
-            let seen = self.topics.get(topic).map_or_else(|| Ok(Seen::new()), |topic| seen_in(&topic))?;
-            self.seen.insert(topic.clone(), seen);
+    fn dedup_index(&mut self, topic: &TopicName) -> Result<&mut DedupIndex> {
+        if !self.dedup.contains_key(topic) {
+            let dedup = self.topics.get(topic).map_or_else(|| Ok(DedupIndex::new()), |topic| load_ids(&topic))?;
+            self.dedup.insert(topic.clone(), dedup);
         }
-        Ok(self.seen.entry(topic.clone()).or_default())
+        Ok(self.dedup.entry(topic.clone()).or_default())
     }
 
     fn appender(&mut self, partition: &Arc<Partition>) -> Result<&mut Appender> {
@@ -360,22 +362,22 @@ impl Store {
     }
 }
 
-/// The ids of everything that `topic` holds.
-fn seen_in(topic: &Topic) -> Result<Seen> {
-    let mut seen = Seen::new();
-    fail::fail_point!("landfall-log::forget-ids", |_| Ok(Seen::new()));
+/// Loads the ids of everything that `topic` holds.
+fn load_ids(topic: &Topic) -> Result<DedupIndex> {
+    let mut dedup = DedupIndex::new();
+    fail::fail_point!("landfall-log::forget-ids", |_| Ok(DedupIndex::new()));
     for partition in topic.partitions().iter() {
         let number = partition.partition();
         for index in partition.segments().iter().filter_map(|segment| segment.index.as_ref()) {
-            seen.add_sealed(number, index.base_offset(), Arc::clone(index))?;
+            dedup.add_sealed(number, index.base_offset(), Arc::clone(index))?;
         }
-        let insert = |id, offset| seen.insert(id, Position { partition: number, offset });
+        let insert = |id, offset| dedup.insert(id, Position { partition: number, offset });
         partition.unfinished().for_each_id(insert);
     }
-    Ok(seen)
+    Ok(dedup)
 }
 
-/// Takes those records out of `part` for whose ids `is_unwanted` holds; it is asked once for each, in order.
+/// Removes the records of `part` whose ids match `is_unwanted`, which is called once per record, in order.
 fn remove_records(part: &mut Part, mut is_unwanted: impl FnMut(&MessageId) -> bool) {
     let mut kept = vec![0; batch::HEADER_BYTES];
     let mut rest = part.records();
@@ -391,12 +393,12 @@ fn remove_records(part: &mut Part, mut is_unwanted: impl FnMut(&MessageId) -> bo
     (part.buffer, part.ids) = (kept, ids);
 }
 
-fn no_room(error: &Error) -> Refusal {
-    let reason = format!("there is no room for the message: {error}");
+fn disk_full(error: &Error) -> Refusal {
+    let reason = format!("the disk is full: {error}");
     Refusal { code: ErrorCode::STORAGE_FULL, reason, retriable: true }
 }
 
 fn fenced() -> Refusal {
-    let reason = "a newer instance of this producer has taken over; this one can write nothing more".into();
+    let reason = "a newer instance of this producer has registered; this one is fenced permanently".into();
     Refusal { code: ErrorCode::FENCED, reason, retriable: false }
 }

@@ -1,14 +1,15 @@
-//! The way to the one thread that writes ([`crate::write::work`]).
+//! The handle to the writer thread ([`crate::write::writer_thread`]).
 //!
-//! While one group is being synced the next one gathers in the queue, so the number of syncs follows what the disk
-//! can do and not the number of publishers. The queue is bounded: publishers wait when the disk does not keep up.
+//! While one group is being synced, the next one gathers in the queue. So the number of syncs follows the speed of the
+//! disk and not the number of publishers. The queue is bounded: publishers wait when the disk falls behind.
 //!
-//! Order: what entered the queue first is written first. Within a partition that is the order of the offsets.
+//! Order: requests are written in the order in which they enter the queue. Within a partition that is the order of the
+//! offsets.
 //!
-//! The first write or sync that fails stops the log. The pages that were to be synced may be gone from memory, so a
-//! second sync that succeeds would prove nothing; only reading the files anew, by reopening the log, tells what is
-//! there. Publishers of the failed group are told `Unknown`, all later ones are refused. A full disk is no such
-//! failure: it shows before anything is written, the messages are refused, and the next ones may find room.
+//! The first failed write or sync stops the log. The pages that were to be synced may be gone from the page cache, so
+//! a second sync that succeeds would prove nothing. Only reopening the log and rereading the files shows what was
+//! stored. Publishers of the failed group get `Unknown`, and all later ones are refused. A full disk does not stop the
+//! log: it is detected before anything is written, the messages are refused, and later ones may find space.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -21,11 +22,11 @@ use crate::lock::FolderLock;
 use crate::options::Options;
 use crate::topic::open::{Topic, Topics};
 use crate::write::appender::Part;
-use crate::write::awake::Waiting;
-use crate::write::store::{Placed, Store};
-use crate::write::work::Work;
+use crate::write::spin_wait::ReplyWaiter;
+use crate::write::store::{PartResult, Store};
+use crate::write::writer_thread::WriterThread;
 
-/// Requests that may wait for the writer.
+/// Maximum requests in the queue.
 const QUEUE: usize = 1024;
 
 pub(crate) enum Command {
@@ -36,53 +37,53 @@ pub(crate) enum Command {
     Close,
 }
 
-pub(crate) type Change = Box<dyn FnOnce(&mut Work) + Send>;
+pub(crate) type Change = Box<dyn FnOnce(&mut WriterThread) + Send>;
 
-/// Messages that are to be stored, and whoever waits for the answer.
+/// Messages to store, and the channel for the reply.
 #[derive(Debug)]
 pub(crate) struct Append {
     pub(crate) parts: Vec<Part>,
-    /// How many messages it has.
+    /// The number of its messages.
     pub(crate) messages: u64,
-    pub(crate) placed: Vec<Placed>,
-    pub(crate) reply: oneshot::Sender<Answer>,
+    pub(crate) results: Vec<PartResult>,
+    pub(crate) reply: oneshot::Sender<AppendReply>,
 }
 
 impl Append {
-    /// Whether it has to wait for messages of the same producer.
-    pub(crate) fn is_early(&self) -> bool {
-        self.placed.iter().any(|placed| matches!(placed, Placed::Early(_)))
+    /// Whether it must wait for earlier messages of the same producer.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.results.iter().any(|result| matches!(result, PartResult::Gap(_)))
     }
 
-    /// Tells where its messages are. A reply that nobody waits for any more is no error, here and below.
-    pub(crate) fn answer_placed(self) {
-        let _ = self.reply.send(Answer::Placed(self.placed));
+    /// Replies with the results of its parts. A dropped receiver is not an error, here and below.
+    pub(crate) fn complete(self) {
+        let _ = self.reply.send(AppendReply::Completed(self.results));
     }
 }
 
-/// What became of the parts of one request.
+/// The reply to one request.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// As durable as the log was asked to make it; where each part is.
-    Placed(Vec<Placed>),
+pub(crate) enum AppendReply {
+    /// As durable as [`Options::acknowledge`] demands; one result per part.
+    Completed(Vec<PartResult>),
     /// Nothing was written.
     Refused(String),
-    /// It may or may not be there after the log is reopened.
+    /// The messages may or may not be stored after the log is reopened.
     Unknown(String),
 }
 
-/// The way to the writer's thread.
+/// The handle to the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// `None` only while it is being dropped.
     queue: Option<mpsc::Sender<Command>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    waiting: Waiting,
+    waiter: ReplyWaiter,
     failure: Arc<OnceLock<String>>,
 }
 
 impl Writer {
-    /// Starts the thread. It holds `lock` until it has ended, so that nobody opens the folder while it writes.
+    /// Starts the thread. It holds `lock` until it ends, so that no other process opens the folder while it writes.
     pub(crate) fn start(
         topics: Arc<Topics>,
         options: Options,
@@ -94,28 +95,28 @@ impl Writer {
         };
         let (queue, commands) = mpsc::channel(QUEUE);
         let failure = Arc::new(OnceLock::new());
-        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let clock = clock.map_err(unavailable("cannot start a clock"))?;
-        let work = Work::new(topics, options, store, Arc::clone(&failure), clock, lock);
+        let timer = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let timer = timer.map_err(unavailable("cannot start the writer's timer"))?;
+        let thread = WriterThread::new(topics, options, store, Arc::clone(&failure), timer, lock);
         let thread = std::thread::Builder::new()
             .name("landfall-log-writer".into())
-            .spawn(move || work.run(commands))
-            .map_err(unavailable("cannot start a thread"))?;
-        Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), waiting: Waiting::default(), failure })
+            .spawn(move || thread.run(commands))
+            .map_err(unavailable("cannot start the writer thread"))?;
+        Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), waiter: ReplyWaiter::default(), failure })
     }
 
-    /// Why the log stopped taking messages, if it has.
+    /// The failure that stopped the log, if any.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    pub(crate) async fn append(&self, parts: Vec<Part>) -> Answer {
+    pub(crate) async fn append(&self, parts: Vec<Part>) -> AppendReply {
         let (reply, answer) = oneshot::channel();
-        if self.send(Command::Append(Append { parts, messages: 0, placed: Vec::new(), reply })).await.is_err() {
-            return Answer::Refused(CLOSED.into());
+        if self.send(Command::Append(Append { parts, messages: 0, results: Vec::new(), reply })).await.is_err() {
+            return AppendReply::Refused(CLOSED.into());
         }
-        let answer = self.waiting.wait(answer).await;
-        answer.unwrap_or_else(|| Answer::Unknown("the log's writer ended before it answered".into()))
+        let answer = self.waiter.wait(answer).await;
+        answer.unwrap_or_else(|| AppendReply::Unknown("the log's writer thread ended before it replied".into()))
     }
 
     pub(crate) async fn create_topic(&self, name: TopicName) -> Result<Arc<Topic>> {
@@ -125,26 +126,26 @@ impl Writer {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Runs `change` in the writer's thread, where nobody else changes files of topics.
+    /// Runs `change` in the writer thread, the only one that changes files of topics.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Store) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::new(ErrorKind::Unavailable, CLOSED);
-        let change: Change = Box::new(|work| drop(reply.send(work.change(change))));
+        let change: Change = Box::new(|thread| drop(reply.send(thread.change(change))));
         self.send(Command::Change(change)).await.map_err(|()| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
-    /// Ends the thread after everything that was queued before. Does nothing the second time.
+    /// Stops the thread after everything queued before. Does nothing the second time.
     pub(crate) async fn close(&self) {
-        // An error says that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.send(Command::Close).await;
         if let Some(thread) = self.take_thread() {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                error!("the thread that writes the log panicked");
+                error!("the writer thread of the log panicked");
             }
         }
     }
@@ -164,11 +165,11 @@ impl Writer {
 pub(crate) const CLOSED: &str = "the log is closed";
 
 impl Drop for Writer {
-    /// Waits for what was queued, so that whoever dropped the log can open it again.
+    /// Waits for queued requests, so that the caller can reopen the log after dropping it.
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.take_thread() {
-            // A panic was reported by the thread itself, and there is nobody here to tell.
+            // The panic hook has already reported a panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Ids that are known: in one batch, at the same time, after a restart, without their indexes.
+//! Duplicate ids: in one batch, published concurrently, after a restart, without their indexes.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::scene::*;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_copy_in_the_same_batch_and_in_a_later_one_gets_the_first_place() {
+async fn duplicate_in_the_same_or_a_later_batch_gets_the_first_position() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let (a, b, c) = (message("k", 1), message("k", 2), message("other", 3));
@@ -21,12 +21,12 @@ async fn a_copy_in_the_same_batch_and_in_a_later_one_gets_the_first_place() {
     let again = publish(&log, &[c.clone(), d.clone(), b.clone(), d.clone()]).await;
     assert_eq!((again[0], again[2], again[3]), (at_c, at_b, again[1]));
     let before = [at_a, at_b, at_c].into_iter().filter(|at| at.partition == again[1].partition).count();
-    assert_eq!(again[1].offset, before as u64, "what is known leaves no gap");
+    assert_eq!(again[1].offset, before as u64, "duplicates leave no gap in the offsets");
     assert_stored_once(&log, &[a, b, c, d], &[at_a, at_b, at_c, again[1]]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_that_are_published_at_the_same_time_get_one_place() {
+async fn concurrently_published_duplicates_share_one_position() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let sent = batch_of(60);
@@ -41,33 +41,33 @@ async fn copies_that_are_published_at_the_same_time_get_one_place() {
             positions
         });
     }
-    let answers = publishers.join_all().await;
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "everybody is told the same");
-    assert_stored_once(&log, &sent, &answers[0]).await;
+    let all_positions = publishers.join_all().await;
+    assert!(all_positions.iter().all(|positions| *positions == all_positions[0]), "all publishers get equal positions");
+    assert_stored_once(&log, &sent, &all_positions[0]).await;
 }
 
 #[tokio::test]
-async fn ids_are_known_after_their_segments_were_finished_and_after_a_restart() {
+async fn ids_are_known_after_segments_roll_and_after_a_restart() {
     let folder = quick_folder();
     let sent = batch_of(200);
     let mut log = Log::open(folder.path(), small_segments()).unwrap();
-    let positions = publish_alone(&log, &sent).await;
+    let positions = publish_one_by_one(&log, &sent).await;
     assert!(finished_segments(folder.path()) > 10);
     for _ in 0..3 {
         assert_eq!(publish(&log, &sent).await, positions);
-        assert_eq!(publish_alone(&log, &sent[..20]).await, positions[..20]);
+        assert_eq!(publish_one_by_one(&log, &sent[..20]).await, positions[..20]);
         log.close().await.unwrap();
         log = Log::open(folder.path(), small_segments()).unwrap();
     }
     let more = batch_of(200);
     let more_positions = publish(&log, &more).await;
     assert_eq!(publish(&log, &sent).await, positions);
-    let (all, places) = ([sent, more].concat(), [positions, more_positions].concat());
-    assert_stored_once(&log, &all, &places).await;
+    let (all, positions) = ([sent, more].concat(), [positions, more_positions].concat());
+    assert_stored_once(&log, &all, &positions).await;
 }
 
 #[tokio::test]
-async fn each_send_of_a_message_that_was_moved_aside_is_known_by_itself() {
+async fn each_retry_of_a_message_is_deduplicated_separately() {
     let folder = quick_folder();
     let mut log = Log::open(folder.path(), small_segments()).unwrap();
     let first = batch_of(60);
@@ -78,7 +78,7 @@ async fn each_send_of_a_message_that_was_moved_aside_is_known_by_itself() {
             message
         }));
     }
-    let positions = publish_alone(&log, &sent).await;
+    let positions = publish_one_by_one(&log, &sent).await;
     assert!(finished_segments(folder.path()) > 10);
     for removes_indexes in [false, true, false] {
         assert_eq!(publish(&log, &sent).await, positions);
@@ -92,11 +92,11 @@ async fn each_send_of_a_message_that_was_moved_aside_is_known_by_itself() {
 }
 
 #[tokio::test]
-async fn ids_are_known_after_their_index_was_deleted_damaged_or_mixed_up() {
+async fn ids_survive_deleted_damaged_or_swapped_indexes() {
     let folder = quick_folder();
     let sent = batch_of(120);
     let log = Log::open(folder.path(), small_segments()).unwrap();
-    let positions = publish_alone(&log, &sent).await;
+    let positions = publish_one_by_one(&log, &sent).await;
     log.close().await.unwrap();
     let indexes = index_files(folder.path());
     let good: Vec<_> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();
@@ -119,7 +119,7 @@ async fn ids_are_known_after_their_index_was_deleted_damaged_or_mixed_up() {
         assert_eq!(publish(&log, &sent).await, positions, "round {round}");
         assert_stored_once(&log, &sent, &positions).await;
         log.close().await.unwrap();
-        let made_again: Vec<_> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();
-        assert_eq!(made_again, good, "round {round}: an index is made of its segment and of nothing else");
+        let rebuilt: Vec<_> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();
+        assert_eq!(rebuilt, good, "round {round}: an index depends on its segment only");
     }
 }

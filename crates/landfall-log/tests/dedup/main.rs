@@ -1,5 +1,5 @@
-//! A message whose id the topic holds is answered with its first place and not stored again, whatever has happened
-//! since.
+//! Deduplication: a message whose id is in the topic is not stored again; the publisher gets the position of the first
+//! copy, whatever has happened since.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "../support/failing_disk.rs"]
@@ -10,4 +10,4 @@ mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 mod topics;
-mod trouble;
+mod unstored;

@@ -1,4 +1,4 @@
-//! A log with small segments, and what is sent to it.
+//! A log with small segments, and the messages for it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use landfall_log::{Log, Options, TopicSettings};
 
 use crate::support::*;
 
-/// Segments so small that a few messages finish one.
+/// Segments that hold only a few messages.
 pub(crate) fn small_segments() -> Options {
     Options { segment_bytes: 2048, preallocate_bytes: 512, partitions: 2, ..Options::default() }
 }
@@ -21,7 +21,7 @@ pub(crate) fn batch_of(count: i64) -> Vec<Message> {
     (0..count).map(|n| message(&format!("key {n}"), n)).collect()
 }
 
-pub(crate) async fn publish_alone(log: &Log, messages: &[Message]) -> Vec<Position> {
+pub(crate) async fn publish_one_by_one(log: &Log, messages: &[Message]) -> Vec<Position> {
     let mut positions = Vec::new();
     for message in messages {
         positions.extend(publish(log, std::slice::from_ref(message)).await);
@@ -29,7 +29,7 @@ pub(crate) async fn publish_alone(log: &Log, messages: &[Message]) -> Vec<Positi
     positions
 }
 
-/// What was sent must stand at these places and nowhere else.
+/// Asserts that the topic holds exactly `sent`, at `positions`.
 pub(crate) async fn assert_stored_once(log: &Log, sent: &[Message], positions: &[Position]) {
     let mut reader = log.read(&topic(), StartAt::Beginning).await.unwrap();
     let (stored, outcome) = drain(&mut *reader).await;

@@ -1,4 +1,4 @@
-//! What a topic has to do with it: its partitions, its settings, its end.
+//! Deduplication across partitions, settings and deletion of a topic.
 
 use std::fs;
 
@@ -9,40 +9,40 @@ use crate::scene::*;
 use crate::support::*;
 
 #[tokio::test]
-async fn an_id_is_known_wherever_its_key_goes_after_the_topic_grew() {
+async fn duplicates_are_found_after_a_topic_grew_and_keys_moved() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let sent = batch_of(100);
-    let positions = publish_alone(&log, &sent).await;
+    let positions = publish_one_by_one(&log, &sent).await;
     log.grow_topic(&topic(), 7).await.unwrap();
     let moved = sent.iter().zip(&positions).filter(|(message, at)| {
         let key: &Key = message.key.as_ref().unwrap();
         key.partition(7) != at.partition
     });
-    assert!(moved.count() > 20, "the test is about keys that go elsewhere");
+    assert!(moved.count() > 20, "the test needs keys that move to another partition");
     assert_eq!(publish(&log, &sent).await, positions);
     log.close().await.unwrap();
     let log = Log::open(folder.path(), small_segments()).unwrap();
-    assert_eq!(publish_alone(&log, &sent).await, positions);
+    assert_eq!(publish_one_by_one(&log, &sent).await, positions);
     assert_stored_once(&log, &sent, &positions).await;
 }
 
 #[tokio::test]
-async fn messages_without_a_key_are_known_in_whichever_partition_it_was_their_turn() {
+async fn keyless_duplicates_are_found_in_any_partition() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let sent: Vec<_> = (0..50).map(|n| Message::new(topic(), format!("{n}"))).collect();
-    let positions = publish_alone(&log, &sent).await;
-    // An odd number of batches, so that the turns do not fall on the same partitions again.
+    let positions = publish_one_by_one(&log, &sent).await;
+    // An odd number of batches, so that round-robin does not pick the same partitions again.
     for _ in 0..3 {
         assert_eq!(publish(&log, &sent).await, positions);
     }
-    assert_eq!(publish_alone(&log, &sent).await, positions);
+    assert_eq!(publish_one_by_one(&log, &sent).await, positions);
     assert_stored_once(&log, &sent, &positions).await;
 }
 
 #[tokio::test]
-async fn topics_know_nothing_of_each_other() {
+async fn deduplication_is_per_topic() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     let here = message("k", 1);
@@ -54,18 +54,18 @@ async fn topics_know_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn a_topic_that_was_deleted_remembers_nothing() {
+async fn deleting_a_topic_forgets_its_ids() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     let sent = batch_of(60);
-    publish_alone(&log, &sent).await;
+    publish_one_by_one(&log, &sent).await;
     assert!(log.delete_topic(&topic()).await.unwrap());
-    let positions = publish_alone(&log, &sent).await;
+    let positions = publish_one_by_one(&log, &sent).await;
     assert_stored_once(&log, &sent, &positions).await;
 }
 
 #[tokio::test]
-async fn without_deduplication_every_copy_is_stored() {
+async fn without_deduplication_every_duplicate_is_stored() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), one_partition()).unwrap();
     log.create_topic(&topic(), None, without_deduplication()).await.unwrap();
@@ -77,17 +77,17 @@ async fn without_deduplication_every_copy_is_stored() {
 }
 
 #[tokio::test]
-async fn once_deduplication_is_turned_on_everything_that_is_there_is_known() {
+async fn enabling_deduplication_covers_existing_messages() {
     let folder = quick_folder();
     let mut log = Log::open(folder.path(), small_segments()).unwrap();
     log.create_topic(&topic(), None, without_deduplication()).await.unwrap();
     let (mut sent, mut positions) = (Vec::new(), Vec::new());
     for round in 0..4 {
-        // With it, without it, and over restarts, which read some of the ids in another way.
+        // With and without deduplication, and across restarts, which load some of the ids in another way.
         let settings = if round % 2 == 0 { without_deduplication() } else { TopicSettings::default() };
         log.configure_topic(&topic(), settings).await.unwrap();
         let more = batch_of(61);
-        positions.extend(publish_alone(&log, &more).await);
+        positions.extend(publish_one_by_one(&log, &more).await);
         sent.extend(more);
         log.configure_topic(&topic(), TopicSettings::default()).await.unwrap();
         assert_eq!(publish(&log, &sent).await, positions, "round {round}");
@@ -101,11 +101,11 @@ async fn once_deduplication_is_turned_on_everything_that_is_there_is_known() {
 }
 
 #[tokio::test]
-async fn an_index_is_the_same_whether_ids_were_looked_at_or_not() {
+async fn index_is_identical_with_and_without_deduplication() {
     let folder = quick_folder();
     let log = Log::open(folder.path(), small_segments()).unwrap();
     log.create_topic(&topic(), None, without_deduplication()).await.unwrap();
-    publish_alone(&log, &batch_of(80)).await;
+    publish_one_by_one(&log, &batch_of(80)).await;
     log.close().await.unwrap();
     let indexes = index_files(folder.path());
     let good: Vec<_> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Publishers that do not wait for the disk: a crash may take what was not synced, from the end, and nothing else.
+//! Acknowledgement before the sync: a crash may lose unsynced messages at the end of a partition, and nothing else.
 
 use landfall_log::{Acknowledge, Flush, Options};
 
@@ -9,11 +9,12 @@ use crate::workload::{options, work_with};
 
 const IMAGES: usize = 1200;
 const STEPS: usize = 25;
-const EFFORT: Effort = Effort { images_per_moment: 2, torn_at_every_byte: 0, gone_on_with: 20, crashed_again: 2 };
+const EFFORT: Effort =
+    Effort { images_per_crash_point: 2, exhaustive_tears: 0, continued_percent: 20, crashed_again_percent: 2 };
 
 fn explore_run(run: u64, acknowledge: Acknowledge) -> Result<usize, String> {
-    let mut explorer = Explorer::new(Random::of(seed(), run));
-    let mut random = Random::of(seed(), !run);
+    let mut explorer = Explorer::new(Random::for_part(seed(), run));
+    let mut random = Random::for_part(seed(), !run);
     let flush = [Flush::EveryMessages(4), Flush::EveryMessages(1000)][random.below(2)];
     let options = Options { acknowledge, flush, ..options(&mut random) };
     let finished = explorer.runtime().block_on(work_with(random, options, STEPS, None))?;
@@ -25,18 +26,18 @@ fn explore(acknowledge: Acknowledge) {
     let _shared = shared_failpoints();
     let (mut images, mut run) = (0, 2000);
     while images < IMAGES {
-        let told = |verdict: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()) };
-        images += explore_run(run, acknowledge).unwrap_or_else(told);
+        let context = |failure: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()) };
+        images += explore_run(run, acknowledge).unwrap_or_else(context);
         run += 1;
     }
 }
 
 #[test]
-fn what_was_only_written_is_lost_from_the_end_or_not_at_all() {
+fn crash_loses_written_messages_only_from_the_end() {
     explore(Acknowledge::Written);
 }
 
 #[test]
-fn what_was_only_taken_is_lost_from_the_end_or_not_at_all() {
+fn crash_loses_unwritten_messages_only_from_the_end() {
     explore(Acknowledge::None);
 }

@@ -1,5 +1,5 @@
-//! Crashes at every moment of creating, growing, configuring and deleting topics: before the answer the old state or the
-//! new one is found, after it the new one, never a mixture, and the call can be repeated.
+//! Crashes at every point of creating, growing, configuring and deleting topics. Before the call returns, the topic has
+//! the old or the new state; afterwards it has the new one. The state is never mixed, and the call can be repeated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use landfall_core::{Broker, GroupName, Key, Message, Outcome, Publisher, StartAt, TopicName};
 use landfall_log::{Log, Options, TopicSettings};
 
-use crate::crash::{Crash, Fate};
+use crate::crash::{Crash, Survival};
 use crate::disk::{Faults, ModelDisk};
 use crate::journal::Entry;
 use crate::random::{Random, seed};
 use crate::tree::Tree;
 use crate::{runtime, shared_failpoints};
 
-const IMAGES_PER_MOMENT: usize = 8;
-/// So many percent of the images are crashed again while they are opened.
-const CRASHED_AGAIN: usize = 30;
+const IMAGES_PER_CRASH_POINT: usize = 8;
+/// Percentage of the images that are crashed again while they are opened.
+const CRASHED_AGAIN_PERCENT: usize = 30;
 
 #[derive(Debug, Clone, Copy)]
 enum Call {
@@ -25,13 +25,13 @@ enum Call {
     Grow,
     Configure,
     Delete,
-    /// And then two messages under the same name, of which the group finishes one.
-    DeleteAndBeginAnew,
+    /// Deletes the topic, then publishes two messages under the same name, of which the group finishes one.
+    DeleteAndRecreate,
 }
 
-/// What there is to know of the topic: partitions, settings, messages, and the offset at which the group goes on.
+/// The observable state of the topic: partitions, settings, messages, and the offset at which the group resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Found {
+struct TopicState {
     partitions: usize,
     settings: TopicSettings,
     messages: usize,
@@ -51,7 +51,7 @@ fn week() -> TopicSettings {
 }
 
 fn open(disk: &ModelDisk) -> Result<Log, String> {
-    // With little room ahead, so that images are small.
+    // Preallocates little, so that images are small.
     let options = Options { partitions: 1, preallocate_bytes: 4096, ..Options::default() };
     Log::open_on(Arc::new(disk.clone()), "/log", options).map_err(|error| error.to_string())
 }
@@ -73,7 +73,7 @@ async fn finish(log: &Log, count: usize) {
 }
 
 impl Call {
-    /// A log before the call: with three messages of which the group has finished two, wherever there is a topic.
+    /// The log before the call. Where a topic exists, it has three messages and the group has finished two.
     async fn before(self) -> Tree {
         let disk = ModelDisk::new(Tree::default());
         let log = open(&disk).unwrap();
@@ -85,58 +85,58 @@ impl Call {
         disk.tree()
     }
 
-    async fn make(self, log: &Log) -> Result<(), String> {
-        let made = match self {
+    async fn execute(self, log: &Log) -> Result<(), String> {
+        let result = match self {
             Self::Create => log.create_topic(&topic(), Some(2), week()).await.map(drop),
             Self::Grow => log.grow_topic(&topic(), 3).await.map(drop),
             Self::Configure => log.configure_topic(&topic(), week()).await.map(drop),
-            Self::Delete | Self::DeleteAndBeginAnew => log.delete_topic(&topic()).await.map(drop),
+            Self::Delete | Self::DeleteAndRecreate => log.delete_topic(&topic()).await.map(drop),
         };
-        made.map_err(|error| error.to_string())
+        result.map_err(|error| error.to_string())
     }
 
-    async fn begin_anew(self, log: &Log) {
-        if matches!(self, Self::DeleteAndBeginAnew) {
+    async fn recreate(self, log: &Log) {
+        if matches!(self, Self::DeleteAndRecreate) {
             publish(log, 2).await;
             finish(log, 1).await;
         }
     }
 
-    /// What must be found before the call, and after it.
-    fn states(self) -> [Option<Found>; 2] {
-        let old = Found { partitions: 1, settings: TopicSettings::default(), messages: 3, next: Some(2) };
+    /// The expected states before and after the call.
+    fn states(self) -> [Option<TopicState>; 2] {
+        let old = TopicState { partitions: 1, settings: TopicSettings::default(), messages: 3, next: Some(2) };
         let new = match self {
-            Self::Create => Some(Found { partitions: 2, settings: week(), messages: 0, next: None }),
-            Self::Grow => Some(Found { partitions: 3, ..old }),
-            Self::Configure => Some(Found { settings: week(), ..old }),
+            Self::Create => Some(TopicState { partitions: 2, settings: week(), messages: 0, next: None }),
+            Self::Grow => Some(TopicState { partitions: 3, ..old }),
+            Self::Configure => Some(TopicState { settings: week(), ..old }),
             Self::Delete => None,
-            Self::DeleteAndBeginAnew => Some(Found { messages: 2, next: Some(1), ..old }),
+            Self::DeleteAndRecreate => Some(TopicState { messages: 2, next: Some(1), ..old }),
         };
         [(!matches!(self, Self::Create)).then_some(old), new]
     }
 
-    /// Opens what a crash left and checks it. `is_answered`: the caller was told that it is done.
-    async fn check(self, image: Tree, is_answered: bool) -> Result<Vec<Entry>, String> {
+    /// Opens the image of a crash and checks it. `has_returned`: the call had returned before the crash.
+    async fn check(self, image: Tree, has_returned: bool) -> Result<Vec<Entry>, String> {
         let disk = ModelDisk::new(image);
         let log = open(&disk)?;
         let journal = disk.take_journal();
-        let found = look(&log).await?;
+        let found = inspect(&log).await?;
         let [old, new] = self.states();
         match self {
-            // Between its steps there is everything from nothing to two messages, of which at most one is finished.
-            Self::DeleteAndBeginAnew if !is_answered => {}
-            _ if found == new || (found == old && !is_answered) => {}
+            // Between its steps any state from no topic to two messages, at most one of them finished, is valid.
+            Self::DeleteAndRecreate if !has_returned => {}
+            _ if found == new || (found == old && !has_returned) => {}
             _ => return Err(format!("found {found:?}")),
         }
-        self.make(&log).await?;
-        if matches!(self, Self::Delete | Self::DeleteAndBeginAnew) {
-            assert_eq!(look(&log).await?, None);
+        self.execute(&log).await?;
+        if matches!(self, Self::Delete | Self::DeleteAndRecreate) {
+            assert_eq!(inspect(&log).await?, None);
             publish(&log, 1).await;
-            let expected = Found { partitions: 1, settings: TopicSettings::default(), messages: 1, next: Some(0) };
-            let found = look(&log).await?;
-            (found == Some(expected)).then_some(()).ok_or_else(|| format!("found {found:?} after it began anew"))?;
+            let expected = TopicState { partitions: 1, settings: TopicSettings::default(), messages: 1, next: Some(0) };
+            let found = inspect(&log).await?;
+            (found == Some(expected)).then_some(()).ok_or_else(|| format!("found {found:?} after it was recreated"))?;
         } else {
-            let found = look(&log).await?;
+            let found = inspect(&log).await?;
             (found == new).then_some(()).ok_or_else(|| format!("found {found:?} after the call was repeated"))?;
         }
         log.close().await.map_err(|error| error.to_string())?;
@@ -144,7 +144,7 @@ impl Call {
     }
 }
 
-async fn look(log: &Log) -> Result<Option<Found>, String> {
+async fn inspect(log: &Log) -> Result<Option<TopicState>, String> {
     let Ok(described) = log.describe(&topic()) else { return Ok(None) };
     let failed = |error: landfall_core::Error| error.to_string();
     let mut reader = log.read(&topic(), StartAt::Beginning).await.map_err(failed)?;
@@ -159,70 +159,70 @@ async fn look(log: &Log) -> Result<Option<Found>, String> {
     if messages > 0 {
         let mut subscriber = log.subscribe(&topic(), &group()).await.map_err(failed)?;
         let delivery = tokio::time::timeout(Duration::from_secs(60), subscriber.next()).await;
-        next = delivery.map_err(|_| "no delivery came")?.map_err(failed)?.map(|delivery| delivery.position.offset);
+        next = delivery.map_err(|_| "no delivery arrived")?.map_err(failed)?.map(|delivery| delivery.position.offset);
     }
-    Ok(Some(Found { partitions: described.partitions.len(), settings: described.settings, messages, next }))
+    Ok(Some(TopicState { partitions: described.partitions.len(), settings: described.settings, messages, next }))
 }
 
-/// The images of one moment: with everything kept, with nothing, and with some of it.
+/// The images of one crash point: with all unsynced changes, with none, and with some.
 fn images(crash: &Crash, random: &mut Random) -> Vec<Tree> {
-    let mut fates = vec![Vec::new(), vec![Fate::Dropped; crash.open().len()]];
-    fates.extend((0..IMAGES_PER_MOMENT).map(|_| crash.any_fates(random)));
-    fates.iter().map(|fates| crash.image(fates)).collect()
+    let mut survivals = vec![Vec::new(), vec![Survival::Dropped; crash.unsynced().len()]];
+    survivals.extend((0..IMAGES_PER_CRASH_POINT).map(|_| crash.random_survivals(random)));
+    survivals.iter().map(|survivals| crash.image(survivals)).collect()
 }
 
-/// Checks the images of every moment of `journal`, which began with `before`. Answers with how many those were.
+/// Checks the images of every crash point of `journal`, which starts from `before`. Returns their number.
 async fn explore(call: Call, before: Tree, journal: &[Entry], is_finished: bool) -> Result<usize, String> {
-    let (mut random, mut count) = (Random::of(seed(), call as u64), 0);
+    let (mut random, mut count) = (Random::for_part(seed(), call as u64), 0);
     let (mut crash, mut known) = (Crash::new(before), HashSet::new());
     for at in 0..=journal.len() {
-        let is_answered = is_finished && at == journal.len();
-        let told = |why: String| format!("{call:?} after {at} of {} entries: {why}", journal.len());
+        let has_returned = is_finished && at == journal.len();
+        let context = |why: String| format!("{call:?} after {at} of {} entries: {why}", journal.len());
         for image in images(&crash, &mut random) {
-            if !known.insert((image.fingerprint(), is_answered)) {
+            if !known.insert((image.fingerprint(), has_returned)) {
                 continue;
             }
             count += 1;
-            let opening = call.check(image.clone(), is_answered).await.map_err(told)?;
-            if is_finished && random.chance(CRASHED_AGAIN) {
+            let opening = call.check(image.clone(), has_returned).await.map_err(context)?;
+            if is_finished && random.chance(CRASHED_AGAIN_PERCENT) {
                 let again = Box::pin(explore(call, image, &opening, false)).await;
-                count += again.map_err(|why| told(format!("crashed again: {why}")))?;
+                count += again.map_err(|why| context(format!("crashed again: {why}")))?;
             }
         }
-        if let Some(Entry::Done { operation, .. }) = journal.get(at) {
-            crash.follow(operation);
+        if let Some(Entry::Operation { operation, .. }) = journal.get(at) {
+            crash.apply(operation);
         }
     }
     Ok(count)
 }
 
-/// The power fails at some moment of the call, or of opening what such a crash left.
+/// Power fails during the call, or while the image of such a crash is opened.
 async fn explore_call(call: Call) -> Result<usize, String> {
     let before = call.before().await;
     let disk = ModelDisk::new(before.clone());
     let log = open(&disk)?;
-    call.make(&log).await?;
-    call.begin_anew(&log).await;
+    call.execute(&log).await?;
+    call.recreate(&log).await;
     explore(call, before, &disk.take_journal(), true).await
 }
 
-/// The process is killed at some moment of the call, and the power fails while the next one opens the log: what the
-/// first did not sync the second has seen all the same.
+/// The process is killed during the call, and power fails while the next process opens the log. The second process has
+/// seen changes that the first did not sync.
 async fn explore_killed(call: Call) -> Result<usize, String> {
     let (before, mut count) = (call.before().await, 0);
     for steps in 0.. {
         let disk = ModelDisk::new(before.clone());
         let log = open(&disk)?;
         disk.set_faults(Faults { kill_after: Some(steps), ..Faults::default() });
-        let is_finished = call.make(&log).await.is_ok();
+        let is_finished = call.execute(&log).await.is_ok();
         let log = open(&disk.kill())?;
-        let begins_anew = matches!(call, Call::DeleteAndBeginAnew);
-        if begins_anew {
-            call.make(&log).await?;
-            call.begin_anew(&log).await;
+        let recreates = matches!(call, Call::DeleteAndRecreate);
+        if recreates {
+            call.execute(&log).await?;
+            call.recreate(&log).await;
         }
         drop(log);
-        count += explore(call, before.clone(), &disk.take_journal(), begins_anew).await?;
+        count += explore(call, before.clone(), &disk.take_journal(), recreates).await?;
         if is_finished {
             break;
         }
@@ -231,23 +231,23 @@ async fn explore_killed(call: Call) -> Result<usize, String> {
 }
 
 #[test]
-fn no_crash_leaves_a_topic_half_changed() {
+fn crash_never_leaves_a_topic_half_changed() {
     let _shared = shared_failpoints();
     let runtime = runtime();
-    for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndBeginAnew] {
+    for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndRecreate] {
         let images = runtime.block_on(explore_call(call));
         let images = images.unwrap_or_else(|why| panic!("LANDFALL_SEED={}: {why}", seed()));
-        assert!(images > 3, "{call:?} had {images} images only");
+        assert!(images > 3, "{call:?} had only {images} images");
     }
 }
 
 #[test]
-fn no_crash_after_a_kill_leaves_a_topic_half_changed() {
+fn crash_after_a_kill_never_leaves_a_topic_half_changed() {
     let _shared = shared_failpoints();
     let runtime = runtime();
-    for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndBeginAnew] {
+    for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndRecreate] {
         let images = runtime.block_on(explore_killed(call));
         let images = images.unwrap_or_else(|why| panic!("LANDFALL_SEED={}: {why}", seed()));
-        assert!(images > 3, "{call:?} had {images} images only");
+        assert!(images > 3, "{call:?} had only {images} images");
     }
 }

@@ -1,4 +1,4 @@
-//! What a log was found to hold.
+//! The content that was read from a log.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,25 @@ pub(crate) struct FoundTopic {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FoundPartition {
-    /// Where it says that it begins, and behind which offset it ends.
+    /// The partition's own start, and the offset after its last message.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// By offset; those that compaction removed are missing.
+    /// By offset; messages removed by compaction are missing.
     pub(crate) messages: BTreeMap<u64, Message>,
 }
 
 impl FoundPartition {
-    /// Takes in the next message that a reader was given.
+    /// Adds the next message that a reader returned.
     pub(crate) fn add(&mut self, offset: u64, message: Message) -> Result<(), String> {
         let last = self.messages.last_key_value().map(|(last, _)| *last);
         if last.is_some_and(|last| last >= offset) || offset < self.start {
-            return Err(format!("offset {offset} was read behind {last:?} of a partition from {} on", self.start));
+            return Err(format!(
+                "offset {offset} was read after {last:?} of a partition that starts at {}",
+                self.start
+            ));
         }
         self.messages.insert(offset, message);
-        // It may have grown since it said where it ends.
+        // The partition may have grown since its end was read.
         self.end = self.end.max(offset + 1);
         Ok(())
     }

@@ -1,45 +1,45 @@
-//! What a crash could leave on the disk at some moment.
+//! Models what a crash can leave on the disk.
 //!
-//! Bytes and length of a file are durable as of its last sync, and the names in a folder as of the last sync of the
-//! folder. Everything since then is **open**, each change for itself: a name may be found as before or as after, and
-//! of a write everything, nothing, a part up to any byte, or any of its sectors may have reached the disk. That is more
-//! than any one file system does, and all of them together stay within it.
+//! Bytes and length of a file are durable as of its last sync; the names in a folder, as of the folder's last sync.
+//! Each later change is **unsynced** and independent of the others. A name may have its old or its new state. A write
+//! may be complete, missing, torn at any byte, or lack any of its sectors. That is more than any one file system does,
+//! and covers all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::disk::overwrite;
-use crate::journal::{Operation, Place};
+use crate::journal::{DirEntry, Operation};
 use crate::random::Random;
 use crate::tree::{Node, NodeId, Tree};
 
 pub(crate) const SECTOR: u64 = 512;
 
-/// Follows a journal.
+/// Replays a journal up to a crash point.
 #[derive(Debug, Clone)]
 pub(crate) struct Crash {
     durable: Tree,
-    open: Vec<Open>,
+    unsynced: Vec<Unsynced>,
 }
 
-/// A change that was not synced when the moment came.
+/// A change that was not synced before the crash.
 #[derive(Debug, Clone)]
-pub(crate) struct Open {
+pub(crate) struct Unsynced {
     change: Change,
     /// Its sync failed: no later sync makes it durable.
-    is_doubtful: bool,
-    /// It was synced, and only waits for a doubtful change before it in the same file.
-    is_settled: bool,
+    sync_failed: bool,
+    /// It is synced, but an earlier change of the same file is not, because its sync failed.
+    is_synced: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// `node` is no longer found at `from`, and found at `to`.
+    /// Moves `node` from `from` to `to`.
     Name {
-        from: Option<Place>,
-        to: Option<Place>,
+        from: Option<DirEntry>,
+        to: Option<DirEntry>,
         node: NodeId,
-        unsynced: Vec<NodeId>,
+        unsynced_folders: Vec<NodeId>,
     },
     Write {
         node: NodeId,
@@ -52,18 +52,18 @@ pub(crate) enum Change {
     },
 }
 
-/// What became of an open change.
+/// What the crash left of an unsynced change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Survival {
     Kept,
     Dropped,
-    /// Of a write: so many bytes at its beginning were kept.
+    /// Of a write: this many bytes at its beginning are kept.
     Torn {
         bytes: usize,
-        /// The file has the length that the whole write would have given it.
+        /// The file has the length that the complete write would have given it.
         is_grown: bool,
     },
-    /// Of a write: all but these sectors, counted from the beginning of the file.
+    /// Of a write: all but these sectors are kept, counted from the beginning of the file.
     Lost {
         sectors: Vec<u64>,
         is_grown: bool,
@@ -72,119 +72,122 @@ pub(crate) enum Fate {
 
 impl Crash {
     pub(crate) fn new(durable: Tree) -> Self {
-        Self { durable, open: Vec::new() }
+        Self { durable, unsynced: Vec::new() }
     }
 
-    pub(crate) fn follow(&mut self, operation: &Operation) {
+    pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation.clone() {
-            Operation::CreateFolder { place, node } => {
-                self.durable.admit(node, Node::Folder(BTreeMap::new()));
-                self.name(None, Some(place), node);
+            Operation::CreateFolder { entry, node } => {
+                self.durable.add_with_id(node, Node::Folder(BTreeMap::new()));
+                self.name(None, Some(entry), node);
             }
-            Operation::CreateFile { place, node } => {
-                self.durable.admit(node, Node::File(Arc::default()));
-                self.name(None, Some(place), node);
+            Operation::CreateFile { entry, node } => {
+                self.durable.add_with_id(node, Node::File(Arc::default()));
+                self.name(None, Some(entry), node);
             }
             Operation::Rename { from, to, node } => self.name(Some(from), Some(to), node),
-            Operation::Remove { place, node } => self.name(Some(place), None, node),
+            Operation::Remove { entry, node } => self.name(Some(entry), None, node),
             Operation::Write { node, position, bytes } => self.begin(Change::Write { node, position, bytes }),
             Operation::SetLength { node, length } => self.begin(Change::Length { node, length }),
-            Operation::SyncFolder { node } => self.settle_names(node),
+            Operation::SyncFolder { node } => self.sync_names(node),
             Operation::Sync { node } => {
-                let data = |open: &&mut Open| open.change.file() == Some(node) && !open.is_doubtful;
-                self.open.iter_mut().filter(data).for_each(|open| open.is_settled = true);
+                let data = |unsynced: &&mut Unsynced| unsynced.change.file() == Some(node) && !unsynced.sync_failed;
+                self.unsynced.iter_mut().filter(data).for_each(|unsynced| unsynced.is_synced = true);
                 self.make_durable(node);
             }
             Operation::FailedSync { node } => {
-                let data = |open: &&mut Open| open.change.file() == Some(node);
-                self.open.iter_mut().filter(data).for_each(|open| open.is_doubtful = true);
+                let data = |unsynced: &&mut Unsynced| unsynced.change.file() == Some(node);
+                self.unsynced.iter_mut().filter(data).for_each(|unsynced| unsynced.sync_failed = true);
             }
         }
     }
 
     fn begin(&mut self, change: Change) {
-        self.open.push(Open { change, is_doubtful: false, is_settled: false });
+        self.unsynced.push(Unsynced { change, sync_failed: false, is_synced: false });
     }
 
-    fn name(&mut self, from: Option<Place>, to: Option<Place>, node: NodeId) {
-        let mut unsynced: Vec<NodeId> = from.iter().chain(&to).map(|place| place.0).collect();
-        unsynced.dedup();
-        self.begin(Change::Name { from, to, node, unsynced });
+    fn name(&mut self, from: Option<DirEntry>, to: Option<DirEntry>, node: NodeId) {
+        let mut unsynced_folders: Vec<NodeId> = from.iter().chain(&to).map(|entry| entry.0).collect();
+        unsynced_folders.dedup();
+        self.begin(Change::Name { from, to, node, unsynced_folders });
     }
 
-    fn settle_names(&mut self, folder: NodeId) {
+    fn sync_names(&mut self, folder: NodeId) {
         let durable = &mut self.durable;
-        self.open.retain_mut(|open| {
-            let Change::Name { unsynced, .. } = &mut open.change else { return true };
-            unsynced.retain(|waiting| *waiting != folder);
-            if unsynced.is_empty() {
-                open.change.apply(&Fate::Kept, durable);
+        self.unsynced.retain_mut(|unsynced| {
+            let Change::Name { unsynced_folders, .. } = &mut unsynced.change else { return true };
+            unsynced_folders.retain(|waiting| *waiting != folder);
+            if unsynced_folders.is_empty() {
+                unsynced.change.apply(&Survival::Kept, durable);
             }
-            !matches!(&open.change, Change::Name { unsynced, .. } if unsynced.is_empty())
+            !matches!(&unsynced.change, Change::Name { unsynced_folders, .. } if unsynced_folders.is_empty())
         });
     }
 
-    /// Takes over what is settled of a file, up to the first change that is not.
+    /// Makes the synced changes of a file durable, up to the first one whose sync failed.
     fn make_durable(&mut self, node: NodeId) {
         let (durable, mut is_blocked) = (&mut self.durable, false);
-        self.open.retain(|open| {
-            if open.change.file() != Some(node) || is_blocked || !open.is_settled {
-                is_blocked |= open.change.file() == Some(node);
+        self.unsynced.retain(|unsynced| {
+            if unsynced.change.file() != Some(node) || is_blocked || !unsynced.is_synced {
+                is_blocked |= unsynced.change.file() == Some(node);
                 return true;
             }
-            open.change.apply(&Fate::Kept, durable);
+            unsynced.change.apply(&Survival::Kept, durable);
             false
         });
     }
 
-    /// The open changes, for people.
+    /// Describes the unsynced changes for error messages.
     pub(crate) fn outline(&self) -> Vec<String> {
-        let outline = |open: &Open| match &open.change {
+        let outline = |unsynced: &Unsynced| match &unsynced.change {
             Change::Name { from, to, .. } => format!("{from:?} to {to:?}"),
             Change::Write { node, position, bytes } => format!("{} bytes at {position} of {node}", bytes.len()),
             Change::Length { node, length } => format!("length {length} of {node}"),
         };
-        self.open.iter().map(outline).collect()
+        self.unsynced.iter().map(outline).collect()
     }
 
-    pub(crate) fn open(&self) -> &[Open] {
-        &self.open
+    pub(crate) fn unsynced(&self) -> &[Unsynced] {
+        &self.unsynced
     }
 
-    /// The disk after a crash in which the open changes had these fates; those for which none is given are kept.
-    pub(crate) fn image(&self, fates: &[Fate]) -> Tree {
+    /// The disk after a crash with these survivals of the changes; changes without one are kept.
+    pub(crate) fn image(&self, survivals: &[Survival]) -> Tree {
         let mut tree = self.durable.clone();
-        for (index, open) in self.open.iter().enumerate() {
-            let fate = if open.is_settled { &Fate::Kept } else { fates.get(index).unwrap_or(&Fate::Kept) };
-            open.change.apply(fate, &mut tree);
+        for (index, unsynced) in self.unsynced.iter().enumerate() {
+            let survival =
+                if unsynced.is_synced { &Survival::Kept } else { survivals.get(index).unwrap_or(&Survival::Kept) };
+            unsynced.change.apply(survival, &mut tree);
         }
         tree
     }
 
-    /// Any fates at all, those that go wrong in one place only as often as those that go wrong in many.
-    pub(crate) fn any_fates(&self, random: &mut Random) -> Vec<Fate> {
+    /// Random survivals; sometimes most changes are kept, sometimes few.
+    pub(crate) fn random_survivals(&self, random: &mut Random) -> Vec<Survival> {
         let kept = [0, 50, 90][random.below(3)];
-        let any = |open: &Open| if random.chance(kept) { Fate::Kept } else { open.change.any_fate(random) };
-        self.open.iter().map(any).collect()
+        let any = |unsynced: &Unsynced| {
+            if random.chance(kept) { Survival::Kept } else { unsynced.change.random_survival(random) }
+        };
+        self.unsynced.iter().map(any).collect()
     }
 
-    /// Every way in which exactly one write was torn at one byte, or lost one sector: with what came after it lost,
-    /// as if the disk stopped there, or kept, as if it had other things to do first.
-    pub(crate) fn every_tear(&self) -> Vec<Vec<Fate>> {
+    /// Every way in which exactly one write is torn at one byte or lacks one sector. Later changes are either lost, as
+    /// if the disk stopped there, or kept, as if the disk had reordered them.
+    pub(crate) fn every_tear(&self) -> Vec<Vec<Survival>> {
         let mut all = Vec::new();
-        for (index, open) in self.open.iter().enumerate() {
-            let Change::Write { bytes, .. } = &open.change else { continue };
-            let mut add = |fate: Fate, then: Fate| {
-                let later = self.open[index + 1..].iter().map(|_| then.clone());
-                all.push((0..index).map(|_| Fate::Kept).chain([fate]).chain(later).collect());
+        for (index, unsynced) in self.unsynced.iter().enumerate() {
+            let Change::Write { bytes, .. } = &unsynced.change else { continue };
+            let mut add = |survival: Survival, then: Survival| {
+                let later = self.unsynced[index + 1..].iter().map(|_| then.clone());
+                all.push((0..index).map(|_| Survival::Kept).chain([survival]).chain(later).collect());
             };
             for bytes in 0..bytes.len() {
-                add(Fate::Torn { bytes, is_grown: false }, Fate::Dropped);
-                add(Fate::Torn { bytes, is_grown: true }, Fate::Kept);
+                add(Survival::Torn { bytes, is_grown: false }, Survival::Dropped);
+                add(Survival::Torn { bytes, is_grown: true }, Survival::Kept);
             }
-            for sector in open.change.sectors() {
-                add(Fate::Lost { sectors: vec![sector], is_grown: true }, Fate::Kept);
-                add(Fate::Lost { sectors: vec![sector], is_grown: false }, Fate::Dropped);
+            for sector in unsynced.change.sectors() {
+                add(Survival::Lost { sectors: vec![sector], is_grown: true }, Survival::Kept);
+                add(Survival::Lost { sectors: vec![sector], is_grown: false }, Survival::Dropped);
             }
         }
         all
@@ -192,7 +195,7 @@ impl Crash {
 }
 
 impl Change {
-    /// The file whose bytes or length it changes.
+    /// The file whose bytes or length the change affects.
     pub(crate) fn file(&self) -> Option<NodeId> {
         match self {
             Change::Name { .. } => None,
@@ -210,25 +213,25 @@ impl Change {
         }
     }
 
-    fn any_fate(&self, random: &mut Random) -> Fate {
+    fn random_survival(&self, random: &mut Random) -> Survival {
         let Change::Write { bytes, .. } = self else {
-            return if random.chance(50) { Fate::Kept } else { Fate::Dropped };
+            return if random.chance(50) { Survival::Kept } else { Survival::Dropped };
         };
         match random.below(5) {
-            0 => Fate::Kept,
-            1 => Fate::Dropped,
-            2 => Fate::Torn { bytes: random.below(bytes.len().max(1)), is_grown: random.chance(50) },
+            0 => Survival::Kept,
+            1 => Survival::Dropped,
+            2 => Survival::Torn { bytes: random.below(bytes.len().max(1)), is_grown: random.chance(50) },
             _ => {
                 let likely = [10, 50, 90][random.below(3)];
                 let sectors = self.sectors().filter(|_| random.chance(likely)).collect();
-                Fate::Lost { sectors, is_grown: random.chance(50) }
+                Survival::Lost { sectors, is_grown: random.chance(50) }
             }
         }
     }
 
-    fn apply(&self, fate: &Fate, tree: &mut Tree) {
+    fn apply(&self, survival: &Survival, tree: &mut Tree) {
         match self {
-            _ if *fate == Fate::Dropped => {}
+            _ if *survival == Survival::Dropped => {}
             Change::Name { from, to, node, .. } => {
                 if let Some((folder, name)) = from
                     && tree.folder_mut(*folder).get(name) == Some(node)
@@ -242,12 +245,12 @@ impl Change {
             Change::Length { node, length } => tree.file_mut(*node).resize(*length as usize, 0),
             Change::Write { node, position, bytes } => {
                 let file = tree.file_mut(*node);
-                let is_grown = match fate {
-                    Fate::Torn { bytes: kept, is_grown } => {
+                let is_grown = match survival {
+                    Survival::Torn { bytes: kept, is_grown } => {
                         overwrite(file, *position, &bytes[..*kept]);
                         *is_grown
                     }
-                    Fate::Lost { sectors, is_grown } => {
+                    Survival::Lost { sectors, is_grown } => {
                         for sector in self.sectors().filter(|sector| !sectors.contains(sector)) {
                             let start = (sector * SECTOR).max(*position) - position;
                             let end = ((sector + 1) * SECTOR).min(position + bytes.len() as u64) - position;

@@ -1,41 +1,41 @@
-//! What was done to a disk, and what its user was told, in the order in which it happened.
+//! The operations on a disk and the events its user recorded, in the order in which they happened.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::marks::Mark;
+use crate::events::Event;
 use crate::tree::NodeId;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Entry {
-    Done {
-        /// What it was called when it was opened; only for people and for comparing journals.
+    Operation {
+        /// Its path when it was opened; only for error messages and for comparing journals.
         path: PathBuf,
         operation: Operation,
     },
-    Told(Mark),
+    Event(Event),
 }
 
 /// A name in a folder.
-pub(crate) type Place = (NodeId, String);
+pub(crate) type DirEntry = (NodeId, String);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     CreateFolder {
-        place: Place,
+        entry: DirEntry,
         node: NodeId,
     },
     CreateFile {
-        place: Place,
+        entry: DirEntry,
         node: NodeId,
     },
     Rename {
-        from: Place,
-        to: Place,
+        from: DirEntry,
+        to: DirEntry,
         node: NodeId,
     },
     Remove {
-        place: Place,
+        entry: DirEntry,
         node: NodeId,
     },
     SyncFolder {
@@ -53,36 +53,36 @@ pub(crate) enum Operation {
     Sync {
         node: NodeId,
     },
-    /// A sync that failed: the pages count as clean from now on, and no later sync writes them.
+    /// A failed sync: the kernel events the pages as clean, and no later sync writes them.
     FailedSync {
         node: NodeId,
     },
 }
 
 impl Entry {
-    /// The entry without anything that differs between two runs of the same seed: the salts of segments and the time.
+    /// The entry without values that differ between two runs of the same seed: salts of segments and timestamps.
     pub(crate) fn outline(&self) -> String {
         match self {
-            Entry::Told(mark) => mark.outline(),
-            Entry::Done { path, operation } => format!("{} {}", operation.outline(), path.display()),
+            Entry::Event(event) => event.outline(),
+            Entry::Operation { path, operation } => format!("{} {}", operation.outline(), path.display()),
         }
     }
 
     pub(crate) fn is_below(&self, folder: &str) -> bool {
-        matches!(self, Entry::Done { path, .. } if path.starts_with(Path::new(folder)))
+        matches!(self, Entry::Operation { path, .. } if path.starts_with(Path::new(folder)))
     }
 }
 
 impl Operation {
     fn outline(&self) -> String {
         match self {
-            Operation::CreateFolder { .. } => "create the folder".into(),
+            Operation::CreateFolder { .. } => "create folder".into(),
             Operation::CreateFile { .. } => "create".into(),
             Operation::Rename { to, .. } => format!("rename to {}", to.1),
             Operation::Remove { .. } => "remove".into(),
-            Operation::SyncFolder { .. } => "sync the folder".into(),
+            Operation::SyncFolder { .. } => "sync folder".into(),
             Operation::Write { position, bytes, .. } => format!("write {} bytes at {position}", bytes.len()),
-            Operation::SetLength { length, .. } => format!("set the length {length}"),
+            Operation::SetLength { length, .. } => format!("set length to {length}"),
             Operation::Sync { .. } => "sync".into(),
             Operation::FailedSync { .. } => "fail to sync".into(),
         }

@@ -1,12 +1,12 @@
-//! The log on a disk that forgets: generated work, crashes at every moment of it, damage, and a reference that says
-//! what must be found afterwards.
+//! The log on a simulated disk: generated work, crashes at every point of it, damage, and a reference model of what
+//! must be found afterwards.
 //!
 //! ```text
-//! random ─▶ workload ─▶ session ─▶ Log ─▶ disk ─▶ journal ─▶ crash ─▶ images ─▶ session ─▶ verdict
-//!                          └───────────── marks ─────┘           reference ──────────┘
+//! random ─▶ workload ─▶ session ─▶ Log ─▶ disk ─▶ journal ─▶ crash ─▶ images ─▶ session ─▶ failure
+//!                          └───────────── events ────┘           reference ──────────┘
 //! ```
 //!
-//! Everything follows from one number, which is printed. To see a failure again:
+//! All randomness comes from one printed seed. To reproduce a failure:
 //! `LANDFALL_SEED=<number> cargo test -p landfall-log --test simulation`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -15,9 +15,9 @@ mod consume;
 mod content;
 mod crash;
 mod disk;
+mod events;
 mod explore;
 mod journal;
-mod marks;
 mod messages;
 mod promise;
 mod random;
@@ -39,14 +39,14 @@ mod visibility;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Failpoints are in every log of the process, so a test that sets one runs alone.
+/// Failpoints affect every log of the process, so a test that sets one runs alone.
 static FAILPOINTS: RwLock<()> = RwLock::new(());
 
 fn shared_failpoints() -> RwLockReadGuard<'static, ()> {
     FAILPOINTS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn only_failpoints() -> RwLockWriteGuard<'static, ()> {
+fn exclusive_failpoints() -> RwLockWriteGuard<'static, ()> {
     FAILPOINTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 

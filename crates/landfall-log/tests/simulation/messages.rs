@@ -6,13 +6,13 @@ use crate::disk::ModelDisk;
 use crate::random::Random;
 
 pub(crate) const TOPICS: [&str; 3] = ["orders", "payments", "stock"];
-/// The messages of all runs are of one afternoon.
+/// The messages of all runs are from one afternoon.
 const NOON: i64 = 1_794_744_000_000;
 
 /// Mostly one or a few small messages, sometimes of several topics.
 pub(crate) fn any_messages(random: &mut Random, disk: &ModelDisk) -> Vec<Message> {
     let count = if random.chance(50) { 1 } else { 1 + random.below(6) };
-    // Mostly the same, so that it grows.
+    // Mostly the same topic, so that it grows.
     let topic = if random.chance(70) { 0 } else { random.below(TOPICS.len()) };
     (0..count)
         .map(|_| {
@@ -32,24 +32,24 @@ pub(crate) fn any_message(random: &mut Random, disk: &ModelDisk, topic: &str) ->
         low >> 52,
         low & 0xffff_ffff_ffff
     );
-    let id: MessageId = id.parse().expect("it is an id");
+    let id: MessageId = id.parse().expect("a valid id");
     let payload = payload(random, disk);
-    let topic = TopicName::new(topic).expect("it is a topic");
-    let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("it is a kind"));
+    let topic = TopicName::new(topic).expect("a valid topic");
+    let mut message = Message::new(topic, payload).with_id(id).with_kind(Kind::new("Moved").expect("a valid kind"));
     message.time = Timestamp::from_millis(NOON + random.below(1_000_000) as i64);
     if random.chance(70) {
-        message.key = Some(Key::new(format!("k{}", random.below(4))).expect("it is a key"));
+        message.key = Some(Key::new(format!("k{}", random.below(4))).expect("a valid key"));
         message.sequence = random.chance(50).then(|| random.below(1000) as i64);
     }
     if random.chance(20) {
         let mut headers = Headers::default();
-        headers.insert("x-trace", "0".repeat(random.below(40))).expect("it is a header");
+        headers.insert("x-trace", "0".repeat(random.below(40))).expect("a valid header");
         message.headers = headers;
     }
     message
 }
 
-/// Also such as could be taken for something else: sectors that were never written, or a batch.
+/// Random payloads; some look like unwritten sectors or like a batch.
 fn payload(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
     match random.below(20) {
         0..13 => {
@@ -67,12 +67,12 @@ fn payload(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
             bytes
         }
         18 => stored_bytes(random, disk),
-        // Larger than any segment: refused, and nothing of it is stored.
+        // Larger than any segment: the log refuses it.
         _ => vec![7; 9000],
     }
 }
 
-/// A part of a segment as it stands on the disk.
+/// A part of a segment on the disk.
 fn stored_bytes(random: &mut Random, disk: &ModelDisk) -> Vec<u8> {
     let tree = disk.tree();
     let segments: Vec<_> = tree.files().into_iter().filter(|(path, _)| path.ends_with(".segment")).collect();

@@ -1,16 +1,16 @@
-//! The model disk itself: what it keeps and what it forgets.
+//! Tests of the model disk: what it keeps and what it loses.
 
 use std::path::Path;
 
 use landfall_log::disk::{Access, Disk};
 
-use crate::crash::{Crash, Fate};
+use crate::crash::{Crash, Survival};
 use crate::disk::{Faults, ModelDisk};
 use crate::journal::Entry;
 use crate::random::Random;
 use crate::tree::Tree;
 
-/// A disk with an empty folder `/d`, durably.
+/// A disk with a durable empty folder `/d`.
 fn disk() -> (ModelDisk, Tree) {
     let disk = ModelDisk::new(Tree::default());
     disk.create_directory(Path::new("/d")).unwrap();
@@ -30,36 +30,36 @@ fn sync(disk: &ModelDisk, path: &str) {
 fn crash(disk: &ModelDisk, base: &Tree) -> Crash {
     let mut crash = Crash::new(base.clone());
     for entry in disk.take_journal() {
-        if let Entry::Done { operation, .. } = entry {
-            crash.follow(&operation);
+        if let Entry::Operation { operation, .. } = entry {
+            crash.apply(&operation);
         }
     }
     crash
 }
 
-/// What stands in the file; `None` if there is none.
+/// The content of the file; `None` if it does not exist.
 fn content(tree: &Tree, path: &str) -> Option<Vec<u8>> {
     let node = tree.find(Path::new(path)).ok()?;
     Some(tree.file(node).unwrap().to_vec())
 }
 
 fn nothing_kept(crash: &Crash) -> Tree {
-    crash.image(&vec![Fate::Dropped; crash.open().len()])
+    crash.image(&vec![Survival::Dropped; crash.unsynced().len()])
 }
 
 #[test]
-fn what_was_synced_survives_with_its_name() {
+fn synced_file_survives_with_its_name() {
     let (disk, base) = disk();
     write(&disk, "/d/a", b"hello");
     sync(&disk, "/d/a");
     disk.sync_directory(Path::new("/d")).unwrap();
     let crash = crash(&disk, &base);
-    assert!(crash.open().is_empty());
+    assert!(crash.unsynced().is_empty());
     assert_eq!(content(&nothing_kept(&crash), "/d/a").unwrap(), b"hello");
 }
 
 #[test]
-fn what_was_not_synced_may_vanish_and_may_be_kept() {
+fn unsynced_write_may_be_lost_torn_or_kept() {
     let (disk, base) = disk();
     write(&disk, "/d/a", b"hello");
     sync(&disk, "/d/a");
@@ -69,14 +69,14 @@ fn what_was_not_synced_may_vanish_and_may_be_kept() {
     let before = crash(&disk, &base);
     assert_eq!(content(&nothing_kept(&before), "/d/a").unwrap(), b"hello");
     assert_eq!(content(&before.image(&[]), "/d/a").unwrap(), b"helloworld");
-    let torn = |bytes, is_grown| content(&before.image(&[Fate::Torn { bytes, is_grown }]), "/d/a").unwrap();
+    let torn = |bytes, is_grown| content(&before.image(&[Survival::Torn { bytes, is_grown }]), "/d/a").unwrap();
     assert_eq!(torn(2, false), b"hellowo");
     assert_eq!(torn(2, true), b"hellowo\0\0\0");
     assert_eq!(before.every_tear().len(), 2 * 5 + 2);
 }
 
 #[test]
-fn a_file_that_was_synced_may_still_lack_its_name() {
+fn synced_file_without_folder_sync_may_lose_its_name() {
     let (disk, base) = disk();
     write(&disk, "/d/a", b"hello");
     sync(&disk, "/d/a");
@@ -84,7 +84,7 @@ fn a_file_that_was_synced_may_still_lack_its_name() {
 }
 
 #[test]
-fn a_rename_without_a_sync_of_the_folder_may_be_undone_but_never_half_done() {
+fn unsynced_rename_is_undone_or_done_but_never_half_done() {
     let (disk, base) = disk();
     for (path, bytes) in [("/d/a", b"old"), ("/d/new", b"new")] {
         write(&disk, path, bytes);
@@ -103,7 +103,7 @@ fn a_rename_without_a_sync_of_the_folder_may_be_undone_but_never_half_done() {
 }
 
 #[test]
-fn a_folder_takes_along_what_is_in_it() {
+fn files_move_and_vanish_with_their_folder() {
     let (disk, base) = disk();
     disk.create_directory(Path::new("/d/e")).unwrap();
     write(&disk, "/d/e/a", b"hello");
@@ -119,20 +119,20 @@ fn a_folder_takes_along_what_is_in_it() {
 }
 
 #[test]
-fn a_lost_sector_leaves_what_stood_there() {
+fn lost_sector_keeps_its_old_bytes() {
     let (disk, base) = disk();
     write(&disk, "/d/a", &[1; 1200]);
     sync(&disk, "/d/a");
     disk.sync_directory(Path::new("/d")).unwrap();
     let file = disk.open(Path::new("/d/a"), Access::Write).unwrap();
     file.write_at(&[2; 1000], 500).unwrap();
-    let image = crash(&disk, &base).image(&[Fate::Lost { sectors: vec![1], is_grown: true }]);
+    let image = crash(&disk, &base).image(&[Survival::Lost { sectors: vec![1], is_grown: true }]);
     let expected: Vec<u8> = [[1; 500].as_slice(), &[2; 12], &[1; 512], &[2; 476]].concat();
     assert_eq!(content(&image, "/d/a").unwrap(), expected);
 }
 
 #[test]
-fn a_sync_that_failed_is_not_made_good_by_the_next_one() {
+fn failed_sync_is_not_repaired_by_the_next_sync() {
     let (disk, base) = disk();
     write(&disk, "/d/a", b"first");
     disk.sync_directory(Path::new("/d")).unwrap();
@@ -147,7 +147,7 @@ fn a_sync_that_failed_is_not_made_good_by_the_next_one() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_everything_once_there_is_room() {
+fn full_model_disk_accepts_what_fits() {
     let (disk, _) = disk();
     disk.set_faults(Faults { capacity: Some(7), ..Faults::default() });
     let file = disk.open(Path::new("/d/a"), Access::Create).unwrap();
@@ -160,7 +160,7 @@ fn a_full_disk_takes_what_fits_and_everything_once_there_is_room() {
 }
 
 #[test]
-fn a_killed_process_changes_nothing_more_and_the_next_one_finds_what_it_wrote() {
+fn killed_process_changes_nothing_and_its_writes_remain() {
     let (disk, _) = disk();
     let file = disk.open(Path::new("/d/a"), Access::Create).unwrap();
     disk.set_faults(Faults { kill_after: Some(1), ..Faults::default() });
@@ -171,7 +171,7 @@ fn a_killed_process_changes_nothing_more_and_the_next_one_finds_what_it_wrote() 
 }
 
 #[test]
-fn a_seed_gives_the_same_numbers_everywhere() {
+fn random_numbers_depend_on_the_seed_only() {
     let mut random = Random::new(1);
     assert_eq!([random.next(), random.next()], [0x910a_2dec_8902_5cc1, 0xbeeb_8da1_658e_ec67]);
 }

@@ -1,4 +1,4 @@
-//! What the log has promised about one partition, and about a topic.
+//! What the log has promised about a partition and about a topic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,30 +15,30 @@ pub(crate) struct Topic {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Partition {
-    /// Everything that was ever accepted, by offset, also what was removed since.
+    /// All messages ever accepted, by offset, including those removed since.
     pub(crate) messages: Vec<Message>,
-    /// Everything below survives a power cut.
+    /// Messages below this offset survive a power cut.
     pub(crate) durable: u64,
-    /// Where it begins.
+    /// The first offset.
     pub(crate) start: u64,
-    /// What compaction removed. It never comes back.
+    /// Offsets removed by compaction. They never come back.
     removed: BTreeSet<u64>,
-    /// The offset of each message of an idempotent producer, by its number.
+    /// The offset of each message of an idempotent producer, by its sequence.
     pub(crate) sequences: BTreeMap<ProducerName, Vec<u64>>,
 }
 
-/// What was under way when everything stopped, as far as it concerns one partition.
+/// The effect that an interrupted call may have had on one partition.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay<'a> {
-    /// New messages on their way to it, in order.
+pub(crate) struct InProgress<'a> {
+    /// Its new messages for this partition, in order.
     pub(crate) messages: Vec<&'a Message>,
-    /// They may be meant for another partition, each of them.
+    /// Each of them may belong to another partition.
     pub(crate) is_uncertain: bool,
     /// They are stored together or not at all.
-    pub(crate) is_whole: bool,
-    /// Retention may have removed everything below.
-    pub(crate) may_begin_at: u64,
-    /// Compaction may have removed messages below.
+    pub(crate) is_atomic: bool,
+    /// Retention may have removed everything below this offset.
+    pub(crate) may_start_at: u64,
+    /// Compaction may have removed messages below this offset.
     pub(crate) may_compact_below: u64,
 }
 
@@ -47,7 +47,7 @@ impl Topic {
         Self { settings, partitions: vec![Partition::default(); partitions as usize] }
     }
 
-    /// Where the message with this id stands.
+    /// The position of the message with this id.
     pub(crate) fn find(&self, id: MessageId) -> Option<Position> {
         let in_partition = |(number, partition): (usize, &Partition)| {
             let kept = partition.messages.iter().enumerate().skip(partition.start as usize);
@@ -57,12 +57,12 @@ impl Topic {
         self.partitions.iter().enumerate().find_map(in_partition)
     }
 
-    /// Where a message that is published again is found instead of being stored.
+    /// The existing position that a duplicate of this message gets.
     pub(crate) fn duplicate(&self, id: MessageId) -> Option<Position> {
         if self.settings.deduplicate { self.find(id) } else { None }
     }
 
-    /// From now on it is exactly what was found.
+    /// Replaces the promise with what was found.
     pub(crate) fn adopt(&mut self, found: &FoundTopic) {
         self.settings = found.settings;
         self.partitions.resize(found.partitions.len(), Partition::default());
@@ -75,41 +75,41 @@ impl Partition {
         self.messages.len() as u64
     }
 
-    /// The message at `offset`, if it is still there.
+    /// The message at `offset`, unless it was removed.
     pub(crate) fn get(&self, offset: u64) -> Option<&Message> {
         let is_there = offset >= self.start && !self.removed.contains(&offset);
         self.messages.get(offset as usize).filter(|_| is_there)
     }
 
-    /// The first offset from `offset` on that holds a message below `end`; `end` if there is none.
+    /// The first offset from `offset` below `end` that has a message; `end` if there is none.
     pub(crate) fn next_from(&self, offset: u64, end: u64) -> u64 {
         (offset..end).find(|offset| self.get(*offset).is_some()).unwrap_or(end)
     }
 
-    /// Whether `found` is everything that was promised, and nothing that was never asked for.
-    pub(crate) fn compare(&self, found: &FoundPartition, under_way: &UnderWay<'_>) -> Result<(), String> {
-        let latest = self.start.max(under_way.may_begin_at);
+    /// Checks that `found` has everything that was promised, and nothing that was never sent.
+    pub(crate) fn compare(&self, found: &FoundPartition, in_progress: &InProgress<'_>) -> Result<(), String> {
+        let latest = self.start.max(in_progress.may_start_at);
         if !(self.start..=latest).contains(&found.start) {
             let start = self.start;
-            return Err(format!("it begins at offset {}, and {start} to {latest} is right", found.start));
+            return Err(format!("it starts at offset {}; expected {start} to {latest}", found.start));
         }
         if found.end < self.durable {
-            return Err(format!("acknowledged messages are missing from offset {} on", found.end));
+            return Err(format!("acknowledged messages are missing from offset {}", found.end));
         }
         for offset in found.start..found.end.min(self.end()) {
             let stored = &self.messages[offset as usize];
             match found.messages.get(&offset) {
-                Some(message) if message != stored => return Err(format!("another message stands at offset {offset}")),
+                Some(message) if message != stored => return Err(format!("offset {offset} has a wrong message")),
                 Some(_) if self.removed.contains(&offset) => {
-                    return Err(format!("the message at offset {offset} was removed, and is back"));
+                    return Err(format!("the removed message at offset {offset} is back"));
                 }
                 Some(_) => {}
                 None if self.removed.contains(&offset) => {}
-                None if offset < under_way.may_compact_below && self.is_superseded(offset, found.end) => {}
+                None if offset < in_progress.may_compact_below && self.is_superseded(offset, found.end) => {}
                 None => return Err(format!("the acknowledged message at offset {offset} is missing")),
             }
         }
-        self.compare_tail(found, under_way)
+        self.compare_tail(found, in_progress)
     }
 
     /// Whether a later message below `end` has the same key.
@@ -119,26 +119,26 @@ impl Partition {
         key.is_some() && later.iter().any(|message| message.key == *key)
     }
 
-    /// What stands behind the acknowledged messages must be the beginning of what was on its way to that place.
-    fn compare_tail(&self, found: &FoundPartition, under_way: &UnderWay<'_>) -> Result<(), String> {
+    /// Checks that the messages after the acknowledged ones are a prefix of those of the interrupted call.
+    fn compare_tail(&self, found: &FoundPartition, in_progress: &InProgress<'_>) -> Result<(), String> {
         let tail: Vec<&Message> = found.messages.range(self.end()..).map(|(_, message)| message).collect();
-        let expected = &under_way.messages;
+        let expected = &in_progress.messages;
         let mut rest = expected.iter();
         let is_in_order = tail.iter().all(|found| rest.by_ref().any(|expected| expected == found));
         let has_no_gap = tail.iter().zip(expected).all(|(found, expected)| expected == found);
-        let is_whole = tail.is_empty() || tail.len() == expected.len() || !under_way.is_whole;
+        let is_atomic = tail.is_empty() || tail.len() == expected.len() || !in_progress.is_atomic;
         let is_counted = tail.len() as u64 == found.end.saturating_sub(self.end());
-        match is_in_order && is_whole && is_counted && (has_no_gap || under_way.is_uncertain) {
+        match is_in_order && is_atomic && is_counted && (has_no_gap || in_progress.is_uncertain) {
             true => Ok(()),
             false => Err(format!(
-                "behind offset {} stand {} messages that are not the beginning of the call that was on its way",
+                "after offset {} there are {} messages that are not a prefix of the interrupted call",
                 self.end(),
                 tail.len()
             )),
         }
     }
 
-    /// All of `found` is durable, and what it lacks is gone.
+    /// Records that all of `found` is durable, and that everything it lacks is removed.
     pub(crate) fn read(&mut self, found: &FoundPartition) {
         self.durable = self.durable.max(found.end);
         self.start = found.start;

@@ -1,10 +1,10 @@
-//! Where everything that is left to chance comes from: one number, which is printed.
+//! The source of all randomness: one printed seed.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// The same numbers for the same seed, on every machine and in every build (SplitMix64).
+/// Random numbers that depend on the seed only, not on the machine or the build (SplitMix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -13,8 +13,8 @@ impl Random {
         Self(seed)
     }
 
-    /// Numbers of their own for a part of the work, so that it does not matter how many the other parts draw.
-    pub(crate) fn of(seed: u64, part: u64) -> Self {
+    /// A separate sequence for one part of the work, independent of how many numbers other parts draw.
+    pub(crate) fn for_part(seed: u64, part: u64) -> Self {
         Self(Self(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03)).next())
     }
 
@@ -25,7 +25,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`; `limit` must not be 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// The seed of this run: `LANDFALL_SEED` if it is set, else another one each time.
+/// The seed of this run: `LANDFALL_SEED` if set, else a new one each time.
 pub(crate) fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
@@ -49,7 +49,7 @@ pub(crate) fn seed() -> u64 {
             Some(text) => text.parse().expect("LANDFALL_SEED is a number"),
             None => RandomState::new().build_hasher().finish(),
         };
-        // Not with `println!`, which the test harness holds back unless the test fails.
+        // Not `println!`: the test harness captures it unless the test fails.
         let _ = writeln!(std::io::stderr(), "simulation of the log: LANDFALL_SEED={seed}");
         seed
     })

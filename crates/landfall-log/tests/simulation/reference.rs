@@ -1,7 +1,7 @@
-//! What the log has promised: the reference that every image is compared with.
+//! The reference model: what the log has promised. Every image is compared with it.
 //!
-//! It follows the marks in the disk's journal. Read up to some moment, they say what must be found if everything stops at
-//! that moment, and what may be.
+//! It applies the events of the disk's journal. Applied up to some point, they determine what must be found after a
+//! crash at that point, and what may be found.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use landfall_core::{ErrorCode, GroupName, Message, Outcome, Position, ProducerNa
 use landfall_log::{Acknowledge, Options, TopicSettings};
 
 use crate::content::Content;
-use crate::marks::{Answer, Call, Mark};
-use crate::promise::{Partition, Topic, UnderWay};
+use crate::events::{Call, CallResult, Event};
+use crate::promise::{InProgress, Partition, Topic};
 
-/// How far a group has come, by partition.
+/// The progress of a group, by partition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    /// It resumes here or later.
+    /// The group resumes here or later.
     pub(crate) saved: Vec<u64>,
-    /// It resumes here or earlier.
+    /// The group resumes here or earlier.
     pub(crate) acknowledged: Vec<u64>,
-    /// The log knows of it, whatever happens.
+    /// The log remembers the group after any crash.
     is_durable: bool,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Reference {
     topics: BTreeMap<TopicName, Topic>,
     groups: BTreeMap<(GroupName, TopicName), Progress>,
     producers: BTreeMap<ProducerName, (u64, u16)>,
-    /// What may have been done or not, and what is going to be answered, where that is known.
+    /// A call that may or may not have happened, and its outcomes if they are known.
     call: Option<(Call, Option<Vec<Outcome>>)>,
-    /// What a topic is like that comes into being with its first message.
-    unless_created: (u32, TopicSettings),
-    /// Whether accepted means durable.
+    /// Partitions and settings of a topic that its first message creates.
+    auto_created: (u32, TopicSettings),
+    /// Whether an accepted message is durable.
     is_synced: bool,
 }
 
@@ -43,35 +43,35 @@ impl Reference {
             groups: BTreeMap::new(),
             producers: BTreeMap::new(),
             call: None,
-            unless_created: (options.partitions, options.topic),
+            auto_created: (options.partitions, options.topic),
             is_synced: options.acknowledge == Acknowledge::Synced,
         }
     }
 
-    /// Takes in the next mark. Of a call that begins, `answer` says what will be answered, if that is known.
-    pub(crate) fn follow(&mut self, mark: &Mark, answer: Option<&[Outcome]>) -> Result<(), String> {
-        match mark {
-            Mark::Calling(call) => self.call = Some((call.clone(), answer.map(<[Outcome]>::to_vec))),
-            Mark::Answered(answer) => self.answered(answer)?,
-            Mark::Seen(content) => self.seen(content),
-            Mark::Read(content) => self.read(content),
-            Mark::Closed => self.for_each_partition(|partition| partition.durable = partition.end()),
-            Mark::Registered(name, id, epoch) => self.registered(name, *id, *epoch)?,
-            Mark::Acknowledging(group, topic, offsets) => {
+    /// Applies the next event. For a call that starts, `outcomes` are its later outcomes, if known.
+    pub(crate) fn apply(&mut self, event: &Event, outcomes: Option<&[Outcome]>) -> Result<(), String> {
+        match event {
+            Event::CallStarted(call) => self.call = Some((call.clone(), outcomes.map(<[Outcome]>::to_vec))),
+            Event::CallReturned(result) => self.call_returned(result)?,
+            Event::Seen(content) => self.seen(content),
+            Event::Read(content) => self.read(content),
+            Event::Closed => self.for_each_partition(|partition| partition.durable = partition.end()),
+            Event::Registered(name, id, epoch) => self.registered(name, *id, *epoch)?,
+            Event::Acknowledging(group, topic, offsets) => {
                 raise(&mut self.progress_mut(group, topic).acknowledged, offsets);
             }
-            Mark::Acknowledged(group, topic, offsets) => {
+            Event::Acknowledged(group, topic, offsets) => {
                 let progress = self.progress_mut(group, topic);
                 raise(&mut progress.saved, offsets);
                 progress.is_durable = true;
             }
-            Mark::Seeking(group, topic, offsets) => {
+            Event::Seeking(group, topic, offsets) => {
                 let progress = self.progress_mut(group, topic);
                 raise(&mut progress.acknowledged, offsets);
                 progress.saved.resize(offsets.len(), 0);
                 progress.saved.iter_mut().zip(offsets).for_each(|(saved, to)| *saved = (*saved).min(*to));
             }
-            Mark::Sought(group, topic, offsets) => {
+            Event::SeekCompleted(group, topic, offsets) => {
                 let (saved, acknowledged) = (offsets.clone(), offsets.clone());
                 *self.progress_mut(group, topic) = Progress { saved, acknowledged, is_durable: true };
             }
@@ -79,20 +79,20 @@ impl Reference {
         Ok(())
     }
 
-    fn answered(&mut self, answer: &Answer) -> Result<(), String> {
-        let Some((call, _)) = self.call.take() else { return Err("an answer without a call".into()) };
-        match (&call, answer) {
-            (_, Answer::Failed) => self.call = Some((call, None)),
-            (_, Answer::Left(content)) => self.read(content),
-            (Call::Publish(messages), Answer::Outcomes(outcomes)) => {
+    fn call_returned(&mut self, result: &CallResult) -> Result<(), String> {
+        let Some((call, _)) = self.call.take() else { return Err("a result without a call".into()) };
+        match (&call, result) {
+            (_, CallResult::Failed) => self.call = Some((call, None)),
+            (_, CallResult::Remaining(content)) => self.read(content),
+            (Call::Publish(messages), CallResult::Outcomes(outcomes)) => {
                 self.published(messages, outcomes)?;
-                if outcomes.iter().any(is_open) {
+                if outcomes.iter().any(is_undetermined) {
                     self.call = Some((call, Some(outcomes.clone())));
                 }
             }
-            (Call::Produce { .. }, Answer::Outcomes(outcomes)) => {
+            (Call::Produce { .. }, CallResult::Outcomes(outcomes)) => {
                 self.produced(&call, outcomes)?;
-                if outcomes.iter().any(is_open) {
+                if outcomes.iter().any(is_undetermined) {
                     self.call = Some((call, None));
                 }
             }
@@ -109,7 +109,7 @@ impl Reference {
         Ok(())
     }
 
-    /// The topics once `call`, which is a change to one of them, is done.
+    /// The topics after `call`, which changes one of them.
     fn after(&self, call: &Call) -> BTreeMap<TopicName, Topic> {
         let mut topics = self.topics.clone();
         match call {
@@ -136,9 +136,9 @@ impl Reference {
         if outcomes.len() != messages.len() {
             return Err(format!("{} outcomes for {} messages", outcomes.len(), messages.len()));
         }
-        let (partitions, settings) = self.unless_created;
+        let (partitions, settings) = self.auto_created;
         for (message, outcome) in messages.iter().zip(outcomes) {
-            // A topic is also created for a message that is too large, which is found out later.
+            // An oversized message also creates its topic, because its size is checked later.
             let is_too_large = |refusal: &Refusal| refusal.code == ErrorCode::TOO_LARGE;
             if !matches!(outcome, Outcome::Refused(refusal) if is_too_large(refusal)) && !outcome.is_accepted() {
                 continue;
@@ -152,11 +152,11 @@ impl Reference {
             };
             let expected = known.unwrap_or(Position { offset: partition.end(), ..*position });
             if *position != expected {
-                return Err(format!("{} was accepted at {position:?}, and {expected:?} is right", message.id));
+                return Err(format!("{} was accepted at {position:?}; expected {expected:?}", message.id));
             }
             if known.is_none() {
                 if message.key.as_ref().is_some_and(|key| key.partition(count) != position.partition) {
-                    return Err(format!("{} is in partition {}, where its key is not", message.id, position.partition));
+                    return Err(format!("{} is in partition {}, not its key's", message.id, position.partition));
                 }
                 partition.messages.push(message.clone());
             }
@@ -168,12 +168,12 @@ impl Reference {
         let Call::Produce { producer, topic, partition, first, messages } = call else { return Ok(()) };
         let number = *partition;
         let partition = self.topics.get_mut(topic).and_then(|topic| topic.partitions.get_mut(number as usize));
-        let partition = partition.ok_or_else(|| format!("{topic}/{number} took messages and is not there"))?;
+        let partition = partition.ok_or_else(|| format!("{topic}/{number} accepted messages but does not exist"))?;
         for ((sequence, message), outcome) in (*first..).zip(messages).zip(outcomes) {
             let Outcome::Accepted(position) = outcome else { continue };
             let offsets = partition.sequences.entry(producer.clone()).or_default();
             let expected = match offsets.get(sequence as usize) {
-                // Of what retention removed the log only knows that it was there.
+                // Of messages removed by retention the log only knows that they existed.
                 Some(offset) => partition.start.max(*offset),
                 None => {
                     offsets.push(partition.messages.len() as u64);
@@ -182,7 +182,7 @@ impl Reference {
                 }
             };
             if *position != (Position { partition: number, offset: expected }) {
-                return Err(format!("number {sequence} of {producer} is at {position:?}, and {expected} is right"));
+                return Err(format!("sequence {sequence} of {producer} is at {position:?}; expected {expected}"));
             }
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Reference {
     fn registered(&mut self, name: &ProducerName, id: u64, epoch: u16) -> Result<(), String> {
         match self.producers.insert(name.clone(), (id, epoch)) {
             Some(before) if id != before.0 || epoch <= before.1 => {
-                Err(format!("{name} was registered as {before:?} and is ({id}, {epoch}) now"))
+                Err(format!("{name} was registered as {before:?} and is now ({id}, {epoch})"))
             }
             None if self.producers.values().filter(|(other, _)| *other == id).count() > 1 => {
                 Err(format!("{name} has the id {id} of another producer"))
@@ -200,7 +200,7 @@ impl Reference {
         }
     }
 
-    /// The log was opened, and this is what it holds.
+    /// The log was opened and has this content.
     fn seen(&mut self, content: &Content) {
         let call = self.call.take();
         self.topics.retain(|name, _| content.contains_key(name));
@@ -222,7 +222,7 @@ impl Reference {
         }
     }
 
-    /// What was read is durable; what was not may only be on its way.
+    /// Content that was read is durable; missing messages may be unsynced.
     fn read(&mut self, content: &Content) {
         for (name, found) in content {
             let Some(topic) = self.topics.get_mut(name) else { continue };
@@ -232,8 +232,8 @@ impl Reference {
         }
     }
 
-    /// A process that only died has left everything that it had written.
-    pub(crate) fn keep_what_was_written(&mut self) {
+    /// A process that was only killed leaves everything that it had written.
+    pub(crate) fn keep_written(&mut self) {
         self.for_each_partition(|partition| partition.durable = partition.end());
     }
 
@@ -241,7 +241,7 @@ impl Reference {
         self.topics.values_mut().flat_map(|topic| &mut topic.partitions).for_each(each);
     }
 
-    /// Whether what is accepted is durable, and readers see it.
+    /// Whether accepted messages are durable and visible to readers.
     pub(crate) fn is_synced(&self) -> bool {
         self.is_synced
     }
@@ -270,11 +270,11 @@ impl Reference {
         self.groups.entry((group.clone(), topic.clone())).or_default()
     }
 
-    /// Whether `found` is everything that was promised, and nothing that was never asked for.
+    /// Checks that `found` has everything that was promised, and nothing that was never requested.
     pub(crate) fn compare(&self, found: &Content) -> Result<(), String> {
         let before = self.compare_topics(&self.topics, found);
         match (&before, self.call()) {
-            // A change to a topic was done as a whole, or not at all.
+            // An interrupted change to a topic happened completely or not at all.
             (Err(_), Some(Call::Create(..) | Call::Grow(..) | Call::Configure(..) | Call::Delete(_))) => {
                 let after = self.call().map(|call| self.after(call)).unwrap_or_default();
                 self.compare_topics(&after, found).or(before)
@@ -287,36 +287,37 @@ impl Reference {
         if let Some(name) = topics.keys().find(|name| !found.contains_key(*name)) {
             return Err(format!("topic {name} is missing"));
         }
-        let (partitions, settings) = self.unless_created;
+        let (partitions, settings) = self.auto_created;
         let created = Topic::new(partitions, settings);
-        let is_coming = |name: &TopicName| match self.call() {
+        let may_be_created = |name: &TopicName| match self.call() {
             Some(Call::Publish(messages)) => messages.iter().any(|message| message.topic == *name),
             _ => false,
         };
         for (name, found) in found {
-            let topic = topics.get(name).or_else(|| is_coming(name).then_some(&created));
-            let topic = topic.ok_or_else(|| format!("there is a topic {name} that nobody created"))?;
+            let topic = topics.get(name).or_else(|| may_be_created(name).then_some(&created));
+            let topic = topic.ok_or_else(|| format!("topic {name} exists but was never created"))?;
             if topic.settings != found.settings || topic.partitions.len() != found.partitions.len() {
                 let found = (found.partitions.len(), found.settings);
-                return Err(format!("{name} has {found:?}, and not {:?}", (topic.partitions.len(), topic.settings)));
+                return Err(format!("{name} has {found:?}; expected {:?}", (topic.partitions.len(), topic.settings)));
             }
             for (number, (partition, found)) in topic.partitions.iter().zip(&found.partitions).enumerate() {
-                let verdict = partition.compare(found, &self.under_way(name, topic, number));
-                verdict.map_err(|sentence| format!("{name}/{number}: {sentence}"))?;
+                let compared = partition.compare(found, &self.in_progress(name, topic, number));
+                compared.map_err(|why| format!("{name}/{number}: {why}"))?;
             }
         }
         Ok(())
     }
 
-    /// What the call that was on its way may have done to one partition.
-    fn under_way<'a>(&'a self, name: &TopicName, topic: &Topic, number: usize) -> UnderWay<'a> {
-        let mut under_way = UnderWay::default();
+    /// The effect that the interrupted call may have had on one partition.
+    fn in_progress<'a>(&'a self, name: &TopicName, topic: &Topic, number: usize) -> InProgress<'a> {
+        let mut in_progress = InProgress::default();
         match &self.call {
             Some((Call::Publish(messages), outcomes)) => {
                 for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.topic == *name) {
                     let outcome = outcomes.as_ref().and_then(|outcomes| outcomes.get(index));
                     let is_known = topic.duplicate(message.id).is_some()
-                        || topic.settings.deduplicate && under_way.messages.iter().any(|known| known.id == message.id);
+                        || topic.settings.deduplicate
+                            && in_progress.messages.iter().any(|known| known.id == message.id);
                     let belongs = match (outcome, &message.key) {
                         (Some(Outcome::Refused(_)), _) => false,
                         (Some(Outcome::Accepted(position)), _) => {
@@ -324,12 +325,12 @@ impl Reference {
                         }
                         (_, Some(key)) => key.partition(topic.partitions.len() as u32) as usize == number,
                         (_, None) => {
-                            under_way.is_uncertain = true;
+                            in_progress.is_uncertain = true;
                             true
                         }
                     };
                     if belongs && !is_known {
-                        under_way.messages.push(message);
+                        in_progress.messages.push(message);
                     }
                 }
             }
@@ -337,22 +338,22 @@ impl Reference {
                 if of == name && *partition as usize == number =>
             {
                 let next = topic.partitions[number].sequences.get(producer).map_or(0, Vec::len) as u64;
-                under_way.messages = messages.iter().skip(next.saturating_sub(*first) as usize).collect();
-                under_way.is_whole = true;
+                in_progress.messages = messages.iter().skip(next.saturating_sub(*first) as usize).collect();
+                in_progress.is_atomic = true;
             }
             Some((Call::Maintain, _)) => {
                 let (needed, partition) = (self.needed(name, topic, number), &topic.partitions[number]);
                 let may_retain = topic.settings.retention_bytes.is_some();
                 let may_drop = if topic.settings.may_drop_unread { partition.end() } else { needed };
-                under_way.may_begin_at = if may_retain { may_drop } else { partition.start };
-                under_way.may_compact_below = if topic.settings.compact { needed } else { 0 };
+                in_progress.may_start_at = if may_retain { may_drop } else { partition.start };
+                in_progress.may_compact_below = if topic.settings.compact { needed } else { 0 };
             }
             _ => {}
         }
-        under_way
+        in_progress
     }
 
-    /// From which offset on some group has something to finish; the end if there is none.
+    /// The first offset that some group has not finished; the end if there is none.
     fn needed(&self, name: &TopicName, topic: &Topic, number: usize) -> u64 {
         let partition = &topic.partitions[number];
         let known = self.groups.iter().filter(|((_, of), progress)| of == name && progress.is_durable);
@@ -364,8 +365,8 @@ impl Reference {
     }
 }
 
-/// Whether nobody knows if it was done, or if at least the topic was created for it.
-fn is_open(outcome: &Outcome) -> bool {
+/// Whether the effect is unknown: the message may be stored, or its topic may have been created.
+fn is_undetermined(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Unknown(_) => true,
         Outcome::Refused(refusal) => refusal.code == ErrorCode::UNAVAILABLE,
@@ -373,7 +374,7 @@ fn is_open(outcome: &Outcome) -> bool {
     }
 }
 
-/// Makes each offset at least as high as the one in `by`.
+/// Raises each offset to at least the one in `by`.
 fn raise(offsets: &mut Vec<u64>, by: &[u64]) {
     offsets.resize(offsets.len().max(by.len()), 0);
     offsets.iter_mut().zip(by).for_each(|(offset, by)| *offset = (*offset).max(*by));

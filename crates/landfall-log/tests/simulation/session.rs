@@ -1,6 +1,6 @@
-//! A log on a model disk, used by one caller that waits for each answer and checks it against the reference.
+//! A log on a model disk, with one caller that waits for each result and checks it against the reference.
 //!
-//! Everything here answers with a verdict: `Err` says in words which promise was broken.
+//! All functions return a [`Failure`] that says which promise was violated.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,12 +12,12 @@ use landfall_log::{Acknowledge, Log, Options, Producer};
 
 use crate::content::{Content, FoundPartition, FoundTopic};
 use crate::disk::{Faults, ModelDisk};
-use crate::marks::{Answer, Call, Mark};
+use crate::events::{Call, CallResult, Event};
 use crate::reference::Reference;
 
 pub(crate) const FOLDER: &str = "/log";
 
-/// Within this everything happens, however busy the machine is.
+/// A limit for every call, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -25,67 +25,67 @@ pub(crate) struct Session {
     pub(crate) disk: ModelDisk,
     pub(crate) log: Log,
     pub(crate) reference: Reference,
-    /// What was under way when the process before this one ended.
+    /// The call that was interrupted when the previous process ended.
     pub(crate) interrupted: Option<Call>,
-    /// Every instance of each producer that was registered in this session, the newest last.
+    /// All instances of each producer registered in this session, the newest last.
     pub(crate) producers: BTreeMap<ProducerName, Vec<Producer>>,
     options: Options,
 }
 
-/// Why a session could not go on.
+/// Why a session failed.
 #[derive(Debug)]
-pub(crate) enum Verdict {
-    /// The log says that stored bytes are damaged, or made by a newer build.
+pub(crate) enum Failure {
+    /// The log reports that stored bytes are damaged or written by a newer build.
     Refused(Error),
-    /// A promise was broken.
-    Broken(String),
+    /// A promise was violated.
+    Violation(String),
 }
 
-impl From<Error> for Verdict {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<String> for Verdict {
-    fn from(sentence: String) -> Self {
-        Self::Broken(sentence)
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Violation(why)
     }
 }
 
-impl From<Verdict> for String {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Refused(error) => format!("the log refuses its own files: {error}"),
-            Verdict::Broken(sentence) => sentence,
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) => format!("the log refuses its own files: {error}"),
+            Failure::Violation(why) => why,
         }
     }
 }
 
 impl Session {
-    /// Opens the log on `disk`, reads all of it and compares it with `reference`. What was read is a promise from
-    /// then on.
-    pub(crate) async fn open(disk: ModelDisk, reference: Reference, options: Options) -> Result<Self, Verdict> {
+    /// Opens the log on `disk`, reads all of it and compares it with `reference`. From then on the content that was
+    /// read is a promise.
+    pub(crate) async fn open(disk: ModelDisk, reference: Reference, options: Options) -> Result<Self, Failure> {
         let log = Log::open_on(Arc::new(disk.clone()), Path::new(FOLDER), options)?;
         let (interrupted, producers) = (reference.call().cloned(), BTreeMap::new());
         let mut session = Self { disk, log, reference, interrupted, producers, options };
         let found = session.content().await?;
         session.reference.compare(&found)?;
-        session.tell(Mark::Seen(found))?;
+        session.record(Event::Seen(found))?;
         Ok(session)
     }
 
-    /// The same, with a process before it that dies after so many changes, if any are given.
-    pub(crate) async fn open_at_last(
+    /// The same. If `kill_after` is given, a process that opens the log is first killed after that many changes.
+    pub(crate) async fn open_after_kill(
         disk: ModelDisk,
         reference: Reference,
         options: Options,
-        stumbles: Option<u64>,
-    ) -> Result<Self, Verdict> {
-        if stumbles.is_none() {
+        kill_after: Option<u64>,
+    ) -> Result<Self, Failure> {
+        if kill_after.is_none() {
             return Self::open(disk, reference, options).await;
         }
-        disk.set_faults(Faults { kill_after: stumbles, ..Faults::default() });
+        disk.set_faults(Faults { kill_after, ..Faults::default() });
         let opened = Log::open_on(Arc::new(disk.clone()), Path::new(FOLDER), options);
         if !disk.is_dead() {
             opened?;
@@ -93,8 +93,8 @@ impl Session {
         Self::open(disk.kill(), reference, options).await
     }
 
-    /// Everything that can be read from the log, where it stands.
-    pub(crate) async fn content(&self) -> Result<Content, Verdict> {
+    /// Everything that can be read from the log, by position.
+    pub(crate) async fn content(&self) -> Result<Content, Failure> {
         let mut content = Content::new();
         for described in self.log.describe_all()? {
             let partitions = described.partitions.iter();
@@ -106,16 +106,16 @@ impl Session {
             let mut reader = self.log.read(&described.topic, StartAt::Beginning).await?;
             let outcome = collect(&described.topic, &mut *reader, &mut found.partitions).await;
             content.insert(described.topic, found);
-            if let Err(verdict) = outcome {
-                // What came before the error must be right all the same.
+            if let Err(failure) = outcome {
+                // Messages served before the error must be correct nevertheless.
                 self.check_served(&content)?;
-                return Err(verdict);
+                return Err(failure);
             }
         }
         Ok(content)
     }
 
-    /// Of what was read before an error, nothing may be wrong.
+    /// Checks messages that were read before an error.
     fn check_served(&self, content: &Content) -> Result<(), String> {
         for (name, found) in content {
             let Some(topic) = self.reference.topics().get(name) else { continue };
@@ -131,52 +131,51 @@ impl Session {
         Ok(())
     }
 
-    /// Reads what the open log shows; all of it is durable.
-    pub(crate) async fn look(&mut self) -> Result<(), Verdict> {
+    /// Reads the content of the open log and compares it; all of it is durable.
+    pub(crate) async fn read_and_compare(&mut self) -> Result<(), Failure> {
         let found = self.content().await?;
         self.reference.compare(&found)?;
-        Ok(self.tell(Mark::Read(found))?)
+        Ok(self.record(Event::Read(found))?)
     }
 
-    pub(crate) fn tell(&mut self, mark: Mark) -> Result<(), String> {
-        self.disk.tell(mark.clone());
-        self.reference.follow(&mark, None)
+    pub(crate) fn record(&mut self, event: Event) -> Result<(), String> {
+        self.disk.record(event.clone());
+        self.reference.apply(&event, None)
     }
 
-    pub(crate) async fn publish(&mut self, messages: Vec<Message>) -> Result<Vec<Outcome>, Verdict> {
-        self.tell(Mark::Calling(Call::Publish(messages.clone())))?;
-        let answer = tokio::time::timeout(SOON, self.log.publish(&messages)).await;
-        let outcomes = answer.map_err(|_| "publishing was never answered".to_owned())?;
-        self.tell(Mark::Answered(Answer::Outcomes(outcomes.clone())))?;
+    pub(crate) async fn publish(&mut self, messages: Vec<Message>) -> Result<Vec<Outcome>, Failure> {
+        self.record(Event::CallStarted(Call::Publish(messages.clone())))?;
+        let result = tokio::time::timeout(SOON, self.log.publish(&messages)).await;
+        let outcomes = result.map_err(|_| "a publish call never returned".to_owned())?;
+        self.record(Event::CallReturned(CallResult::Outcomes(outcomes.clone())))?;
         Ok(outcomes)
     }
 
-    /// Takes in a call that was made on the log itself.
-    pub(crate) fn adopt(&mut self, messages: Vec<Message>, outcomes: Vec<Outcome>) -> Result<(), Verdict> {
-        self.tell(Mark::Calling(Call::Publish(messages)))?;
-        Ok(self.tell(Mark::Answered(Answer::Outcomes(outcomes)))?)
+    /// Records a call that was made on the log directly.
+    pub(crate) fn adopt(&mut self, messages: Vec<Message>, outcomes: Vec<Outcome>) -> Result<(), Failure> {
+        self.record(Event::CallStarted(Call::Publish(messages)))?;
+        Ok(self.record(Event::CallReturned(CallResult::Outcomes(outcomes)))?)
     }
 
-    /// Ends the process as a crash of the process does, without a power cut: what was written is there, synced or
-    /// not. Opens the log again.
-    pub(crate) async fn kill(self, stumbles: Option<u64>) -> Result<Self, Verdict> {
+    /// Kills the process without a power cut: everything written is there, synced or not. Then opens the log again.
+    pub(crate) async fn kill(self, kill_after: Option<u64>) -> Result<Self, Failure> {
         let Self { disk, log, mut reference, producers, options, .. } = self;
         let disk = disk.kill();
         drop(producers);
         drop(log);
         if options.acknowledge == Acknowledge::Written {
-            reference.keep_what_was_written();
+            reference.keep_written();
         }
-        Self::open_at_last(disk, reference, options, stumbles).await
+        Self::open_after_kill(disk, reference, options, kill_after).await
     }
 
-    pub(crate) async fn close(mut self) -> Result<(ModelDisk, Reference), Verdict> {
+    pub(crate) async fn close(mut self) -> Result<(ModelDisk, Reference), Failure> {
         self.log.close().await?;
-        self.tell(Mark::Closed)?;
+        self.record(Event::Closed)?;
         Ok((self.disk, self.reference))
     }
 
-    pub(crate) async fn reopen(self) -> Result<Self, Verdict> {
+    pub(crate) async fn reopen(self) -> Result<Self, Failure> {
         let options = self.options;
         let (disk, reference) = self.close().await?;
         Self::open(disk, reference, options).await
@@ -186,10 +185,10 @@ impl Session {
         self.disk.set_faults(faults);
     }
 
-    /// What every log must be able to do, whatever happened to it before: take a message in every partition, know what
-    /// it was given before, deliver to every group, and find everything again.
-    pub(crate) async fn goes_on(mut self) -> Result<(ModelDisk, Reference), Verdict> {
-        self.finish_interrupted().await?;
+    /// Checks what every log must be able to do after any fault. It accepts a message in every partition, detects
+    /// duplicates, delivers to every group, and finds everything again after a restart.
+    pub(crate) async fn check_usable(mut self) -> Result<(ModelDisk, Reference), Failure> {
+        self.retry_interrupted().await?;
         let mut messages = self.old_messages();
         let mut topics: Vec<(TopicName, u32)> = self
             .reference
@@ -202,12 +201,12 @@ impl Session {
         }
         messages.extend(topics.iter().flat_map(|(topic, partitions)| {
             (0..*partitions).map(|number| {
-                let key = key_of(number, *partitions);
-                Message::new(topic.clone(), "it goes on").with_key(key)
+                let key = key_for(number, *partitions);
+                Message::new(topic.clone(), "after recovery").with_key(key)
             })
         }));
         self.publish_all(messages).await?;
-        self.producers_go_on().await?;
+        self.resume_producers().await?;
         let groups: Vec<_> = self.reference.groups().keys().cloned().collect();
         for (group, topic) in groups {
             self.consume(&group, &topic, |_| false).await?;
@@ -223,15 +222,15 @@ impl Session {
         self.reopen().await?.close().await
     }
 
-    pub(crate) async fn publish_all(&mut self, messages: Vec<Message>) -> Result<(), Verdict> {
+    pub(crate) async fn publish_all(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
         let outcomes = self.publish(messages).await?;
         match outcomes.iter().find(|outcome| !outcome.is_accepted()) {
-            Some(outcome) => Err(format!("the log opens, and does not take a message: {outcome:?}").into()),
+            Some(outcome) => Err(format!("the log opens but does not accept a message: {outcome:?}").into()),
             None => Ok(()),
         }
     }
 
-    /// Some of what the log was given before; given again, it must be found and not stored.
+    /// Some of the stored messages. Published again, they must be detected as duplicates.
     fn old_messages(&self) -> Vec<Message> {
         let topics = self.reference.topics().values().filter(|topic| topic.settings.deduplicate);
         let partitions =
@@ -243,8 +242,8 @@ impl Session {
         old.collect()
     }
 
-    /// Whoever had no answer asks again, and the second time it is done, once.
-    pub(crate) async fn finish_interrupted(&mut self) -> Result<(), Verdict> {
+    /// Repeats the interrupted call. Its effect must happen exactly once.
+    pub(crate) async fn retry_interrupted(&mut self) -> Result<(), Failure> {
         match self.interrupted.take() {
             Some(Call::Publish(messages)) => self.publish(messages).await.map(drop),
             Some(Call::Produce { producer, topic, partition, first, messages }) => {
@@ -261,7 +260,7 @@ async fn collect(
     topic: &TopicName,
     reader: &mut dyn TopicReader,
     partitions: &mut [FoundPartition],
-) -> Result<(), Verdict> {
+) -> Result<(), Failure> {
     loop {
         let stored = reader.read(1000).await?;
         if stored.is_empty() {
@@ -270,13 +269,13 @@ async fn collect(
         for stored in stored {
             let partition = &mut partitions[stored.position.partition as usize];
             let added = partition.add(stored.position.offset, stored.message?);
-            added.map_err(|sentence| format!("{topic}/{}: {sentence}", stored.position.partition))?;
+            added.map_err(|why| format!("{topic}/{}: {why}", stored.position.partition))?;
         }
     }
 }
 
-/// Some key that belongs to partition `number`.
-pub(crate) fn key_of(number: u32, partitions: u32) -> Key {
-    let keys = (0..).map(|n| Key::new(format!("probe-{n}")).expect("it is a key"));
+/// A key that belongs to partition `number`.
+pub(crate) fn key_for(number: u32, partitions: u32) -> Key {
+    let keys = (0..).map(|n| Key::new(format!("probe-{n}")).expect("a valid key"));
     keys.into_iter().find(|key| key.partition(partitions) == number).expect("every partition has keys")
 }

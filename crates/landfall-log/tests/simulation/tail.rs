@@ -1,12 +1,12 @@
-//! The power fails while a log is opened whose last sync had failed: the last batch may be half on the disk, once from
-//! when it was written and once more from when recovery writes it again.
+//! Power cuts while a log is opened whose last sync had failed. The last batch may be torn by its first write, and
+//! again when recovery rewrites it.
 
 use std::sync::Arc;
 
 use landfall_core::{Broker, Message, Outcome, Publisher, StartAt, TopicName};
 use landfall_log::{Log, Options};
 
-use crate::crash::{Crash, Fate};
+use crate::crash::{Crash, Survival};
 use crate::disk::{Faults, ModelDisk};
 use crate::journal::Entry;
 use crate::random::{Random, seed};
@@ -16,7 +16,7 @@ use crate::{runtime, shared_failpoints};
 const LOG: &str = "/log";
 const ACCEPTED: usize = 5;
 const RUNS: u64 = 3;
-const IMAGES_PER_MOMENT: usize = 25;
+const IMAGES_PER_CRASH_POINT: usize = 25;
 
 fn options() -> Options {
     Options { partitions: 1, preallocate_bytes: 16 * 1024, ..Options::default() }
@@ -30,11 +30,11 @@ fn payload(n: usize, random: &mut Random) -> Vec<u8> {
     (0..200 + random.below(1800)).map(|at| (at % 251 + n) as u8).collect()
 }
 
-/// What a disk went through up to where it is opened again, and from there on until it is open.
+/// The journal of a disk before and during the second opening of its log.
 struct Opened {
     before: Vec<Entry>,
     opening: Vec<Entry>,
-    /// The payloads that were accepted, and last the one whose sync failed.
+    /// The accepted payloads, and last the one whose sync failed.
     payloads: Vec<Vec<u8>>,
 }
 
@@ -64,13 +64,13 @@ async fn opened_after_a_failed_sync(random: &mut Random) -> Result<Opened, Strin
     Ok(Opened { before, opening, payloads })
 }
 
-/// Opens the log on `image`, after a repair or not, and looks at what it holds.
-async fn look(image: Tree, is_repaired: bool, payloads: &[Vec<u8>]) -> Result<(), String> {
+/// Opens the log on `image`, optionally after a repair, and checks its content.
+async fn check_content(image: Tree, is_repaired: bool, payloads: &[Vec<u8>]) -> Result<(), String> {
     let disk = Arc::new(ModelDisk::new(image));
     if is_repaired {
         let repaired = Log::repair_on(disk.clone(), LOG, None).map_err(|error| error.to_string())?;
         if !repaired.is_empty() {
-            return Err(format!("there was nothing to repair, and it did {repaired:?}"));
+            return Err(format!("the repair had nothing to do, but did {repaired:?}"));
         }
     }
     let log = Log::open_on(disk, LOG, options()).map_err(|error| error.to_string())?;
@@ -78,50 +78,51 @@ async fn look(image: Tree, is_repaired: bool, payloads: &[Vec<u8>]) -> Result<()
     let stored = reader.read(100).await.map_err(|error| error.to_string())?;
     let found: Vec<_> = stored.into_iter().filter_map(|stored| stored.message.ok()).collect();
     log.close().await.map_err(|error| error.to_string())?;
-    let is_right =
+    let is_correct =
         found.iter().map(|message| &message.payload[..]).eq(payloads.iter().take(found.len()).map(|p| &p[..]));
-    match is_right && found.len() >= ACCEPTED {
+    match is_correct && found.len() >= ACCEPTED {
         true => Ok(()),
-        false => Err(format!("of {} messages, {ACCEPTED} of them accepted, {} are there", payloads.len(), found.len())),
+        false => Err(format!("of {} messages ({ACCEPTED} accepted), {} are stored", payloads.len(), found.len())),
     }
 }
 
-/// Crashes at each moment of opening, with any fates of what was not synced.
+/// Crashes at each point of opening, with random survivals of unsynced changes.
 pub(crate) fn crash_while_opening(seed: u64, run: u64) -> Result<(), String> {
-    let (runtime, mut random) = (runtime(), Random::of(seed, run));
+    let (runtime, mut random) = (runtime(), Random::for_part(seed, run));
     let Opened { before, opening, payloads } = runtime.block_on(opened_after_a_failed_sync(&mut random))?;
     let mut crash = Crash::new(Tree::default());
-    let follow = |crash: &mut Crash, entry: &Entry| {
-        if let Entry::Done { operation, .. } = entry {
-            crash.follow(operation);
+    let apply = |crash: &mut Crash, entry: &Entry| {
+        if let Entry::Operation { operation, .. } = entry {
+            crash.apply(operation);
         }
     };
-    before.iter().for_each(|entry| follow(&mut crash, entry));
+    before.iter().for_each(|entry| apply(&mut crash, entry));
     for (position, entry) in opening.iter().enumerate() {
-        follow(&mut crash, entry);
-        let mut choices = vec![Vec::new(), vec![Fate::Dropped; crash.open().len()]];
-        choices.extend((0..IMAGES_PER_MOMENT).map(|_| crash.any_fates(&mut random)));
-        for (number, fates) in choices.into_iter().enumerate() {
-            let looked = runtime.block_on(look(crash.image(&fates), number % 2 == 1, &payloads));
-            looked.map_err(|verdict| format!("{verdict}\n  at entry {position} ({}), {fates:?}", entry.outline()))?;
+        apply(&mut crash, entry);
+        let mut choices = vec![Vec::new(), vec![Survival::Dropped; crash.unsynced().len()]];
+        choices.extend((0..IMAGES_PER_CRASH_POINT).map(|_| crash.random_survivals(&mut random)));
+        for (number, survivals) in choices.into_iter().enumerate() {
+            let checked = runtime.block_on(check_content(crash.image(&survivals), number % 2 == 1, &payloads));
+            checked
+                .map_err(|failure| format!("{failure}\n  at entry {position} ({}), {survivals:?}", entry.outline()))?;
         }
     }
     Ok(())
 }
 
 #[test]
-fn a_log_that_loses_its_power_while_it_is_opened_after_a_failed_sync_opens_again() {
+fn power_cut_while_opening_after_a_failed_sync_is_survived() {
     let _shared = shared_failpoints();
     for run in 0..RUNS {
         let crashed = crash_while_opening(seed(), run);
-        crashed.unwrap_or_else(|verdict| panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()));
+        crashed.unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()));
     }
 }
 
 #[test]
-fn a_log_is_opened_on_a_disk_without_room() {
+fn log_opens_on_a_full_disk() {
     let _shared = shared_failpoints();
-    let (runtime, mut random) = (runtime(), Random::of(seed(), 0));
+    let (runtime, mut random) = (runtime(), Random::for_part(seed(), 0));
     let disk = ModelDisk::new(Tree::default());
     let payloads: Vec<_> = (0..ACCEPTED).map(|n| payload(n, &mut random)).collect();
     runtime.block_on(async {
@@ -138,6 +139,6 @@ fn a_log_is_opened_on_a_disk_without_room() {
         open().close().await.unwrap();
         let left = disk.tree();
         assert!(left.files().iter().all(|(path, _)| !path.ends_with("/new") && !path.ends_with("/tail")));
-        look(left, false, &payloads).await.unwrap();
+        check_content(left, false, &payloads).await.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! Folders and files in memory: what a disk holds, or what a crash left of it.
+//! Folders and files in memory: the content of a disk, or of the image of a crash.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-/// A folder or a file, whatever it is called: names can be lost or changed, and what stands behind them stays.
+/// The identity of a folder or a file, independent of its name.
 pub(crate) type NodeId = usize;
 
 pub(crate) const ROOT: NodeId = 0;
@@ -14,11 +14,11 @@ pub(crate) const ROOT: NodeId = 0;
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     Folder(BTreeMap<String, NodeId>),
-    /// Shared between all images that have the same content.
+    /// Shared between all images with the same content.
     File(Arc<Vec<u8>>),
 }
 
-/// Cheap to clone: the files' contents are shared until they are changed.
+/// Cheap to clone: trees share the contents of files until one changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
@@ -31,13 +31,13 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A node that has no name yet.
+    /// Adds a node without a name.
     pub(crate) fn add(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
         self.nodes.len() - 1
     }
 
-    /// What stands at `path`.
+    /// The node at `path`.
     pub(crate) fn find(&self, path: &Path) -> io::Result<NodeId> {
         let mut at = ROOT;
         for component in path.components() {
@@ -49,8 +49,8 @@ impl Tree {
         Ok(at)
     }
 
-    /// The folder that `path` lies in, and its name there.
-    pub(crate) fn place(&self, path: &Path) -> io::Result<(NodeId, String)> {
+    /// The parent folder of `path`, and its name there.
+    pub(crate) fn dir_entry(&self, path: &Path) -> io::Result<(NodeId, String)> {
         let parent = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
         let name = path.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidFilename)?;
         let parent = self.find(parent)?;
@@ -68,7 +68,7 @@ impl Tree {
     pub(crate) fn folder_mut(&mut self, node: NodeId) -> &mut BTreeMap<String, NodeId> {
         match &mut self.nodes[node] {
             Node::Folder(entries) => entries,
-            Node::File(_) => panic!("node {node} is no folder"),
+            Node::File(_) => panic!("node {node} is not a folder"),
         }
     }
 
@@ -81,18 +81,18 @@ impl Tree {
 
     pub(crate) fn file_mut(&mut self, node: NodeId) -> &mut Vec<u8> {
         match &mut self.nodes[node] {
-            Node::Folder(_) => panic!("node {node} is no file"),
+            Node::Folder(_) => panic!("node {node} is not a file"),
             Node::File(bytes) => Arc::make_mut(bytes),
         }
     }
 
-    /// Makes sure that there is such a node, since the one who asks was told of it in a journal.
-    pub(crate) fn admit(&mut self, node: NodeId, kind: Node) {
-        assert_eq!(node, self.nodes.len(), "nodes are numbered in the order in which they come into being");
+    /// Adds the node with the id that a journal gives it.
+    pub(crate) fn add_with_id(&mut self, node: NodeId, kind: Node) {
+        assert_eq!(node, self.nodes.len(), "node ids are sequential");
         self.nodes.push(kind);
     }
 
-    /// Every file that has a name, by its path.
+    /// Every file that has a name, with its path.
     pub(crate) fn files(&self) -> Vec<(String, NodeId)> {
         let (mut found, mut folders) = (Vec::new(), vec![(String::new(), ROOT)]);
         while let Some((path, folder)) = folders.pop() {
@@ -113,7 +113,7 @@ impl Tree {
         files.iter().map(|(_, node)| self.file(*node).map_or(0, |bytes| bytes.len() as u64)).sum()
     }
 
-    /// Equal for trees that look the same, whatever happened to them before.
+    /// Equal for trees with the same names and contents, whatever their history.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash_folder(ROOT, &mut hasher);
@@ -125,7 +125,7 @@ impl Tree {
             name.hash(hasher);
             match &self.nodes[*node] {
                 Node::Folder(_) => self.hash_folder(*node, hasher),
-                // A checksum is enough to tell images apart, and much faster than the hasher is in a test build.
+                // A checksum is enough to distinguish images, and much faster than the hasher in a debug build.
                 Node::File(bytes) => (bytes.len(), crc32c::crc32c(bytes)).hash(hasher),
             }
         }

@@ -1,4 +1,4 @@
-//! What readers see while the disk is still busy.
+//! What readers see while the disk is still syncing.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use landfall_core::{Publisher, TopicName};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::disk::ModelDisk;
-use crate::marks::Call;
+use crate::events::Call;
 use crate::messages::{TOPICS, any_messages};
 use crate::random::{Random, seed};
 use crate::reference::Reference;
-use crate::session::{Session, Verdict};
+use crate::session::{Failure, Session};
 use crate::tree::Tree;
 use crate::workload::options;
 use crate::{runtime, shared_failpoints};
 
 const CALLS: usize = 40;
-/// Reading what is durable does not wait for a disk that is busy with something else.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Reading durable messages does not wait for the disk.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Publishes, and looks at the log whenever the disk is about to sync: nothing of the call may be seen yet.
-pub(crate) async fn look_before_each_sync(seed: u64, run: u64) -> Result<(), Verdict> {
-    let mut random = Random::of(seed, run);
+/// Publishes, and reads the log before each sync: readers must not see messages of the running call.
+pub(crate) async fn read_before_each_sync(seed: u64, run: u64) -> Result<(), Failure> {
+    let mut random = Random::for_part(seed, run);
     let options = options(&mut random);
     let mut session = Session::open(ModelDisk::new(Tree::default()), Reference::new(options), options).await?;
     for topic in TOPICS {
@@ -29,19 +29,19 @@ pub(crate) async fn look_before_each_sync(seed: u64, run: u64) -> Result<(), Ver
     }
     for _ in 0..CALLS {
         let messages = any_messages(&mut random, &session.disk);
-        let (watcher, mut asked) = unbounded_channel();
+        let (watcher, mut requests) = unbounded_channel();
         session.disk.watch_syncs(Some(watcher));
-        // The future of an async trait is boxed and needs no pin of its own.
+        // The future of an async trait is boxed, so it is `Unpin`.
         let mut publishing = session.log.publish(&messages);
         let outcomes = loop {
             tokio::select! {
                 outcomes = &mut publishing => break outcomes,
-                Some(go_on) = asked.recv() => {
-                    let content = tokio::time::timeout(PATIENCE, session.content()).await;
+                Some(resume) = requests.recv() => {
+                    let content = tokio::time::timeout(READ_TIMEOUT, session.content()).await;
                     let content = content.map_err(|_| "readers wait until the disk has synced".to_owned())??;
                     session.reference.compare(&content)?;
-                    // Nobody waits any more if this fails.
-                    let _ = go_on.send(());
+                    // The disk may have stopped waiting.
+                    let _ = resume.send(());
                 }
             }
         };
@@ -49,14 +49,14 @@ pub(crate) async fn look_before_each_sync(seed: u64, run: u64) -> Result<(), Ver
         session.disk.watch_syncs(None);
         session.adopt(messages, outcomes)?;
     }
-    session.goes_on().await.map(drop)
+    session.check_usable().await.map(drop)
 }
 
 #[test]
-fn nobody_sees_a_message_before_it_is_durable() {
+fn readers_see_only_durable_messages() {
     let _shared = shared_failpoints();
     for run in 0..4 {
-        let verdict = runtime().block_on(look_before_each_sync(seed(), run)).map_err(String::from);
-        verdict.unwrap_or_else(|verdict| panic!("LANDFALL_SEED={}, run {run}: {verdict}", seed()));
+        let failure = runtime().block_on(read_before_each_sync(seed(), run)).map_err(String::from);
+        failure.unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()));
     }
 }

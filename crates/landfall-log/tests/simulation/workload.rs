@@ -1,35 +1,35 @@
-//! Generated work: what a program could do with a log, drawn from a seed.
+//! Generated work: random calls that a program could make on a log.
 
 use std::time::Duration;
 
 use landfall_core::{Delivery, GroupName, Message, ProducerName, StartAt, TopicName};
 use landfall_log::{Gaps, Options, TopicSettings};
 
-use crate::disk::{Faults, Lie, ModelDisk};
+use crate::disk::{DiskBug, Faults, ModelDisk};
+use crate::events::Call;
 use crate::journal::Entry;
-use crate::marks::Call;
 use crate::messages::{TOPICS, any_message, any_messages};
 use crate::random::Random;
 use crate::reference::Reference;
-use crate::session::{Session, Verdict};
+use crate::session::{Failure, Session};
 use crate::tree::Tree;
 
-/// What happened to a disk, from the beginning.
+/// The history of a disk from its beginning.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) base: Tree,
-    /// What was promised before the journal begins.
+    /// The promises before the journal starts.
     pub(crate) before: Reference,
     pub(crate) journal: Vec<Entry>,
     pub(crate) options: Options,
 }
 
-/// Work that has ended, with the log closed.
+/// Finished work, with the log closed.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) history: History,
     pub(crate) reference: Reference,
-    /// The files as they are now.
+    /// The final content of the disk.
     pub(crate) tree: Tree,
 }
 
@@ -41,9 +41,9 @@ pub(crate) fn options(random: &mut Random) -> Options {
         partitions: 1 + random.below(2) as u32,
         segment_bytes: [1536, 2048, 4096][random.below(3)],
         preallocate_bytes: [1000, 2048, 1 << 20][random.below(3)],
-        // Nobody else could close the gap.
+        // There is only one caller, so a held batch would wait for its predecessor forever.
         gaps: Gaps::Refuse,
-        // Only when the work says so.
+        // Maintenance only runs when the work calls it.
         maintenance: Duration::from_secs(24 * 3600),
         topic: settings(random),
         ..Options::default()
@@ -60,32 +60,32 @@ fn settings(random: &mut Random) -> TopicSettings {
     }
 }
 
-/// Draws actions from `seed` and does them, `steps` of them, on a disk that may tell lies.
-pub(crate) async fn work(seed: u64, steps: usize, lie: Option<Lie>) -> Result<Finished, Verdict> {
+/// Makes `steps` random calls drawn from `seed`, on a disk that may have a planted bug.
+pub(crate) async fn work(seed: u64, steps: usize, bug: Option<DiskBug>) -> Result<Finished, Failure> {
     let mut random = Random::new(seed);
     let options = options(&mut random);
-    work_with(random, options, steps, lie).await
+    work_with(random, options, steps, bug).await
 }
 
 pub(crate) async fn work_with(
     random: Random,
     options: Options,
     steps: usize,
-    lie: Option<Lie>,
-) -> Result<Finished, Verdict> {
-    work_on(ModelDisk::new(Tree::default()).with_lie(lie), random, options, steps).await
+    bug: Option<DiskBug>,
+) -> Result<Finished, Failure> {
+    work_on(ModelDisk::new(Tree::default()).with_bug(bug), random, options, steps).await
 }
 
-/// The same on a disk that is empty.
+/// The same on a given empty disk.
 pub(crate) async fn work_on(
     disk: ModelDisk,
     mut random: Random,
     options: Options,
     steps: usize,
-) -> Result<Finished, Verdict> {
+) -> Result<Finished, Failure> {
     let (base, before) = (disk.tree(), Reference::new(options));
-    let stumbles = random.chance(20).then(|| random.below(12) as u64);
-    let session = Session::open_at_last(disk, before.clone(), options, stumbles).await?;
+    let kill_after = random.chance(20).then(|| random.below(12) as u64);
+    let session = Session::open_after_kill(disk, before.clone(), options, kill_after).await?;
     let mut worker = Worker { random, session };
     for _ in 0..steps {
         worker = worker.act().await?;
@@ -101,18 +101,18 @@ struct Worker {
 }
 
 impl Worker {
-    async fn act(mut self) -> Result<Self, Verdict> {
+    async fn act(mut self) -> Result<Self, Failure> {
         match self.random.below(24) {
-            0..3 => self.session.look().await?,
+            0..3 => self.session.read_and_compare().await?,
             3 => self.session = self.session.reopen().await?,
             4..7 => {
                 let faults = self.faults();
                 self.session.set_faults(faults);
                 self.change_something().await?;
-                let stumbles = self.random.chance(30).then(|| self.random.below(12) as u64);
-                self.session = self.session.kill(stumbles).await?;
+                let kill_after = self.random.chance(30).then(|| self.random.below(12) as u64);
+                self.session = self.session.kill(kill_after).await?;
                 if self.random.chance(50) {
-                    self.session.finish_interrupted().await?;
+                    self.session.retry_interrupted().await?;
                 }
             }
             7..10 => self.consume().await?,
@@ -121,7 +121,7 @@ impl Worker {
         Ok(self)
     }
 
-    /// The process dies, or the disk fails and the log stops.
+    /// A kill of the process, or a disk error that stops the log.
     fn faults(&mut self) -> Faults {
         let after = Some(self.random.below(8) as u64);
         match self.random.below(5) {
@@ -131,8 +131,8 @@ impl Worker {
         }
     }
 
-    /// What may be interrupted at any point.
-    async fn change_something(&mut self) -> Result<(), Verdict> {
+    /// A change that may be interrupted at any point.
+    async fn change_something(&mut self) -> Result<(), Failure> {
         match self.random.below(24) {
             0..13 => {
                 let messages = self.messages();
@@ -146,7 +146,7 @@ impl Worker {
         }
     }
 
-    /// New ones, and sometimes old ones again.
+    /// New messages, and sometimes duplicates.
     fn messages(&mut self) -> Vec<Message> {
         let mut messages = any_messages(&mut self.random, &self.session.disk);
         if self.random.chance(40) {
@@ -158,7 +158,7 @@ impl Worker {
         messages
     }
 
-    /// Any message that is still there.
+    /// A random message that is still stored.
     fn stored_message(&mut self) -> Option<Message> {
         let topics = self.session.reference.topics().values();
         let partitions =
@@ -170,7 +170,7 @@ impl Worker {
         partition.messages.get(at).cloned()
     }
 
-    /// A topic that is there, if any is.
+    /// An existing topic, if any.
     fn known_topic(&mut self) -> Option<TopicName> {
         let topics: Vec<_> = self.session.reference.topics().keys().cloned().collect();
         topics.get(self.random.below(topics.len().max(1))).cloned()
@@ -180,18 +180,18 @@ impl Worker {
         self.session.reference.topics().get(topic).map_or(0, |topic| topic.partitions.len() as u32)
     }
 
-    /// The next messages of a producer, all or some of what it sent before, or what must be refused.
-    async fn produce(&mut self) -> Result<(), Verdict> {
+    /// The next messages of a producer, duplicates of previous ones, or messages that must be refused.
+    async fn produce(&mut self) -> Result<(), Failure> {
         let name = ProducerName::new(PRODUCERS[self.random.below(PRODUCERS.len())])?;
         let Some(topic) = self.known_topic() else { return Ok(()) };
         if !self.session.producers.contains_key(&name) || self.random.chance(15) {
             self.session.register(&name).await?;
         }
         if self.random.chance(20) {
-            return self.session.produce_in_vain(&name, &topic).await;
+            return self.session.produce_refused(&name, &topic).await;
         }
         let partition = self.random.below(self.partitions(&topic) as usize) as u32;
-        let next = self.session.next_number(&name, &topic, partition);
+        let next = self.session.next_sequence(&name, &topic, partition);
         let first = if self.random.chance(50) { next } else { self.random.below(next as usize + 1) as u64 };
         let mut messages = self.session.sent(&name, &topic, partition, first);
         messages.truncate(self.random.below(6));
@@ -205,7 +205,7 @@ impl Worker {
         self.session.produce(&name, &topic, partition, first, messages).await.map(drop)
     }
 
-    async fn change_a_topic(&mut self) -> Result<(), Verdict> {
+    async fn change_a_topic(&mut self) -> Result<(), Failure> {
         let topic = TopicName::new(TOPICS[self.random.below(TOPICS.len())])?;
         let settings = settings(&mut self.random);
         let call = match self.session.reference.topics().get(&topic) {
@@ -214,7 +214,7 @@ impl Worker {
                 let partitions = found.partitions.len() + self.random.below(2);
                 Call::Grow(topic, partitions as u32)
             }
-            // Whether it knows its messages by their ids stays as it was: turned on later it knows only some.
+            // Deduplication stays as it was: enabled later, it would cover only some messages.
             Some(found) => {
                 let deduplicate = found.settings.deduplicate;
                 Call::Configure(topic, TopicSettings { deduplicate, ..settings })
@@ -223,14 +223,14 @@ impl Worker {
         self.session.change(call).await
     }
 
-    async fn delete_a_topic(&mut self) -> Result<(), Verdict> {
+    async fn delete_a_topic(&mut self) -> Result<(), Failure> {
         match self.known_topic() {
             Some(topic) => self.session.change(Call::Delete(topic)).await,
             None => Ok(()),
         }
     }
 
-    async fn seek(&mut self) -> Result<(), Verdict> {
+    async fn seek(&mut self) -> Result<(), Failure> {
         let (group, Some(topic)) = (self.group()?, self.known_topic()) else { return Ok(()) };
         let to = match self.random.below(4) {
             0 => StartAt::Beginning,
@@ -240,7 +240,7 @@ impl Worker {
         self.session.seek(&group, &topic, to).await
     }
 
-    async fn consume(&mut self) -> Result<(), Verdict> {
+    async fn consume(&mut self) -> Result<(), Failure> {
         let (group, Some(topic)) = (self.group()?, self.known_topic()) else { return Ok(()) };
         let limit = self.random.below(30) as u64;
         let done = self.session.reference.progress(&group, &topic);
@@ -251,7 +251,7 @@ impl Worker {
         self.session.consume(&group, &topic, finishes).await
     }
 
-    fn group(&mut self) -> Result<GroupName, Verdict> {
+    fn group(&mut self) -> Result<GroupName, Failure> {
         Ok(GroupName::new(GROUPS[self.random.below(GROUPS.len())])?)
     }
 }

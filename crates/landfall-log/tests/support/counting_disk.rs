@@ -1,4 +1,4 @@
-//! The system's disk, watched: what is read of each file, how often files are synced, and a limit on its room.
+//! The system's disk with instrumentation: bytes read of each file, number of syncs, and a simulated full disk.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(crate) struct CountingDisk {
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
     is_tight: Arc<AtomicBool>,
-    works_ahead: bool,
+    preallocates_ahead: bool,
 }
 
 #[derive(Debug)]
@@ -26,27 +26,27 @@ struct CountingFile {
 }
 
 impl CountingDisk {
-    /// One on which room is made before it is needed.
+    /// A disk with preallocation in the background.
     pub(crate) fn working_ahead() -> Self {
-        Self { works_ahead: true, ..Self::default() }
+        Self { preallocates_ahead: true, ..Self::default() }
     }
 
-    /// How many bytes were read of each file.
+    /// The number of bytes read of each file.
     pub(crate) fn read(&self) -> BTreeMap<PathBuf, u64> {
         self.read.lock().unwrap().clone()
     }
 
-    /// How often a file was synced.
+    /// The number of syncs of files.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// Whether there is room for files to grow.
+    /// Sets whether files can grow.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// Whether there is room for what is written, but none that could be set aside.
+    /// Sets whether writes succeed but preallocation fails.
     pub(crate) fn set_tight(&self, is_tight: bool) {
         self.is_tight.store(is_tight, Ordering::SeqCst);
     }
@@ -78,8 +78,8 @@ impl Disk for CountingDisk {
         SystemDisk.remove(path)
     }
 
-    fn works_ahead(&self) -> bool {
-        self.works_ahead
+    fn preallocates_ahead(&self) -> bool {
+        self.preallocates_ahead
     }
 }
 
@@ -90,7 +90,7 @@ impl File for CountingFile {
         Ok(read)
     }
 
-    /// Whatever would make the file longer needs room that a full disk does not have; a part of it may still fit.
+    /// A write that extends the file fails on a full disk, after a part of it was written.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         let is_full = self.disk.is_full.load(Ordering::SeqCst);
         if is_full && position + bytes.len() as u64 > self.file.length()? {
@@ -104,12 +104,12 @@ impl File for CountingFile {
         self.file.set_length(length)
     }
 
-    fn set_aside(&self, from: u64, to: u64) -> io::Result<()> {
+    fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
         if self.disk.is_full.load(Ordering::SeqCst) || self.disk.is_tight.load(Ordering::SeqCst) {
             self.file.set_length(from + (to - from) / 2)?;
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.file.set_aside(from, to)
+        self.file.allocate(from, to)
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -1,4 +1,4 @@
-//! A disk on which, after a number of changes, everything fails: as for a process that dies there.
+//! A disk that fails all changes after a given number, as for a process that dies there.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -22,17 +22,17 @@ struct FailingFile {
 }
 
 impl FailingDisk {
-    /// Works until [`FailingDisk::fail_after`] was called and what it said has happened.
+    /// Works until [`FailingDisk::fail_after`] sets a limit.
     pub(crate) fn new(kind: io::ErrorKind) -> Self {
         Self { left: Arc::new(AtomicI64::new(i64::MAX)), kind }
     }
 
-    /// Lets `changes` more succeed; later ones fail, until this is called again.
+    /// Lets `changes` more succeed; later ones fail until this is called again.
     pub(crate) fn fail_after(&self, changes: i64) {
         self.left.store(changes, Ordering::SeqCst);
     }
 
-    /// Whether anything failed since then.
+    /// Whether a change has failed since the last call of [`FailingDisk::fail_after`].
     pub(crate) fn has_failed(&self) -> bool {
         self.left.load(Ordering::SeqCst) < 0
     }
@@ -40,7 +40,7 @@ impl FailingDisk {
     fn change(&self) -> io::Result<()> {
         match self.left.fetch_sub(1, Ordering::SeqCst) {
             left if left > 0 => Ok(()),
-            _ => Err(io::Error::new(self.kind, "the disk was told to fail")),
+            _ => Err(io::Error::new(self.kind, "injected disk failure")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of the log share.
+//! Helpers of the log's tests.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use landfall_core::{
 };
 use landfall_log::{Log, Options};
 
-/// Within this a bounded wait must have seen what it waits for.
+/// A limit for waits, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A folder in memory where there is one: what is tested with it does not depend on the disk, and syncs a lot.
+/// A folder in memory if possible: these tests sync often and do not depend on a real disk.
 pub(crate) fn quick_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -33,7 +33,7 @@ pub(crate) fn message(key: &str, n: i64) -> Message {
     Message::new(topic(), format!("payload {n} of {key}")).with_key(Key::new(key).unwrap()).with_sequence(n)
 }
 
-/// One partition, so that a test knows which file it looks at.
+/// One partition, so that a test knows which file its messages are in.
 pub(crate) fn one_partition() -> Options {
     Options { partitions: 1, ..Options::default() }
 }
@@ -47,7 +47,7 @@ pub(crate) async fn publish(log: &Log, batch: &[Message]) -> Vec<Position> {
     outcomes.into_iter().map(position).collect()
 }
 
-/// Publishes messages `range` of one key, each alone, and so each in a batch of its own.
+/// Publishes messages `range` of one key one by one, so that each is in its own batch.
 pub(crate) async fn publish_each(log: &Log, range: std::ops::Range<i64>) -> Vec<Message> {
     let messages: Vec<_> = range.map(|n| message("k", n)).collect();
     for message in &messages {
@@ -56,7 +56,7 @@ pub(crate) async fn publish_each(log: &Log, range: std::ops::Range<i64>) -> Vec<
     messages
 }
 
-/// Everything that `reader` can give before the end, or before the first error, which is returned beside it.
+/// Reads until the end or the first error. Returns the messages, and the error if there was one.
 pub(crate) async fn drain(reader: &mut dyn TopicReader) -> (Vec<StoredMessage>, Result<()>) {
     let mut stored = Vec::new();
     loop {
@@ -72,7 +72,7 @@ pub(crate) fn messages(stored: Vec<StoredMessage>) -> Vec<Message> {
     stored.into_iter().map(|stored| stored.message.unwrap()).collect()
 }
 
-/// Everything in the topic.
+/// All messages of the topic.
 pub(crate) async fn read_all(log: &Log) -> Vec<Message> {
     let mut reader = log.read(&topic(), StartAt::Beginning).await.unwrap();
     let (stored, outcome) = drain(&mut *reader).await;
@@ -81,12 +81,12 @@ pub(crate) async fn read_all(log: &Log) -> Vec<Message> {
 }
 
 pub(crate) async fn next(subscriber: &mut Box<dyn Subscriber>) -> Delivery {
-    let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery comes soon");
+    let delivery = tokio::time::timeout(SOON, subscriber.next()).await.expect("a delivery in time");
     delivery.unwrap().expect("the log is not closed")
 }
 
-/// Runs the ignored test `child` of this binary as a process, with `folder` in the variable `variable`, and kills it when
-/// it has said `sent N` more than `lines` times; answers with the largest N it has said.
+/// Runs the ignored test `child` of this binary as a process, with `folder` in the environment variable `variable`.
+/// Kills it after it has printed `sent N` more than `lines` times. Returns the largest N.
 pub(crate) fn run_until_killed(child: &str, variable: &str, folder: &Path, lines: usize) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", child])
@@ -104,7 +104,7 @@ pub(crate) fn run_until_killed(child: &str, variable: &str, folder: &Path, lines
             child.kill().unwrap();
         }
     }
-    assert!(child.wait().unwrap().code().is_none(), "it was killed");
+    assert!(child.wait().unwrap().code().is_none(), "the child must be killed");
     sent
 }
 
@@ -117,12 +117,12 @@ pub(crate) fn segments(folder: &Path, partition: u32) -> Vec<PathBuf> {
     paths
 }
 
-/// The bytes of the header that a segment begins with.
+/// The size of a segment's header.
 pub(crate) const HEADER: usize = 64;
-/// What a batch takes apart from its records: its header and one byte at the end.
+/// The size of a batch without its records: its header and one byte at the end.
 const FRAME: usize = 72 + 1;
 
-/// Where each batch of a segment begins, and where the last one ends.
+/// The start of each batch of a segment, and the end of the last one.
 pub(crate) fn batch_bounds(segment: &[u8]) -> Vec<usize> {
     let mut bounds = vec![HEADER];
     let mut at = HEADER;
@@ -135,7 +135,7 @@ pub(crate) fn batch_bounds(segment: &[u8]) -> Vec<usize> {
     bounds
 }
 
-/// Opening must fail as `Corrupt`, with a sentence that names the file.
+/// Asserts that opening fails as `Corrupt` with an error that names the file.
 pub(crate) fn assert_refused_as_corrupt(folder: &Path, file: &Path, what: &str) {
     let error = Log::open(folder, one_partition()).expect_err(what);
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");

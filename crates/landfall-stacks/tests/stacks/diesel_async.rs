@@ -12,7 +12,7 @@ async fn connect(stage: &Stage) -> AsyncPgConnection {
 }
 
 #[tokio::test]
-async fn what_commits_is_in_the_outbox_as_it_was_sent() {
+async fn committed_messages_are_stored_unchanged() {
     let Some(stage) = Stage::new().await else { return };
     let mut connection = connect(&stage).await;
     let (one, several) = (elaborate(), [plain(), elaborate()]);
@@ -22,7 +22,7 @@ async fn what_commits_is_in_the_outbox_as_it_was_sent() {
         Outbox::default().enqueue(connection, std::slice::from_ref(&one)).await?;
         Outbox::default().enqueue(connection, &several).await?;
         Outbox::default().enqueue(connection, &[]).await?;
-        assert_eq!(stage.pending().await, 0, "nothing is seen before the commit");
+        assert_eq!(stage.pending().await, 0, "nothing is visible before the commit");
         Ok(())
     });
     committed.await.unwrap();
@@ -35,7 +35,7 @@ async fn what_commits_is_in_the_outbox_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn what_rolls_back_was_never_there() {
+async fn rolled_back_messages_are_not_stored() {
     let Some(stage) = Stage::new().await else { return };
     let mut connection = connect(&stage).await;
     let rolled_back = connection.transaction::<(), Failure, _>(async |connection| {
@@ -48,7 +48,7 @@ async fn what_rolls_back_was_never_there() {
 }
 
 #[tokio::test]
-async fn many_of_one_key_keep_their_order() {
+async fn messages_of_one_key_keep_their_order() {
     let Some(stage) = Stage::new().await else { return };
     let mut connection = connect(&stage).await;
     let committed = connection
@@ -60,13 +60,13 @@ async fn many_of_one_key_keep_their_order() {
 }
 
 #[tokio::test]
-async fn what_breaks_the_limits_is_refused_before_anything_is_written() {
+async fn oversized_message_is_refused_before_any_write() {
     let Some(stage) = Stage::new().await else { return };
     let mut connection = connect(&stage).await;
     let committed = connection.transaction::<(), Failure, _>(async |connection| {
         let refused = Outbox::default().enqueue(connection, &[plain(), too_large()]).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
-        // The driver was not asked, so the transaction is as good as before.
+        // The driver was not called, so the transaction is still usable.
         Ok(Outbox::default().enqueue(connection, &[elaborate()]).await?)
     });
     committed.await.unwrap();
@@ -83,7 +83,7 @@ async fn missing_tables_are_an_error() {
 }
 
 #[tokio::test]
-async fn a_relay_that_sleeps_is_woken() {
+async fn wake_ends_the_wait_of_a_relay() {
     let Some(stage) = Stage::new().await else { return };
     let mut connection = connect(&stage).await;
     stage.relay_sleeps().await;

@@ -1,4 +1,4 @@
-//! Enqueue through other drivers, on a real PostgreSQL server; what arrived is read by the adapter that the relay uses.
+//! Enqueue through other drivers on a real PostgreSQL server, read back through the relay's adapter.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 

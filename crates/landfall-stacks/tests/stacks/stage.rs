@@ -1,4 +1,4 @@
-//! A migrated database, and what both drivers send to it.
+//! A migrated database, and the messages that both drivers send.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// `None`, after saying so, if there is no server.
+    /// Returns `None`, and reports it, if there is no server.
     pub(crate) async fn new() -> Option<Self> {
         let url = fresh_postgres_database().await?;
         let database = Postgres::connect(&url, Options { max_connections: 3, ..Options::default() }).await.unwrap();
@@ -25,7 +25,7 @@ impl Stage {
         Some(Self { url, database })
     }
 
-    /// Everything that a relay would publish, in its order.
+    /// Returns what a relay would publish, in order.
     pub(crate) async fn due(&self) -> Vec<Message> {
         let mut leases = Vec::new();
         for shard in 0..self.database.shards() {
@@ -44,7 +44,7 @@ impl Stage {
         sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(self.database.pool()).await.unwrap()
     }
 
-    /// Returns once the relay's connection listens and nothing wakes it any more.
+    /// Returns once the relay listens and is no longer woken.
     pub(crate) async fn relay_sleeps(&self) {
         let quiet = Duration::from_millis(300);
         let started = Instant::now();
@@ -54,18 +54,18 @@ impl Stage {
             if asked.elapsed() >= quiet {
                 return;
             }
-            assert!(started.elapsed() < SOON, "something keeps waking the relay");
+            assert!(started.elapsed() < SOON, "the relay was woken again and again");
         }
     }
 
     pub(crate) async fn relay_wakes(&self) {
         let asked = Instant::now();
         self.database.wait(SOON * 2).await;
-        assert!(asked.elapsed() < SOON, "nobody woke the relay");
+        assert!(asked.elapsed() < SOON, "the relay was not woken");
     }
 }
 
-/// Nothing in it is a default, and nothing in it is kind to a driver.
+/// A message without default values, full of characters that need escaping.
 pub(crate) fn elaborate() -> Message {
     let mut message = Message::new(topic(), vec![0, 255, b'\'', b'\\', 0, 7])
         .with_key(Key::new("客户 '42' \\ \"eu\"").unwrap())
@@ -82,7 +82,7 @@ pub(crate) fn plain() -> Message {
     Message::new(topic(), "{}")
 }
 
-/// More than one statement holds, all of one key: they must come back in this order.
+/// More messages of one key than fit into one statement.
 pub(crate) fn many() -> Vec<Message> {
     let numbered = |sequence| {
         Message::new(topic(), format!("{sequence}")).with_key(Key::new("k").unwrap()).with_sequence(sequence)

@@ -11,7 +11,7 @@ async fn connect(stage: &Stage) -> Client {
 }
 
 #[tokio::test]
-async fn what_commits_is_in_the_outbox_as_it_was_sent() {
+async fn committed_messages_are_stored_unchanged() {
     let Some(stage) = Stage::new().await else { return };
     let mut client = connect(&stage).await;
     let (one, several) = (elaborate(), [plain(), elaborate()]);
@@ -21,7 +21,7 @@ async fn what_commits_is_in_the_outbox_as_it_was_sent() {
     Outbox::default().enqueue(&transaction, std::slice::from_ref(&one)).await.unwrap();
     Outbox::default().enqueue(&transaction, &several).await.unwrap();
     Outbox::default().enqueue(&transaction, &[]).await.unwrap();
-    assert_eq!(stage.pending().await, 0, "nothing is seen before the commit");
+    assert_eq!(stage.pending().await, 0, "nothing is visible before the commit");
     transaction.commit().await.unwrap();
 
     let [plain, second] = several;
@@ -32,7 +32,7 @@ async fn what_commits_is_in_the_outbox_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn what_rolls_back_was_never_there() {
+async fn rolled_back_messages_are_not_stored() {
     let Some(stage) = Stage::new().await else { return };
     let mut client = connect(&stage).await;
 
@@ -40,7 +40,7 @@ async fn what_rolls_back_was_never_there() {
     transaction.execute("INSERT INTO orders VALUES (1)", &[]).await.unwrap();
     Outbox::default().enqueue(&transaction, &[elaborate()]).await.unwrap();
     transaction.rollback().await.unwrap();
-    // Dropping rolls back as well; so does a savepoint, for what came after it.
+    // Dropping rolls back too, and so does a savepoint for what followed it.
     let mut transaction = client.transaction().await.unwrap();
     Outbox::default().enqueue(&transaction, &[plain()]).await.unwrap();
     let savepoint = transaction.transaction().await.unwrap();
@@ -53,7 +53,7 @@ async fn what_rolls_back_was_never_there() {
 }
 
 #[tokio::test]
-async fn many_of_one_key_keep_their_order() {
+async fn messages_of_one_key_keep_their_order() {
     let Some(stage) = Stage::new().await else { return };
     let mut client = connect(&stage).await;
     let transaction = client.transaction().await.unwrap();
@@ -65,20 +65,20 @@ async fn many_of_one_key_keep_their_order() {
 }
 
 #[tokio::test]
-async fn what_breaks_the_limits_is_refused_before_anything_is_written() {
+async fn oversized_message_is_refused_before_any_write() {
     let Some(stage) = Stage::new().await else { return };
     let mut client = connect(&stage).await;
     let transaction = client.transaction().await.unwrap();
     let refused = Outbox::default().enqueue(&transaction, &[plain(), too_large()]).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
-    // The driver was not asked, so the transaction is as good as before.
+    // The driver was not called, so the transaction is still usable.
     Outbox::default().enqueue(&transaction, &[elaborate()]).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(stage.pending().await, 1);
 }
 
 #[tokio::test]
-async fn missing_tables_are_told_apart() {
+async fn missing_tables_are_a_schema_error() {
     let Some(stage) = Stage::new().await else { return };
     let mut client = connect(&stage).await;
     let transaction = client.transaction().await.unwrap();
@@ -87,7 +87,7 @@ async fn missing_tables_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_relay_that_sleeps_is_woken() {
+async fn wake_ends_the_wait_of_a_relay() {
     let Some(stage) = Stage::new().await else { return };
     let client = connect(&stage).await;
     stage.relay_sleeps().await;

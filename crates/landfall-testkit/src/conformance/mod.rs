@@ -1,11 +1,11 @@
-//! Conformance suites: what every adapter of a port must do, tested against the real thing.
+//! Conformance suites: the contract of each port, tested against real servers.
 //!
-//! A suite is a set of cases, each an async function that panics when a promise is broken, and a macro that turns
-//! every case into a test of the adapter's own crate: [`database_conformance!`](crate::database_conformance) and
-//! [`broker_conformance!`](crate::broker_conformance). The cases test what the ports' documentation says, nothing
-//! less and nothing an adapter is free to choose.
+//! A suite is a set of cases and a macro. A case is an async function that panics if a promise is broken. The macro
+//! turns every case into a test of the adapter's crate: [`database_conformance!`](crate::database_conformance),
+//! [`broker_conformance!`](crate::broker_conformance) and [`import_conformance!`](crate::import_conformance). The cases
+//! test all that the ports' documentation promises, and nothing that it leaves to the adapter.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case is a test: it fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case fails by panicking")]
 
 pub mod broker;
 pub mod database;

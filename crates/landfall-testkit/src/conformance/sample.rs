@@ -1,4 +1,4 @@
-//! The messages, groups and failures that the cases use.
+//! Sample messages, groups and failures.
 
 use landfall_core::{ErrorCode, Failure, GroupName, Headers, Key, Kind, Message, MessageId, TopicName};
 
@@ -14,12 +14,12 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// Message number `sequence` of `name` on the topic `orders`.
+/// Message `sequence` of the key `name` on the topic `orders`.
 pub(crate) fn keyed(name: &str, sequence: i64) -> Message {
     Message::new(topic("orders"), format!("{name}/{sequence}")).with_key(key(name)).with_sequence(sequence)
 }
 
-/// Messages `1..=count` of `name`.
+/// Messages `1..=count` of the key `name`.
 pub(crate) fn series(name: &str, count: i64) -> Vec<Message> {
     (1..=count).map(|sequence| keyed(name, sequence)).collect()
 }
@@ -28,7 +28,7 @@ pub(crate) fn keyless() -> Message {
     Message::new(topic("orders"), "without a key")
 }
 
-/// A message that uses every field, with characters that careless code trips over.
+/// A message that uses every field, with characters that need escaping.
 pub(crate) fn elaborate() -> Message {
     let mut headers = Headers::default();
     headers.insert("tenant", "北京 \"quoted\" \\ 'single' $1 ?").unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn elaborate() -> Message {
 }
 
 pub(crate) fn failure() -> Failure {
-    Failure::park(ErrorCode::new("OUT_OF_STOCK"), "there is nothing left of it")
+    Failure::park(ErrorCode::new("OUT_OF_STOCK"), "the item is out of stock")
 }
 
 pub(crate) fn ids(messages: &[Message]) -> Vec<MessageId> {

@@ -1,23 +1,22 @@
-//! The rules, in one pass over the effects of each group.
+//! The checker: one pass over the effects of each group.
 
 use std::collections::HashMap;
 
 use landfall_core::{Key, MessageId};
 
-use super::report::{Named, Reordered, Report};
+use super::report::{Reordered, Report, Violation};
 use super::{Effect, History, LogicalTime};
 
-/// Compares what was sent with what took effect, in time and memory linear in the length of the history.
+/// Compares sends with effects, in time and memory linear in the length of the history.
 ///
-/// * **lost**: ok, and without effect in a group;
-/// * **phantom**: an effect of what failed or was never sent;
-/// * **doubled**: more than one effect in a group;
-/// * **reordered**: two messages of one key, the first ok before the second was invoked, with effects the other way
-///   round; and where a key's messages are numbered, a number that does not exceed one applied before. Each message
-///   that came too late is named once, beside one that it should have come before.
+/// * **lost**: a message that was ok and has no effect in a group;
+/// * **phantom**: an effect of a message that failed or was never sent;
+/// * **doubled**: a message with more than one effect in a group;
+/// * **reordered**: two messages of one key, the first ok before the second was invoked, whose effects are in the
+///   opposite order; and, where messages have sequences, a sequence that does not exceed an earlier one of its key.
+///   Each late message is reported once, with one message that overtook it.
 ///
-/// A message whose outcome nobody knows may take effect or not; sends that overlap in time may take effect in any
-/// order.
+/// A message with an unknown outcome may take effect or not. Sends that overlap in time may take effect in any order.
 pub fn check(history: &History) -> Report {
     let mut report = Report { messages: history.sends.len(), ..Report::default() };
     for send in history.sends.values() {
@@ -27,7 +26,7 @@ pub fn check(history: &History) -> Report {
             (None, false) => report.unknown += 1,
         }
     }
-    // Somebody who named no group and recorded no effect still wants to know that everything is lost.
+    // Without groups and effects every message is lost, and must be reported as such.
     let unnamed = [(String::new(), Vec::new())];
     let groups = if history.effects.is_empty() { &unnamed[..] } else { &history.effects[..] };
     for (group, effects) in groups {
@@ -40,17 +39,18 @@ fn check_group(history: &History, group: &str, effects: &[Effect], report: &mut 
     report.effects += effects.len();
     let mut seen: HashMap<MessageId, usize> = HashMap::with_capacity(effects.len());
     let mut keys: HashMap<&Key, KeyOrder> = HashMap::new();
-    let named = |id, key: &Option<Key>, times| Named { group: group.to_owned(), id, key: key.clone(), times };
+    let violation =
+        |id, key: &Option<Key>, effects| Violation { group: group.to_owned(), id, key: key.clone(), effects };
     for effect in effects {
-        let times = seen.entry(effect.id).or_default();
-        *times += 1;
-        // Only the first effect of a message has a place in the order; the others are reported as doubled.
-        if *times > 1 {
+        let count = seen.entry(effect.id).or_default();
+        *count += 1;
+        // Only the first effect of a message is checked for order; the others are reported as doubled.
+        if *count > 1 {
             continue;
         }
         let send = history.sends.get(&effect.id).filter(|send| !send.is_failed());
         let Some((send, invoked)) = send.and_then(|send| Some((send, send.invoked?))) else {
-            report.phantom.push(named(effect.id, &effect.key, 1));
+            report.phantom.push(violation(effect.id, &effect.key, 1));
             continue;
         };
         let Some(key) = &send.key else { continue };
@@ -61,23 +61,23 @@ fn check_group(history: &History, group: &str, effects: &[Effect], report: &mut 
         }
     }
     let doubled = effects.iter().filter_map(|effect| {
-        // Taking the count away names each message once, at the place of its first effect.
-        let times = seen.get_mut(&effect.id).map(std::mem::take).filter(|times| *times > 1)?;
-        Some(named(effect.id, &effect.key, times))
+        // Taking the count reports each message once, at its first effect.
+        let count = seen.get_mut(&effect.id).map(std::mem::take).filter(|count| *count > 1)?;
+        Some(violation(effect.id, &effect.key, count))
     });
     report.doubled.extend(doubled);
 
-    let mut lost: Vec<(LogicalTime, Named)> = history
+    let mut lost: Vec<(LogicalTime, Violation)> = history
         .sends
         .iter()
         .filter(|(id, send)| send.ok.is_some() && !seen.contains_key(id))
-        .map(|(id, send)| (send.invoked.unwrap_or_default(), named(*id, &send.key, 0)))
+        .map(|(id, send)| (send.invoked.unwrap_or_default(), violation(*id, &send.key, 0)))
         .collect();
     lost.sort_by_key(|(invoked, lost)| (*invoked, lost.id));
     report.lost.extend(lost.into_iter().map(|(_, lost)| lost));
 }
 
-/// What was applied so far of one key: the message that was invoked last, and the highest number.
+/// The applied messages of one key, summarized: the one invoked last, and the one with the highest sequence.
 #[derive(Default)]
 struct KeyOrder {
     invoked_last: Option<(LogicalTime, MessageId)>,
@@ -85,7 +85,7 @@ struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Applies the next effect, and answers with an earlier one that it should have come before.
+    /// Applies the next effect. Returns an earlier effect that overtook it, if any.
     fn apply(
         &mut self,
         id: MessageId,
@@ -93,9 +93,9 @@ impl KeyOrder {
         ok: Option<LogicalTime>,
         sequence: Option<i64>,
     ) -> Option<MessageId> {
-        // If any message applied before was invoked after this one was ok, then so was the one invoked last.
+        // If any earlier effect was invoked after this message was ok, then so was the one invoked last.
         let by_time = self.invoked_last.filter(|(last, _)| ok.is_some_and(|ok| ok < *last)).map(|(_, id)| id);
-        let by_number =
+        let by_sequence =
             self.highest.filter(|(highest, _)| sequence.is_some_and(|own| own <= *highest)).map(|(_, id)| id);
         if self.invoked_last.is_none_or(|(last, _)| last < invoked) {
             self.invoked_last = Some((invoked, id));
@@ -105,6 +105,6 @@ impl KeyOrder {
         {
             self.highest = Some((sequence, id));
         }
-        by_time.or(by_number)
+        by_time.or(by_sequence)
     }
 }

@@ -1,9 +1,9 @@
-//! What was sent and what took effect, and whether the two agree.
+//! A history of sends and effects, and a checker that compares them.
 //!
-//! A test records every send as it happens (invoked, then ok, failed or unknown) and every effect in the order in
-//! which it was applied, and [`check`] names the messages that were lost, made up, doubled or put out of order. The
-//! time is logical: what was recorded first happened first. Sends of several processes are merged with
-//! [`History::push_at`]; effects need no time, only their order within a group.
+//! A test records every send (invoked, then ok, failed or unknown) and every effect in the order of application.
+//! [`check`] reports the messages that were lost, invented, doubled or reordered. Time is logical: events happen in the
+//! order of recording. [`History::push_at`] merges the sends of several processes; effects need no time, only their
+//! order within a group.
 //!
 //! ```
 //! use landfall_core::{Key, MessageId};
@@ -29,23 +29,23 @@ use std::collections::HashMap;
 use landfall_core::{Key, MessageId};
 
 pub use check::check;
-pub use report::{Named, Reordered, Report};
+pub use report::{Reordered, Report, Violation};
 
-/// Grows with every event; only the order counts.
+/// A logical clock that grows with every event; only the order matters.
 pub type LogicalTime = u64;
 
-/// Something that happened to a message.
+/// An event in the life of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A sender began to send it. Sent again under the same id it is the same message.
+    /// A sender began to send it. A resend under the same id is the same message.
     Invoke { id: MessageId, key: Option<Key>, sequence: Option<i64> },
-    /// The sender was told that it was sent: it must take effect.
+    /// The send succeeded: the message must take effect.
     Ok { id: MessageId },
-    /// The sender was told that it was not sent: it must not take effect.
+    /// The send failed: the message must not take effect.
     Failed { id: MessageId },
-    /// The sender was told nothing: it may take effect, once. The same as no answer at all.
+    /// The sender does not know the outcome: the message may take effect once. Equivalent to no event at all.
     Unknown { id: MessageId },
-    /// It took effect in `group`.
+    /// The message took effect in `group`.
     Effect { group: String, id: MessageId, key: Option<Key> },
 }
 
@@ -53,19 +53,19 @@ pub enum Event {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     clock: LogicalTime,
-    sends: HashMap<MessageId, Send>,
-    /// Per group, in the order applied.
+    sends: HashMap<MessageId, SentMessage>,
+    /// By group, in the order of application.
     effects: Vec<(String, Vec<Effect>)>,
 }
 
-/// One message over all its sends.
+/// A message with all its sends.
 #[derive(Debug, Clone, Default)]
-struct Send {
+struct SentMessage {
     key: Option<Key>,
     sequence: Option<i64>,
-    /// The first time it was invoked; `None` if an answer was recorded for what nobody sent.
+    /// The first invocation; `None` if an outcome was recorded without one.
     invoked: Option<LogicalTime>,
-    /// The first time a sender was told that it was sent.
+    /// The first successful outcome.
     ok: Option<LogicalTime>,
     sends: u32,
     failures: u32,
@@ -77,16 +77,17 @@ struct Effect {
     key: Option<Key>,
 }
 
-impl Send {
-    /// Whether every send of it was answered with "not sent".
+impl SentMessage {
+    /// Whether every send failed.
     fn is_failed(&self) -> bool {
         self.ok.is_none() && self.failures >= self.sends
     }
 }
 
 impl History {
-    /// An empty history of messages that must take effect in each of `groups`. A group must be named to be missed:
-    /// one that applied nothing at all cannot be known otherwise.
+    /// Returns an empty history of messages that must take effect in each of `groups`.
+    ///
+    /// A group that applied nothing is only known if it is listed here.
     pub fn new<G: Into<String>>(groups: impl IntoIterator<Item = G>) -> Self {
         Self { effects: groups.into_iter().map(|group| (group.into(), Vec::new())).collect(), ..Self::default() }
     }
@@ -111,12 +112,12 @@ impl History {
         self.push(Event::Effect { group: group.to_owned(), id, key });
     }
 
-    /// Records an event that happens after everything recorded so far.
+    /// Records an event after all events recorded so far.
     pub fn push(&mut self, event: Event) {
         self.push_at(self.clock + 1, event);
     }
 
-    /// Records an event at a time of the caller's choosing. Effects are kept in the order recorded, whatever the time.
+    /// Records an event at the given time. Effects keep the order of recording, whatever their time.
     pub fn push_at(&mut self, time: LogicalTime, event: Event) {
         self.clock = self.clock.max(time);
         let earliest = |before: Option<LogicalTime>| Some(before.map_or(time, |before| before.min(time)));
@@ -132,7 +133,7 @@ impl History {
                 send.ok = earliest(send.ok);
             }
             Event::Failed { id } => self.sends.entry(id).or_default().failures += 1,
-            // An invocation without an answer says the same.
+            // Equivalent to an invocation without an outcome.
             Event::Unknown { .. } => {}
             Event::Effect { group, id, key } => match self.effects.iter_mut().find(|(known, _)| *known == group) {
                 Some((_, effects)) => effects.push(Effect { id, key }),

@@ -1,10 +1,10 @@
-//! What a check found, for people and for code.
+//! The result of a check, for people and for code.
 
 use std::fmt;
 
 use landfall_core::{Key, MessageId};
 
-/// The account of a history: every violation with the message named.
+/// The result of a check: counts, and every violation with its message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub messages: usize,
@@ -12,41 +12,43 @@ pub struct Report {
     pub failed: usize,
     pub unknown: usize,
     pub effects: usize,
-    pub lost: Vec<Named>,
-    pub phantom: Vec<Named>,
-    pub doubled: Vec<Named>,
+    pub lost: Vec<Violation>,
+    pub phantom: Vec<Violation>,
+    pub doubled: Vec<Violation>,
     pub reordered: Vec<Reordered>,
 }
 
-/// A message that did not do what it should have done in a group.
+/// A message with the wrong number of effects in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct Violation {
     pub group: String,
     pub id: MessageId,
     pub key: Option<Key>,
-    /// How often it took effect there.
-    pub times: usize,
+    /// How often it took effect in the group.
+    pub effects: usize,
 }
 
-/// A message whose effect came after that of a later one of its key.
+/// A message that took effect after a later message of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reordered {
     pub group: String,
     pub key: Key,
-    /// The one that should have come first.
+    /// The message that should have taken effect first.
     pub first: MessageId,
     pub overtaken_by: MessageId,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there are no violations.
     pub fn is_clean(&self) -> bool {
         self.lost.is_empty() && self.phantom.is_empty() && self.doubled.is_empty() && self.reordered.is_empty()
     }
 
+    /// Asserts that there are no violations.
+    ///
     /// # Panics
     ///
-    /// With the whole account, unless nothing is wrong.
+    /// With the whole report, if there are violations.
     pub fn assert_clean(&self) {
         assert!(self.is_clean(), "{self}");
     }
@@ -56,14 +58,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { messages, ok, failed, unknown, effects, .. } = self;
         writeln!(f, "{messages} messages ({ok} ok, {failed} failed, {unknown} unknown), {effects} effects")?;
-        section(f, "lost (ok, and without effect)", &self.lost)?;
-        section(f, "phantom (an effect of what failed or was never sent)", &self.phantom)?;
+        section(f, "lost (ok, but no effect)", &self.lost)?;
+        section(f, "phantom (effect of a failed or unsent message)", &self.phantom)?;
         section(f, "doubled (more than one effect)", &self.doubled)?;
         section(f, "reordered (overtaken by a later message of the same key)", &self.reordered)
     }
 }
 
-/// The first of them by name; a thousand would not say more.
+/// Lists only the first entries, so that a report with thousands stays readable.
 fn section(f: &mut fmt::Formatter<'_>, title: &str, entries: &[impl fmt::Display]) -> fmt::Result {
     const SHOWN: usize = 20;
     writeln!(f, "{title}: {}", entries.len())?;
@@ -76,7 +78,7 @@ fn section(f: &mut fmt::Formatter<'_>, title: &str, entries: &[impl fmt::Display
     Ok(())
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.id)?;
         if let Some(key) = &self.key {
@@ -85,8 +87,8 @@ impl fmt::Display for Named {
         if !self.group.is_empty() {
             write!(f, " in group {}", self.group)?;
         }
-        if self.times > 1 {
-            write!(f, ": {} effects", self.times)?;
+        if self.effects > 1 {
+            write!(f, ": {} effects", self.effects)?;
         }
         Ok(())
     }

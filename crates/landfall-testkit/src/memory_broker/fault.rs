@@ -1,22 +1,22 @@
-//! Faults on demand.
+//! Publish faults on demand.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use landfall_core::{ErrorCode, Message, Outcome};
 
-/// What happens to a message instead of being accepted.
+/// What happens to a published message instead of being accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Refused, and may be taken later.
+    /// Refused, retriable.
     Refuse,
-    /// Refused because the broker cannot be reached at all: no message is to blame.
+    /// Refused, retriable, because the broker is unavailable: the message is not the cause.
     Unavailable,
-    /// Refused for good.
-    RefuseForGood,
-    /// The answer is lost, and so is the message.
+    /// Refused, not retriable.
+    RefusePermanently,
+    /// The outcome is unknown, and the message is lost.
     UnknownAndLost,
-    /// The answer is lost, and the message is stored.
+    /// The outcome is unknown, and the message is stored.
     UnknownAndStored,
 }
 
@@ -27,17 +27,17 @@ impl Fault {
 
     pub(super) fn outcome(self) -> Outcome {
         match self {
-            Fault::Refuse => Outcome::retry_later(ErrorCode::new("FULL"), "the test asked for a refusal"),
-            Fault::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, "the test asked for an outage"),
-            Fault::RefuseForGood => Outcome::refuse(ErrorCode::VALIDATION, "the test asked for a refusal for good"),
-            Fault::UnknownAndLost | Fault::UnknownAndStored => Outcome::Unknown("the test lost the answer".into()),
+            Fault::Refuse => Outcome::retry_later(ErrorCode::new("FULL"), "refused by the test"),
+            Fault::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, "made unavailable by the test"),
+            Fault::RefusePermanently => Outcome::refuse(ErrorCode::VALIDATION, "permanently refused by the test"),
+            Fault::UnknownAndLost | Fault::UnknownAndStored => Outcome::Unknown("response dropped by the test".into()),
         }
     }
 }
 
 type Matches = Box<dyn Fn(&Message) -> bool + Send + Sync>;
 
-/// What is to fail. Faults by number come before faults by predicate, and a message meets at most one.
+/// The pending faults. Faults by count take precedence over faults by predicate, and a message gets at most one.
 #[derive(Default)]
 pub(super) struct Faults {
     next: VecDeque<Fault>,
@@ -57,8 +57,8 @@ impl Faults {
         *self = Self::default();
     }
 
-    /// The fault that `message` meets, if any.
-    pub(super) fn meet(&mut self, message: &Message) -> Option<Fault> {
+    /// Returns the fault of `message`, if any.
+    pub(super) fn take_for(&mut self, message: &Message) -> Option<Fault> {
         self.next
             .pop_front()
             .or_else(|| self.when.iter().find(|(matches, _)| matches(message)).map(|(_, fault)| *fault))

@@ -1,30 +1,31 @@
-//! A consumer group on one topic: what was handed out, and what is to come again.
+//! A consumer group on one topic.
 //!
-//! Every offset below `next` is in exactly one of three states: in flight (a delivery exists), returned (comes again
-//! once it is due), or finished (in neither map).
+//! Every offset below `next` is in exactly one of three states: in flight (a delivery exists), returned (redelivered
+//! once due), or finished (in neither map).
 
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// One delivery. A later delivery of the same offset has another, so that what an old one does is recognised as late.
-pub(super) type Token = u64;
+/// Identifies one delivery. A redelivery of the same offset has a new token, so that a late ack of the old one is
+/// recognized.
+pub(super) type DeliveryToken = u64;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
     next: u64,
-    tokens: Token,
-    in_flight: BTreeMap<u64, (Token, u64)>,
+    tokens: DeliveryToken,
+    in_flight: BTreeMap<u64, (DeliveryToken, u64)>,
     returned: BTreeMap<u64, Instant>,
     members: u64,
 }
 
-/// What a subscriber finds when it asks.
+/// The result of a request for the next delivery.
 #[derive(Debug)]
-pub(super) enum Found {
-    Offset(u64, Token),
-    /// Nothing now; the first returned message is due then.
-    Later(Option<Instant>),
+pub(super) enum NextDelivery {
+    Ready(u64, DeliveryToken),
+    /// Nothing is ready; the first returned message is due at this time.
+    Pending(Option<Instant>),
 }
 
 impl Group {
@@ -34,7 +35,7 @@ impl Group {
     }
 
     /// Hands out the lowest offset that is due, out of `stored` messages.
-    pub(super) fn hand_out(&mut self, member: u64, stored: u64, now: Instant) -> Found {
+    pub(super) fn hand_out(&mut self, member: u64, stored: u64, now: Instant) -> NextDelivery {
         let due = self.returned.iter().find(|(_, due)| **due <= now).map(|(offset, _)| *offset);
         let offset = match due {
             Some(offset) => {
@@ -45,20 +46,20 @@ impl Group {
                 self.next += 1;
                 self.next - 1
             }
-            None => return Found::Later(self.returned.values().min().copied()),
+            None => return NextDelivery::Pending(self.returned.values().min().copied()),
         };
         self.tokens += 1;
         self.in_flight.insert(offset, (self.tokens, member));
-        Found::Offset(offset, self.tokens)
+        NextDelivery::Ready(offset, self.tokens)
     }
 
-    /// Out of `stored` messages.
+    /// Returns how many of `stored` messages are not finished.
     pub(super) fn unfinished(&self, stored: u64) -> u64 {
         stored.saturating_sub(self.next) + (self.in_flight.len() + self.returned.len()) as u64
     }
 
-    /// Finished, even if its member left meanwhile and it was to come again.
-    pub(super) fn finish(&mut self, offset: u64, token: Token) {
+    /// Marks `offset` finished, even if its member has left and it waits for redelivery.
+    pub(super) fn finish(&mut self, offset: u64, token: DeliveryToken) {
         match self.in_flight.get(&offset) {
             Some((current, _)) if *current != token => {}
             Some(_) => {
@@ -70,20 +71,20 @@ impl Group {
         }
     }
 
-    /// Comes again at `due`, unless this delivery is no longer the one that counts.
-    pub(super) fn give_back(&mut self, offset: u64, token: Token, due: Instant) {
+    /// Schedules `offset` for redelivery at `due`, unless the token is stale.
+    pub(super) fn return_for_redelivery(&mut self, offset: u64, token: DeliveryToken, due: Instant) {
         if self.in_flight.get(&offset).is_some_and(|(current, _)| *current == token) {
             self.in_flight.remove(&offset);
             self.returned.insert(offset, due);
         }
     }
 
-    /// What `member` has not finished comes again at once.
+    /// Schedules all unfinished deliveries of `member` for immediate redelivery.
     pub(super) fn leave(&mut self, member: u64, now: Instant) {
         let (left, kept) =
             std::mem::take(&mut self.in_flight).into_iter().partition(|(_, (_, owner))| *owner == member);
         self.in_flight = kept;
-        let left: BTreeMap<u64, (Token, u64)> = left;
+        let left: BTreeMap<u64, (DeliveryToken, u64)> = left;
         self.returned.extend(left.into_keys().map(|offset| (offset, now)));
     }
 }

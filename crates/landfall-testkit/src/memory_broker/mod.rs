@@ -1,7 +1,7 @@
-//! A broker in memory: for tests of whatever publishes or consumes, without a server.
+//! An in-memory broker, for tests of publishers and consumers without a server.
 //!
-//! It keeps the contract of the ports to the letter, records everything in the order in which it arrived, and fails
-//! on demand. One topic is one partition. It is not durable: when the last clone is gone, so is everything.
+//! It keeps the contract of the ports exactly, records messages in the order of arrival, and fails on demand. Each
+//! topic has one partition. It is not durable: its data is gone when the last clone is dropped.
 
 mod fault;
 mod group;
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub use fault::Fault;
 use state::State;
 
-/// A broker in memory. Cheap to clone; all clones are the same broker.
+/// An in-memory broker. Cheap to clone; clones share one broker.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -42,13 +42,12 @@ pub struct MemoryBroker {
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    /// Told whenever a waiting subscriber may find something new.
+    /// Notified when a waiting subscriber may find a new delivery.
     changed: Notify,
 }
 
 impl Inner {
-    /// A panic while the lock was held cannot leave the state half changed in a way that matters to a test that has
-    /// already failed, so a poisoned lock is taken as it is.
+    /// Ignores poisoning: if a task panicked with the lock held, the test has already failed.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,34 +58,34 @@ impl MemoryBroker {
         Self::default()
     }
 
-    /// Everything that was stored, in the order in which it arrived, copies of one message included.
+    /// Returns all stored messages in the order of arrival, duplicates included.
     pub fn published(&self) -> Vec<(Position, Message)> {
         self.inner.state().published()
     }
 
-    /// Messages of `topic` that `group` has not acknowledged: in flight, to come again, or never handed out.
+    /// Returns how many messages of `topic` the `group` has not acknowledged: in flight, to be redelivered, or new.
     pub fn unfinished(&self, topic: &TopicName, group: &GroupName) -> u64 {
         let mut state = self.inner.state();
         let stored = state.messages(topic).len() as u64;
         state.group(topic, group).unfinished(stored)
     }
 
-    /// The next `count` messages meet `fault`.
+    /// Applies `fault` to the next `count` messages.
     pub fn fail_next(&self, count: usize, fault: Fault) {
         self.inner.state().faults.next(count, fault);
     }
 
-    /// Every message that matches meets `fault`, until [`MemoryBroker::heal`].
+    /// Applies `fault` to every message that matches, until [`MemoryBroker::heal`].
     pub fn fail_when(&self, matches: impl Fn(&Message) -> bool + Send + Sync + 'static, fault: Fault) {
         self.inner.state().faults.when(Box::new(matches), fault);
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.inner.state().faults.heal();
     }
 
-    /// Takes nothing more, and ends every subscriber.
+    /// Refuses all further messages, and ends every subscriber.
     pub fn close(&self) {
         self.inner.state().closed = true;
         self.inner.changed.notify_waiters();

@@ -1,4 +1,4 @@
-//! Reading a topic without taking part.
+//! A reader of a topic outside of any group.
 
 use std::sync::Arc;
 

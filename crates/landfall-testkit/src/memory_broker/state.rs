@@ -1,4 +1,4 @@
-//! What the broker holds: topics, groups, and the record of everything that arrived.
+//! The broker's state: topics, groups, and the record of arrivals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ struct Arrival {
 
 impl State {
     pub(super) fn publish(&mut self, batch: &[Message]) -> Vec<Outcome> {
-        // After one that was not accepted, its key is not accepted for the rest of the batch.
+        // After a message that was not accepted, its key is refused for the rest of the batch.
         let mut failed_keys = BTreeSet::new();
         let mut outcomes = Vec::with_capacity(batch.len());
         for message in batch {
@@ -47,7 +47,7 @@ impl State {
     }
 
     fn publish_one(&mut self, message: &Message) -> Outcome {
-        match self.faults.meet(message) {
+        match self.faults.take_for(message) {
             Some(fault) => {
                 if fault.is_stored() {
                     self.store(message);
@@ -84,7 +84,7 @@ impl State {
         topics.collect()
     }
 
-    /// The offset of the first message that arrived in `topic` at `time` or later, or the end if there is none.
+    /// Returns the offset of the first message of `topic` that arrived at `time` or later, or the end.
     pub(super) fn offset_at(&self, topic: &TopicName, time: Timestamp) -> usize {
         let found = self.arrivals.iter().find(|arrival| arrival.topic == *topic && arrival.time >= time);
         found.map_or(self.messages(topic).len(), |arrival| arrival.offset as usize)
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-/// What the message would take on a wire.
+/// The size of the message on the wire.
 fn size(message: &Message) -> u64 {
     let headers: usize = wire::headers(message, "").iter().map(|(name, value)| name.len() + value.len()).sum();
     (headers + message.payload.len()) as u64

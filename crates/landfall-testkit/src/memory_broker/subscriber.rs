@@ -1,4 +1,4 @@
-//! A member of a group, and its acknowledgements.
+//! A group member and its acknowledgements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use landfall_core::{Acknowledge, Delivery, GroupName, Position, Result, Subscrib
 use tokio::time::Instant;
 
 use super::Inner;
-use super::group::{Found, Token};
+use super::group::{DeliveryToken, NextDelivery};
 
 #[derive(Debug)]
 pub(super) struct MemorySubscriber {
@@ -24,16 +24,16 @@ impl MemorySubscriber {
         Self { inner, topic: topic.clone(), group: group.clone(), member }
     }
 
-    /// The next delivery if there is one now, else when to look again. `Ok(None)` is the end.
-    fn take(&self) -> std::result::Result<Option<Delivery>, Option<Instant>> {
+    /// Returns the next delivery if one is ready, else when to ask again. `Ok(None)` means the broker is closed.
+    fn poll_next(&self) -> std::result::Result<Option<Delivery>, Option<Instant>> {
         let mut state = self.inner.state();
         if state.closed {
             return Ok(None);
         }
         let stored = state.messages(&self.topic).len() as u64;
         match state.group(&self.topic, &self.group).hand_out(self.member, stored, Instant::now()) {
-            Found::Later(when) => Err(when),
-            Found::Offset(offset, token) => {
+            NextDelivery::Pending(when) => Err(when),
+            NextDelivery::Ready(offset, token) => {
                 let message = state.messages(&self.topic)[offset as usize].clone();
                 let receipt = Receipt {
                     inner: self.inner.clone(),
@@ -53,13 +53,13 @@ impl MemorySubscriber {
 impl Subscriber for MemorySubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
         loop {
-            // Registered before looking, so that a change in between is not missed.
+            // Registered before the check, so that a change in between is not missed.
             let mut changed = std::pin::pin!(self.inner.changed.notified());
             changed.as_mut().enable();
-            match self.take() {
+            match self.poll_next() {
                 Ok(delivery) => return Ok(delivery),
                 Err(None) => changed.await,
-                // Waiting for either; which one it was shows when looking again.
+                // Waits for a change or the due time; the next iteration finds out which.
                 Err(Some(when)) => drop(tokio::time::timeout_at(when, changed).await),
             }
         }
@@ -77,22 +77,22 @@ impl Drop for MemorySubscriber {
     }
 }
 
-/// Stands behind a delivery; dropped unsettled, it gives the message back.
+/// Acknowledges one delivery. Dropped without ack or nack, it returns the message for redelivery.
 #[derive(Debug)]
 struct Receipt {
     inner: Arc<Inner>,
     topic: TopicName,
     group: GroupName,
     offset: u64,
-    token: Token,
+    token: DeliveryToken,
     settled: bool,
 }
 
 impl Receipt {
-    fn give_back(&mut self, delay: Duration) {
+    fn return_for_redelivery(&mut self, delay: Duration) {
         self.settled = true;
         let due = Instant::now() + delay;
-        self.inner.state().group(&self.topic, &self.group).give_back(self.offset, self.token, due);
+        self.inner.state().group(&self.topic, &self.group).return_for_redelivery(self.offset, self.token, due);
         self.inner.changed.notify_waiters();
     }
 }
@@ -106,7 +106,7 @@ impl Acknowledge for Receipt {
     }
 
     async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        self.give_back(delay);
+        self.return_for_redelivery(delay);
         Ok(())
     }
 }
@@ -114,7 +114,7 @@ impl Acknowledge for Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if !self.settled {
-            self.give_back(Duration::ZERO);
+            self.return_for_redelivery(Duration::ZERO);
         }
     }
 }

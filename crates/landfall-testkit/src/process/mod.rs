@@ -1,4 +1,4 @@
-//! A real child process in a test: wait for what it prints, pause it, resume it, stop it, kill it.
+//! A child process under test: wait for its output, pause, resume, stop and kill it.
 
 mod output;
 pub(crate) mod tree;
@@ -12,8 +12,9 @@ use tokio::process::{Child, Command};
 
 use output::Output;
 
-/// A running child. It is killed when this is dropped. Everything it prints is kept; [`Process::stdout`] and
-/// [`Process::stderr`] give it back, and errors end with the last lines of it.
+/// A running child process, killed when dropped.
+///
+/// Its output is kept: [`Process::stdout`] and [`Process::stderr`] return it, and errors contain the last lines.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -37,12 +38,12 @@ pub struct Process {
     child: Child,
     stdout: Output,
     stderr: Output,
-    /// How many lines of stdout earlier waits have passed.
+    /// How many lines of stdout earlier waits have consumed.
     seen: usize,
 }
 
 impl Process {
-    /// Starts `command`; its stdout and stderr are captured, its stdin is as the command says. Needs a tokio runtime.
+    /// Starts `command` and captures its stdout and stderr; stdin stays as configured. Requires a tokio runtime.
     pub fn spawn(mut command: Command) -> Result<Self> {
         let name = command.as_std().get_program().to_string_lossy().into_owned();
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -54,73 +55,76 @@ impl Process {
         Ok(Self { name, id, child, stdout, stderr, seen: 0 })
     }
 
-    /// The operating system's number for it.
+    /// Returns the process id.
     pub fn id(&self) -> i32 {
         self.id
     }
 
-    /// The first line on stdout that matches, among those that no earlier wait has passed. Fails if the output ends
-    /// or `within` passes first.
+    /// Waits for the next line on stdout that matches, after the line of the previous wait.
+    ///
+    /// Fails if stdout ends or `within` elapses first.
     pub async fn wait_for_line(&mut self, within: Duration, matches: impl Fn(&str) -> bool) -> Result<String> {
         let waiting = self.stdout.find(self.seen, matches);
         match tokio::time::timeout(within, waiting).await {
-            Ok(Some((place, line))) => {
-                self.seen = place + 1;
+            Ok(Some((index, line))) => {
+                self.seen = index + 1;
                 Ok(line)
             }
             Ok(None) => {
-                self.outputs_end().await;
-                Err(self.error(ErrorKind::NotFound, "ended its output without the line that was waited for"))
+                self.wait_for_output_end().await;
+                Err(self.error(ErrorKind::NotFound, "ended its output before the expected line"))
             }
-            Err(_) => Err(self.error(ErrorKind::NotFound, &format!("did not print the line within {within:?}"))),
+            Err(_) => {
+                Err(self.error(ErrorKind::NotFound, &format!("did not print the expected line within {within:?}")))
+            }
         }
     }
 
-    /// Waits until it has ended by itself; fails if that takes longer than `within`.
+    /// Waits until the process exits; fails after `within`.
     pub async fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
         match tokio::time::timeout(within, self.child.wait()).await {
             Ok(Ok(status)) => {
-                self.outputs_end().await;
+                self.wait_for_output_end().await;
                 Ok(status)
             }
             Ok(Err(error)) => Err(self.error(ErrorKind::Internal, "cannot be waited for").with_source(error)),
-            Err(_) => Err(self.error(ErrorKind::Internal, &format!("is still there after {within:?}"))),
+            Err(_) => Err(self.error(ErrorKind::Internal, &format!("is still running after {within:?}"))),
         }
     }
 
-    /// SIGKILL: it gets no chance to do anything. Returns when it is gone.
+    /// Kills the process with SIGKILL and waits until it is gone.
     pub async fn kill_9(&mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGKILL)?;
         self.wait(Duration::from_secs(30)).await
     }
 
-    /// SIGTERM: asks it to stop.
+    /// Asks the process to stop with SIGTERM.
     pub fn terminate(&self) -> Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// SIGTERM, then waits until it has stopped; fails if that takes longer than `within`.
+    /// Sends SIGTERM and waits until the process exits; fails after `within`.
     pub async fn stop(&mut self, within: Duration) -> Result<ExitStatus> {
         self.terminate()?;
         self.wait(within).await
     }
 
-    /// SIGSTOP: it stands still, with its connections open, until it is resumed. Returns when it does.
+    /// Stops the process with SIGSTOP, its connections open, and returns once every thread is stopped.
     pub async fn pause(&self) -> Result<()> {
         tree::pause(&[self.id]).await
     }
 
-    /// Waits until it stands still, as after a SIGSTOP that it sends to itself.
-    pub async fn stands_still(&self) -> Result<()> {
-        tree::stand_still(&[self.id]).await
+    /// Waits until every thread is stopped, as after a SIGSTOP that the process sends to itself.
+    pub async fn wait_until_stopped(&self) -> Result<()> {
+        tree::wait_until_stopped(&[self.id]).await
     }
 
-    /// SIGCONT: goes on after a pause.
+    /// Resumes a paused process with SIGCONT.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// What it has printed so far, line by line.
+    /// Returns the lines printed to stdout so far.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.lines()
     }
@@ -129,17 +133,17 @@ impl Process {
         self.stderr.lines()
     }
 
-    /// What was printed before the end may still be in a pipe. Bounded, because a child of the child may hold it open.
-    async fn outputs_end(&self) {
+    /// Waits for output that is still in the pipes after the exit. Bounded, because a grandchild may keep a pipe open.
+    async fn wait_for_output_end(&self) {
         let both = async { tokio::join!(self.stdout.ended(), self.stderr.ended()) };
         let _ = tokio::time::timeout(Duration::from_secs(10), both).await;
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        // Once it was waited for, its number may belong to somebody else.
+        // After a wait, the operating system may have reused the process id.
         match self.child.id() {
             Some(_) => tree::signal(&[self.id], signal),
-            None => Err(self.error(ErrorKind::Conflict, "has already ended")),
+            None => Err(self.error(ErrorKind::Conflict, "has already exited")),
         }
     }
 
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_waited_for_in_turn_and_everything_is_kept() {
+    async fn lines_are_matched_in_order_and_output_is_kept() {
         let mut child = shell("echo one; echo two; echo oops >&2; echo one again; printf unfinished");
         let one = |line: &str| line.starts_with("one");
         assert_eq!(child.wait_for_line(BOUND, one).await.unwrap(), "one");
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_never_comes_is_an_error_in_time() {
+    async fn missing_line_times_out() {
         let mut child = shell("exec sleep 60");
         let error = child.wait_for_line(Duration::from_millis(50), |_| true).await.unwrap_err();
         assert!(error.to_string().contains("within 50ms"), "{error}");
@@ -183,17 +187,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_paused_child_stands_still_until_it_is_resumed() {
+    async fn paused_child_is_stopped_until_resumed() {
         let mut child = shell("while read -r line; do echo \"$line\"; done < /dev/zero");
         child.pause().await.unwrap();
         assert!(tree::is_stopped(child.id()));
         child.resume().unwrap();
-        crate::eventually(BOUND, "the child goes on", async || !tree::is_stopped(child.id())).await;
+        crate::eventually(BOUND, "the child resumes", async || !tree::is_stopped(child.id())).await;
         child.kill_9().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_child_can_clean_up_on_sigterm_and_not_on_sigkill() {
+    async fn child_cleans_up_on_sigterm_but_not_on_sigkill() {
         let script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
         let mut child = shell(script);
         child.wait_for_line(BOUND, |line| line == "ready").await.unwrap();
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_child_is_killed() {
+    async fn dropped_child_is_killed() {
         let child = shell("exec sleep 60");
         let id = child.id();
         drop(child);

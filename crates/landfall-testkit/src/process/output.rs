@@ -1,22 +1,22 @@
-//! What a child prints, collected while it runs.
+//! A child's output, collected while it runs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::watch;
 
-/// One stream of a child, line by line. Text that is not UTF-8 is shown as far as it goes.
+/// The lines of one output stream. Invalid UTF-8 is replaced.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
     lines: Arc<Mutex<Vec<String>>>,
-    /// Closed when the stream has ended.
+    /// Signals new lines; closed when the stream has ended.
     changed: watch::Receiver<()>,
 }
 
 impl Output {
     pub(super) fn collect(stream: Option<impl AsyncRead + Unpin + Send + 'static>) -> Self {
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (told, changed) = watch::channel(());
+        let (notify, changed) = watch::channel(());
         let output = Self { lines: lines.clone(), changed };
         if let Some(stream) = stream {
             tokio::spawn(async move {
@@ -26,30 +26,30 @@ impl Output {
                     let text = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
                     lock(&lines).push(text);
                     line.clear();
-                    told.send_replace(());
+                    notify.send_replace(());
                 }
             });
         }
         output
     }
 
-    /// The first line from `place` on that matches, with its place; `None` if the stream ends without one.
-    pub(super) async fn find(&self, mut place: usize, matches: impl Fn(&str) -> bool) -> Option<(usize, String)> {
+    /// Returns the first matching line at or after `index`, with its index; `None` if the stream ends without one.
+    pub(super) async fn find(&self, mut index: usize, matches: impl Fn(&str) -> bool) -> Option<(usize, String)> {
         let mut changed = self.changed.clone();
         loop {
-            // Read before looking: what arrives after that wakes us, and an end is only believed if nothing is left.
+            // Checked before the lines: a later change wakes the wait, and the end counts only after the last line.
             changed.borrow_and_update();
             let ended = changed.has_changed().is_err();
-            while let Some(line) = lock(&self.lines).get(place).cloned() {
+            while let Some(line) = lock(&self.lines).get(index).cloned() {
                 if matches(&line) {
-                    return Some((place, line));
+                    return Some((index, line));
                 }
-                place += 1;
+                index += 1;
             }
             if ended {
                 return None;
             }
-            // An error is the end of the stream; the next round looks once more and then believes it.
+            // An error means the end of the stream; the next iteration checks the last lines and returns.
             let _ = changed.changed().await;
         }
     }
@@ -64,7 +64,7 @@ impl Output {
         lock(&self.lines).clone()
     }
 
-    /// The last few lines in one, for an error message.
+    /// Returns the last five lines joined into one, for an error message.
     pub(super) fn tail(&self) -> String {
         let lines = lock(&self.lines);
         if lines.is_empty() { "nothing".into() } else { lines[lines.len().saturating_sub(5)..].join(" / ") }

@@ -1,5 +1,5 @@
-//! A process and its children, found in `/proc`. Where there is no `/proc` only the process itself is known, and a
-//! server's children notice by themselves that it is gone.
+//! A process and its children, found in `/proc`. Without `/proc` only the process itself is known; a server's children
+//! then detect its end on their own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// `parent` and its children, the parent first.
+/// Returns `parent` and its children, the parent first.
 pub(crate) fn family(parent: i32) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten();
     let children = processes.filter_map(|entry| {
@@ -20,7 +20,7 @@ pub(crate) fn family(parent: i32) -> Vec<i32> {
     std::iter::once(parent).chain(children).collect()
 }
 
-/// Sends `signal` to each, in order; one that has ended meanwhile is no error.
+/// Sends `signal` to each process in order. A process that has already exited is not an error.
 pub(crate) fn signal(processes: &[i32], signal: Signal) -> Result<()> {
     for process in processes {
         match kill(Pid::from_raw(*process), signal) {
@@ -34,7 +34,7 @@ pub(crate) fn signal(processes: &[i32], signal: Signal) -> Result<()> {
     Ok(())
 }
 
-/// Whether it runs; one that ended and was not waited for yet does not.
+/// Whether the process runs. A zombie does not.
 pub(crate) fn is_alive(process: i32) -> bool {
     match status(process) {
         Some((state, _)) => state != 'Z',
@@ -46,22 +46,23 @@ pub(crate) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
     let started = Instant::now();
     while processes.iter().any(|process| is_alive(*process)) {
         if started.elapsed() > Duration::from_secs(30) {
-            return Err(Error::new(ErrorKind::Internal, "a killed process is still there after 30 seconds"));
+            return Err(Error::new(ErrorKind::Internal, "a killed process still runs after 30 s"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-/// Stops each with SIGSTOP and returns when all of them stand still. The signal alone does not say so: on a busy machine a
-/// thread that has not noticed yet still answers.
+/// Stops each process with SIGSTOP and returns once all are stopped.
+///
+/// Sending the signal is not enough: on a busy machine a thread may still run for a moment.
 pub(crate) async fn pause(processes: &[i32]) -> Result<()> {
     signal(processes, Signal::SIGSTOP)?;
-    stand_still(processes).await
+    wait_until_stopped(processes).await
 }
 
-/// Returns when all of them do.
-pub(crate) async fn stand_still(processes: &[i32]) -> Result<()> {
+/// Waits until all threads of all processes are stopped.
+pub(crate) async fn wait_until_stopped(processes: &[i32]) -> Result<()> {
     let started = Instant::now();
     while !processes.iter().all(|process| is_stopped(*process)) {
         if started.elapsed() > Duration::from_secs(30) {
@@ -72,7 +73,7 @@ pub(crate) async fn stand_still(processes: &[i32]) -> Result<()> {
     Ok(())
 }
 
-/// Whether every thread of it stands still or has ended; where there is no `/proc` that is taken for granted.
+/// Whether every thread of the process is stopped or has ended. Assumed where there is no `/proc`.
 pub(crate) fn is_stopped(process: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let mut states = threads.filter_map(|thread| status_in(&thread.path()));
@@ -83,7 +84,7 @@ fn status(process: i32) -> Option<(char, i32)> {
     status_in(Path::new(&format!("/proc/{process}")))
 }
 
-/// The state and the parent in `stat`. The name stands in brackets and may contain anything.
+/// Parses state and parent from `stat`. The process name is in parentheses and may contain anything.
 fn status_in(folder: &Path) -> Option<(char, i32)> {
     let text = std::fs::read_to_string(folder.join("stat")).ok()?;
     let (_, after_name) = text.rsplit_once(')')?;
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_belongs_to_the_family_until_it_has_ended() {
+    fn children_are_listed_until_they_exit() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let (own, id) = (std::process::id() as i32, child.id() as i32);
         let family = family(own);

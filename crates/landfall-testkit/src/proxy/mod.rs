@@ -1,8 +1,8 @@
-//! A proxy that fails on purpose, between clients and any server that speaks TCP or listens on a unix socket.
+//! A fault-injecting proxy between clients and any server that listens on TCP or a unix socket.
 //!
-//! The interesting failure is a connection that breaks under a `COMMIT`: the client cannot know whether it happened.
-//! [`Proxy::cut_next`] makes it happen, both ways round: the commit never reaches the server, or it does and the
-//! answer never comes back.
+//! Its main purpose is a connection that breaks during a `COMMIT`: the client cannot know whether it happened.
+//! [`Proxy::cut_next`] reproduces both cases: the commit never reaches the server, or its response never reaches the
+//! client.
 
 mod cut;
 mod pipe;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use cut::{Moment, Trigger};
+pub use cut::{CutPoint, Trigger};
 
 /// Where the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,18 +33,18 @@ impl From<SocketAddr> for Target {
     }
 }
 
-/// A proxy on a free port of 127.0.0.1. It ends, with all its connections, when it is dropped.
+/// A proxy on a port of 127.0.0.1. Dropping it closes all its connections.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use landfall_testkit::proxy::{Moment, Proxy, Trigger};
+/// use landfall_testkit::proxy::{CutPoint, Proxy, Trigger};
 ///
 /// let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
 /// let proxy = Proxy::start(server.local_addr().unwrap()).await.unwrap();
 /// let url = proxy.url("postgres://landfall@127.0.0.1:5432/shop");
 /// assert_eq!(url, format!("postgres://landfall@{}/shop", proxy.address()));
-/// // The next commit through it happens, and nobody is told.
-/// proxy.cut_next(Trigger::word("COMMIT"), Moment::BeforeTheAnswer);
+/// // The next commit succeeds, and the client gets no response.
+/// proxy.cut_next(Trigger::word("COMMIT"), CutPoint::BeforeResponse);
 /// # });
 /// ```
 #[derive(Debug)]
@@ -57,16 +57,16 @@ pub struct Proxy {
 /// What a proxy has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProxyCounts {
-    /// Connections that came in and were not refused.
+    /// Accepted connections.
     pub connections: u64,
-    /// Turned away while [`Proxy::refuse`] was in force, or because the server did not take them.
+    /// Connections refused because of [`Proxy::refuse`], or because the server did not accept them.
     pub refused: u64,
-    /// Cut by [`Proxy::cut_one`] and [`Proxy::cut_all`].
+    /// Connections cut by [`Proxy::cut_one`] and [`Proxy::cut_all`].
     pub cut: u64,
-    /// Cut by [`Proxy::cut_next`], before the request was forwarded.
+    /// Connections cut by [`Proxy::cut_next`] before the request was forwarded.
     pub cut_before_forwarding: u64,
-    /// Cut by [`Proxy::cut_next`], after the server had begun to answer.
-    pub cut_before_the_answer: u64,
+    /// Connections cut by [`Proxy::cut_next`] after the server had begun to respond.
+    pub cut_before_response: u64,
 }
 
 #[derive(Debug, Default)]
@@ -76,28 +76,28 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    armed: VecDeque<(Trigger, Moment)>,
+    armed: VecDeque<(Trigger, CutPoint)>,
     delay: Duration,
     refusing: bool,
     counts: ProxyCounts,
-    /// Dropping a sender cuts its connection, and sending makes it silent.
+    /// Dropping a sender cuts its connection; sending on it blackholes the connection.
     open: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl Shared {
-    /// Nothing is done under the lock that could leave it half changed.
+    /// Ignores poisoning: no code under the lock can leave the state half changed.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Proxy {
-    /// Forwards to `server`, which need not be up: a client that comes while it is down finds its connection closed.
+    /// Starts a proxy to `server` on a free port. While the server is down, client connections are closed at once.
     pub async fn start(server: impl Into<Target>) -> Result<Self> {
         Self::start_on(0, server).await
     }
 
-    /// As [`Proxy::start`], on a port that the server tells its clients to use, as Kafka does.
+    /// As [`Proxy::start`], on a given port: for servers that advertise their address to clients, as Kafka does.
     pub async fn start_on(port: u16, server: impl Into<Target>) -> Result<Self> {
         let failed = |error| Error::new(ErrorKind::Unavailable, "cannot listen on 127.0.0.1").with_source(error);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(failed)?;
@@ -107,12 +107,12 @@ impl Proxy {
         Ok(Self { address, shared, accepting })
     }
 
-    /// Where clients connect to.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's `url` with host and port replaced by the proxy's; user, path and parameters stay.
+    /// Returns the server's `url` with host and port replaced by the proxy's. User, path and parameters stay.
     pub fn url(&self, url: &str) -> String {
         let begin = url.find("://").map_or(0, |scheme| scheme + 3);
         let end = url[begin..].find(['/', '?']).map_or(url.len(), |end| begin + end);
@@ -120,13 +120,14 @@ impl Proxy {
         format!("{}{user}{}{}", &url[..begin], self.address, &url[end..])
     }
 
-    /// The first connection whose client sends what `trigger` waits for, from now on, is cut at that `moment`. Several
-    /// are met one after the other, in the order in which they were asked for.
-    pub fn cut_next(&self, trigger: Trigger, moment: Moment) {
-        self.shared.state().armed.push_back((trigger, moment));
+    /// Cuts the next connection whose client sends data that matches `trigger`, at the given point.
+    ///
+    /// Several pending cuts apply one after the other, in the order of the calls.
+    pub fn cut_next(&self, trigger: Trigger, point: CutPoint) {
+        self.shared.state().armed.push_back((trigger, point));
     }
 
-    /// Cuts every connection that is open, in the middle of whatever it does. Answers with how many there were.
+    /// Cuts every open connection at once and returns how many there were.
     pub fn cut_all(&self) -> usize {
         let mut state = self.shared.state();
         let cut = std::mem::take(&mut state.open).len();
@@ -134,8 +135,7 @@ impl Proxy {
         cut
     }
 
-    /// Cuts one of the open connections: `which` counts from the oldest and begins again at the end. `false` if none is
-    /// open.
+    /// Cuts one open connection: number `which` from the oldest, modulo their count. Returns `false` if none is open.
     pub fn cut_one(&self, which: usize) -> bool {
         let mut state = self.shared.state();
         let Some(number) = state.open.keys().nth(which % state.open.len().max(1)).copied() else { return false };
@@ -143,25 +143,26 @@ impl Proxy {
         state.open.remove(&number).is_some()
     }
 
-    /// Makes every connection that is open silent, as a firewall does that forgot it or a host that lost its power: what is
-    /// sent is taken and goes nowhere, and neither side is told, until the client hangs up by itself. New connections work.
-    /// Answers with how many there were.
-    pub fn silence_all(&self) -> usize {
+    /// Blackholes every open connection and returns how many there were.
+    ///
+    /// Data is accepted and dropped, and neither side gets an error until the client closes its connection. This is
+    /// what a firewall that lost its state does, or a host that lost power. New connections work.
+    pub fn blackhole_all(&self) -> usize {
         let open = std::mem::take(&mut self.shared.state().open);
         open.into_values().filter_map(|connection| connection.send(()).ok()).count()
     }
 
-    /// Holds back everything that clients send for so long, until [`Proxy::heal`].
+    /// Delays all data from clients by this duration, until [`Proxy::heal`].
     pub fn delay(&self, by: Duration) {
         self.shared.state().delay = by;
     }
 
-    /// Turns new connections away until [`Proxy::heal`]; those that are open stay.
+    /// Refuses new connections until [`Proxy::heal`]; open ones stay.
     pub fn refuse(&self) {
         self.shared.state().refusing = true;
     }
 
-    /// No more delays, no refusals, and no cut that was asked for and not met yet.
+    /// Ends delays and refusals, and removes pending cuts.
     pub fn heal(&self) {
         let mut state = self.shared.state();
         state.armed.clear();
@@ -174,7 +175,7 @@ impl Proxy {
 }
 
 impl Drop for Proxy {
-    /// Ends every connection too: they live in a set that the accepting task owns.
+    /// Closes all connections too: the accept task owns them.
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -187,9 +188,9 @@ async fn accept(listener: TcpListener, server: Target, shared: Arc<Shared>) {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((client, _)) => break client,
-                    // Too many open files, most likely: without a pause this would spin.
+                    // Most likely too many open files: without a pause this would spin.
                     Err(error) => {
-                        tracing::warn!(error = %error, "a connection was not accepted");
+                        tracing::warn!(%error, "failed to accept a connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                 },

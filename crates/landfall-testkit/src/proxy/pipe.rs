@@ -1,4 +1,4 @@
-//! One connection, from a client to the server and back.
+//! One proxied connection.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +7,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 
-use super::cut::{Moment, Sent};
+use super::cut::{ClientStream, CutPoint};
 use super::{Shared, Target};
 
 pub(super) async fn connect(number: u64, client: TcpStream, server: Target, shared: &Shared) {
-    // Registered before the server is asked, so that a cut of all leaves out nobody who has come.
+    // Registered before connecting to the server, so that `cut_all` includes this connection.
     let (keep, cut) = oneshot::channel();
     {
         let mut state = shared.state();
@@ -22,7 +22,7 @@ pub(super) async fn connect(number: u64, client: TcpStream, server: Target, shar
         state.open.insert(number, keep);
         state.counts.connections += 1;
     }
-    // Requests are small and wait for their answers; nothing is gained by holding them back.
+    // Requests are small and wait for responses, so Nagle's algorithm would only add latency.
     let _ = client.set_nodelay(true);
     let (from_client, to_client) = tokio::io::split(client);
     let connected = match server {
@@ -49,7 +49,7 @@ pub(super) async fn connect(number: u64, client: TcpStream, server: Target, shar
     }
 }
 
-/// Forwards until one side closes or the connection is cut; everything is closed when this returns.
+/// Forwards until one side closes or the connection is cut. Both sides are closed when this returns.
 async fn forward(
     from_client: impl AsyncRead + Unpin,
     to_client: impl AsyncWrite + Unpin,
@@ -58,19 +58,19 @@ async fn forward(
     shared: &Shared,
 ) {
     let (from_server, to_server) = tokio::io::split(server);
-    let (is_silent, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
-    let mut requests = pin!(requests(from_client, to_server, &is_silent, &is_lost, shared));
-    let mut answers = pin!(answers(from_server, to_client, &is_silent, &is_lost, shared));
+    let (drops_response, is_blackholed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut requests = pin!(requests(from_client, to_server, &drops_response, &is_blackholed, shared));
+    let mut responses = pin!(responses(from_server, to_client, &drops_response, &is_blackholed, shared));
     let mut cut = pin!(cut);
     loop {
-        // An error is a closed connection, and both are the end.
+        // An error means a closed connection: either way the connection ends.
         tokio::select! {
-            told = &mut cut, if !is_lost.load(Ordering::SeqCst) => match told {
-                Ok(()) => is_lost.store(true, Ordering::SeqCst),
+            signal = &mut cut, if !is_blackholed.load(Ordering::SeqCst) => match signal {
+                Ok(()) => is_blackholed.store(true, Ordering::SeqCst),
                 Err(_) => return,
             },
             _ = &mut requests => return,
-            _ = &mut answers => return,
+            _ = &mut responses => return,
         }
     }
 }
@@ -78,56 +78,56 @@ async fn forward(
 async fn requests(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    is_silent: &AtomicBool,
-    is_lost: &AtomicBool,
+    drops_response: &AtomicBool,
+    is_blackholed: &AtomicBool,
     shared: &Shared,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
-    let mut sent = Sent::default();
+    let mut sent = ClientStream::default();
     loop {
         let length = from.read(&mut buffer).await?;
-        let piece = &buffer[..length];
-        if piece.is_empty() {
+        let chunk = &buffer[..length];
+        if chunk.is_empty() {
             return Ok(());
         }
-        if is_lost.load(Ordering::SeqCst) {
+        if is_blackholed.load(Ordering::SeqCst) {
             continue;
         }
         let delay = shared.state().delay;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        match shared.meet(&sent, piece) {
-            Some(Moment::BeforeForwarding) => return Ok(()),
-            // Said before the server can know of it: it is the answer to this that is not forwarded.
-            Some(Moment::BeforeTheAnswer) => is_silent.store(true, Ordering::SeqCst),
+        match shared.take_cut(&sent, chunk) {
+            Some(CutPoint::BeforeForwarding) => return Ok(()),
+            // Set before the server receives the request, so that its response is certain to be dropped.
+            Some(CutPoint::BeforeResponse) => drops_response.store(true, Ordering::SeqCst),
             None => {}
         }
-        sent.add(piece);
-        to.write_all(piece).await?;
+        sent.add(chunk);
+        to.write_all(chunk).await?;
     }
 }
 
-async fn answers(
+async fn responses(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    is_silent: &AtomicBool,
-    is_lost: &AtomicBool,
+    drops_response: &AtomicBool,
+    is_blackholed: &AtomicBool,
     shared: &Shared,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let read = from.read(&mut buffer).await;
-        if is_lost.load(Ordering::SeqCst) {
+        if is_blackholed.load(Ordering::SeqCst) {
             match read {
                 Ok(1..) => continue,
-                // The client does not hear of that either.
+                // The client must not notice the end either.
                 _ => std::future::pending().await,
             }
         }
         let length = read?;
-        if is_silent.load(Ordering::SeqCst) {
-            shared.state().counts.cut_before_the_answer += 1;
+        if drops_response.load(Ordering::SeqCst) {
+            shared.state().counts.cut_before_response += 1;
             return Ok(());
         }
         if length == 0 {
@@ -138,14 +138,14 @@ async fn answers(
 }
 
 impl Shared {
-    /// Takes the first armed cut that `piece` meets: nobody else meets it any more.
-    fn meet(&self, sent: &Sent, piece: &[u8]) -> Option<Moment> {
+    /// Removes and returns the first pending cut that `chunk` triggers.
+    fn take_cut(&self, sent: &ClientStream, chunk: &[u8]) -> Option<CutPoint> {
         let mut state = self.state();
-        let place = sent.meets(piece, state.armed.iter().map(|(trigger, _)| trigger))?;
-        let (_, moment) = state.armed.remove(place)?;
-        if moment == Moment::BeforeForwarding {
+        let index = sent.matches(chunk, state.armed.iter().map(|(trigger, _)| trigger))?;
+        let (_, point) = state.armed.remove(index)?;
+        if point == CutPoint::BeforeForwarding {
             state.counts.cut_before_forwarding += 1;
         }
-        Some(moment)
+        Some(point)
     }
 }

@@ -1,4 +1,4 @@
-//! Both ends as one broker.
+//! The client of both servers, as one broker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use landfall_core::{
 use super::RemotePublisher;
 use super::subscriber::RemoteSubscriber;
 
-/// A [`PublishServer`](super::PublishServer) and a [`DeliverServer`](super::DeliverServer) of the same broker, usually
-/// in another process. Whatever topic and group is asked for, it is the one that is served.
+/// A client of a [`PublishServer`](super::PublishServer) and a [`DeliverServer`](super::DeliverServer) of one broker,
+/// usually in another process. Subscriptions ignore topic and group: the server serves only one.
 #[derive(Debug, Clone)]
 pub struct RemoteBroker {
     publisher: Arc<RemotePublisher>,
@@ -41,10 +41,10 @@ impl Broker for RemoteBroker {
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
-        Err(Error::new(ErrorKind::Unsupported, "a remote broker cannot be asked about its topics"))
+        Err(Error::new(ErrorKind::Unsupported, "a remote broker cannot list its topics"))
     }
 
     async fn read(&self, _: &TopicName, _: StartAt) -> Result<Box<dyn TopicReader>> {
-        Err(Error::new(ErrorKind::Unsupported, "a remote broker can only be read by its group"))
+        Err(Error::new(ErrorKind::Unsupported, "a remote broker has no readers; subscribe to it"))
     }
 }

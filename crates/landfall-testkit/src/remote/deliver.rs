@@ -1,7 +1,7 @@
-//! The end that hands messages out.
+//! The server that delivers messages.
 //!
-//! A delivery is its number (8 bytes), its offset (8 bytes) and a request of one message as in `wire`. An answer is the
-//! number and a delay in milliseconds (8 bytes each): not before that it comes again, and a negative one acknowledges.
+//! A delivery frame is its number (8 bytes), its offset (8 bytes) and a request of one message as in `wire`. A reply is
+//! the number and a delay in milliseconds (8 bytes each): a nack with that delay, or an ack if it is negative.
 
 use std::collections::HashMap;
 use std::io::Result as IoResult;
@@ -18,13 +18,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::wire;
 use crate::MemoryBroker;
 
-/// Deliveries that a consumer may have in its hands.
+/// The limit of deliveries in flight to a consumer.
 const IN_FLIGHT: usize = 64;
 
 /// Serves one group of one topic of a [`MemoryBroker`] over TCP until it is dropped.
 ///
-/// One consumer at a time: the next one is served when the one before is gone and what it had in its hands has been
-/// given back, so that nothing is handed out in the wrong order.
+/// It serves one consumer at a time. The next one is served once the previous one is gone and its deliveries in flight
+/// were returned, so that delivery order is kept.
 #[derive(Debug)]
 pub struct DeliverServer {
     address: SocketAddr,
@@ -37,18 +37,18 @@ impl DeliverServer {
         let failed = |error| Error::new(ErrorKind::Unavailable, "cannot listen on 127.0.0.1").with_source(error);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let group = Arc::new(Group { broker, topic, group, turn: Mutex::new(()) });
+        let group = Arc::new(Group { broker, topic, group, active_consumer: Mutex::new(()) });
         Ok(Self { address, accepting: tokio::spawn(accept(listener, group)) })
     }
 
-    /// Where a [`RemoteBroker`](super::RemoteBroker) subscribes.
+    /// The address for a [`RemoteBroker`](super::RemoteBroker).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 impl Drop for DeliverServer {
-    /// Ends every connection too: they live in a set that the accepting task owns.
+    /// Closes all connections too: the accept task owns them.
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -59,7 +59,8 @@ struct Group {
     broker: MemoryBroker,
     topic: TopicName,
     group: GroupName,
-    turn: Mutex<()>,
+    /// Held while a consumer is served.
+    active_consumer: Mutex<()>,
 }
 
 async fn accept(listener: TcpListener, group: Arc<Group>) {
@@ -71,11 +72,11 @@ async fn accept(listener: TcpListener, group: Arc<Group>) {
                     let group = group.clone();
                     connections.spawn(async move {
                         if let Err(error) = group.serve(stream).await {
-                            tracing::debug!(error = %error, "a consumer is gone");
+                            tracing::debug!(%error, "consumer disconnected");
                         }
                     });
                 }
-                Err(error) => tracing::warn!(error = %error, "a connection was not accepted"),
+                Err(error) => tracing::warn!(%error, "failed to accept a connection"),
             },
             Some(_) = connections.join_next() => {}
         }
@@ -86,25 +87,25 @@ impl Group {
     async fn serve(&self, stream: TcpStream) -> IoResult<()> {
         stream.set_nodelay(true)?;
         let (from, to) = tokio::io::split(stream);
-        let _turn = self.turn.lock().await;
+        let _active = self.active_consumer.lock().await;
         let mut subscriber = self.broker.subscribe(&self.topic, &self.group).await.map_err(std::io::Error::other)?;
-        let (told, mut answers) = mpsc::channel(IN_FLIGHT);
+        let (sender, mut replies) = mpsc::channel(IN_FLIGHT);
         // Aborted when the set is dropped.
         let mut reading = JoinSet::new();
-        reading.spawn(read_answers(from, told));
+        reading.spawn(read_replies(from, sender));
         let mut to = BufWriter::new(to);
         let mut in_flight: HashMap<u64, Box<dyn Acknowledge>> = HashMap::new();
         let mut number = 0;
         loop {
             tokio::select! {
-                answer = answers.recv() => {
-                    let Some((number, delay_ms)) = answer else { return Ok(()) };
+                reply = replies.recv() => {
+                    let Some((number, delay_ms)) = reply else { return Ok(()) };
                     let Some(acknowledge) = in_flight.remove(&number) else { continue };
-                    let answered = match u64::try_from(delay_ms) {
+                    let settled = match u64::try_from(delay_ms) {
                         Ok(delay_ms) => acknowledge.nack(Duration::from_millis(delay_ms)).await,
                         Err(_) => acknowledge.ack().await,
                     };
-                    answered.map_err(std::io::Error::other)?;
+                    settled.map_err(std::io::Error::other)?;
                 }
                 delivery = subscriber.next(), if in_flight.len() < IN_FLIGHT => {
                     let Some(delivery) = delivery.map_err(std::io::Error::other)? else { return Ok(()) };
@@ -121,11 +122,11 @@ impl Group {
     }
 }
 
-async fn read_answers(from: ReadHalf<TcpStream>, told: mpsc::Sender<(u64, i64)>) -> IoResult<()> {
+async fn read_replies(from: ReadHalf<TcpStream>, sender: mpsc::Sender<(u64, i64)>) -> IoResult<()> {
     let mut from = BufReader::new(from);
     loop {
-        let answer = (from.read_u64().await?, from.read_i64().await?);
-        if told.send(answer).await.is_err() {
+        let reply = (from.read_u64().await?, from.read_i64().await?);
+        if sender.send(reply).await.is_err() {
             return Ok(());
         }
     }

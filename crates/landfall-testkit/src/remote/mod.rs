@@ -1,5 +1,5 @@
-//! A broker in memory that several processes share: relays in child processes publish to one
-//! [`MemoryBroker`](crate::MemoryBroker) in the test, which sees everything in the order in which it arrived.
+//! An in-memory broker shared by several processes. Relays in child processes publish over TCP to one
+//! [`MemoryBroker`](crate::MemoryBroker) in the test, which records messages in the order of arrival.
 //!
 //! ```text
 //!   relay process ── RemotePublisher ──┐
@@ -7,8 +7,8 @@
 //!   relay process (paused)             ┘
 //! ```
 //!
-//! The other way round, a [`DeliverServer`] hands the messages of one topic to a consumer in a process of its own, which
-//! is killed or paused like the relays; a [`RemoteBroker`] is both ends as one broker.
+//! A [`DeliverServer`] delivers the messages of one topic to a consumer in another process, which tests kill or pause.
+//! A [`RemoteBroker`] combines both clients into one broker.
 
 mod broker;
 mod deliver;

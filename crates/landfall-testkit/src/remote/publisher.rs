@@ -1,4 +1,4 @@
-//! The end that publishes.
+//! The client that publishes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use tokio::sync::Mutex;
 
 use super::wire;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Publishes to a [`PublishServer`](super::PublishServer), usually from another process.
 ///
-/// What was sent and not answered, for lack of time or of a connection, is [`Outcome::Unknown`]. After that the next
-/// call connects again; if it cannot, everything is refused for now, because nothing was sent.
+/// A request without a response, after a timeout or a lost connection, is [`Outcome::Unknown`]. The next call then
+/// reconnects; if that fails, it refuses every message as retriable, because nothing was sent.
 #[derive(Debug)]
 pub struct RemotePublisher {
     server: SocketAddr,
-    patience: Duration,
-    /// Taken out while a request is under way: one that is cancelled or fails takes its connection with it, so that
-    /// a late answer is never read as the answer to a later request.
+    timeout: Duration,
+    /// `None` during a request. A cancelled or failed request drops its connection, so that a late response is never
+    /// taken for the response to a later request.
     connection: Mutex<Option<BufStream<TcpStream>>>,
 }
 
 impl RemotePublisher {
-    /// Connects, and waits at most ten seconds for every answer.
+    /// Connects, with a timeout of ten seconds for every response.
     pub async fn connect(server: SocketAddr) -> Result<Self> {
-        Self::connect_with(server, PATIENCE).await
+        Self::connect_with(server, TIMEOUT).await
     }
 
-    pub async fn connect_with(server: SocketAddr, patience: Duration) -> Result<Self> {
-        let connection = open(server, patience).await?;
-        Ok(Self { server, patience, connection: Mutex::new(Some(connection)) })
+    pub async fn connect_with(server: SocketAddr, timeout: Duration) -> Result<Self> {
+        let connection = open(server, timeout).await?;
+        Ok(Self { server, timeout, connection: Mutex::new(Some(connection)) })
     }
 
     async fn exchange(
@@ -46,8 +46,8 @@ impl RemotePublisher {
             wire::write_request(connection, batch).await?;
             wire::read_response(connection).await
         };
-        match tokio::time::timeout(self.patience, exchange).await {
-            Ok(answered) => answered,
+        match tokio::time::timeout(self.timeout, exchange).await {
+            Ok(result) => result,
             Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
         }
     }
@@ -59,11 +59,11 @@ impl Publisher for RemotePublisher {
         if batch.is_empty() {
             return Vec::new();
         }
-        // Held throughout: batches that are published at once must not mix on the connection.
+        // Held throughout: concurrent batches must not interleave on the connection.
         let mut guard = self.connection.lock().await;
         let mut connection = match guard.take() {
             Some(connection) => connection,
-            None => match open(self.server, self.patience).await {
+            None => match open(self.server, self.timeout).await {
                 Ok(connection) => connection,
                 Err(error) => {
                     return vec![Outcome::retry_later(ErrorCode::UNAVAILABLE, error.to_string()); batch.len()];
@@ -76,19 +76,19 @@ impl Publisher for RemotePublisher {
                 outcomes
             }
             Ok(outcomes) => {
-                let reason = format!("{} outcomes came for {} messages", outcomes.len(), batch.len());
+                let reason = format!("received {} outcomes for {} messages", outcomes.len(), batch.len());
                 vec![Outcome::Unknown(reason); batch.len()]
             }
-            Err(error) => vec![Outcome::Unknown(format!("no answer from {}: {error}", self.server)); batch.len()],
+            Err(error) => vec![Outcome::Unknown(format!("no response from {}: {error}", self.server)); batch.len()],
         }
     }
 }
 
-async fn open(server: SocketAddr, patience: Duration) -> Result<BufStream<TcpStream>> {
+async fn open(server: SocketAddr, timeout: Duration) -> Result<BufStream<TcpStream>> {
     let failed = |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {server}")).with_source(error);
-    match tokio::time::timeout(patience, TcpStream::connect(server)).await {
+    match tokio::time::timeout(timeout, TcpStream::connect(server)).await {
         Ok(Ok(stream)) => {
-            // Small requests wait for their answers; nothing is gained by holding them back.
+            // Small requests wait for their responses, so Nagle's algorithm would only add latency.
             stream.set_nodelay(true).map_err(failed)?;
             Ok(BufStream::new(stream))
         }

@@ -1,4 +1,4 @@
-//! The end that holds the broker.
+//! The server that accepts published messages.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -23,7 +23,7 @@ impl PublishServer {
         Self::start_on((Ipv4Addr::LOCALHOST, 0).into(), broker).await
     }
 
-    /// The same on a given address: a broker that comes back where it was before.
+    /// As [`PublishServer::start`], on a given address: a broker that returns at its old address.
     pub async fn start_on(address: SocketAddr, broker: MemoryBroker) -> Result<Self> {
         let failed =
             |error| Error::new(ErrorKind::Unavailable, format!("cannot listen on {address}")).with_source(error);
@@ -32,14 +32,14 @@ impl PublishServer {
         Ok(Self { address, accepting: tokio::spawn(accept(listener, broker)) })
     }
 
-    /// Where a [`RemotePublisher`](super::RemotePublisher) connects to.
+    /// The address for a [`RemotePublisher`](super::RemotePublisher).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 impl Drop for PublishServer {
-    /// Ends every connection too: they live in a set that the accepting task owns.
+    /// Closes all connections too: the accept task owns them.
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -51,25 +51,25 @@ async fn accept(listener: TcpListener, broker: MemoryBroker) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, broker.clone()))),
-                Err(error) => tracing::warn!(error = %error, "a connection was not accepted"),
+                Err(error) => tracing::warn!(%error, "failed to accept a connection"),
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// One request after the other, so that a publisher's batches arrive in the order sent.
+/// Serves one request at a time, so that a publisher's batches are stored in the order sent.
 async fn serve(stream: TcpStream, broker: MemoryBroker) {
     let mut stream = BufStream::new(stream);
     loop {
         let batch = match wire::read_request(&mut stream).await {
             Ok(Some(batch)) => batch,
             Ok(None) => return,
-            Err(error) => return tracing::warn!(error = %error, "a publisher broke off"),
+            Err(error) => return tracing::warn!(%error, "failed to read a request"),
         };
         let outcomes = broker.publish(&batch).await;
         if let Err(error) = wire::write_response(&mut stream, outcomes).await {
-            return tracing::warn!(error = %error, "a publisher left before its answer");
+            return tracing::warn!(%error, "failed to write a response");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The end that consumes.
+//! The client that consumes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use super::wire;
 #[derive(Debug)]
 pub(super) struct RemoteSubscriber {
     deliveries: mpsc::Receiver<(u64, u64, Message)>,
-    answers: mpsc::UnboundedSender<(u64, i64)>,
-    /// Reading and writing, until this is dropped.
+    replies: mpsc::UnboundedSender<(u64, i64)>,
+    /// Read and write the connection until this is dropped.
     _tasks: JoinSet<std::io::Result<()>>,
 }
 
@@ -28,13 +28,13 @@ impl RemoteSubscriber {
         let stream = TcpStream::connect(server).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let (from, to) = tokio::io::split(stream);
-        // Read in a task of its own, because dropping `next` must lose nothing.
+        // Read in a separate task, because `next` must be cancellation-safe.
         let (arrived, deliveries) = mpsc::channel(1);
-        let (answers, told) = mpsc::unbounded_channel();
+        let (replies, outgoing) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(read_deliveries(from, arrived));
-        tasks.spawn(write_answers(to, told));
-        Ok(Self { deliveries, answers, _tasks: tasks })
+        tasks.spawn(write_replies(to, outgoing));
+        Ok(Self { deliveries, replies, _tasks: tasks })
     }
 }
 
@@ -42,11 +42,11 @@ impl RemoteSubscriber {
 impl Subscriber for RemoteSubscriber {
     async fn next(&mut self) -> Result<Option<Delivery>> {
         let Some((number, offset, message)) = self.deliveries.recv().await else { return Ok(None) };
-        let receipt = Receipt { number, answers: Some(self.answers.clone()) };
+        let receipt = Receipt { number, replies: Some(self.replies.clone()) };
         Ok(Some(Delivery::new(Ok(message), Position { partition: 0, offset }, Box::new(receipt))))
     }
 
-    /// What was acknowledged and is not told yet comes again: the inbox knows it.
+    /// Acknowledgements that are not yet written are lost: those messages are redelivered, and the inbox discards them.
     async fn close(self: Box<Self>) -> Result<()> {
         Ok(())
     }
@@ -65,31 +65,34 @@ async fn read_deliveries(from: ReadHalf<TcpStream>, arrived: mpsc::Sender<(u64, 
     }
 }
 
-async fn write_answers(to: WriteHalf<TcpStream>, mut told: mpsc::UnboundedReceiver<(u64, i64)>) -> std::io::Result<()> {
+async fn write_replies(
+    to: WriteHalf<TcpStream>,
+    mut outgoing: mpsc::UnboundedReceiver<(u64, i64)>,
+) -> std::io::Result<()> {
     let mut to = BufWriter::new(to);
-    while let Some((number, delay_ms)) = told.recv().await {
+    while let Some((number, delay_ms)) = outgoing.recv().await {
         to.write_u64(number).await?;
         to.write_i64(delay_ms).await?;
-        if told.is_empty() {
+        if outgoing.is_empty() {
             to.flush().await?;
         }
     }
     Ok(())
 }
 
-/// Stands behind a delivery; dropped unsettled, it gives the message back.
+/// Acknowledges one delivery. Dropped without ack or nack, it returns the message for redelivery.
 #[derive(Debug)]
 struct Receipt {
     number: u64,
-    /// Taken when it is settled.
-    answers: Option<mpsc::UnboundedSender<(u64, i64)>>,
+    /// `None` once settled.
+    replies: Option<mpsc::UnboundedSender<(u64, i64)>>,
 }
 
 impl Receipt {
-    /// Whoever is not there to hear it has given everything back anyway.
-    fn answer(&mut self, delay_ms: i64) {
-        if let Some(answers) = self.answers.take() {
-            let _ = answers.send((self.number, delay_ms));
+    /// Ignores a closed connection: the server has then returned all deliveries anyway.
+    fn reply(&mut self, delay_ms: i64) {
+        if let Some(replies) = self.replies.take() {
+            let _ = replies.send((self.number, delay_ms));
         }
     }
 }
@@ -97,18 +100,18 @@ impl Receipt {
 #[async_trait]
 impl Acknowledge for Receipt {
     async fn ack(mut self: Box<Self>) -> Result<()> {
-        self.answer(-1);
+        self.reply(-1);
         Ok(())
     }
 
     async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        self.answer(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
+        self.reply(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
         Ok(())
     }
 }
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        self.answer(0);
+        self.reply(0);
     }
 }

@@ -1,5 +1,5 @@
-//! The frames between the two ends: 4 bytes of length (big-endian), JSON of that length, then, after a request, the
-//! payloads of its messages one behind the other, each as long as the JSON says.
+//! The frames between client and server: a length (4 bytes, big-endian) and JSON of that length. After the JSON of a
+//! request follow the payloads of its messages; the JSON contains their lengths.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Far more than any test sends; what claims to be longer is not one of our frames.
+/// Far more than any test sends; a longer frame is corrupt.
 const FRAME_LIMIT: u32 = 64 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct Envelope {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Answer {
+enum OutcomeFrame {
     Accepted { partition: u32, offset: u64 },
     Refused { code: String, reason: String, retriable: bool },
     Unknown { reason: String },
@@ -54,7 +54,7 @@ pub(super) async fn write_request(stream: &mut (impl AsyncWrite + Unpin), batch:
     stream.flush().await
 }
 
-/// The next batch; `None` if the other end is gone.
+/// Returns the next batch; `None` if the peer has closed the connection.
 pub(super) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<Message>>> {
     let envelopes: Vec<Envelope> = match read_json(stream).await {
         Ok(envelopes) => envelopes,
@@ -80,24 +80,26 @@ pub(super) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Resul
 }
 
 pub(super) async fn write_response(stream: &mut (impl AsyncWrite + Unpin), outcomes: Vec<Outcome>) -> Result<()> {
-    let answers = outcomes.into_iter().map(|outcome| match outcome {
-        Outcome::Accepted(Position { partition, offset }) => Answer::Accepted { partition, offset },
-        Outcome::Refused(refusal) => {
-            Answer::Refused { code: refusal.code.to_string(), reason: refusal.reason, retriable: refusal.retriable }
-        }
-        Outcome::Unknown(reason) => Answer::Unknown { reason },
+    let frames = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Accepted(Position { partition, offset }) => OutcomeFrame::Accepted { partition, offset },
+        Outcome::Refused(refusal) => OutcomeFrame::Refused {
+            code: refusal.code.to_string(),
+            reason: refusal.reason,
+            retriable: refusal.retriable,
+        },
+        Outcome::Unknown(reason) => OutcomeFrame::Unknown { reason },
     });
-    write_json(stream, &answers.collect::<Vec<_>>()).await?;
+    write_json(stream, &frames.collect::<Vec<_>>()).await?;
     stream.flush().await
 }
 
 pub(super) async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Outcome>> {
-    let answers: Vec<Answer> = read_json(stream).await?;
-    let outcomes = answers.into_iter().map(|answer| match answer {
-        Answer::Accepted { partition, offset } => Outcome::Accepted(Position { partition, offset }),
-        Answer::Refused { code, reason, retriable: true } => Outcome::retry_later(ErrorCode::new(&code), reason),
-        Answer::Refused { code, reason, retriable: false } => Outcome::refuse(ErrorCode::new(&code), reason),
-        Answer::Unknown { reason } => Outcome::Unknown(reason),
+    let frames: Vec<OutcomeFrame> = read_json(stream).await?;
+    let outcomes = frames.into_iter().map(|frame| match frame {
+        OutcomeFrame::Accepted { partition, offset } => Outcome::Accepted(Position { partition, offset }),
+        OutcomeFrame::Refused { code, reason, retriable: true } => Outcome::retry_later(ErrorCode::new(&code), reason),
+        OutcomeFrame::Refused { code, reason, retriable: false } => Outcome::refuse(ErrorCode::new(&code), reason),
+        OutcomeFrame::Unknown { reason } => Outcome::Unknown(reason),
     });
     Ok(outcomes.collect())
 }
@@ -115,7 +117,10 @@ async fn read_json<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -
 
 async fn read_bytes(stream: &mut (impl AsyncRead + Unpin), length: u32) -> Result<Vec<u8>> {
     if length > FRAME_LIMIT {
-        return Err(Error::new(ErrorKind::InvalidData, format!("a frame of {length} bytes is none of ours")));
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            format!("a frame of {length} bytes exceeds the limit of {FRAME_LIMIT}"),
+        ));
     }
     let mut buffer = vec![0; length as usize];
     stream.read_exact(&mut buffer).await?;

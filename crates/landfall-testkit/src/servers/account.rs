@@ -1,9 +1,12 @@
-//! The account that a server runs under. Some servers refuse to run as root, which is what tests often run as.
+//! The account that a server runs under. Tests often run as root, and some servers refuse to.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use landfall_core::{Error, ErrorKind, Result};
+
+/// The unprivileged account of every Unix system.
+pub(super) const UNPRIVILEGED_USER: &str = "nobody";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
@@ -11,9 +14,9 @@ pub(super) struct Account {
     pub(super) gid: u32,
 }
 
-/// The account to change to before starting a server: none unless this process is root.
+/// Returns the account to switch to before starting a server: `None` unless this process is root.
 ///
-/// `own` is a folder that this process just made: whoever owns it is who we are, and no system call is needed.
+/// `own` is a folder that this process just created: its owner is the effective user, without a system call.
 pub(super) fn unprivileged(own: &Path) -> Result<Option<Account>> {
     let failed =
         |what: &str, error| Error::new(ErrorKind::Unavailable, format!("cannot read {what}")).with_source(error);
@@ -21,11 +24,11 @@ pub(super) fn unprivileged(own: &Path) -> Result<Option<Account>> {
         return Ok(None);
     }
     let passwd = std::fs::read_to_string("/etc/passwd").map_err(|error| failed("/etc/passwd", error))?;
-    match ["postgres", "nobody"].into_iter().find_map(|name| look_up(&passwd, name)) {
+    match ["postgres", UNPRIVILEGED_USER].into_iter().find_map(|name| look_up(&passwd, name)) {
         Some(account) => Ok(Some(account)),
         None => Err(Error::new(
             ErrorKind::Unavailable,
-            "this is root, and there is neither a user postgres nor a user nobody to run the server as",
+            format!("root cannot run the server; create a user postgres or {UNPRIVILEGED_USER}"),
         )),
     }
 }
@@ -45,9 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_found_by_their_whole_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nnobody2:x:9:9::/:/bin/sh\nnobody:x:65534:65533:nobody:/:/sbin/no";
-        assert_eq!(look_up(passwd, "nobody"), Some(Account { uid: 65534, gid: 65533 }));
+    fn accounts_are_matched_by_full_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\ndaemon2:x:9:9::/:/bin/sh\ndaemon:x:65534:65533:daemon:/:/sbin/no";
+        assert_eq!(look_up(passwd, "daemon"), Some(Account { uid: 65534, gid: 65533 }));
         assert_eq!(look_up(passwd, "postgres"), None);
     }
 }

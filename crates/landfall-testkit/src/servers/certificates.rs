@@ -1,4 +1,4 @@
-//! Certificates for a server on 127.0.0.1 and for its clients, made by `openssl` for one test.
+//! Certificates for a server on 127.0.0.1 and its clients, created by `openssl` for one test.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::daemon;
 use crate::not_run;
 
-/// An authority that vouches for a server and for the client `shop`, and another one that nobody asked.
+/// Creates an authority that signs the server's certificate and that of the client `shop`, and an unrelated authority.
 const SCRIPT: &str = r#"
 set -e
 new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$1" -keyout "$2.key" "${@:3}"; }
@@ -25,23 +25,22 @@ signed shop client 'extendedKeyUsage=clientAuth'
 chmod 644 ./*.pem ./*.key
 "#;
 
-/// Files in PEM format, gone when this is dropped.
+/// Certificates and keys as PEM files, removed when this is dropped.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// `None` where nobody can make them; it has been said then, in the name of `test`.
+    /// Creates the certificates. Returns `None` without `openssl`, after calling [`not_run()`] for `test`.
     pub async fn make(test: &str) -> Option<Self> {
         Self::try_make().await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
     async fn try_make() -> Result<Self> {
-        let failed =
-            |error: std::io::Error| daemon::unavailable("there is no openssl to make certificates with", error);
+        let failed = |error: std::io::Error| daemon::unavailable("cannot run openssl to create certificates", error);
         let folder = tempfile::tempdir().map_err(failed)?;
-        // Servers may run under another account.
+        // Servers may run under another account and must read the files.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
         let script = ["-c", SCRIPT];
         let made = tokio::process::Command::new("bash").args(script).current_dir(folder.path()).output().await;
@@ -49,28 +48,28 @@ impl Certificates {
         match made.status.success() {
             true => Ok(Self { folder }),
             false => {
-                let told = String::from_utf8_lossy(&made.stderr).into_owned();
-                Err(Error::new(ErrorKind::Unavailable, format!("openssl makes no certificates: {told}")))
+                let stderr = String::from_utf8_lossy(&made.stderr).into_owned();
+                Err(Error::new(ErrorKind::Unavailable, format!("openssl failed to create certificates: {stderr}")))
             }
         }
     }
 
-    /// Who vouches for the server and for the client.
+    /// The authority that signed the certificates of server and client.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// Who vouches for nobody.
+    /// An unrelated authority.
     pub fn other_authority(&self) -> PathBuf {
         self.folder.path().join("other.pem")
     }
 
-    /// The server's certificate, for 127.0.0.1, and its key.
+    /// The certificate and key of the server at 127.0.0.1.
     pub fn server(&self) -> (PathBuf, PathBuf) {
         (self.folder.path().join("server.pem"), self.folder.path().join("server.key"))
     }
 
-    /// The certificate of a client by the name of `shop`, and its key.
+    /// The certificate and key of the client `shop`.
     pub fn client(&self) -> (PathBuf, PathBuf) {
         (self.folder.path().join("client.pem"), self.folder.path().join("client.key"))
     }

@@ -1,4 +1,4 @@
-//! What every private server has in common: a folder, a port, a watchdog, and a process that tests kill and pause.
+//! The common part of all private servers: a folder, a port, a watchdog, and a process that tests kill and pause.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,57 +13,58 @@ use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 use super::account::{self, Account};
-use super::watchdog::{Ending, Watchdog};
+use super::watchdog::{StopSignal, Watchdog};
 use crate::process::tree as process_tree;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Whether a server answers, and what it does in place of that.
-pub(super) type Answer = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+/// The result of a readiness probe: `Ok` once the server answers.
+pub(super) type ProbeResult = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// One kind of server: how it is started, and how one knows that it answers.
+/// A kind of server: how to start it, and how to probe whether it is ready.
 pub(super) trait Program: Send + Sync {
-    /// As people call it.
+    /// Its name in messages.
     const NAME: &'static str;
-    /// How it is stopped when nobody needs it any more.
-    const ENDING: Ending;
+    /// The signal that stops it at the end of its use.
+    const STOP_SIGNAL: StopSignal;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString>;
 
-    /// Connects and says goodbye.
-    fn answers(&self, port: u16) -> impl Future<Output = Answer> + Send;
+    /// Connects once to test whether the server is ready.
+    fn probe(&self, port: u16) -> impl Future<Output = ProbeResult> + Send;
 }
 
-/// A server of this process's own. It is stopped and its folder removed when this is dropped, and also when the process
-/// ends in any other way, SIGKILL included.
+/// A private server. It is stopped and its folder removed when this is dropped, and when the process ends in any other
+/// way, SIGKILL included.
 #[derive(Debug)]
 pub(super) struct Daemon<P: Program> {
     program: P,
     folder: PathBuf,
     account: Option<Account>,
     port: u16,
-    /// `None` while the server is down after [`Daemon::kill_9`].
+    /// `None` while the server is down.
     running: Mutex<Option<Watchdog>>,
 }
 
-/// A folder for a server's data, owned by the account that the server will run under.
+/// Creates a folder for a server's data, owned by the account that the server will run under.
 pub(super) fn folder(prefix: &str) -> Result<(TempDir, Option<Account>)> {
     let folder = tempfile::Builder::new()
         .prefix(prefix)
         .tempdir()
-        .map_err(|error| unavailable("cannot make a temporary folder", error))?;
+        .map_err(|error| unavailable("cannot create a temporary folder", error))?;
     let account = account::unprivileged(folder.path())?;
     if let Some(Account { uid, gid }) = account {
-        std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid))
-            .map_err(|error| unavailable("cannot hand the temporary folder to the server's user", error))?;
+        std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).map_err(|error| {
+            unavailable("cannot change the owner of the temporary folder to the server's user", error)
+        })?;
     }
     Ok((folder, account))
 }
 
 impl<P: Program> Daemon<P> {
-    /// Starts `program` on a folder that has been prepared for it. From then on the watchdog removes the folder.
+    /// Starts `program` on a prepared folder. From then on the watchdog is responsible for removing the folder.
     pub(super) async fn start(program: P, folder: TempDir, account: Option<Account>) -> Result<Self> {
-        // A free port may be taken before the server binds it, so a server that ends at once is tried again.
+        // Another process may bind the port first, so a server that exits at once is started again on another port.
         let mut last = None;
         let mut daemon =
             Self { program, folder: folder.path().to_owned(), account, port: 0, running: Mutex::new(None) };
@@ -78,8 +79,8 @@ impl<P: Program> Daemon<P> {
                 Err(error) => last = Some(error),
             }
         }
-        let nothing = || Error::new(ErrorKind::Internal, format!("no attempt to start {} was made", P::NAME));
-        Err(last.unwrap_or_else(nothing))
+        let not_tried = || Error::new(ErrorKind::Internal, format!("no attempt to start {} was made", P::NAME));
+        Err(last.unwrap_or_else(not_tried))
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -90,12 +91,12 @@ impl<P: Program> Daemon<P> {
         &self.program
     }
 
-    /// Where it keeps its data.
+    /// The folder with its data.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
+    /// Kills every process of the server with SIGKILL, as a crash would. Does nothing if it is down.
     pub(super) async fn kill_9(&self) -> Result<()> {
         let mut running = self.running.lock().await;
         let Some(watchdog) = running.take() else { return Ok(()) };
@@ -105,18 +106,18 @@ impl<P: Program> Daemon<P> {
         process_tree::wait_until_gone(&family).await
     }
 
-    /// Asks the server with `signal` to stop in good order, and waits until it has. Nothing happens if it is down.
+    /// Sends `signal` to shut the server down gracefully, and waits for its exit. Does nothing if it is down.
     pub(super) async fn stop(&self, signal: Signal) -> Result<()> {
         let mut running = self.running.lock().await;
         let Some(watchdog) = running.take() else { return Ok(()) };
         process_tree::signal(&[watchdog.server()], signal)?;
-        // The watchdog would ask it to hurry.
+        // Before the watchdog is stopped, which would send its own signal.
         let stopped = process_tree::wait_until_gone(&[watchdog.server()]).await;
         watchdog.stop_and_keep().await?;
         stopped
     }
 
-    /// Stops the server as its [`Ending`] says. Nothing happens if it is down.
+    /// Stops the server with its [`StopSignal`]. Does nothing if it is down.
     pub(super) async fn stop_immediately(&self) -> Result<()> {
         match self.running.lock().await.take() {
             Some(watchdog) => watchdog.stop_and_keep().await,
@@ -124,7 +125,7 @@ impl<P: Program> Daemon<P> {
         }
     }
 
-    /// Starts the server again on the same folder and port; one that still runs is stopped first, without ceremony.
+    /// Starts the server again on the same folder and port. A running server is killed first.
     pub(super) async fn restart(&self) -> Result<()> {
         self.kill_9().await?;
         let mut running = self.running.lock().await;
@@ -139,18 +140,18 @@ impl<P: Program> Daemon<P> {
         process_tree::signal(&self.family().await?, signal)
     }
 
-    /// Stops every process of the server, and returns when they stand still.
+    /// Stops every process of the server with SIGSTOP, and returns once all are stopped.
     pub(super) async fn pause(&self) -> Result<()> {
         process_tree::pause(&self.family().await?).await
     }
 
-    /// All processes of the server, which must be up.
+    /// Returns all processes of the server, which must be up.
     async fn family(&self) -> Result<Vec<i32>> {
         match &*self.running.lock().await {
             Some(watchdog) => Ok(process_tree::family(watchdog.server())),
             None => {
-                let sentence = format!("the {} server is down; restart it first", P::NAME);
-                Err(Error::new(ErrorKind::Conflict, sentence))
+                let text = format!("the {} server is down; restart it first", P::NAME);
+                Err(Error::new(ErrorKind::Conflict, text))
             }
         }
     }
@@ -158,13 +159,13 @@ impl<P: Program> Daemon<P> {
     async fn launch(&self) -> Result<Watchdog> {
         let log = self.folder.join("log");
         let command = self.program.command(&self.folder, self.port);
-        let watchdog = Watchdog::start(command, &log, &self.folder, self.account, P::ENDING)?;
+        let watchdog = Watchdog::start(command, &log, &self.folder, self.account, P::STOP_SIGNAL)?;
         let started = Instant::now();
         loop {
-            let error = match self.program.answers(self.port).await {
-                // Another server may have been given the port, and answer in its place.
+            let error = match self.program.probe(self.port).await {
+                // Another server may have got the port and answer in its place.
                 Ok(()) if process_tree::is_alive(watchdog.server()) => return Ok(watchdog),
-                Ok(()) => "somebody else answers".into(),
+                Ok(()) => "another server answers on its port".into(),
                 Err(error) => error,
             };
             if !process_tree::is_alive(watchdog.server()) || started.elapsed() > READY_WITHIN {
@@ -179,22 +180,22 @@ impl<P: Program> Daemon<P> {
 
 impl<P: Program> Drop for Daemon<P> {
     fn drop(&mut self) {
-        // While the server is down there is no watchdog that would do it.
+        // While the server is down there is no watchdog to remove the folder.
         if self.running.get_mut().is_none()
             && let Err(error) = std::fs::remove_dir_all(&self.folder)
         {
-            tracing::warn!(error = %error, "the folder of a {} test server was not removed", P::NAME);
+            tracing::warn!(%error, server = P::NAME, "failed to remove the folder of a test server");
         }
     }
 }
 
-/// A port that is free, and that nobody in this process gets a second time: a server takes seconds to bind it.
+/// Returns a free port. Never returns a port twice in one process, because a server may take seconds to bind it.
 pub(super) fn free_port() -> Result<u16> {
-    static GIVEN: std::sync::Mutex<BTreeSet<u16>> = std::sync::Mutex::new(BTreeSet::new());
+    static RESERVED: std::sync::Mutex<BTreeSet<u16>> = std::sync::Mutex::new(BTreeSet::new());
     loop {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let port = listener.map_err(|error| unavailable("there is no free port on 127.0.0.1", error))?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+        let port = listener.map_err(|error| unavailable("cannot find a free port on 127.0.0.1", error))?.port();
+        if RESERVED.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
             return Ok(port);
         }
     }
@@ -206,16 +207,18 @@ fn tail(log: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
 }
 
-/// The program `name`, from `PATH` or from where Debian puts servers; `package` is what brings it there.
+/// Finds the program `name` in `PATH` or in Debian's folders. The error names the Debian `package` that contains it.
 pub(super) fn find_program(name: &str, package: &str) -> Result<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
     let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
-    found
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no {name}; on Debian: apt install {package}")))
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("{name} is not installed; on Debian: apt install {package}"))
+    })
 }
 
-/// Where `scripts/services` keeps the servers that no package of the distribution brings. Other accounts can read it.
+/// Returns the folder where `scripts/services` installs servers that Debian does not package. Other accounts can read
+/// it.
 pub fn services_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = set("LANDFALL_SERVICES") {
@@ -232,26 +235,26 @@ pub(super) fn unavailable(text: &str, source: impl Into<Box<dyn std::error::Erro
     Error::new(ErrorKind::Unavailable, text).with_source(source)
 }
 
-/// What a test does to a private server, for the type around its [`Daemon`].
+/// Implements the faults that tests inject, for a server type that wraps a [`Daemon`].
 macro_rules! faults {
     ($server:ty, $daemon:tt) => {
         impl $server {
-            /// Kills every process of the server with SIGKILL, as a power cut would. Nothing happens if it is down.
+            /// Kills every process of the server with SIGKILL, as a crash would. Does nothing if it is down.
             pub async fn kill_9(&self) -> landfall_core::Result<()> {
                 self.$daemon.kill_9().await
             }
 
-            /// Starts the server again on the same folder and port; one that still runs is killed first.
+            /// Starts the server again on the same folder and port. A running server is killed first.
             pub async fn restart(&self) -> landfall_core::Result<()> {
                 self.$daemon.restart().await
             }
 
-            /// Stops every process of the server with SIGSTOP: connections stay open and nobody answers.
+            /// Stops every process of the server with SIGSTOP: connections stay open without responses.
             pub async fn pause(&self) -> landfall_core::Result<()> {
                 self.$daemon.pause().await
             }
 
-            /// Lets a paused server go on.
+            /// Resumes a paused server.
             pub async fn resume(&self) -> landfall_core::Result<()> {
                 self.$daemon.signal(nix::sys::signal::Signal::SIGCONT).await
             }

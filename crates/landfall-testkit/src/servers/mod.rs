@@ -1,4 +1,4 @@
-//! Real servers for tests, each private to the test process: own port, own folder, gone when the process is.
+//! Real servers for tests, private to the test process: own port, own folder, removed when the process ends.
 
 mod account;
 mod certificates;
@@ -11,7 +11,7 @@ mod pgbouncer;
 mod postgres;
 mod rabbitmq;
 mod redis;
-mod restartable;
+mod shared_server;
 mod sqs;
 mod watchdog;
 
@@ -27,5 +27,5 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer, fresh_postgres_database, postgres, private_postgres};
 pub use rabbitmq::{RabbitMqOptions, RabbitMqServer};
 pub use redis::{RedisOptions, RedisServer};
-pub use restartable::{Alone, InUse, Restartable};
+pub use shared_server::{ExclusiveGuard, SharedGuard, SharedServer};
 pub use sqs::{ElasticMq, Moto, python_sqs};

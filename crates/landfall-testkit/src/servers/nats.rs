@@ -1,4 +1,4 @@
-//! A private NATS with JetStream: one server, or three that form a cluster.
+//! A private NATS with JetStream: one server, or a cluster of three.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,27 @@ use nix::sys::signal::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::daemon::{self, Answer, Daemon, Program, services_folder};
-use super::watchdog::Ending;
+use super::daemon::{self, Daemon, ProbeResult, Program, services_folder};
+use super::watchdog::StopSignal;
 use crate::not_run;
 
-/// How a server is set up.
+/// The configuration of a server.
 #[derive(Debug, Clone, Default)]
 pub struct NatsOptions {
-    /// Whether everything is synced before it is acknowledged, as `sync_interval: always` makes it.
+    /// Whether the server syncs before it acknowledges (`sync_interval: always`).
     pub sync_always: bool,
-    /// Whether it listens beyond 127.0.0.1.
+    /// Whether it listens on all interfaces instead of 127.0.0.1 only.
     pub everywhere: bool,
-    /// How many bytes all its streams may take together; three quarters of the disk if nobody says.
+    /// The limit for all streams together, in bytes. The server's default is three quarters of the disk.
     pub store_bytes: Option<u64>,
-    /// Where its folder is made, as the account of this process: a disk that only this process sees is no other account's.
+    /// The parent of its folder. The server then runs under this process's account, because a disk in a private mount
+    /// namespace belongs to no other account.
     pub within: Option<PathBuf>,
-    /// More of the server's configuration, such as its accounts.
+    /// Additional configuration, such as accounts.
     pub more: String,
 }
 
-/// A NATS server of this process's own. Killed when this is dropped, and also when the process ends in any other way.
+/// A private NATS server, killed when this is dropped and when the process ends in any other way.
 #[derive(Debug)]
 pub struct NatsServer {
     daemon: Daemon<Nats>,
@@ -42,12 +43,12 @@ struct Nats {
 }
 
 impl NatsServer {
-    /// `None` where there is no NATS; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if NATS is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str, options: NatsOptions) -> Option<Self> {
         Self::try_start(&options, "").await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
-    /// Three that know each other. `None` where there is no NATS.
+    /// Starts a cluster of three servers. Returns `None` if NATS is not installed.
     pub async fn start_cluster(test: &str, options: NatsOptions) -> Option<[Self; 3]> {
         let start = async || {
             let ports = [daemon::free_port()?, daemon::free_port()?, daemon::free_port()?];
@@ -55,7 +56,8 @@ impl NatsServer {
             let cluster = |node: usize| {
                 let (port, routes) = (ports[node], routes.join(", "));
                 format!(
-                    "server_name: node-{node}\ncluster {{ name: landfall, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"
+                    "server_name: node-{node}\n\
+                     cluster {{ name: landfall, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"
                 )
             };
             let (one, two, three) = (cluster(0), cluster(1), cluster(2));
@@ -72,12 +74,12 @@ impl NatsServer {
     async fn try_start(options: &NatsOptions, cluster: &str) -> Result<Self> {
         let binary = services_folder().join("nats/bin/nats-server");
         if !binary.is_file() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no nats-server; scripts/services fetches it"));
+            return Err(Error::new(ErrorKind::NotFound, "nats-server is not installed; run scripts/services"));
         }
         let (folder, account) = match &options.within {
             Some(within) => {
                 let made = tempfile::Builder::new().prefix("landfall-nats-").tempdir_in(within);
-                (made.map_err(|error| daemon::unavailable("cannot make a folder for NATS", error))?, None)
+                (made.map_err(|error| daemon::unavailable("cannot create a folder for NATS", error))?, None)
             }
             None => daemon::folder("landfall-nats-")?,
         };
@@ -95,7 +97,7 @@ impl NatsServer {
         Ok(Self { daemon: Daemon::start(program, folder, account).await? })
     }
 
-    /// Without a scheme.
+    /// `host:port` for clients.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.daemon.port())
     }
@@ -104,18 +106,19 @@ impl NatsServer {
         format!("nats://{}", self.address())
     }
 
-    /// Where its monitoring answers.
+    /// The URL of its monitoring endpoint.
     pub fn monitor(&self) -> String {
         format!("http://127.0.0.1:{}", self.daemon.program().monitor)
     }
 
-    /// Where its configuration is; files that it names are looked for here.
+    /// The folder of its configuration; relative file names in it refer to this folder.
     pub fn folder(&self) -> &Path {
         self.daemon.folder()
     }
 
-    /// Puts `more` in the place of [`NatsOptions::more`] and has the server read it, which keeps running. It has read it
-    /// when this returns: a client that connects in the middle of that may be turned away whatever its credentials.
+    /// Replaces [`NatsOptions::more`] and waits until the running server has reloaded it.
+    ///
+    /// The wait matters: the server may reject a client that connects during the reload, whatever its credentials.
     pub async fn reconfigure(&self, more: &str) -> Result<()> {
         let before = self.reloads()?;
         write(self.folder(), "more.conf", more)?;
@@ -123,32 +126,32 @@ impl NatsServer {
         let started = Instant::now();
         while self.reloads()? == before {
             if started.elapsed() > Duration::from_secs(30) {
-                let sentence = "the NATS test server did not take its new configuration; its log says why";
-                return Err(Error::new(ErrorKind::Unavailable, sentence));
+                let text = "the NATS test server did not reload its configuration; see its log";
+                return Err(Error::new(ErrorKind::Unavailable, text));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    /// How often it has read its configuration again, by its own log.
+    /// Returns the number of reloads according to the server's log.
     fn reloads(&self) -> Result<usize> {
         let log = std::fs::read_to_string(self.folder().join("log"))
-            .map_err(|error| daemon::unavailable("the log of the NATS test server cannot be read", error))?;
+            .map_err(|error| daemon::unavailable("cannot read the log of the NATS test server", error))?;
         Ok(log.matches("Reloaded server configuration").count())
     }
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     std::fs::write(folder.join(name), text)
-        .map_err(|error| daemon::unavailable("the configuration of the NATS test server cannot be written", error))
+        .map_err(|error| daemon::unavailable("cannot write the configuration of the NATS test server", error))
 }
 
 daemon::faults!(NatsServer, daemon);
 
 impl Program for Nats {
     const NAME: &'static str = "NATS";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let (port, monitor) = (port.to_string(), self.monitor.to_string());
@@ -157,8 +160,8 @@ impl Program for Nats {
         command
     }
 
-    /// It greets every connection with what it is.
-    async fn answers(&self, port: u16) -> Answer {
+    /// The server greets every connection with `INFO`.
+    async fn probe(&self, port: u16) -> ProbeResult {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).await?;

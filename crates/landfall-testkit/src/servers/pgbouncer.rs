@@ -1,4 +1,4 @@
-//! A PgBouncer in transaction mode: every statement may meet another connection of the server.
+//! PgBouncer in transaction mode: every transaction may run on another server connection.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,6 +9,7 @@ use landfall_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnectOptions;
 use tempfile::TempDir;
 
+use super::account::UNPRIVILEGED_USER;
 use super::fresh_postgres_database;
 use crate::{current_test, not_run};
 
@@ -21,35 +22,37 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// `None`, after saying so, if there is no server or no PgBouncer. It may take a moment until it answers.
+    /// Starts PgBouncer in front of a new database. It may not accept connections at once.
+    ///
+    /// Returns `None` without PostgreSQL or PgBouncer, after calling [`not_run()`].
     ///
     /// # Panics
     ///
-    /// If there is one and it cannot be started.
-    #[allow(clippy::expect_used, reason = "a test that cannot start its server has failed")]
+    /// If PgBouncer is installed and cannot be started.
+    #[allow(clippy::expect_used, reason = "a test fails by panicking")]
     pub async fn fresh_database() -> Option<Self> {
         let url = fresh_postgres_database().await?;
-        let places = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
-        let Some(binary) = places.into_iter().find(|path| Path::new(path).exists()) else {
-            not_run(&current_test(), "there is no PgBouncer on this machine");
+        let paths = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
+        let Some(binary) = paths.into_iter().find(|path| Path::new(path).exists()) else {
+            not_run(&current_test(), "PgBouncer is not installed");
             return None;
         };
-        Some(Self::start(binary, &url).expect("PgBouncer starts"))
+        Some(Self::start(binary, &url).expect("cannot start PgBouncer"))
     }
 
-    /// Where it listens, with the parameter that tells Landfall's adapter of it.
+    /// Its URL, with the parameter that tells Landfall's adapter about the pooler.
     pub fn url(&self) -> &str {
         &self.url
     }
 
     fn start(binary: &str, url: &str) -> Result<Self> {
-        let target: PgConnectOptions = url.parse().map_err(|error| failed("the server's address is none", error))?;
+        let target: PgConnectOptions = url.parse().map_err(|error| failed("invalid server URL", error))?;
         let (host, server_port, user) = (target.get_host(), target.get_port(), target.get_username());
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let port = free.map_err(|error| failed("there is no free port", error))?.port();
-        let folder = tempfile::tempdir().map_err(|error| failed("there is no temporary folder", error))?;
+        let port = free.map_err(|error| failed("cannot find a free port", error))?.port();
+        let folder = tempfile::tempdir().map_err(|error| failed("cannot create a temporary folder", error))?;
         let settings = folder.path().join("pgbouncer.ini");
-        // Fewer connections than clients, so that they are really shared.
+        // Fewer connections than clients, so that they are shared.
         let text = format!(
             "[databases]\n* = host={host} port={server_port} user={user}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n\
@@ -57,14 +60,14 @@ impl PgBouncer {
         );
         std::fs::write(&settings, text)
             .and_then(|()| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)))
-            .map_err(|error| failed("its settings cannot be written", error))?;
+            .map_err(|error| failed("cannot write the settings", error))?;
         let mut command = Command::new(binary);
         if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-            // It refuses to be root.
-            command.args(["-u", "nobody"]);
+            // PgBouncer refuses to run as root.
+            command.args(["-u", UNPRIVILEGED_USER]);
         }
         let spawned = command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let process = spawned.map_err(|error| failed("it cannot be run", error))?;
+        let process = spawned.map_err(|error| failed("cannot run the program", error))?;
         let database = target.get_database().unwrap_or_default();
         let url = format!("postgres://{user}@127.0.0.1:{port}/{database}?pooler=transaction");
         Ok(Self { process, url, _folder: folder })

@@ -1,4 +1,4 @@
-//! A private Redis: on 127.0.0.1 and a free port, gone when the process is. In memory only, unless its options say more.
+//! A private Redis on 127.0.0.1 and a free port. It keeps data in memory only, unless its options say otherwise.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::daemon::{self, Answer, Daemon, Program};
-use super::watchdog::Ending;
+use super::daemon::{self, Daemon, ProbeResult, Program};
+use super::watchdog::StopSignal;
 use crate::not_run;
 
-/// A Redis server of this process's own. Killed when this is dropped, and also when the process ends in any other way.
+/// A private Redis server, killed when this is dropped and when the process ends in any other way.
 #[derive(Debug)]
 pub struct RedisServer {
     daemon: Daemon<Redis>,
@@ -19,7 +19,7 @@ pub struct RedisServer {
     folder: PathBuf,
 }
 
-/// What differs from a Redis that keeps everything in memory and lets anybody in.
+/// Settings that differ from the default: data in memory only, and no authentication.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     settings: Vec<(String, String)>,
@@ -32,18 +32,18 @@ struct Redis {
 }
 
 impl RedisOptions {
-    /// What was accepted is on disk: an append-only file, synced before every answer, and nothing is ever evicted.
+    /// Durable: an append-only file that is synced before every response, and no eviction.
     pub fn durable() -> Self {
         let settings = [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")];
         settings.into_iter().fold(Self::default(), |options, (name, value)| options.with(name, value))
     }
 
-    /// As durable, and a copy of the server at `port`.
+    /// As [`RedisOptions::durable`], as a replica of the server at `port`.
     pub fn replica_of(port: u16) -> Self {
         Self::durable().with("replicaof", &format!("127.0.0.1 {port}")).with("repl-diskless-sync-delay", "0")
     }
 
-    /// The same with one more setting, as it stands in `redis.conf`. The last of several of one name counts.
+    /// Adds a setting as in `redis.conf`. The last setting of a name wins.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
@@ -56,12 +56,12 @@ impl RedisOptions {
 }
 
 impl RedisServer {
-    /// `None` where there is no Redis; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if Redis is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str) -> Option<Self> {
         Self::start_with(test, RedisOptions::default()).await
     }
 
-    /// As [`RedisServer::start`], with settings of its own.
+    /// As [`RedisServer::start`], with the given options.
     pub async fn start_with(test: &str, options: RedisOptions) -> Option<Self> {
         Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
@@ -82,23 +82,23 @@ impl RedisServer {
         self.daemon.port()
     }
 
-    /// Where it keeps its files.
+    /// The folder with its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Forgets everything, as `FLUSHALL` does.
+    /// Deletes all data with `FLUSHALL`.
     pub async fn flush(&self) -> Result<()> {
         self.ask("FLUSHALL").await.map(drop)
     }
 
-    /// The keys that are in it.
+    /// Returns the number of keys.
     pub async fn size(&self) -> u64 {
-        let answer = self.ask("DBSIZE").await.unwrap_or_default();
-        answer.trim().trim_start_matches(':').parse().unwrap_or(0)
+        let reply = self.ask("DBSIZE").await.unwrap_or_default();
+        reply.trim().trim_start_matches(':').parse().unwrap_or(0)
     }
 
-    /// One command in Redis's plain form, as an administrator, and the beginning of its answer.
+    /// Sends an inline command, authenticated if needed, and returns the beginning of the reply.
     pub async fn ask(&self, command: &str) -> Result<String> {
         let password = self.options.password();
         ask(self.port(), password, command).await.map_err(|error| {
@@ -111,7 +111,7 @@ daemon::faults!(RedisServer, daemon);
 
 impl Program for Redis {
     const NAME: &'static str = "Redis";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let mut command = vec![self.binary.clone().into_os_string(), "--dir".into(), folder.into()];
@@ -120,16 +120,16 @@ impl Program for Redis {
         command.extend(settings.map(OsString::from));
         for (name, value) in &self.options.settings {
             command.push(format!("--{name}").into());
-            // Several values of one setting are several words.
+            // Multiple values of one setting are separate arguments.
             command.extend(value.split(' ').map(OsString::from));
         }
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
+    async fn probe(&self, port: u16) -> ProbeResult {
         match ask(port, self.options.password(), "PING").await {
-            Ok(answer) if answer.starts_with("+PONG") => Ok(()),
-            Ok(answer) => Err(answer.into()),
+            Ok(reply) if reply.starts_with("+PONG") => Ok(()),
+            Ok(reply) => Err(reply.into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -145,7 +145,7 @@ async fn ask(port: u16, password: Option<&str>, command: &str) -> std::io::Resul
 
 async fn exchange(stream: &mut TcpStream, command: &str) -> std::io::Result<String> {
     stream.write_all(format!("{command}\r\n").as_bytes()).await?;
-    let mut answer = [0; 4096];
-    let length = stream.read(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+    let mut reply = [0; 4096];
+    let length = stream.read(&mut reply).await?;
+    Ok(String::from_utf8_lossy(&reply[..length]).into_owned())
 }

@@ -1,8 +1,8 @@
-//! Keeps a server from outliving the test process, however that ends.
+//! Stops a server when the test process ends, even by SIGKILL.
 //!
-//! A small shell stands between us and the server and reads from a pipe that only we hold. When we are gone, even by
-//! SIGKILL, the kernel closes the pipe, the shell reads the end of it, stops the server and removes its folder. The
-//! shell has a process group of its own, so that Ctrl-C in a terminal reaches the tests and not the shell.
+//! A small shell starts the server and reads from a pipe whose other end only the test process holds. When that process
+//! ends, the kernel closes the pipe; the shell reads EOF, stops the server and removes its folder. The shell has its
+//! own process group, so that Ctrl-C in a terminal reaches the tests and not the shell.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -15,17 +15,17 @@ use landfall_core::{Error, ErrorKind, Result};
 
 use super::account::Account;
 
-/// How a server that nobody needs any more is told so.
+/// The signal that stops a server at the end of its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum StopSignal {
     /// SIGQUIT, which ends PostgreSQL and its children at once.
     Quit,
-    /// SIGKILL, for a server of one process that would take its time to save what is removed anyway.
+    /// SIGKILL, for a single-process server that would waste time saving data that is removed anyway.
     Kill,
 }
 
-/// The last line read decides about the folder: `keep` for a restart, anything else (or nothing) removes it.
-/// SIGCONT follows because a paused server cannot take SIGQUIT.
+/// The last line read decides about the folder: `keep` for a restart; anything else, or nothing, removes it.
+/// SIGCONT follows because a paused server does not handle SIGQUIT.
 const SCRIPT: &str = r#"
 log=$1; folder=$2; ending=$3; shift 3
 "$@" </dev/null >>"$log" 2>&1 &
@@ -46,22 +46,24 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts `command` with its output in `log`; `folder` is removed when the server is stopped for good.
+    /// Starts `command` with its output in `log`. The watchdog removes `folder` unless [`Watchdog::stop_and_keep`] is
+    /// called.
     pub(super) fn start<S: AsRef<OsStr>>(
         command: impl IntoIterator<Item = S>,
         log: &Path,
         folder: &Path,
         account: Option<Account>,
-        ending: Ending,
+        stop_signal: StopSignal,
     ) -> Result<Self> {
-        let failed =
-            |error| Error::new(ErrorKind::Unavailable, "cannot start a shell for the server").with_source(error);
-        let ending = match ending {
-            Ending::Quit => "QUIT",
-            Ending::Kill => "KILL",
+        let failed = |error| {
+            Error::new(ErrorKind::Unavailable, "cannot start the watchdog shell of the server").with_source(error)
+        };
+        let stop_signal = match stop_signal {
+            StopSignal::Quit => "QUIT",
+            StopSignal::Kill => "KILL",
         };
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(SCRIPT).arg("landfall-watchdog").arg(log).arg(folder).arg(ending).args(command);
+        shell.arg("-c").arg(SCRIPT).arg("landfall-watchdog").arg(log).arg(folder).arg(stop_signal).args(command);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0).current_dir(folder);
         if let Some(account) = account {
             shell.uid(account.uid).gid(account.gid);
@@ -73,22 +75,24 @@ impl Watchdog {
         }
         match line.trim().parse() {
             Ok(server) => Ok(Self { shell, server }),
-            Err(error) => Err(Error::new(ErrorKind::Internal, "the shell gave no process id").with_source(error)),
+            Err(error) => {
+                Err(Error::new(ErrorKind::Internal, "the watchdog shell returned no process id").with_source(error))
+            }
         }
     }
 
-    /// The server's own process.
+    /// The process id of the server.
     pub(super) fn server(&self) -> i32 {
         self.server
     }
 
-    /// Stops the server (if it still runs) and leaves its folder where it is.
+    /// Stops the server if it still runs, and keeps its folder.
     pub(super) async fn stop_and_keep(mut self) -> Result<()> {
         let failed = |error| Error::new(ErrorKind::Internal, "cannot stop the server").with_source(error);
         if let Some(mut stdin) = self.shell.stdin.take() {
             stdin.write_all(b"keep\n").map_err(failed)?;
         }
-        // The shell only waits for the server, and the server has been told to stop at once.
+        // The shell only waits for the server, which it has just signalled.
         while self.shell.try_wait().map_err(failed)?.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -100,7 +104,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
         if let Err(error) = self.shell.wait() {
-            tracing::warn!(error = %error, "the watchdog of a test server cannot be waited for");
+            tracing::warn!(%error, "failed to wait for the watchdog of a test server");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A consumer in small.
+//! A minimal consumer.
 
 use std::sync::Arc;
 
@@ -7,64 +7,64 @@ use futures_util::stream::FuturesUnordered;
 use landfall_core::{Delivery, Subscriber};
 use tokio::sync::Notify;
 
-use super::account::Account;
+use super::recorder::Recorder;
 
-/// So many acknowledgements may be under way while it goes on.
-const IN_HAND: usize = 16;
+/// How many acknowledgements may be pending while it receives more messages.
+const PENDING_ACKS: usize = 16;
 
 pub(super) struct Consumer {
     subscriber: Box<dyn Subscriber>,
-    account: Arc<Account>,
-    told: Arc<Notify>,
+    recorder: Arc<Recorder>,
+    leave: Arc<Notify>,
 }
 
 impl Consumer {
-    pub(super) fn new(subscriber: Box<dyn Subscriber>, account: Arc<Account>) -> Self {
-        Self { subscriber, account, told: Arc::default() }
+    pub(super) fn new(subscriber: Box<dyn Subscriber>, recorder: Arc<Recorder>) -> Self {
+        Self { subscriber, recorder, leave: Arc::default() }
     }
 
-    /// Told to leave with this.
-    pub(super) fn told(&self) -> Arc<Notify> {
-        self.told.clone()
+    /// Notify this to make the consumer leave its group.
+    pub(super) fn leave_signal(&self) -> Arc<Notify> {
+        self.leave.clone()
     }
 
     pub(super) async fn run(self) {
-        let account = self.account.clone();
-        if let Err(why) = self.consume().await {
-            account.breaks(why);
+        let recorder = self.recorder.clone();
+        if let Err(error) = self.consume().await {
+            recorder.fail(error);
         }
     }
 
-    /// A subscriber comes back by itself, whatever happens to its broker: an error is one too many.
+    /// A subscriber reconnects automatically, whatever happens to its broker: any error fails the test.
     async fn consume(self) -> Result<(), String> {
-        let Self { mut subscriber, account, told } = self;
-        let mut finishing = FuturesUnordered::new();
+        let Self { mut subscriber, recorder, leave } = self;
+        let mut pending_acks = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = told.notified() => break,
-                Some(finished) = finishing.next() => {
-                    // It comes again then, and the inbox knows it.
+                () = leave.notified() => break,
+                Some(finished) = pending_acks.next() => {
+                    // A message whose acknowledgement failed is redelivered, and the inbox discards it.
                     let _: landfall_core::Result<()> = finished;
                 }
-                next = subscriber.next(), if finishing.len() < IN_HAND => {
-                    let delivery = next.map_err(|error| format!("a subscriber gave up: {error}"))?;
-                    let Some(delivery) = delivery else { return Err("a subscriber came to its end".into()) };
-                    finishing.push(handle(delivery, &account)?);
+                next = subscriber.next(), if pending_acks.len() < PENDING_ACKS => {
+                    let delivery = next.map_err(|error| format!("a subscriber failed: {error}"))?;
+                    let Some(delivery) = delivery else { return Err("a subscriber ended".into()) };
+                    pending_acks.push(handle(delivery, &recorder)?);
                 }
             }
         }
-        while finishing.next().await.is_some() {}
-        subscriber.close().await.map_err(|error| format!("a consumer cannot leave: {error}"))
+        while pending_acks.next().await.is_some() {}
+        subscriber.close().await.map_err(|error| format!("a consumer failed to leave its group: {error}"))
     }
 }
 
-/// The effect first, and then its acknowledgement.
+/// Records the effect and returns the acknowledgement that follows it.
 fn handle(
     delivery: Delivery,
-    account: &Account,
+    recorder: &Recorder,
 ) -> Result<impl Future<Output = landfall_core::Result<()>> + Send + use<>, String> {
     let (message, _, acknowledge) = delivery.into_parts();
-    let message = message.map_err(|error| format!("what arrived is no message: {error}"))?;
-    account.handles(&message);
+    let message = message.map_err(|error| format!("a delivery is not a valid message: {error}"))?;
+    recorder.record_delivery(&message);
     Ok(async move { acknowledge.ack().await })
 }

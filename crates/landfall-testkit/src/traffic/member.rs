@@ -1,4 +1,4 @@
-//! A consumer that may leave before the end.
+//! A handle to stop one consumer before the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use tokio::task::AbortHandle;
 /// A consumer of some [`Traffic`](super::Traffic).
 #[derive(Debug)]
 pub struct Member {
-    told: Arc<Notify>,
+    leave: Arc<Notify>,
     task: AbortHandle,
 }
 
 impl Member {
-    pub(super) fn new(told: Arc<Notify>, task: AbortHandle) -> Self {
-        Self { told, task }
+    pub(super) fn new(leave: Arc<Notify>, task: AbortHandle) -> Self {
+        Self { leave, task }
     }
 
-    /// It finishes what it has in hand and leaves its group.
+    /// Completes pending acknowledgements and leaves the group.
     pub async fn leave(self) {
-        self.told.notify_one();
+        self.leave.notify_one();
         let has_left = async || self.task.is_finished();
         crate::eventually(Duration::from_secs(60), "a consumer leaves its group", has_left).await;
     }
 
-    /// It is gone without a word.
-    pub fn vanish(self) {
+    /// Aborts the consumer without leaving the group.
+    pub fn kill(self) {
         self.task.abort();
     }
 }

@@ -1,11 +1,15 @@
-//! Messages on their way from senders over a broker to consumers, for as long as a test makes trouble for the broker,
-//! and a judge at the end.
+//! A load of messages from senders through a broker to consumers, for tests that inject faults into the broker.
 //!
-//! A sender does what the relay does and a consumer what the consumer does, as far as a broker can tell: batches of
-//! several keys, a key that waits behind its first message that was not accepted, everything sent until it is accepted,
-//! each effect once per id and acknowledged afterwards. They are not the relay and the consumer themselves: those stand
-//! on top of the adapters, whose tests this is for, and tell nobody what the broker answered. The whole path runs over
-//! every broker in the tests of the command.
+//! To the broker, a sender behaves like the relay and a consumer like Landfall's consumer:
+//!
+//! - batches contain several keys, and a key waits behind its first message that was not accepted;
+//! - every message is resent until the broker accepts it;
+//! - a message takes effect once per id and is acknowledged afterwards.
+//!
+//! At the end the history checker compares sends with effects.
+//!
+//! They are not the real relay and consumer. Those are built on the adapters, which this module tests, and they do not
+//! expose the broker's outcomes. The command's tests run the whole path over every broker.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -16,20 +20,20 @@
 //!
 //! let broker = MemoryBroker::new();
 //! let traffic = Traffic::start(Arc::new(broker.clone()), [Arc::new(broker.clone()) as _]).await;
-//! traffic.flows(100).await;
+//! traffic.wait_for_progress(100).await;
 //! broker.fail_next(10, Fault::UnknownAndStored);
-//! traffic.unknown().await;
-//! traffic.flows(100).await;
+//! traffic.wait_for_unknown().await;
+//! traffic.wait_for_progress(100).await;
 //! traffic.finish().await;
 //! # });
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod account;
 mod consumer;
 mod member;
 mod outbox;
+mod recorder;
 mod rule;
 mod sample;
 mod sender;
@@ -41,51 +45,52 @@ use landfall_core::{Broker, ErrorCode};
 use tokio::task::JoinSet;
 
 use crate::history::Report;
-use account::{Account, State};
 use consumer::Consumer;
 use outbox::Outbox;
+use recorder::{Recorder, State};
 use sender::Sender;
 
 pub use member::Member;
 pub use rule::assert_keys_wait;
 pub use sample::{keyed, orders, stock};
 
-/// How much there is on the way at a time.
+/// The size of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Of each sender, which has keys of its own: `key-0`, `key-1` and so on.
+    /// Keys per sender. No two senders share a key; keys are named `key-0`, `key-1` and so on.
     pub keys: usize,
-    /// What a sender hands over at a time.
+    /// Messages per published batch.
     pub batch: usize,
-    /// So many may be accepted and not handled yet. With more, senders wait for the consumers.
+    /// How many accepted messages may be unhandled before the senders wait for the consumers.
     pub backlog: usize,
-    /// Within this everything that is waited for must have come about.
-    pub patience: Duration,
+    /// The limit of every wait.
+    pub timeout: Duration,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { keys: 20, batch: 100, backlog: 2_000, patience: Duration::from_secs(90) }
+        Self { keys: 20, batch: 100, backlog: 2_000, timeout: Duration::from_secs(90) }
     }
 }
 
-/// Runs until [`Traffic::finish`]. Messages are [`keyed`] ones of the topic [`orders`], and the group is [`stock`].
+/// A running load. It runs until [`Traffic::finish`], with [`keyed`] messages on the topic [`orders`] and the group
+/// [`stock`].
 #[derive(Debug)]
 pub struct Traffic {
     plan: Plan,
-    account: Arc<Account>,
+    recorder: Arc<Recorder>,
     senders: JoinSet<()>,
     members: JoinSet<()>,
     key_ranges: usize,
 }
 
 impl Traffic {
-    /// The usual: one sender, and a consumer on each of `receiving`, which are there before it.
+    /// Starts one consumer on each of `receiving` and then one sender, with the default plan.
     pub async fn start(sending: Arc<dyn Broker>, receiving: impl IntoIterator<Item = Arc<dyn Broker>>) -> Self {
         Self::start_with(Plan::default(), sending, receiving).await
     }
 
-    /// The same with a plan of its own.
+    /// As [`Traffic::start`], with the given plan.
     pub async fn start_with(
         plan: Plan,
         sending: Arc<dyn Broker>,
@@ -93,122 +98,123 @@ impl Traffic {
     ) -> Self {
         let mut traffic = Self::new(plan);
         for broker in receiving {
-            traffic.join(&*broker).await;
+            traffic.add_consumer(&*broker).await;
         }
-        traffic.send(&*sending);
+        traffic.add_sender(&*sending);
         traffic
     }
 
-    /// Nobody sends and nobody consumes yet.
+    /// A load without senders and consumers.
     pub fn new(plan: Plan) -> Self {
-        let account = Arc::new(Account::new(plan.backlog));
-        Self { plan, account, senders: JoinSet::new(), members: JoinSet::new(), key_ranges: 0 }
+        let recorder = Arc::new(Recorder::new(plan.backlog));
+        Self { plan, recorder, senders: JoinSet::new(), members: JoinSet::new(), key_ranges: 0 }
     }
 
-    /// One more sender, with keys of its own.
-    pub fn send(&mut self, broker: &dyn Broker) {
+    /// Adds a sender with keys of its own.
+    pub fn add_sender(&mut self, broker: &dyn Broker) {
         let first = self.key_ranges * self.plan.keys;
         self.key_ranges += 1;
         let outbox = Outbox::new(first..first + self.plan.keys);
-        let sender = Sender::new(broker.publisher(), self.account.clone(), outbox, self.plan.batch);
-        self.account.begins();
+        let sender = Sender::new(broker.publisher(), self.recorder.clone(), outbox, self.plan.batch);
+        self.recorder.sender_started();
         self.senders.spawn(sender.run());
     }
 
-    /// One more consumer. It stays to the end unless it is told otherwise.
-    pub async fn join(&mut self, broker: &dyn Broker) -> Member {
+    /// Adds a consumer. It runs to the end unless the returned [`Member`] leaves or is killed.
+    pub async fn add_consumer(&mut self, broker: &dyn Broker) -> Member {
         let mut subscriber = None;
-        crate::eventually(self.plan.patience, "a consumer is let into its group", async || {
+        crate::eventually(self.plan.timeout, "a consumer joins its group", async || {
             match broker.subscribe(&orders(), &stock()).await {
                 Ok(joined) => subscriber = Some(joined),
-                Err(error) => assert!(error.is_temporary(), "a consumer cannot join: {error}"),
+                Err(error) => assert!(error.is_temporary(), "the consumer failed to join its group: {error}"),
             }
             subscriber.is_some()
         })
         .await;
-        let consumer = Consumer::new(subscriber.unwrap(), self.account.clone());
-        let told = consumer.told();
-        Member::new(told, self.members.spawn(consumer.run()))
+        let consumer = Consumer::new(subscriber.unwrap(), self.recorder.clone());
+        let leave = consumer.leave_signal();
+        Member::new(leave, self.members.spawn(consumer.run()))
     }
 
-    /// Waits until `more` messages were accepted than now.
-    pub async fn accepts(&self, more: usize) {
-        let goal = self.account.state().accepted + more;
+    /// Waits until the broker has accepted `more` messages than now.
+    pub async fn wait_for_accepted(&self, more: usize) {
+        let goal = self.recorder.state().accepted + more;
         self.until("more messages are accepted", |state| state.accepted >= goal).await;
-        self.account.forgets_troubles();
+        self.recorder.clear_failures();
     }
 
-    /// Waits until `more` messages took effect than now.
-    pub async fn handles(&self, more: usize) {
-        let goal = self.account.state().handled() + more;
+    /// Waits until `more` messages than now have taken effect.
+    pub async fn wait_for_handled(&self, more: usize) {
+        let goal = self.recorder.state().handled() + more;
         self.until("more messages take effect", |state| state.handled() >= goal).await;
-        self.account.forgets_troubles();
+        self.recorder.clear_failures();
     }
 
-    /// Waits until `more` messages were accepted and as many took effect.
-    pub async fn flows(&self, more: usize) {
-        self.accepts(more).await;
-        self.handles(more).await;
+    /// Waits until `more` messages were accepted and `more` have taken effect.
+    pub async fn wait_for_progress(&self, more: usize) {
+        self.wait_for_accepted(more).await;
+        self.wait_for_handled(more).await;
     }
 
-    /// Waits until a message was refused with `code`, since messages last flowed.
-    pub async fn suffers(&self, code: ErrorCode) {
+    /// Waits for a message that was refused with `code` since the last progress.
+    pub async fn wait_for_refusal(&self, code: ErrorCode) {
         let what = format!("a message is refused with {code}");
-        self.until(&what, |state| state.troubles.contains_key(&Some(code.clone()))).await;
+        self.until(&what, |state| state.failures.contains_key(&Some(code.clone()))).await;
     }
 
-    /// Waits until nobody knew what became of a message, since messages last flowed.
-    pub async fn unknown(&self) {
-        self.until("nobody knows what became of a message", |state| state.troubles.contains_key(&None)).await;
+    /// Waits for a message with an unknown outcome since the last progress.
+    pub async fn wait_for_unknown(&self) {
+        self.until("a message has an unknown outcome", |state| state.failures.contains_key(&None)).await;
     }
 
-    /// Waits until `more` batches than now were not accepted as a whole.
-    pub async fn fails(&self, more: usize) {
-        let goal = self.account.state().failed_batches + more;
-        self.until("batches are not accepted", |state| state.failed_batches >= goal).await;
+    /// Waits until `more` batches than now had a message that was not accepted.
+    pub async fn wait_for_failed_batches(&self, more: usize) {
+        let goal = self.recorder.state().failed_batches + more;
+        self.until("batches fail", |state| state.failed_batches >= goal).await;
     }
 
-    /// How many messages took effect so far.
+    /// Returns how many messages have taken effect.
     pub fn handled(&self) -> usize {
-        self.account.state().handled()
+        self.recorder.state().handled()
     }
 
-    /// No more new messages: what is left is sent and takes effect by itself, and nothing was lost, doubled, made up or
-    /// put out of order.
+    /// Stops creating messages, waits until the rest has taken effect, and checks the history.
     ///
     /// # Panics
     ///
-    /// With the whole account, unless it is so.
+    /// If messages were lost, doubled, invented or reordered, or if the rest does not drain in time. The panic message
+    /// contains the report.
     pub async fn finish(self) {
         self.drain().await.assert_clean();
     }
 
-    /// As [`Traffic::finish`], and leaves the judgement to the caller: for a server that does not keep everything.
+    /// As [`Traffic::finish`], but returns the report unchecked: for a server that may lose messages.
     pub async fn drain(self) -> Report {
-        self.account.is_enough();
-        let is_drained = self.comes_to(State::is_drained).await;
-        let report = self.account.judge();
+        self.recorder.stop_creating();
+        let is_drained = self.reaches(State::is_drained).await;
+        let report = self.recorder.check();
         if !is_drained {
-            // What was lost is the reason then, and the rest only a consequence.
+            // Lost messages are then the cause, and the missing drain the consequence: report them first.
             report.assert_clean();
-            panic!("it does not drain by itself: {}", self.account.state());
+            panic!("the traffic did not drain: {}", self.recorder.state());
         }
-        assert!(report.effects > 0, "nothing was on its way");
+        assert!(report.effects > 0, "no message took effect");
         report
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
-        let came = self.comes_to(condition).await;
-        assert!(came, "waited {:?} in vain: {what}; {}", self.plan.patience, self.account.state());
+        let is_reached = self.reaches(condition).await;
+        let timeout = self.plan.timeout;
+        assert!(is_reached, "timed out after {timeout:?} waiting until {what}; {}", self.recorder.state());
     }
 
-    async fn comes_to(&self, condition: impl Fn(&State) -> bool) -> bool {
+    async fn reaches(&self, condition: impl Fn(&State) -> bool) -> bool {
         let waiting = async {
             loop {
                 {
-                    let state = self.account.state();
-                    if let Some(why) = &state.broken {
-                        panic!("{why}; {state}");
+                    let state = self.recorder.state();
+                    if let Some(error) = &state.fatal_error {
+                        panic!("{error}; {state}");
                     }
                     if condition(&state) {
                         return;
@@ -217,6 +223,6 @@ impl Traffic {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(self.plan.patience, waiting).await.is_ok()
+        tokio::time::timeout(self.plan.timeout, waiting).await.is_ok()
     }
 }

@@ -1,30 +1,34 @@
-//! What the port of a publisher says about the outcomes of a batch.
+//! The contract of the publisher port for the outcomes of a batch.
 
 use std::collections::HashSet;
 
 use landfall_core::{Message, Outcome};
 
+/// Asserts that `outcomes` follow the contract of the publisher port.
+///
 /// # Panics
 ///
-/// Unless there is one outcome for each message, and after one that was not accepted no later one of its key is.
+/// Unless each message has one outcome, and no message is accepted after an unaccepted one of its key.
 pub fn assert_keys_wait(batch: &[Message], outcomes: &[Outcome]) {
-    if let Err(why) = check(batch, outcomes) {
-        panic!("{why}");
+    if let Err(error) = check(batch, outcomes) {
+        panic!("{error}");
     }
 }
 
 pub(super) fn check(batch: &[Message], outcomes: &[Outcome]) -> Result<(), String> {
     if batch.len() != outcomes.len() {
-        return Err(format!("{} messages were answered with {} outcomes", batch.len(), outcomes.len()));
+        return Err(format!("{} messages have {} outcomes", batch.len(), outcomes.len()));
     }
-    let mut stopped = HashSet::new();
+    let mut failed_keys = HashSet::new();
     for (message, outcome) in batch.iter().zip(outcomes).filter(|(message, _)| message.key.is_some()) {
         let key = (&message.topic, &message.key);
         if !outcome.is_accepted() {
-            stopped.insert(key);
-        } else if stopped.contains(&key) {
+            failed_keys.insert(key);
+        } else if failed_keys.contains(&key) {
             let Message { sequence, key, .. } = message;
-            return Err(format!("number {sequence:?} of {key:?} overtook one before it that was not accepted"));
+            return Err(format!(
+                "sequence {sequence:?} of key {key:?} overtook an earlier message that was not accepted"
+            ));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A broker that is right except for one bug.
+//! A correct broker with one planted bug.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,41 +26,41 @@ macro_rules! bugs {
 
 bugs! {
     Nothing,
-    ReordersAKey,
-    DropsOne,
-    OmitsAnOutcome,
-    CutsPayloads,
-    AcknowledgesWhatCameBefore,
-    ForgetsAcknowledgements,
-    FinishesOnDelivery,
+    ReordersKey,
+    DropsMessage,
+    OmitsOutcome,
+    TruncatesPayloads,
+    AcksPredecessors,
+    LosesAcks,
+    AcksOnDelivery,
     IgnoresDelays,
-    WaitsForWhatWasGivenBack,
-    StartsGroupsAtTheEnd,
+    BlocksAfterNack,
+    StartsGroupsAtEnd,
     SharesGroups,
     LosesOnCancellation,
-    MisstatesPositions,
-    ReadsFromTheBeginning,
-    ForgetsEverything,
-    StoresCopies,
-    SwallowsWhatWasMovedAside,
-    TakesWhatIsTooLarge,
-    OvertakesWhatWasRefused,
+    ReportsWrongPositions,
+    IgnoresStartPosition,
+    LosesDataOnRestart,
+    StoresDuplicates,
+    DeduplicatesRetries,
+    AcceptsOversized,
+    OvertakesRefused,
 }
 
-/// What the planted broker takes at most.
+/// The payload limit of the planted broker.
 const PAYLOAD_BYTES: usize = 100_000;
 
-/// The bug is part of the type, because a fixture is made without arguments.
+/// A broker with the bug number `BUG`, a type parameter because a fixture is created without arguments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Planted<const BUG: usize> {
     broker: MemoryBroker,
-    outstanding: Outstanding,
-    is_first_outcome: Arc<AtomicBool>,
+    unacked: UnackedDeliveries,
+    has_omitted_outcome: Arc<AtomicBool>,
     seen: Arc<Mutex<HashMap<MessageId, Outcome>>>,
 }
 
-/// Deliveries that are out and not acknowledged.
-type Outstanding = Arc<Mutex<Vec<(Position, Box<dyn Acknowledge>)>>>;
+/// Unacknowledged deliveries.
+type UnackedDeliveries = Arc<Mutex<Vec<(Position, Box<dyn Acknowledge>)>>>;
 
 impl<const BUG: usize> Planted<BUG> {
     fn has(&self, bug: Bug) -> bool {
@@ -82,14 +82,14 @@ impl<const BUG: usize> BrokerFixture for Planted<BUG> {
     }
 
     async fn reopen(self) -> Self {
-        if self.has(Bug::ForgetsEverything) { Self::new() } else { self }
+        if self.has(Bug::LosesDataOnRestart) { Self::new() } else { self }
     }
 }
 
 #[async_trait]
 impl<const BUG: usize> Broker for Planted<BUG> {
     fn capabilities(&self) -> BrokerCapabilities {
-        // What is in memory outlives a "restart" here, so that the durable cases run too.
+        // Memory survives the simulated restart, so that the durable cases run too.
         BrokerCapabilities {
             durable: true,
             deduplicates: true,
@@ -105,9 +105,9 @@ impl<const BUG: usize> Broker for Planted<BUG> {
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         let shared = GroupName::new("shared")?;
         let mut inner = self.broker.subscribe(topic, if self.has(Bug::SharesGroups) { &shared } else { group }).await?;
-        if self.has(Bug::StartsGroupsAtTheEnd) {
+        if self.has(Bug::StartsGroupsAtEnd) {
             while let Ok(delivery) = tokio::time::timeout(Duration::from_millis(1), inner.next()).await {
-                delivery?.expect("the broker is open").ack().await?;
+                delivery?.expect("the broker is closed").ack().await?;
             }
         }
         Ok(Box::new(PlantedSubscriber { planted: self.clone(), inner, until: None }))
@@ -118,35 +118,36 @@ impl<const BUG: usize> Broker for Planted<BUG> {
     }
 
     async fn read(&self, topic: &TopicName, from: StartAt) -> Result<Box<dyn TopicReader>> {
-        let from = if self.has(Bug::ReadsFromTheBeginning) { StartAt::Beginning } else { from };
+        let from = if self.has(Bug::IgnoresStartPosition) { StartAt::Beginning } else { from };
         self.broker.read(topic, from).await
     }
 }
 
 impl<const BUG: usize> Planted<BUG> {
-    /// Publishes what is neither a copy nor too large nor behind such a one.
+    /// Publishes messages except duplicates, oversized ones, and those behind a refused one of their key.
     async fn publish_new(&self, batch: &[Message]) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
-        let mut held_back = Vec::new();
+        let mut blocked_keys = Vec::new();
         for message in batch {
-            let known_by = match self.has(Bug::SwallowsWhatWasMovedAside) {
+            let dedup_id = match self.has(Bug::DeduplicatesRetries) {
                 true => message.id,
                 false => wire::broker_id(message),
             };
-            let copy = self.seen.lock().unwrap().get(&known_by).cloned().filter(|_| !self.has(Bug::StoresCopies));
-            let outcome = if let Some(outcome) = copy {
+            let duplicate =
+                self.seen.lock().unwrap().get(&dedup_id).cloned().filter(|_| !self.has(Bug::StoresDuplicates));
+            let outcome = if let Some(outcome) = duplicate {
                 outcome
-            } else if message.key.is_some() && held_back.contains(&&message.key) {
+            } else if message.key.is_some() && blocked_keys.contains(&&message.key) {
                 Outcome::behind_predecessor()
-            } else if message.payload.len() > PAYLOAD_BYTES && !self.has(Bug::TakesWhatIsTooLarge) {
-                Outcome::refuse(ErrorCode::TOO_LARGE, "it is too large")
+            } else if message.payload.len() > PAYLOAD_BYTES && !self.has(Bug::AcceptsOversized) {
+                Outcome::refuse(ErrorCode::TOO_LARGE, "the payload is too large")
             } else {
                 self.broker.publish(std::slice::from_ref(message)).await.remove(0)
             };
             if outcome.is_accepted() {
-                self.seen.lock().unwrap().insert(known_by, outcome.clone());
-            } else if !self.has(Bug::OvertakesWhatWasRefused) {
-                held_back.push(&message.key);
+                self.seen.lock().unwrap().insert(dedup_id, outcome.clone());
+            } else if !self.has(Bug::OvertakesRefused) {
+                blocked_keys.push(&message.key);
             }
             outcomes.push(outcome);
         }
@@ -158,13 +159,13 @@ impl<const BUG: usize> Planted<BUG> {
 impl<const BUG: usize> Publisher for Planted<BUG> {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
         let mut batch = batch.to_vec();
-        if self.has(Bug::CutsPayloads) {
+        if self.has(Bug::TruncatesPayloads) {
             batch.iter_mut().for_each(|message| message.payload.truncate(3));
         }
-        if self.has(Bug::ReordersAKey) {
+        if self.has(Bug::ReordersKey) {
             batch.reverse();
         }
-        let dropped = batch.iter().position(|message| self.has(Bug::DropsOne) && message.sequence == Some(2));
+        let dropped = batch.iter().position(|message| self.has(Bug::DropsMessage) && message.sequence == Some(2));
         if let Some(dropped) = dropped {
             batch.remove(dropped);
         }
@@ -172,10 +173,10 @@ impl<const BUG: usize> Publisher for Planted<BUG> {
         if let Some(dropped) = dropped {
             outcomes.insert(dropped, Outcome::Accepted(Position { partition: 0, offset: 1_000_000 }));
         }
-        if self.has(Bug::ReordersAKey) {
+        if self.has(Bug::ReordersKey) {
             outcomes.reverse();
         }
-        if self.has(Bug::OmitsAnOutcome) && !self.is_first_outcome.swap(true, Ordering::SeqCst) {
+        if self.has(Bug::OmitsOutcome) && !self.has_omitted_outcome.swap(true, Ordering::SeqCst) {
             outcomes.pop();
         }
         outcomes
@@ -185,7 +186,7 @@ impl<const BUG: usize> Publisher for Planted<BUG> {
 struct PlantedSubscriber<const BUG: usize> {
     planted: Planted<BUG>,
     inner: Box<dyn Subscriber>,
-    /// While set, and the bug says so, nothing is delivered.
+    /// With the bug `BlocksAfterNack`, nothing is delivered before this time.
     until: Option<Arc<Mutex<tokio::time::Instant>>>,
 }
 
@@ -204,9 +205,9 @@ impl<const BUG: usize> Subscriber for PlantedSubscriber<BUG> {
             inner: None,
             until: self.until.get_or_insert_with(|| Arc::new(Mutex::new(tokio::time::Instant::now()))).clone(),
         };
-        if self.planted.has(Bug::AcknowledgesWhatCameBefore) {
-            self.planted.outstanding.lock().unwrap().push((position, acknowledge));
-        } else if self.planted.has(Bug::FinishesOnDelivery) || self.planted.has(Bug::LosesOnCancellation) {
+        if self.planted.has(Bug::AcksPredecessors) {
+            self.planted.unacked.lock().unwrap().push((position, acknowledge));
+        } else if self.planted.has(Bug::AcksOnDelivery) || self.planted.has(Bug::LosesOnCancellation) {
             acknowledge.ack().await?;
         } else {
             receipt.inner = Some(acknowledge);
@@ -214,7 +215,7 @@ impl<const BUG: usize> Subscriber for PlantedSubscriber<BUG> {
         if self.planted.has(Bug::LosesOnCancellation) {
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
-        if self.planted.has(Bug::MisstatesPositions) {
+        if self.planted.has(Bug::ReportsWrongPositions) {
             position.offset += 1;
         }
         Ok(Some(Delivery::new(message, position, Box::new(receipt))))
@@ -236,17 +237,17 @@ struct Receipt<const BUG: usize> {
 #[async_trait]
 impl<const BUG: usize> Acknowledge for Receipt<BUG> {
     async fn ack(mut self: Box<Self>) -> Result<()> {
-        let before: Vec<_> = {
-            let mut outstanding = self.planted.outstanding.lock().unwrap();
-            outstanding.extract_if(.., |(position, _)| *position <= self.position).collect()
+        let predecessors: Vec<_> = {
+            let mut unacked = self.planted.unacked.lock().unwrap();
+            unacked.extract_if(.., |(position, _)| *position <= self.position).collect()
         };
-        for (_, acknowledge) in before {
+        for (_, acknowledge) in predecessors {
             acknowledge.ack().await?;
         }
         match self.inner.take() {
-            Some(inner) if self.planted.has(Bug::ForgetsAcknowledgements) => {
-                // Not redelivered now, but when the subscriber is gone.
-                self.planted.outstanding.lock().unwrap().push((Position { partition: 9, offset: 0 }, inner));
+            Some(inner) if self.planted.has(Bug::LosesAcks) => {
+                // Redelivered only when the subscriber is dropped.
+                self.planted.unacked.lock().unwrap().push((Position { partition: 9, offset: 0 }, inner));
                 Ok(())
             }
             Some(inner) => inner.ack().await,
@@ -255,7 +256,7 @@ impl<const BUG: usize> Acknowledge for Receipt<BUG> {
     }
 
     async fn nack(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        if self.planted.has(Bug::WaitsForWhatWasGivenBack) {
+        if self.planted.has(Bug::BlocksAfterNack) {
             *self.until.lock().unwrap() = tokio::time::Instant::now() + delay;
         }
         match self.inner.take() {

@@ -1,4 +1,4 @@
-//! SQLite with one bug, planted as a trigger: the adapter is right, and what it writes comes out wrong.
+//! SQLite with one planted bug, implemented as a trigger that corrupts what the correct adapter writes.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect}
 use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
-/// The bugs by name. The first one is none.
+/// The bugs by name. The first entry has no bug.
 pub(crate) const BUGS: &[(&str, &str)] = &[
     ("nothing", "SELECT 1"),
     (
-        "the inbox forgets",
+        "inbox does not deduplicate",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_inbox BEGIN
             DELETE FROM landfall_inbox WHERE message_id = NEW.message_id; END",
     ),
@@ -20,77 +20,83 @@ pub(crate) const BUGS: &[(&str, &str)] = &[
         "no key is held",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_held_key BEGIN DELETE FROM landfall_held_key; END",
     ),
-    ("a held key is never freed", "CREATE TRIGGER bug BEFORE DELETE ON landfall_held_key BEGIN SELECT raise(IGNORE); END"),
+    (
+        "held key is never freed",
+        "CREATE TRIGGER bug BEFORE DELETE ON landfall_held_key BEGIN SELECT raise(IGNORE); END",
+    ),
     (
         "one message in three is dropped",
         "CREATE TRIGGER bug BEFORE INSERT ON landfall_outbox WHEN NEW.sequence % 3 = 2 BEGIN SELECT raise(IGNORE); END",
     ),
     (
-        "a payload is cut",
+        "payload is truncated",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_outbox BEGIN
             UPDATE landfall_outbox SET payload = substr(payload, 1, 3) WHERE id = NEW.id; END",
     ),
-    ("a published row stays", "CREATE TRIGGER bug BEFORE DELETE ON landfall_outbox BEGIN SELECT raise(IGNORE); END"),
     (
-        "what is published is not counted",
+        "published row is not removed",
+        "CREATE TRIGGER bug BEFORE DELETE ON landfall_outbox BEGIN SELECT raise(IGNORE); END",
+    ),
+    (
+        "published rows are not counted",
         "CREATE TRIGGER bug BEFORE UPDATE ON landfall_outbox_published BEGIN SELECT raise(IGNORE); END",
     ),
     (
-        "a retry does not wait",
+        "retry has no backoff",
         "CREATE TRIGGER bug AFTER UPDATE OF next_attempt_at ON landfall_outbox BEGIN
             UPDATE landfall_outbox SET next_attempt_at = NULL WHERE id = NEW.id; END",
     ),
     (
-        "a redriven message goes to the end",
+        "redriven message moves to the end",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_outbox WHEN NEW.id < (SELECT max(id) FROM landfall_outbox) BEGIN
             UPDATE landfall_outbox SET id = (SELECT max(id) + 1 FROM landfall_outbox) WHERE id = NEW.id; END",
     ),
     (
-        "an epoch does not grow",
+        "epoch does not grow",
         "CREATE TRIGGER bug AFTER UPDATE ON landfall_lease WHEN NEW.epoch <> OLD.epoch BEGIN
             UPDATE landfall_lease SET epoch = OLD.epoch WHERE name = NEW.name; END",
     ),
     (
-        "a lease is not given back",
+        "lease is not released",
         "CREATE TRIGGER bug BEFORE UPDATE ON landfall_lease WHEN NEW.holder IS NULL BEGIN SELECT raise(IGNORE); END",
     ),
     (
-        "a lease expires at once",
+        "lease expires at once",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_lease BEGIN
             UPDATE landfall_lease SET expires_at = 0 WHERE name = NEW.name; END",
     ),
     (
-        "who waits is taken for done",
+        "waiting letter is marked done",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.status = 'waiting' BEGIN
             UPDATE landfall_dead_letter SET status = 'done' WHERE id = NEW.id; END",
     ),
     (
-        "what fails again is handled again",
+        "failed redrive is redriven again",
         "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN OLD.status = 'redriving' AND NEW.status = 'parked'
             BEGIN UPDATE landfall_dead_letter SET status = 'redriving' WHERE id = NEW.id; END",
     ),
     (
-        "a skipped message holds its key",
+        "skipped message holds its key",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NOT NEW.holds_key AND NEW.key IS NOT NULL BEGIN
             INSERT INTO landfall_held_key (consumer_group, topic, key) VALUES ('', NEW.topic, NEW.key); END",
     ),
     (
-        "a skipped message is taken for one that holds its key",
+        "skipped message is marked as holding its key",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NOT NEW.holds_key BEGIN
             UPDATE landfall_dead_letter SET holds_key = 1 WHERE id = NEW.id; END",
     ),
     (
-        "a retry by hand changes nothing",
+        "manual retry changes nothing",
         "CREATE TRIGGER bug AFTER UPDATE OF next_attempt_at ON landfall_outbox
             WHEN NEW.attempts = OLD.attempts AND NEW.next_attempt_at < OLD.next_attempt_at BEGIN
             UPDATE landfall_outbox SET next_attempt_at = OLD.next_attempt_at WHERE id = NEW.id; END",
     ),
     (
-        "a retry by hand is not audited",
+        "manual retry is not audited",
         "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit WHEN NEW.action = 'retry' BEGIN SELECT raise(IGNORE); END",
     ),
     (
-        "what is parked by hand loses its reason",
+        "manual park loses its reason",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.error_code = 'PARKED_BY_HAND' BEGIN
             UPDATE landfall_dead_letter SET error = '' WHERE id = NEW.id; END",
     ),
@@ -99,39 +105,39 @@ pub(crate) const BUGS: &[(&str, &str)] = &[
         "CREATE TRIGGER bug BEFORE INSERT ON landfall_outbox_sent BEGIN SELECT raise(IGNORE); END",
     ),
     (
-        "every id is forgotten at once",
+        "inbox ids expire at once",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_inbox BEGIN
             UPDATE landfall_inbox SET handled_at = 0 WHERE message_id = NEW.message_id; END",
     ),
     (
-        "a letter is done since ever",
+        "done letters expire at once",
         "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN NEW.status = 'done' BEGIN
             UPDATE landfall_dead_letter SET done_at = 0 WHERE id = NEW.id; END",
     ),
     (
-        "the audit goes with its letter",
+        "audit is removed with its letter",
         "CREATE TRIGGER bug AFTER DELETE ON landfall_dead_letter BEGIN
             DELETE FROM landfall_audit WHERE dead_letter_id = OLD.id; END",
     ),
     (
-        "what is delayed is due at once",
+        "delayed message is due at once",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_dead_letter WHEN NEW.status = 'delayed' BEGIN
             UPDATE landfall_dead_letter SET retry_at = 0 WHERE id = NEW.id; END",
     ),
     (
-        "what is delayed again is parked",
+        "second delay parks the message",
         "CREATE TRIGGER bug AFTER UPDATE ON landfall_dead_letter WHEN NEW.status = 'delayed' BEGIN
             UPDATE landfall_dead_letter SET status = 'parked' WHERE id = NEW.id; END",
     ),
     (
-        "what was reached is old at once",
+        "sequences expire at once",
         "CREATE TRIGGER bug AFTER INSERT ON landfall_sequence BEGIN
             UPDATE landfall_sequence SET since = 0 WHERE key = NEW.key; END",
     ),
     ("nothing is audited", "CREATE TRIGGER bug BEFORE INSERT ON landfall_audit BEGIN SELECT raise(IGNORE); END"),
 ];
 
-/// Bug number `BUG`; part of the type, because a fixture is made without arguments.
+/// A database with the bug number `BUG`, a type parameter because a fixture is created without arguments.
 pub(crate) struct Planted<const BUG: usize> {
     folder: TempDir,
 }
@@ -191,8 +197,8 @@ impl<const BUG: usize> DatabaseFixture for Planted<BUG> {
             .collect()
     }
 
-    async fn take_over_leases(&self, connection: &mut SqliteConnection) {
-        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+    async fn steal_leases(&self, connection: &mut SqliteConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'other-holder', epoch = epoch + 1";
         sqlx::query(take).execute(connection).await.unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! PostgreSQL with one bug, for what SQLite cannot show: it has one writer at a time.
+//! PostgreSQL with one planted bug, for races that SQLite cannot have: it has one writer at a time.
 
 use std::time::Duration;
 
@@ -9,10 +9,9 @@ use landfall_testkit::servers::fresh_postgres_database;
 use sqlx::PgConnection;
 
 pub(crate) const NOTHING: usize = 0;
-/// What commits with a lower id than one that was sent already is passed over, as a reader does that remembers how far
-/// it has come.
+/// Skips rows that commit with a lower id than one already read, as a reader does that remembers the highest id.
 pub(crate) const SKIPS_LATE_COMMITS: usize = 1;
-/// Who settles does not see that a lease has changed hands.
+/// Settles without noticing that the lease has another holder.
 pub(crate) const IGNORES_THE_EPOCH: usize = 2;
 
 const BUGS: [&[&str]; 3] = [
@@ -37,7 +36,7 @@ const BUGS: [&[&str]; 3] = [
     ],
 ];
 
-/// Bug number `BUG`; part of the type, because a fixture is made without arguments.
+/// A database with the bug number `BUG`, a type parameter because a fixture is created without arguments.
 pub(crate) struct Planted<const BUG: usize> {
     url: String,
 }
@@ -70,23 +69,23 @@ impl<const BUG: usize> DatabaseFixture for Planted<BUG> {
     }
 
     async fn insert_effect(&self, _: &mut PgConnection, _: &Effect) {
-        unreachable!("the cases that are run here handle nothing")
+        unreachable!("the planted cases handle no messages")
     }
 
     async fn effects(&self, _: &mut PgConnection) -> Vec<Effect> {
-        unreachable!("the cases that are run here handle nothing")
+        unreachable!("the planted cases handle no messages")
     }
 
     async fn audit(&self, _: &mut PgConnection) -> Vec<AuditRow> {
-        unreachable!("the cases that are run here ask for no audit trail")
+        unreachable!("the planted cases do not read the audit trail")
     }
 
-    async fn take_over_leases(&self, connection: &mut PgConnection) {
-        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+    async fn steal_leases(&self, connection: &mut PgConnection) {
+        let take = "UPDATE landfall_lease SET holder = 'other-holder', epoch = epoch + 1";
         sqlx::query(take).execute(connection).await.unwrap();
     }
 
     async fn insert_unreadable(&self, _: &mut PgConnection, _: &TopicName, _: &Key) {
-        unreachable!("the cases that are run here write messages only")
+        unreachable!("the planted cases do not insert unreadable rows")
     }
 }

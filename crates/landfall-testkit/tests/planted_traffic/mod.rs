@@ -1,4 +1,4 @@
-//! A broker that does one thing wrong, once, in the middle of everything else.
+//! A broker whose planted bug happens once, in the middle of the load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use landfall_testkit::MemoryBroker;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
     Nothing,
-    /// Accepts a message and forgets it.
-    LosesOne,
-    /// Stores two messages of a key the other way round.
-    SwapsTwo,
-    /// Stores a message and says that it did not.
+    /// Accepts a message without storing it.
+    LosesMessage,
+    /// Stores two messages of a key in reverse order.
+    SwapsMessages,
+    /// Stores a message and refuses it.
     RefusesAndStores,
-    /// Refuses a message and takes the next of its key.
+    /// Refuses a message and accepts the next one of its key.
     Overtakes,
-    OmitsAnOutcome,
+    OmitsOutcome,
 }
 
 #[derive(Debug, Clone)]
@@ -37,28 +37,28 @@ impl Planted {
         Self { broker: MemoryBroker::new(), bug, batches: Arc::default(), is_done: Arc::default() }
     }
 
-    /// Whether this is the batch that it happens to: one in the middle, with two messages of its first key.
-    fn strikes(&self, batch: &[Message]) -> Option<usize> {
-        let is_time = self.batches.fetch_add(1, Ordering::SeqCst) >= 5;
+    /// Returns the index of the second message of the first key if the bug happens in this batch.
+    fn trigger(&self, batch: &[Message]) -> Option<usize> {
+        let is_due = self.batches.fetch_add(1, Ordering::SeqCst) >= 5;
         let second = batch.iter().skip(1).position(|message| message.key == batch[0].key)? + 1;
-        (is_time && !self.is_done.swap(true, Ordering::SeqCst)).then_some(second)
+        (is_due && !self.is_done.swap(true, Ordering::SeqCst)).then_some(second)
     }
 }
 
 #[async_trait]
 impl Publisher for Planted {
     async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
-        let Some(second) = self.strikes(batch) else { return self.broker.publish(batch).await };
+        let Some(second) = self.trigger(batch) else { return self.broker.publish(batch).await };
         let mut stored = batch.to_vec();
         match self.bug {
-            Bug::LosesOne | Bug::Overtakes => drop(stored.remove(0)),
-            Bug::SwapsTwo => stored.swap(0, second),
-            Bug::Nothing | Bug::RefusesAndStores | Bug::OmitsAnOutcome => {}
+            Bug::LosesMessage | Bug::Overtakes => drop(stored.remove(0)),
+            Bug::SwapsMessages => stored.swap(0, second),
+            Bug::Nothing | Bug::RefusesAndStores | Bug::OmitsOutcome => {}
         }
         let mut outcomes = self.broker.publish(&stored).await;
-        let refused = Outcome::retry_later(ErrorCode::new("FULL"), "there is no room");
+        let refused = Outcome::retry_later(ErrorCode::new("FULL"), "the broker is full");
         match self.bug {
-            Bug::LosesOne => outcomes.insert(0, Outcome::Accepted(Position { partition: 0, offset: 0 })),
+            Bug::LosesMessage => outcomes.insert(0, Outcome::Accepted(Position { partition: 0, offset: 0 })),
             Bug::Overtakes => outcomes.insert(0, refused),
             Bug::RefusesAndStores => {
                 let of_its_key = |message: &Message| message.key == batch[0].key;
@@ -66,8 +66,8 @@ impl Publisher for Planted {
                 behind.for_each(|(outcome, _)| *outcome = Outcome::behind_predecessor());
                 outcomes[0] = refused;
             }
-            Bug::OmitsAnOutcome => drop(outcomes.pop()),
-            Bug::Nothing | Bug::SwapsTwo => {}
+            Bug::OmitsOutcome => drop(outcomes.pop()),
+            Bug::Nothing | Bug::SwapsMessages => {}
         }
         outcomes
     }

@@ -7,7 +7,7 @@ use landfall::consume::{Consumer, Options, Order, RetryLane, handler_fn, plain};
 use landfall::{
     Backoff, Broker, DeadLetterStatus, ErrorCode, Failure, GroupName, Message, SystemHeader, Timestamp, TopicName,
 };
-use landfall_testkit::unruly::{Troubles, UnrulyBroker};
+use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
 use landfall_testkit::{Fault, eventually};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -237,7 +237,7 @@ async fn a_topic_lane_leaves_ordered_keys_where_they_are<D: Place>(ground: Groun
 }
 
 async fn what_a_topic_lane_does_not_take_waits_here<D: Place>(ground: Ground<D>) {
-    for fault in [Fault::RefuseForGood, Fault::Unavailable, Fault::UnknownAndLost, Fault::UnknownAndStored] {
+    for fault in [Fault::RefusePermanently, Fault::Unavailable, Fault::UnknownAndLost, Fault::UnknownAndStored] {
         let before = ground.database.effects().await.len();
         ground.broker.fail_when(|message| message.topic == retry_topic(), fault);
         ground.publish(&[message("a", 1, "flaky"), message("b", 1, "good")]).await;
@@ -259,8 +259,8 @@ async fn an_unruly_broker_changes_nothing_about_a_lane<D: Place>(first: Ground<D
             Some(ground) => ground,
             None => Ground::<D>::new().await.unwrap(),
         };
-        let troubles = Troubles::everything(rand::random_range(0..1_000_000));
-        let (seed, broker) = (troubles.seed, UnrulyBroker::around(ground.broker.clone(), troubles));
+        let troubles = ChaosOptions::everything(rand::random_range(0..1_000_000));
+        let (seed, broker) = (troubles.seed, ChaosBroker::around(ground.broker.clone(), troubles));
         let kind = |n| if n % 5 == 0 { "flaky" } else { "good" };
         let messages: Vec<_> = (1..=100).map(|n| message(&format!("key-{}", n % 4), n, kind(n))).collect();
         ground.publish(&messages).await;
@@ -273,7 +273,7 @@ async fn an_unruly_broker_changes_nothing_about_a_lane<D: Place>(first: Ground<D
         broker.heal();
         eventually(PATIENCE, "no copy is left", async || {
             let unfinished = |topic: &TopicName| ground.broker.unfinished(topic, &group());
-            unfinished(&topic()) + unfinished(&retry_topic()) == 0 && broker.outstanding_copies() == 0
+            unfinished(&topic()) + unfinished(&retry_topic()) == 0 && broker.unacked_duplicates() == 0
         })
         .await;
         stop.cancel();
@@ -284,7 +284,7 @@ async fn an_unruly_broker_changes_nothing_about_a_lane<D: Place>(first: Ground<D
                 found.sort();
             }
             let sent: Vec<_> = (1..=100).filter(|n| n % 4 == key).collect();
-            assert_eq!(found, sent, "{retry_lane:?}, seed {seed}, {:?}", broker.happened());
+            assert_eq!(found, sent, "{retry_lane:?}, seed {seed}, {:?}", broker.counts());
         }
         assert!(ground.letters().await.iter().all(|letter| letter.status == DeadLetterStatus::Done));
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use landfall::consume::{Consumer, Early, Options, SequenceCheck, plain};
 use landfall::{Backoff, Broker, DeadLetterFilter, DeadLetterStatus, Message};
+use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
 use landfall_testkit::eventually;
-use landfall_testkit::unruly::{Troubles, UnrulyBroker};
 use tokio_util::sync::CancellationToken;
 
 use crate::batches::apply;
@@ -41,11 +41,11 @@ fn messages(poison: bool) -> Vec<Message> {
 }
 
 /// Ends when nothing can take effect any more, and then each key has each number once, in order.
-async fn judge<D: Place>(ground: &Ground<D>, broker: &UnrulyBroker, seed: u64) {
+async fn judge<D: Place>(ground: &Ground<D>, broker: &ChaosBroker, seed: u64) {
     ground.effects_become((KEYS * EACH) as usize).await;
     broker.heal();
     eventually(PATIENCE, "no copy is left", async || {
-        ground.broker.unfinished(&topic(), &group()) == 0 && broker.outstanding_copies() == 0
+        ground.broker.unfinished(&topic(), &group()) == 0 && broker.unacked_duplicates() == 0
     })
     .await;
     let mut effects: BTreeMap<_, Vec<i64>> = BTreeMap::new();
@@ -53,14 +53,14 @@ async fn judge<D: Place>(ground: &Ground<D>, broker: &UnrulyBroker, seed: u64) {
         effects.entry(effect.key.unwrap()).or_default().extend(effect.sequence);
     }
     for (key, numbers) in &effects {
-        assert_eq!(numbers, &(1..=EACH).collect::<Vec<_>>(), "{key}, seed {seed}, {:?}", broker.happened());
+        assert_eq!(numbers, &(1..=EACH).collect::<Vec<_>>(), "{key}, seed {seed}, {:?}", broker.counts());
     }
     assert_eq!(effects.len() as i64, KEYS);
 }
 
 async fn a_consumer_in_batches_keeps_order_and_does_nothing_twice<D: Place>(ground: Ground<D>) {
-    let troubles = Troubles::everything(rand::random_range(0..1_000_000));
-    let (seed, broker) = (troubles.seed, UnrulyBroker::around(ground.broker.clone(), troubles));
+    let troubles = ChaosOptions::everything(rand::random_range(0..1_000_000));
+    let (seed, broker) = (troubles.seed, ChaosBroker::around(ground.broker.clone(), troubles));
     ground.publish(&messages(true)).await;
     let options = Options { batch: 10, concurrency: 4, ..options() };
     let (database, shared) = (ground.database.clone(), Arc::new(broker.clone()) as Arc<dyn Broker>);
@@ -86,8 +86,8 @@ async fn mended<D: Place>(context: landfall::consume::Context<'_, D>) -> Result<
 async fn two_members_that_check_numbers_bring_any_disorder_in_order<D: Place>(ground: Ground<D>) {
     let seed = rand::random_range(0..1_000_000);
     // What waits for its predecessors looks again and again, so there are few copies and the looks are far apart.
-    let troubles = Troubles { within_key: true, copies_max: 1, ..Troubles::everything(seed) };
-    let broker = UnrulyBroker::around(ground.broker.clone(), troubles);
+    let troubles = ChaosOptions { within_key: true, duplicates_max: 1, ..ChaosOptions::everything(seed) };
+    let broker = ChaosBroker::around(ground.broker.clone(), troubles);
     ground.publish(&messages(false)).await;
     let check = SequenceCheck::Consecutive { first: Some(1), early: Early::Wait(PATIENCE) };
     let stop = CancellationToken::new();

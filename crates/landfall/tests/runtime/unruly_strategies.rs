@@ -9,8 +9,8 @@ use landfall::consume::{
     BatchContext, Consumer, Context, Idempotence, Options, RedisFront, SequenceCheck, changed, handler_fn, plain_batch,
 };
 use landfall::{Broker, DeadLetterFilter, DeadLetterStatus, ErrorCode, Failure, Message};
+use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
 use landfall_testkit::servers::RedisServer;
-use landfall_testkit::unruly::{Troubles, UnrulyBroker};
 use landfall_testkit::{current_test, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -116,9 +116,12 @@ async fn stands_it<D: Place>(
     for key in 0..KEYS {
         ground.database.run(&format!("INSERT INTO tallies VALUES ('key-{key}', '0')")).await;
     }
-    let troubles =
-        Troubles { duplicated: 0.5, copies_max: 18, ..Troubles::everything(rand::random_range(0..1_000_000)) };
-    let (seed, broker) = (troubles.seed, UnrulyBroker::around(ground.broker.clone(), troubles));
+    let troubles = ChaosOptions {
+        duplicated: 0.5,
+        duplicates_max: 18,
+        ..ChaosOptions::everything(rand::random_range(0..1_000_000))
+    };
+    let (seed, broker) = (troubles.seed, ChaosBroker::around(ground.broker.clone(), troubles));
     ground.publish(&messages()).await;
     let stop = CancellationToken::new();
     let consumer = start(ground.database.clone(), Arc::new(broker.clone()), stop.clone());
@@ -129,7 +132,7 @@ async fn stands_it<D: Place>(
     ground.effects_become((KEYS * EACH) as usize).await;
     broker.heal();
     eventually(PATIENCE, "no copy is left", async || {
-        ground.broker.unfinished(&topic(), &group()) == 0 && broker.outstanding_copies() == 0
+        ground.broker.unfinished(&topic(), &group()) == 0 && broker.unacked_duplicates() == 0
     })
     .await;
     stop.cancel();
@@ -139,7 +142,7 @@ async fn stands_it<D: Place>(
         let key = Some(format!("key-{key}"));
         let numbers: Vec<_> =
             effects.iter().filter(|effect| effect.key == key).filter_map(|effect| effect.sequence).collect();
-        assert_eq!(numbers, (1..=EACH).collect::<Vec<_>>(), "{key:?}, seed {seed}, {:?}", broker.happened());
+        assert_eq!(numbers, (1..=EACH).collect::<Vec<_>>(), "{key:?}, seed {seed}, {:?}", broker.counts());
     }
 }
 

@@ -1,5 +1,5 @@
-//! The little SQL this shop needs, on either database. A real service picks one database and writes to it directly;
-//! only an example that runs on both needs a trait in between.
+//! The SQL of this shop, on either database. A real service picks one database and uses it directly; only an example
+//! that runs on both needs a trait in between.
 
 use landfall::postgres::{self, Postgres};
 use landfall::sqlite::{self, Sqlite};
@@ -8,18 +8,22 @@ use landfall_examples::Result;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 pub(crate) trait ShopDatabase: OutboxWriter + Inbox + OutboxQueue + Leases {
-    /// A new database for one service, with Landfall's tables in it.
-    fn open(place: &str, service: &'static str) -> impl Future<Output = Result<Self>> + Send;
+    /// Opens a new database for one service, with Landfall's tables in it.
+    fn open(location: &str, service: &'static str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Runs a statement in the caller's transaction and answers with how many rows it changed.
+    /// Runs a statement in the caller's transaction. Returns the number of rows it changed.
     fn execute(
         connection: &mut Self::Connection,
         statement: &'static str,
         values: &[&str],
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
-    /// The same in a transaction of its own.
-    fn execute_alone(&self, statement: &'static str, values: &[&str]) -> impl Future<Output = Result<u64>> + Send {
+    /// Runs a statement in its own transaction.
+    fn execute_in_transaction(
+        &self,
+        statement: &'static str,
+        values: &[&str],
+    ) -> impl Future<Output = Result<u64>> + Send {
         async move {
             let mut transaction = self.begin().await?;
             let changed = Self::execute(&mut transaction, statement, values).await?;
@@ -28,11 +32,11 @@ pub(crate) trait ShopDatabase: OutboxWriter + Inbox + OutboxQueue + Leases {
         }
     }
 
-    /// The two text columns of a query.
+    /// The two text columns of a query's rows.
     fn pairs(&self, query: &'static str) -> impl Future<Output = Result<Vec<(String, String)>>> + Send;
 }
 
-/// The two differ in nothing but their types and how they are opened.
+/// The two implementations differ only in their types and in how they are opened.
 macro_rules! statements {
     () => {
         async fn execute(
@@ -51,9 +55,9 @@ macro_rules! statements {
 }
 
 impl ShopDatabase for Sqlite {
-    /// A file of its own in the folder `place`.
-    async fn open(place: &str, service: &'static str) -> Result<Self> {
-        let database = Sqlite::open(&format!("{place}/{service}.db"), sqlite::Options::default()).await?;
+    /// Opens a separate file in the folder `location`.
+    async fn open(location: &str, service: &'static str) -> Result<Self> {
+        let database = Sqlite::open(&format!("{location}/{service}.db"), sqlite::Options::default()).await?;
         database.migrate().await?;
         Ok(database)
     }
@@ -62,15 +66,15 @@ impl ShopDatabase for Sqlite {
 }
 
 impl ShopDatabase for Postgres {
-    /// A schema of its own on the server at `place`, so that one URL is enough for both services.
-    async fn open(place: &str, service: &'static str) -> Result<Self> {
-        let mut connection = PgConnection::connect(place).await?;
+    /// Creates a separate schema on the server at `location`, so that one URL is enough for both services.
+    async fn open(location: &str, service: &'static str) -> Result<Self> {
+        let mut connection = PgConnection::connect(location).await?;
         let schema = format!("DROP SCHEMA IF EXISTS {service} CASCADE; CREATE SCHEMA {service}");
         connection.execute(AssertSqlSafe(schema)).await?;
         connection.close().await?;
 
-        let separator = if place.contains('?') { '&' } else { '?' };
-        let url = format!("{place}{separator}options[search_path]={service}");
+        let separator = if location.contains('?') { '&' } else { '?' };
+        let url = format!("{location}{separator}options[search_path]={service}");
         let database = Postgres::connect(&url, postgres::Options::default()).await?;
         database.migrate().await?;
         Ok(database)

@@ -1,5 +1,4 @@
-//! A small shop as it would stand in production: two services with a database each, a broker between them, and a stop
-//! that finishes what was begun.
+//! A small shop as in production: two services with a database each, a broker between them, and a graceful shutdown.
 //!
 //! ```text
 //!   orders ── order placed (key: the item) ──▶ stock
@@ -7,12 +6,12 @@
 //!      └──── reserved or refused (key: the order)┘
 //! ```
 //!
-//! * `orders` writes the order and its message in one transaction, and later the answer.
-//! * `stock` reserves and answers in one transaction: its answer goes out if and only if the reservation commits.
-//! * The key of an order is its item, so the orders of one item are served in the order in which they were placed,
-//!   and different items do not wait for each other.
+//! * `orders` writes the order and its message in one transaction, and later the reply.
+//! * `stock` reserves and replies in one transaction: its reply is sent if and only if the reservation commits.
+//! * The key of an order is its item. So the orders of one item are handled in the order in which they were placed, and
+//!   different items do not wait for each other.
 //!
-//! Runs on SQLite, or on PostgreSQL if a URL is given (in two schemas of its own, made anew each time):
+//! Runs on SQLite, or on PostgreSQL if a URL is given (in two schemas, which every run recreates):
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin real_world_shop [postgres://user@host/database]
@@ -48,31 +47,31 @@ async fn main() -> Result<()> {
     }
 }
 
-/// The whole shop on one kind of database; nothing in it knows which.
-async fn run<D: ShopDatabase>(place: &str, log: Arc<dyn Broker>) -> Result<()> {
-    let orders = Orders::open(D::open(place, "shop_orders").await?).await?;
-    let stock = Stock::open(D::open(place, "shop_stock").await?, &[("apples", 10), ("pears", 1)]).await?;
+/// Runs the whole shop on one kind of database; the services do not depend on which.
+async fn run<D: ShopDatabase>(location: &str, log: Arc<dyn Broker>) -> Result<()> {
+    let orders = Orders::open(D::open(location, "shop_orders").await?).await?;
+    let stock = Stock::open(D::open(location, "shop_stock").await?, &[("apples", 10), ("pears", 1)]).await?;
 
     // Each service has its relay and its consumer; one token stops them all.
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    service::start(&mut tasks, &orders.database, &log, orders::ANSWERS, orders.clone(), &stop)?;
+    service::start(&mut tasks, &orders.database, &log, orders::REPLIES, orders.clone(), &stop)?;
     service::start(&mut tasks, &stock.database, &log, orders::PLACED, stock.clone(), &stop)?;
 
-    let wishes = [("apples", 4), ("pears", 1), ("apples", 5), ("pears", 2), ("apples", 3), ("apples", 1)];
-    for (number, (item, quantity)) in (1..).zip(wishes) {
+    let purchases = [("apples", 4), ("pears", 1), ("apples", 5), ("pears", 2), ("apples", 3), ("apples", 1)];
+    for (number, (item, quantity)) in (1..).zip(purchases) {
         orders.place(number, item, quantity).await?;
     }
-    let answered = until("every order is answered", async || orders.is_everything_answered().await);
+    let replied = until("every order has a reply", async || orders.all_have_replies().await);
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        answered = answered => answered?,
+        replied = replied => replied?,
         _ = tokio::signal::ctrl_c() => println!("interrupted"),
-        _ = terminate.recv() => println!("asked to stop"),
+        _ = terminate.recv() => println!("terminated"),
     }
 
-    // What is in flight is finished, leases are given back, offsets are stored. Whatever is left is found by the
-    // next start: nothing depends on a stop being this polite.
+    // Finishes messages in flight, releases leases and saves offsets. The next start continues with the rest, even
+    // after a crash: correctness does not depend on a graceful shutdown.
     stop.cancel();
     while let Some(finished) = tasks.join_next().await {
         finished??;

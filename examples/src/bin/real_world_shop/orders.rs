@@ -1,4 +1,4 @@
-//! The orders service: places orders, and learns what became of them.
+//! The orders service: places orders and receives the stock's replies.
 
 use landfall::consume::{Context, Handler};
 use landfall::produce::Outbox;
@@ -7,9 +7,9 @@ use landfall_examples::Result;
 
 use crate::database::ShopDatabase;
 
-/// What this service sends, and what it listens to.
+/// The topic that this service publishes to, and the one that it consumes.
 pub(crate) const PLACED: &str = "orders-placed";
-pub(crate) const ANSWERS: &str = "stock-answers";
+pub(crate) const REPLIES: &str = "stock-replies";
 
 #[derive(Clone)]
 pub(crate) struct Orders<D> {
@@ -19,11 +19,11 @@ pub(crate) struct Orders<D> {
 impl<D: ShopDatabase> Orders<D> {
     pub(crate) async fn open(database: D) -> Result<Self> {
         let table = "CREATE TABLE orders (id TEXT PRIMARY KEY, item TEXT NOT NULL, status TEXT NOT NULL)";
-        database.execute_alone(table, &[]).await?;
+        database.execute_in_transaction(table, &[]).await?;
         Ok(Self { database })
     }
 
-    /// The order and its message commit together. The relay is woken by the commit; nothing is sent from here.
+    /// The order and its message commit together. The commit wakes the relay; nothing is published from here.
     pub(crate) async fn place(&self, number: u32, item: &str, quantity: u32) -> Result<()> {
         let id = format!("order-{number}");
         let message = Message::new(TopicName::new(PLACED)?, format!("{id} {quantity}"))
@@ -41,7 +41,7 @@ impl<D: ShopDatabase> Orders<D> {
             .await
     }
 
-    pub(crate) async fn is_everything_answered(&self) -> Result<bool> {
+    pub(crate) async fn all_have_replies(&self) -> Result<bool> {
         Ok(self.database.pairs("SELECT id, status FROM orders WHERE status = 'placed'").await?.is_empty())
     }
 
@@ -53,7 +53,7 @@ impl<D: ShopDatabase> Orders<D> {
     }
 }
 
-/// An answer of the stock: its key is the order, its kind says which answer it is.
+/// Handles a reply of the stock: its key is the order, its kind is the result.
 impl<D: ShopDatabase> Handler<D> for Orders<D> {
     async fn handle<'a>(&'a self, context: Context<'a, D>) -> Result<(), Failure> {
         let status = if context.message.kind.as_str() == "StockReserved" { "reserved" } else { "refused" };

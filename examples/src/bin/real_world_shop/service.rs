@@ -1,4 +1,4 @@
-//! What every service runs beside its own code: a relay for what it sends, a consumer for what it receives.
+//! The background tasks of every service: a relay for outgoing messages and a consumer for incoming ones.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database::ShopDatabase;
 
-/// Starts both; they work until `stop` is cancelled.
+/// Starts both; they run until `stop` is cancelled.
 pub(crate) fn start<D: ShopDatabase>(
     tasks: &mut JoinSet<landfall::Result<()>>,
     database: &D,
@@ -24,7 +24,7 @@ pub(crate) fn start<D: ShopDatabase>(
     let relay = Relay::new(queue.clone(), queue, log.publisher(), relay::Options::default());
     tasks.spawn(relay.run(stop.clone()));
 
-    // A group is one reader of a topic: run as many members of it as you like.
+    // A group reads a topic once; it can have any number of members.
     let (topic, group) = (TopicName::new(topic)?, GroupName::new("shop")?);
     let options = consume::Options::default();
     let consumer = Consumer::new(database.clone(), log.clone(), topic, group, handler, options);

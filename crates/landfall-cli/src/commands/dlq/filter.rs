@@ -1,4 +1,4 @@
-//! The flags that say which dead letters.
+//! The flags that select dead letters.
 
 use clap::Args;
 use landfall::{
@@ -6,30 +6,30 @@ use landfall::{
 };
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which (all that are given must match)")]
+#[command(next_help_heading = "Filters (all given ones must match)")]
 pub(super) struct Filter {
-    /// The number of one dead letter.
+    /// Id of the dead letter.
     #[arg(long)]
     id: Option<DeadLetterId>,
-    /// The id of the message.
+    /// Id of the message.
     #[arg(long, value_name = "UUID")]
     message_id: Option<MessageId>,
-    /// The consumer group it failed in.
+    /// Consumer group in which it failed.
     #[arg(long)]
     group: Option<GroupName>,
-    /// The topic it was sent to.
+    /// Topic of the message.
     #[arg(long)]
     topic: Option<TopicName>,
-    /// The ordering key.
+    /// Ordering key of the message.
     #[arg(long)]
     key: Option<Key>,
-    /// The error code, such as HANDLER_ERROR.
+    /// Error code, such as HANDLER_ERROR.
     #[arg(long, value_parser = |text: &str| Ok::<_, std::convert::Infallible>(ErrorCode::new(text)))]
     code: Option<ErrorCode>,
-    /// parked, delayed, waiting, redriving or done.
+    /// Status: parked, delayed, waiting, redriving or done.
     #[arg(long)]
     status: Option<DeadLetterStatus>,
-    /// First seen at this time or later (2026-11-15T08:00:00Z).
+    /// First seen at or after this time (2026-11-15T08:00:00Z).
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
     /// First seen before this time.

@@ -14,13 +14,13 @@ use crate::output::{Output, or_dash};
   landfall dlq list --topic orders --key customer-42
   landfall dlq list --code HANDLER_ERROR --from 2026-11-15T08:00:00Z --json | jq -r .message_id")]
 pub(super) struct List {
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
-    /// At most this many.
+    /// Maximum number of dead letters.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Only those after this one: the last id of the page before.
+    /// Start after this id, the last one of the previous page.
     #[arg(long, value_name = "ID")]
     after: Option<DeadLetterId>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ impl List {
     }
 }
 
-/// The list itself; a dry run of a redrive shows the same.
+/// Prints the list, also for the dry run of a redrive.
 pub(super) fn print(json: bool, letters: &[DeadLetter]) -> Result<()> {
     let columns = ["id", "status", "message id", "group", "topic", "key", "code", "attempts", "first seen", "error"];
     Output::new().list(json, letters, columns, |letter| {

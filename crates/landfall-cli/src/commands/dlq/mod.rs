@@ -1,4 +1,4 @@
-//! `landfall dlq`: messages that need a person.
+//! `landfall dlq`: dead letters.
 
 mod filter;
 mod list;
@@ -10,11 +10,16 @@ use clap::{Args, Subcommand};
 use super::sources::Sources;
 use crate::error::Result;
 
-/// Messages that need a person: look at them, and put them back.
+/// List, inspect and redrive dead letters: messages that failed for the last time.
 ///
-/// A message that failed for the last time is parked here, and later messages of its topic and key wait behind it; one that
-/// is delayed is tried again by itself, and nobody has to do anything. A redrive hands it back (to its consumer, or to the relay if it was never published) and lets the key go on in order.
+/// A parked message needs an operator, and later messages of its topic and key wait behind it. A delayed message is
+/// retried automatically. A redrive hands a parked message back to its consumer, or to the relay if it was never
+/// published; the waiting messages follow in order.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall dlq list --status parked
+  landfall dlq show 17
+  landfall dlq redrive --topic orders --code HANDLER_ERROR")]
 pub(crate) struct Dlq {
     #[command(subcommand)]
     action: Action,

@@ -9,10 +9,10 @@ use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
 
-/// Put parked messages back: to their consumer, or to the relay if they were never published.
+/// Redrive parked messages: hand them back to their consumer, or to the relay if they were never published.
 ///
-/// Needs a filter, or --all. Only parked ones are redriven; those that wait behind them follow by themselves, in order.
-/// Every redrive is written to the audit table under --actor.
+/// Needs a filter or --all. Redrives only parked messages; those that wait behind them follow automatically, in order.
+/// Every redrive is recorded in the audit table under --actor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall dlq redrive --id 17
@@ -20,42 +20,43 @@ use crate::output::Output;
   landfall dlq redrive --group billing --limit 10 --actor maria
   landfall dlq redrive --all")]
 pub(super) struct Redrive {
-    /// Every parked message.
+    /// Redrive every parked message.
     #[arg(long)]
     all: bool,
-    /// List what would be redriven, and change nothing.
+    /// List the messages that would be redriven, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// At most this many, oldest first; each in a transaction of its own. Without it all of them, in one transaction.
+    /// Redrive at most this many, oldest first, each in its own transaction. Default: all of them in one transaction.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Also those that have been parked for longer than retention.dead_letters: copies of them may not be recognised any
-    /// more.
+    /// Also redrive messages parked for longer than retention.dead_letters, whose duplicates may no longer be
+    /// recognized.
     #[arg(long)]
     older_than_retention: bool,
-    /// Who does this, for the audit table [default: $USER]
+    /// Name for the audit table [default: $USER]
     #[arg(long)]
     actor: Option<String>,
-    /// One JSON object: redriven and skipped, as lists of ids. With --dry-run one object a line, as `dlq list` shows.
+    /// Print one JSON object with the lists of ids redriven and skipped; with --dry-run, one object per line as in
+    /// `dlq list`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     filter: Filter,
 }
 
-/// What a dry run reads at a time.
+/// Dead letters that a dry run reads at a time.
 const PAGE: usize = 1000;
 
 impl Redrive {
-    /// Before any connection is made: a redrive of everything must be asked for.
+    /// Requires either a filter or `--all`, before any connection is made.
     pub(super) fn check(&self) -> Result<()> {
         if self.all == self.filter.is_empty() {
             return Ok(());
         }
-        Err(Error::wrong_use(if self.all {
-            "--all redrives everything that is parked; leave it out to use the filter"
+        Err(Error::usage(if self.all {
+            "--all redrives every parked message and cannot be combined with a filter; omit one of them"
         } else {
-            "say which dead letters to redrive with a filter such as --id or --topic, or use --all"
+            "select the dead letters to redrive with a filter such as --id or --topic, or use --all"
         }))
     }
 
@@ -86,7 +87,7 @@ impl Redrive {
 
     async fn show(&self, dead_letters: &dyn DeadLetters) -> Result<()> {
         let mut filter = parked(self.filter.to_filter());
-        // Whoever asks for another status asks for something that no redrive touches.
+        // A redrive affects only parked messages, so another status matches none.
         let mut missing = match filter.status {
             Some(DeadLetterStatus::Parked) => self.limit.map_or(usize::MAX, |limit| limit as usize),
             _ => 0,
@@ -102,7 +103,7 @@ impl Redrive {
         list::print(self.json, &found)
     }
 
-    /// Nothing redriven is "not so" for somebody who named what to redrive, and fine for somebody who said all.
+    /// Prints the result. Redriving nothing is an error with a filter, and fine with `--all`.
     fn report(&self, done: &Redriven) -> Result<()> {
         let mut output = Output::new();
         if self.json {
@@ -110,21 +111,21 @@ impl Redrive {
         } else {
             let skipped = match done.skipped.len() {
                 0 => String::new(),
-                count => format!("; {count} matched and were not parked"),
+                count => format!("; {count} matched but were not parked"),
             };
             output.line(&format!("{} redriven{skipped}", done.redriven.len()))?;
         }
         output.flush()?;
         match (self.all, done.redriven.len(), done.skipped.len()) {
-            (false, 0, 0) => Err(Error::not_so("no dead letter matches")),
-            (false, 0, _) => Err(Error::not_so("nothing was redriven: what matches is not parked")),
+            (false, 0, 0) => Err(Error::failed("no dead letter matches")),
+            (false, 0, _) => Err(Error::failed("nothing was redriven: no matching dead letter is parked")),
             _ => Ok(()),
         }
     }
 }
 
-/// The windows in which copies are recognised were made for letters that wait no longer than their retention. Whoever
-/// redrives an older one must know that it may have taken effect before, and be forgotten.
+/// Refuses letters older than their retention. The deduplication windows cover only younger ones: an older letter may
+/// already have taken effect, and its id may be forgotten.
 async fn refuse_older(dead_letters: &dyn DeadLetters, filter: DeadLetterFilter, plan: &RetentionPlan) -> Result<()> {
     let Some(kept) = plan.dead_letters.time() else { return Ok(()) };
     let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
@@ -136,10 +137,10 @@ async fn refuse_older(dead_letters: &dyn DeadLetters, filter: DeadLetterFilter, 
     }
     let Some(oldest) = dead_letters.find(&filter, 1).await?.into_iter().next() else { return Ok(()) };
     let age = Span::Time(oldest.first_seen.elapsed_since(Timestamp::now()));
-    Err(Error::not_so(format!(
-        "dead letter {} has been there since {}, which is {age}, and retention.dead_letters is {}: a copy of it may have \
-         been handled and forgotten; nothing was redriven. Add --older-than-retention to do it all the same, or --from \
-         {end} to leave such ones out\n{plan}",
+    Err(Error::failed(format!(
+        "dead letter {} is {age} old (first seen {}), and retention.dead_letters is {}: a duplicate of it may have \
+         been handled and its id forgotten; nothing was redriven. Add --older-than-retention to redrive it anyway, or \
+         --from {end} to exclude older ones\n{plan}",
         oldest.id, oldest.first_seen, plan.dead_letters
     )))
 }

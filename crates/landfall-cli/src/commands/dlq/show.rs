@@ -5,67 +5,67 @@ use landfall::{DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetters, MessageI
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::output::{Output, or_dash, shown};
+use crate::output::{Output, escaped, or_dash};
 use crate::payload::Payload;
 
-/// Show one dead letter with its headers and its payload.
+/// Show a dead letter with its headers and payload.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall dlq show 17
   landfall dlq show 0197b1c2-8f3e-7c11-9d2b-6a5f0c3e9d10 --json | jq .payload")]
 pub(super) struct Show {
-    /// The number of the dead letter, or the id of its message (one message may have failed in several groups).
+    /// Id of the dead letter, or id of the message (shows one dead letter per group in which it failed).
     #[arg(value_name = "ID")]
-    which: Which,
-    /// One JSON object a line.
+    which: Selector,
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Which {
+enum Selector {
     DeadLetter(DeadLetterId),
     Message(MessageId),
 }
 
-impl std::str::FromStr for Which {
+impl std::str::FromStr for Selector {
     type Err = landfall::Error;
 
     fn from_str(text: &str) -> landfall::Result<Self> {
-        let number = text.parse().map(Which::DeadLetter).ok();
-        number.or_else(|| text.parse().map(Which::Message).ok()).ok_or_else(|| {
-            landfall::Error::invalid(format!("{text:?} is neither the number of a dead letter nor a message id"))
+        let number = text.parse().map(Selector::DeadLetter).ok();
+        number.or_else(|| text.parse().map(Selector::Message).ok()).ok_or_else(|| {
+            landfall::Error::invalid(format!("{text:?} is neither the id of a dead letter nor a message id"))
         })
     }
 }
 
-/// What `--json` shows: the list's fields and the payload.
+/// The object that `--json` prints: the fields of the list and the payload.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct Detail<'a> {
     #[serde(flatten)]
     letter: &'a DeadLetter,
     #[serde(flatten)]
     payload: Payload,
 }
 
-/// A message has at most one dead letter per group; more groups than this are not looked at on a screen.
-const MOST: usize = 100;
+/// Upper bound for the output; a message has at most one dead letter per group.
+const MAX_DEAD_LETTERS: usize = 100;
 
 impl Show {
     pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
         let (filter, name) = match self.which {
-            Which::DeadLetter(id) => (DeadLetterFilter { id: Some(id), ..Default::default() }, id.to_string()),
-            Which::Message(id) => (DeadLetterFilter { message_id: Some(id), ..Default::default() }, id.to_string()),
+            Selector::DeadLetter(id) => (DeadLetterFilter { id: Some(id), ..Default::default() }, id.to_string()),
+            Selector::Message(id) => (DeadLetterFilter { message_id: Some(id), ..Default::default() }, id.to_string()),
         };
-        let found = dead_letters.find(&filter, MOST).await?;
+        let found = dead_letters.find(&filter, MAX_DEAD_LETTERS).await?;
         if found.is_empty() {
-            return Err(Error::not_so(format!("there is no dead letter {name}")));
+            return Err(Error::failed(format!("there is no dead letter {name}; `landfall dlq list` shows all")));
         }
         let mut output = Output::new();
         for letter in &found {
-            let payload = Payload::of(&letter.payload);
+            let payload = Payload::from_bytes(&letter.payload);
             if self.json {
-                output.json(&Whole { letter, payload })?;
+                output.json(&Detail { letter, payload })?;
             } else {
                 print(&mut output, letter, &payload)?;
             }
@@ -79,7 +79,7 @@ fn print(output: &mut Output, letter: &DeadLetter, payload: &Payload) -> Result<
         (Some(partition), Some(offset)) => format!("partition {partition}, offset {offset}"),
         _ => "-".to_owned(),
     };
-    let group = letter.group.as_ref().map_or_else(|| "- (the relay could not publish it)".into(), ToString::to_string);
+    let group = letter.group.as_ref().map_or_else(|| "- (failed in the relay)".into(), ToString::to_string);
     for (name, value) in [
         ("id", letter.id.to_string()),
         ("status", letter.status.as_str().to_owned()),
@@ -97,9 +97,9 @@ fn print(output: &mut Output, letter: &DeadLetter, payload: &Payload) -> Result<
         ("first seen", letter.first_seen.to_string()),
         ("last attempt", letter.last_attempt.to_string()),
         ("headers", letter.headers.to_string()),
-        ("payload", payload.for_people()),
+        ("payload", payload.to_line()),
     ] {
-        output.line(&format!("{name:<13} {}", shown(&value)))?;
+        output.line(&format!("{name:<13} {}", escaped(&value)))?;
     }
     Ok(())
 }

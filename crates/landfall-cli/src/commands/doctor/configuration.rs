@@ -1,4 +1,4 @@
-//! What the configuration alone tells.
+//! Checks of the configuration alone.
 
 use landfall::{Finding, Rank};
 
@@ -16,11 +16,12 @@ pub(super) fn diagnose(config: &Config) -> Vec<Finding> {
             Rank::Duplicates,
             &window.setting,
             format!(
-                "it is {}, and a message may come again after {}: by then nobody knows that it was handled",
+                "it is {}, but a duplicate of a message may arrive after {}; by then its id is forgotten and it takes \
+                 effect again",
                 window.length,
                 plan.needed()
             ),
-            &format!("set {} to at least {}, or keep dead letters for less long", window.setting, plan.needed()),
+            &format!("set {} to at least {}, or shorten retention.dead_letters", window.setting, plan.needed()),
         );
     }
     if config.relay.order == Order::None {
@@ -28,7 +29,7 @@ pub(super) fn diagnose(config: &Config) -> Vec<Finding> {
             "configuration.relay-order",
             Rank::Order,
             "relay.order",
-            "it is none: messages of one key may be published in another order than they were committed in".into(),
+            "it is none: messages of one key may be published out of commit order".into(),
             "set relay.order = \"key\"",
         );
     }
@@ -51,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_healthy() {
+    fn default_configuration_is_healthy() {
         assert_eq!(diagnose(&Config::default()), []);
     }
 
     #[test]
-    fn each_risk_is_named() {
+    fn each_configuration_risk_is_reported() {
         let mut config = Config::default();
         config.relay.order = Order::None;
         config.relay.when_exhausted = WhenExhausted::Skip;
@@ -72,6 +73,6 @@ mod tests {
             ]
         );
         let what = &findings[0].what;
-        assert!(what.starts_with("it is 1d, and a message may come again after 31d"), "{what}");
+        assert!(what.starts_with("it is 1d, but a duplicate of a message may arrive after 31d"), "{what}");
     }
 }

@@ -1,4 +1,4 @@
-//! `landfall doctor`: what can go wrong with this database, this broker and this configuration.
+//! `landfall doctor`: checks the live database, the live broker and the configuration.
 
 mod configuration;
 mod print;
@@ -12,28 +12,29 @@ use crate::config::{Address, Config};
 use crate::error::{Error, Result};
 use crate::stores::{broker, database};
 
-/// Look at the live database, the live broker and the configuration, and name every way to lose, reorder or double messages.
+/// Find every way this setup can lose, reorder, duplicate or delay messages, and how to fix it.
 ///
-/// Each finding has a rank (loss, order, duplicates, latency: the worst first), says what is so and what mends it. Changes
-/// nothing, and works beside a running daemon. Exit code 1 if anything can be lost, 0 otherwise: findings of the other
-/// ranks may be what you want. docs/operate/doctor.md lists every check.
+/// Checks the live database, the live broker and the configuration. Each finding has a rank (loss, order, duplicates,
+/// latency; the worst first), the cause and the fix. Changes nothing, and works beside a running daemon. Exit code 1
+/// if a message can be lost, else 0: findings of the other ranks may be intended. docs/operate/doctor.md lists every
+/// check.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall doctor
   landfall doctor --database-url postgres://shop@db/shop --broker-url kafka://broker:9092
   landfall doctor --json | jq -r '.findings[] | select(.rank == \"loss\") | .mend'")]
 pub(crate) struct Doctor {
-    /// One JSON object: healthy, examined, findings; for each of the findings: check, rank, about, what, mend.
+    /// Print one JSON object: healthy, examined, and findings with check, rank, about, what, mend.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     sources: Sources,
 }
 
-/// What `--json` prints: part of the command's contract.
+/// The object that `--json` prints: part of the command's contract.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
-    /// Nothing was found at all.
+    /// Whether there are no findings of any rank.
     healthy: bool,
     examined: Vec<String>,
     /// The worst first.
@@ -47,8 +48,8 @@ impl Doctor {
         print::print(&diagnosis, self.json)?;
         match diagnosis.findings.iter().filter(|finding| finding.rank == Rank::Loss).count() {
             0 => Ok(()),
-            1 => Err(Error::not_so("a message can be lost")),
-            ways => Err(Error::not_so(format!("a message can be lost in {ways} ways"))),
+            1 => Err(Error::failed("a message can be lost")),
+            ways => Err(Error::failed(format!("a message can be lost in {ways} ways"))),
         }
     }
 }
@@ -69,26 +70,27 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
     Ok(Diagnosis { healthy: findings.is_empty(), examined, findings })
 }
 
-/// A server that cannot be asked is a finding: nobody can say that it is safe. A wrong URL is not about the server.
+/// Runs the checks of one server. An unreachable server is itself a finding of rank loss, since nothing proves it
+/// safe; an invalid URL is a usage error.
 async fn findings_of(
     unreachable: &'static str,
     url: &Address,
     opened: Result<std::sync::Arc<dyn Diagnose>>,
     demands: &Demands,
 ) -> Result<Vec<Finding>> {
-    let sentence = match opened {
+    let text = match opened {
         Ok(server) => match server.diagnose(demands).await {
             Ok(findings) => return Ok(findings),
             Err(error) => error.to_string(),
         },
-        Err(Error::NotSo(sentence) | Error::InUse(sentence)) => sentence,
+        Err(Error::Failed(text) | Error::InUse(text)) => text,
         Err(error) => return Err(error),
     };
     Ok(vec![Finding {
         check: unreachable,
         rank: Rank::Loss,
         about: url.to_string(),
-        what: format!("it could not be examined, so that nobody can call it safe: {sentence}"),
-        mend: "see that it runs and that this account may connect, then run the doctor again".to_owned(),
+        what: format!("it could not be checked, so it may lose messages: {text}"),
+        mend: "make sure that it runs and accepts this account, then run the doctor again".to_owned(),
     }])
 }

@@ -1,10 +1,10 @@
-//! A diagnosis, for people and for programs.
+//! Prints a diagnosis as text or JSON.
 
 use landfall::Rank;
 
 use super::Diagnosis;
 use crate::error::Result;
-use crate::output::{Output, shown};
+use crate::output::{Output, escaped};
 
 pub(super) fn print(diagnosis: &Diagnosis, json: bool) -> Result<()> {
     let mut output = Output::new();
@@ -13,9 +13,9 @@ pub(super) fn print(diagnosis: &Diagnosis, json: bool) -> Result<()> {
         return output.flush();
     }
     for finding in &diagnosis.findings {
-        output.line(&format!("{:10}  {}  ({})", finding.rank, shown(&finding.about), finding.check))?;
-        output.line(&format!("{:10}  {}", "", shown(&finding.what)))?;
-        output.line(&format!("{:10}  → {}", "", shown(&finding.mend)))?;
+        output.line(&format!("{:10}  {}  ({})", finding.rank, escaped(&finding.about), finding.check))?;
+        output.line(&format!("{:10}  {}", "", escaped(&finding.what)))?;
+        output.line(&format!("{:10}  → {}", "", escaped(&finding.mend)))?;
         output.line("")?;
     }
     output.line(&format!("Examined: {}.", diagnosis.examined.join(", ")))?;
@@ -25,7 +25,7 @@ pub(super) fn print(diagnosis: &Diagnosis, json: bool) -> Result<()> {
 
 fn summary(diagnosis: &Diagnosis) -> String {
     if diagnosis.healthy {
-        return "Healthy: nothing was found that loses, reorders or doubles a message, or makes it late.".to_owned();
+        return "Healthy: nothing was found that loses, reorders, duplicates or delays a message.".to_owned();
     }
     let counts = Rank::ALL.map(|rank| (rank, diagnosis.findings.iter().filter(|found| found.rank == rank).count()));
     let counts: Vec<_> =

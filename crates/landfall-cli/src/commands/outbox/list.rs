@@ -6,7 +6,7 @@ use landfall::{Key, MessageId, OutboxFilter, OutboxState, OutboxView, RowId, Top
 use crate::error::Result;
 use crate::output::{Output, or_dash};
 
-/// List messages of the outbox in order of row: without --state what is still to be sent.
+/// List messages of the outbox by row; by default those that are not sent yet.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox list --limit 20
@@ -14,25 +14,25 @@ use crate::output::{Output, or_dash};
   landfall outbox list --topic orders --key customer-42
   landfall outbox list --state parked --json | jq -r .last_error")]
 pub(super) struct List {
-    /// pending, waiting, retrying, parked or sent; without it pending, waiting and retrying.
+    /// State: pending, waiting, retrying, parked or sent; default: pending, waiting and retrying.
     #[arg(long)]
     state: Option<OutboxState>,
-    /// The topic it is for.
+    /// Topic of the message.
     #[arg(long)]
     topic: Option<TopicName>,
-    /// The ordering key.
+    /// Ordering key of the message.
     #[arg(long)]
     key: Option<Key>,
-    /// The id of the message.
+    /// Id of the message.
     #[arg(long, value_name = "UUID")]
     id: Option<MessageId>,
-    /// Only rows after this one: the last row of the page before.
+    /// Start after this row, the last one of the previous page.
     #[arg(long, value_name = "ROW")]
     after: Option<RowId>,
-    /// At most this many.
+    /// Maximum number of rows.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }

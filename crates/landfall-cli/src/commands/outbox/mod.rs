@@ -1,4 +1,4 @@
-//! `landfall outbox`: what waits to be published, and what a person can do about it.
+//! `landfall outbox`: inspects and controls messages before they are published.
 
 mod list;
 mod park;
@@ -13,11 +13,11 @@ use landfall::RowId;
 use super::sources::Sources;
 use crate::error::Result;
 
-/// What waits to be published: look at it, hurry it, give up on it.
+/// Inspect the outbox, retry or park failed messages, purge sent ones.
 ///
-/// Every message of the outbox is in one state. pending: nothing stands before it. waiting: its key waits behind a
-/// message that failed. retrying: it failed and is tried again at its next attempt. parked: it failed for the last time,
-/// and `landfall dlq redrive` puts it back. sent: published, and kept as long as retention.sent says.
+/// Every message is in one state. pending: the relay publishes it next. waiting: it waits behind a failed message of
+/// its key. retrying: it failed and has a next attempt. parked: it failed for the last time, and `landfall dlq
+/// redrive` hands it back. sent: it is published, and kept for retention.sent.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox stats
@@ -56,9 +56,9 @@ impl Outbox {
     }
 }
 
-/// Those of `asked` that are not among `changed`, each once.
-fn skipped(asked: &[RowId], changed: &[RowId]) -> Vec<RowId> {
-    let mut skipped: Vec<RowId> = asked.iter().copied().filter(|row| !changed.contains(row)).collect();
+/// Returns the rows of `requested` that are not in `changed`, each once.
+fn skipped(requested: &[RowId], changed: &[RowId]) -> Vec<RowId> {
+    let mut skipped: Vec<RowId> = requested.iter().copied().filter(|row| !changed.contains(row)).collect();
     skipped.sort_unstable();
     skipped.dedup();
     skipped

@@ -8,25 +8,25 @@ use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
 
-/// Give up on messages that have failed: they become dead letters now, and their keys wait behind them.
+/// Park failed messages now: they become dead letters, and their keys wait behind them.
 ///
-/// Only a message that failed at least once can be parked; one that never did is the relay's, which may be sending it
-/// this very moment. `landfall dlq redrive` puts it back. Written to the audit table under --actor.
+/// Only a message that failed at least once can be parked; the relay may be publishing any other at this moment.
+/// `landfall dlq redrive` hands it back. Recorded in the audit table under --actor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox park 17 --reason \"the topic is gone, ticket 4711\"
   landfall outbox park 17 18 --reason \"poison\" --actor maria --json")]
 pub(super) struct Park {
-    /// Rows, as `landfall outbox list --state retrying` shows them.
+    /// Rows to park, from `landfall outbox list --state retrying`.
     #[arg(value_name = "ROW", required = true)]
     rows: Vec<RowId>,
-    /// Why, for whoever finds the dead letter: stored as its error, with the code PARKED_BY_HAND.
+    /// Reason, stored as the error of the dead letter with the code PARKED_BY_HAND.
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Who does this, for the audit table [default: $USER]
+    /// Name for the audit table [default: $USER]
     #[arg(long)]
     actor: Option<String>,
-    /// One JSON object: parked and skipped, as lists of rows.
+    /// Print one JSON object with the lists of rows parked and skipped.
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +41,7 @@ impl Park {
     pub(super) async fn run(self, control: &dyn OutboxControl) -> Result<()> {
         let reason = self.reason.trim();
         if reason.is_empty() {
-            return Err(Error::wrong_use("--reason is empty; say why, for whoever finds the dead letter"));
+            return Err(Error::usage("--reason is empty; give a reason to store with the dead letter"));
         }
         let parked = control.park(&self.rows, reason, &actor(self.actor.clone())).await?;
         let done = Parked { skipped: super::skipped(&self.rows, &parked), parked };
@@ -51,13 +51,13 @@ impl Park {
         } else {
             let skipped = match done.skipped.len() {
                 0 => String::new(),
-                count => format!("; {count} had not failed or are not there"),
+                count => format!("; {count} have not failed or do not exist"),
             };
             output.line(&format!("{} parked{skipped}", done.parked.len()))?;
         }
         output.flush()?;
         if done.parked.is_empty() {
-            return Err(Error::not_so(
+            return Err(Error::failed(
                 "nothing was parked: only a message that failed at least once can be parked by hand",
             ));
         }

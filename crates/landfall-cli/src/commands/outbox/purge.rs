@@ -15,24 +15,24 @@ use crate::output::Output;
 use crate::payload::Payload;
 use crate::units;
 
-/// Remove sent messages that were kept, in small steps that hold nobody up.
+/// Remove old sent messages from the outbox, in small transactions.
 ///
-/// Only what was sent goes; `landfall serve` does the same by itself as retention.sent says. Interrupted, it has removed
-/// what it counted so far.
+/// Removes only messages in the state sent; `landfall serve` does so automatically after retention.sent. An interrupted
+/// purge keeps what it has removed so far.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox purge --sent-before 7d
   landfall outbox purge --sent-before 7d --archive sent-2026-11.jsonl
   landfall outbox purge --sent-before 0 --json")]
 pub(super) struct Purge {
-    /// Sent longer ago than this: 7d, 36h, 90s; 0 for all of them.
+    /// Remove messages sent longer ago than this: 7d, 36h, 90s; 0 for all.
     #[arg(long, value_name = "AGE", value_parser = age)]
     sent_before: Duration,
-    /// Write them to the end of this file first, one JSON object a line, as `outbox show --json` has them. A message
-    /// is removed when its line is on the disk: after a crash one may stand there twice, and none is gone from both.
+    /// Append each message to this file first, one JSON object per line with the fields of `outbox show --json`. A
+    /// message is removed after its line is fsynced: a crash may leave it in both places, never in neither.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
-    /// One JSON object: removed, and archived where --archive is given.
+    /// Print one JSON object: removed, and archived with --archive.
     #[arg(long)]
     json: bool,
 }
@@ -44,9 +44,9 @@ struct Done {
     archived: Option<u64>,
 }
 
-/// Removed in one transaction.
+/// Rows removed in one transaction.
 const STEP: u64 = 1000;
-/// The same with an archive: payloads are in memory then, and one may be large.
+/// Rows removed in one transaction with an archive; smaller, since their payloads are in memory.
 const PAGE: u64 = 200;
 
 fn age(text: &str) -> std::result::Result<Duration, String> {
@@ -55,7 +55,7 @@ fn age(text: &str) -> std::result::Result<Duration, String> {
 
 impl Purge {
     pub(super) async fn run(self, housekeeping: &dyn Housekeeping) -> Result<()> {
-        // Draws nothing where stderr is not a terminal.
+        // Draws nothing if stderr is not a terminal.
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("  {spinner} {human_pos} removed  {elapsed}  {per_sec}") {
             bar.set_style(style);
@@ -66,7 +66,7 @@ impl Purge {
             let is_last = match &mut archive {
                 Some(archive) => {
                     let old = housekeeping.old_sent(self.sent_before, PAGE).await?;
-                    archive.add(&old)?;
+                    archive.append(&old)?;
                     let rows: Vec<_> = old.iter().map(|detail| detail.row.row).collect();
                     done.removed += housekeeping.remove_these_sent(&rows).await?;
                     done.archived = done.archived.map(|archived| archived + old.len() as u64);
@@ -96,7 +96,7 @@ impl Purge {
     }
 }
 
-/// Where removed messages go: the end of a file.
+/// The file to which removed messages are appended.
 struct Archive<'a> {
     path: &'a Path,
     file: File,
@@ -114,7 +114,7 @@ impl<'a> Archive<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let opened = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
-            // A line that was never finished is of nobody who was removed; the next one does not continue it.
+            // A crash may leave an unfinished line; its message was not removed. Terminate it before appending.
             if file.metadata()?.len() > 0 {
                 file.seek(SeekFrom::End(-1))?;
                 let mut last = [0];
@@ -123,31 +123,31 @@ impl<'a> Archive<'a> {
                     file.write_all(b"\n")?;
                 }
             }
-            // The name of a new file is on the disk when its folder is.
+            // A new file is durable only once its folder is fsynced.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
             Ok(file)
         };
-        let file = opened().map_err(|error| cannot(path, error))?;
+        let file = opened().map_err(|error| archive_error(path, error))?;
         Ok(Self { path, file })
     }
 
-    /// They are on the disk afterwards.
-    fn add(&mut self, details: &[OutboxDetail]) -> Result<()> {
+    /// Appends the messages and fsyncs the file.
+    fn append(&mut self, details: &[OutboxDetail]) -> Result<()> {
         if details.is_empty() {
             return Ok(());
         }
         let mut lines = Vec::new();
         for detail in details {
-            let line = Line { detail, payload: Payload::of(&detail.payload) };
-            serde_json::to_writer(&mut lines, &line).map_err(|error| cannot(self.path, error.into()))?;
+            let line = Line { detail, payload: Payload::from_bytes(&detail.payload) };
+            serde_json::to_writer(&mut lines, &line).map_err(|error| archive_error(self.path, error.into()))?;
             lines.push(b'\n');
         }
         let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
-        written.map_err(|error| cannot(self.path, error))
+        written.map_err(|error| archive_error(self.path, error))
     }
 }
 
-fn cannot(path: &Path, error: std::io::Error) -> Error {
-    Error::not_so(format!("nothing more is removed, since the archive {} cannot be written: {error}", path.display()))
+fn archive_error(path: &Path, error: std::io::Error) -> Error {
+    Error::failed(format!("cannot write the archive {}, so nothing more is removed: {error}", path.display()))
 }

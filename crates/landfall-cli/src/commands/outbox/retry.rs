@@ -8,27 +8,28 @@ use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
 
-/// Make messages that wait for their next attempt due at once.
+/// Retry failed messages now instead of at their next attempt.
 ///
-/// Their attempts stay as they are: one that fails for the last time is parked as ever. Written to the audit table under
+/// The attempt count stays: a message that fails for the last time is parked as usual. Recorded in the audit table
+/// under
 /// --actor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox retry 17 18
   landfall outbox retry --all-retrying --actor maria
 
-A message that is parked is put back with `landfall dlq redrive`.")]
+To retry a parked message, use `landfall dlq redrive`.")]
 pub(super) struct Retry {
-    /// Rows, as `landfall outbox list` shows them.
+    /// Rows to retry, from `landfall outbox list --state retrying`.
     #[arg(value_name = "ROW", required_unless_present = "all_retrying")]
     rows: Vec<RowId>,
-    /// Every message that waits for its next attempt.
+    /// Retry every message that waits for its next attempt.
     #[arg(long, conflicts_with = "rows")]
     all_retrying: bool,
-    /// Who does this, for the audit table [default: $USER]
+    /// Name for the audit table [default: $USER]
     #[arg(long)]
     actor: Option<String>,
-    /// One JSON object: retried and skipped, as lists of rows.
+    /// Print one JSON object with the lists of rows retried and skipped.
     #[arg(long)]
     json: bool,
 }
@@ -39,7 +40,7 @@ struct Retried {
     skipped: Vec<RowId>,
 }
 
-/// Rows that are made due in one transaction.
+/// Rows made due in one transaction.
 const PAGE: usize = 1000;
 
 impl Retry {
@@ -53,7 +54,7 @@ impl Retry {
                 let Some(last) = page.last() else { break };
                 filter.after = Some(last.row);
                 let rows: Vec<RowId> = page.iter().map(|row| row.row).collect();
-                // Those that are due already are on their way; nobody asked for them in particular.
+                // Rows that are already due count neither as retried nor as skipped.
                 done.retried.extend(control.retry(&rows, &actor).await?);
             }
         } else {
@@ -65,7 +66,7 @@ impl Retry {
         self.report(&done)
     }
 
-    /// Nothing made due is "not so" for somebody who named rows, and fine for somebody who said all.
+    /// Prints the result. Retrying nothing is an error for named rows, and fine with `--all-retrying`.
     fn report(&self, done: &Retried) -> Result<()> {
         let mut output = Output::new();
         if self.json {
@@ -73,14 +74,14 @@ impl Retry {
         } else {
             let skipped = match done.skipped.len() {
                 0 => String::new(),
-                count => format!("; {count} did not wait for an attempt"),
+                count => format!("; {count} had no attempt scheduled"),
             };
             output.line(&format!("{} due now{skipped}", done.retried.len()))?;
         }
         output.flush()?;
         if done.retried.is_empty() && !self.all_retrying {
-            return Err(Error::not_so(
-                "none of these rows waits for its next attempt; `landfall outbox show ROW` says where it is",
+            return Err(Error::failed(
+                "none of these rows waits for its next attempt; `landfall outbox show ROW` shows its state",
             ));
         }
         Ok(())

@@ -8,45 +8,44 @@ use landfall::{
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::output::{Output, or_dash, shown};
+use crate::output::{Output, escaped, or_dash};
 use crate::payload::Payload;
 
-/// Show a message of the outbox with its headers, its payload and what the relay went through with it.
+/// Show a message of the outbox with its headers, payload, attempts and dead letters.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox show 17
   landfall outbox show 0197b1c2-8f3e-7c11-9d2b-6a5f0c3e9d10 --json | jq .payload
 
-A message that was sent is found only as long as it is kept (retention.sent); `landfall topic tail` has it then.")]
+A sent message is found only for retention.sent; after that, read it with `landfall topic tail`.")]
 pub(super) struct Show {
-    /// The id of the message (every row of it is shown), or the number of a row.
+    /// Id of the message (shows all its rows), or a row.
     #[arg(value_name = "ID")]
-    which: Which,
-    /// One JSON object a line.
+    which: Selector,
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Which {
+enum Selector {
     Row(RowId),
     Message(MessageId),
 }
 
-impl std::str::FromStr for Which {
+impl std::str::FromStr for Selector {
     type Err = landfall::Error;
 
     fn from_str(text: &str) -> landfall::Result<Self> {
-        let row = text.parse().map(Which::Row).ok();
-        row.or_else(|| text.parse().map(Which::Message).ok()).ok_or_else(|| {
-            landfall::Error::invalid(format!("{text:?} is neither a message id nor the number of a row"))
-        })
+        let row = text.parse().map(Selector::Row).ok();
+        row.or_else(|| text.parse().map(Selector::Message).ok())
+            .ok_or_else(|| landfall::Error::invalid(format!("{text:?} is neither a message id nor a row")))
     }
 }
 
-/// What `--json` shows: the list's fields, the rest of the message, and the dead letters that it was or is.
+/// The object that `--json` prints: the fields of the list, the rest of the message, and its dead letters.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct Detail<'a> {
     #[serde(flatten)]
     detail: &'a OutboxDetail,
     #[serde(flatten)]
@@ -54,7 +53,7 @@ struct Whole<'a> {
     dead_letters: Vec<Parked<'a>>,
 }
 
-/// The part of a dead letter that the row does not have.
+/// The fields of a dead letter that the row lacks.
 #[derive(Serialize)]
 struct Parked<'a> {
     id: DeadLetterId,
@@ -67,29 +66,29 @@ struct Parked<'a> {
     last_attempt: Timestamp,
 }
 
-/// More dead letters of one message than this are not looked at on a screen.
-const MOST: usize = 100;
+/// Upper bound for the dead letters shown of one message.
+const MAX_DEAD_LETTERS: usize = 100;
 
 impl Show {
     pub(super) async fn run(self, view: &dyn OutboxView, dead_letters: &dyn DeadLetters) -> Result<()> {
         let found = match self.which {
-            Which::Message(id) => view.show(id).await?,
-            Which::Row(row) => row_of(view, row).await?,
+            Selector::Message(id) => view.show(id).await?,
+            Selector::Row(row) => row_of(view, row).await?,
         };
         let Some(first) = found.first() else {
-            return Err(Error::not_so(match self.which {
-                Which::Message(id) => format!("the outbox has no message {id} (any more)"),
-                Which::Row(row) => format!("the outbox has no row {row} (any more)"),
+            return Err(Error::failed(match self.which {
+                Selector::Message(id) => format!("the outbox has no message {id}; it may have been sent and removed"),
+                Selector::Row(row) => format!("the outbox has no row {row}; it may have been sent and removed"),
             }));
         };
         let filter = DeadLetterFilter { message_id: Some(first.row.message_id), ..Default::default() };
-        let letters = dead_letters.find(&filter, MOST).await?;
+        let letters = dead_letters.find(&filter, MAX_DEAD_LETTERS).await?;
         let mut output = Output::new();
         for detail in &found {
-            let payload = Payload::of(&detail.payload);
-            let dead_letters = of_the_relay(&letters, detail);
+            let payload = Payload::from_bytes(&detail.payload);
+            let dead_letters = relay_dead_letters(&letters, detail);
             if self.json {
-                output.json(&Whole { detail, payload, dead_letters })?;
+                output.json(&Detail { detail, payload, dead_letters })?;
             } else {
                 print(&mut output, detail, &payload, &dead_letters)?;
             }
@@ -98,7 +97,7 @@ impl Show {
     }
 }
 
-/// The row of that number, in whatever state it is.
+/// Returns the row in any state.
 async fn row_of(view: &dyn OutboxView, row: RowId) -> Result<Vec<OutboxDetail>> {
     for state in [None, Some(OutboxState::Parked), Some(OutboxState::Sent)] {
         let filter = OutboxFilter { state, after: Some(row.saturating_sub(1)), ..Default::default() };
@@ -111,7 +110,7 @@ async fn row_of(view: &dyn OutboxView, row: RowId) -> Result<Vec<OutboxDetail>> 
     Ok(Vec::new())
 }
 
-fn of_the_relay<'a>(letters: &'a [DeadLetter], detail: &OutboxDetail) -> Vec<Parked<'a>> {
+fn relay_dead_letters<'a>(letters: &'a [DeadLetter], detail: &OutboxDetail) -> Vec<Parked<'a>> {
     let row = &detail.row;
     letters
         .iter()
@@ -158,9 +157,9 @@ fn print(output: &mut Output, detail: &OutboxDetail, payload: &Payload, letters:
         ));
     }
     lines.push(("headers", detail.headers.to_string()));
-    lines.push(("payload", payload.for_people()));
+    lines.push(("payload", payload.to_line()));
     for (name, value) in lines {
-        output.line(&format!("{name:<13} {}", shown(&value)))?;
+        output.line(&format!("{name:<13} {}", escaped(&value)))?;
     }
     Ok(())
 }

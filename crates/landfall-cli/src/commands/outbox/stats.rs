@@ -6,15 +6,15 @@ use landfall::OutboxView;
 use crate::error::Result;
 use crate::output::Output;
 
-/// How many messages are pending, retrying, parked by the relay and published, and how old the oldest is.
+/// Count pending, retrying, parked and published messages, and show the age of the oldest.
 ///
-/// Every message counts once; one that waits behind a failed one of its key counts as pending.
+/// Every message counts once; one that waits behind a failed message of its key counts as pending.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox stats
   landfall outbox stats --json | jq .pending")]
 pub(super) struct Stats {
-    /// One JSON object: pending, oldest_seconds, retrying, parked, published.
+    /// Print one JSON object: pending, oldest_seconds, retrying, parked, published.
     #[arg(long)]
     json: bool,
 }

@@ -2,18 +2,18 @@
 
 use clap::Args;
 use landfall::TopicName;
-use landfall::log::TopicSettings;
 use serde::Serialize;
 
-use super::settings::{SettingsFlags, kept};
+use super::settings::{SettingsFlags, shown_retention};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, TopicManagement};
+use crate::topics::TopicSettings;
 
-/// Change what a topic keeps; only what is given changes.
+/// Change the retention, compaction and deduplication of a topic; omitted settings stay.
 ///
-/// Retention and compaction follow the new settings from then on: what they remove is gone.
+/// Retention and compaction apply the new settings from now on; what they remove cannot be recovered.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic configure orders --retention 30d
@@ -21,7 +21,7 @@ use crate::stores::broker;
   landfall topic configure prices --compact --json")]
 pub(super) struct Configure {
     topic: TopicName,
-    /// One JSON object: topic, changed, settings.
+    /// Print one JSON object: topic, changed, settings.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(super) struct Configure {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ConfigureReport<'a> {
     topic: &'a TopicName,
     changed: bool,
     settings: TopicSettings,
@@ -38,23 +38,23 @@ struct Answer<'a> {
 impl Configure {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
         if self.settings.is_empty() {
-            return Err(Error::wrong_use(
-                "say what to change, such as --retention 30d; landfall topic show has the rest",
+            return Err(Error::usage(
+                "no setting given; add one such as --retention 30d (`landfall topic show` prints the current ones)",
             ));
         }
         broker::describe(config, &self.topic).await?;
-        let (changed, settings) = broker::change(config, async |topics| {
-            let settings = self.settings.over(topics.describe(&self.topic)?.settings);
+        let configure = async |topics: &dyn TopicManagement| {
+            let settings = self.settings.over(topics.settings(&self.topic)?);
             Ok((topics.configure_topic(&self.topic, settings).await?, settings))
-        })
-        .await?;
+        };
+        let (changed, settings) = broker::manage(config, "changing the settings of a topic", configure).await?;
         let topic = &self.topic;
         let mut output = Output::new();
         if self.json {
-            output.json(&Answer { topic, changed, settings })?;
+            output.json(&ConfigureReport { topic, changed, settings })?;
         } else {
-            let how = if changed { "now keeps" } else { "was so already and keeps" };
-            output.line(&format!("topic {topic} {how} {}", kept(&settings)))?;
+            let how = if changed { "is changed" } else { "is unchanged" };
+            output.line(&format!("topic {topic} {how}; retention: {}", shown_retention(&settings)))?;
         }
         output.flush()
     }

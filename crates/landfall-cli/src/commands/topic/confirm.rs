@@ -1,23 +1,23 @@
-//! Asks before something that cannot be taken back.
+//! Confirmation of irreversible changes.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use crate::error::{Error, Result};
 
-/// Goes on if `yes` was given, or if a person at a terminal says so after reading `sentence`.
-pub(super) fn confirm(yes: bool, sentence: &str) -> Result<()> {
+/// Returns `Ok` with `--yes`, or if the user confirms `text` on a terminal.
+pub(super) fn confirm(yes: bool, text: &str) -> Result<()> {
     let mut stderr = std::io::stderr();
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() || !stderr.is_terminal() {
-        return Err(Error::wrong_use(format!("{sentence}; nothing was changed: say --yes to do it")));
+        return Err(Error::usage(format!("{text}; nothing was changed; confirm with --yes")));
     }
     let mut answer = String::new();
-    write!(stderr, "landfall: {sentence}.\nGo on? [y/N] ")?;
+    write!(stderr, "landfall: {text}.\nContinue? [y/N] ")?;
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Error::not_so("nothing was changed")),
+        _ => Err(Error::failed("nothing was changed")),
     }
 }

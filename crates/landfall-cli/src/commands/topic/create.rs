@@ -2,19 +2,19 @@
 
 use clap::Args;
 use landfall::TopicName;
-use landfall::log::TopicSettings;
 use serde::Serialize;
 
 use super::settings::SettingsFlags;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker::{self, Made};
+use crate::stores::broker::{self, TopicManagement};
+use crate::topics::{CreatedTopic, TopicSettings};
 
-/// Create a topic, before its first message does.
+/// Create a topic with its own partitions and settings, before the first message creates it.
 ///
-/// What is not given is as [broker] in the configuration says. Run it as often as you like: a topic that is there with
-/// the same partitions and settings is left as it is; with others it is an error that says what differs.
+/// Omitted values default to [broker] in the configuration. Idempotent: an existing topic with the same partitions and
+/// settings is left unchanged; other values are an error that names the differences.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic create orders --partitions 12
@@ -22,10 +22,10 @@ use crate::stores::broker::{self, Made};
   landfall topic create prices --compact --json")]
 pub(super) struct Create {
     topic: TopicName,
-    /// How many partitions: the most consumers of a group that can work side by side.
+    /// Number of partitions: the maximum parallelism of a consumer group.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     partitions: Option<u32>,
-    /// One JSON object: topic, created, partitions, settings.
+    /// Print one JSON object: topic, created, partitions, settings.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct Create {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct CreateReport<'a> {
     topic: &'a TopicName,
     created: bool,
     partitions: u32,
@@ -43,15 +43,21 @@ struct Answer<'a> {
 
 impl Create {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
-        let settings = (!self.settings.is_empty()).then(|| self.settings.over(config.broker.topic));
-        let topic = &self.topic;
-        let made = broker::change(config, async |topics| topics.create_topic(topic, self.partitions, settings).await);
-        let Made { created, partitions, settings } = made.await?;
+        let (topic, partitions) = (&self.topic, self.partitions);
+        let created = if self.settings.is_empty() {
+            broker::administer(config, async |topics| topics.create_topic(topic, partitions).await).await
+        } else {
+            let settings = self.settings.over(config.broker.topic);
+            let create =
+                async |topics: &dyn TopicManagement| topics.create_topic_with(topic, partitions, settings).await;
+            broker::manage(config, "a topic with settings", create).await
+        };
+        let CreatedTopic { created, partitions, settings } = created?;
         let mut output = Output::new();
         if self.json {
-            output.json(&Answer { topic, created, partitions, settings })?;
+            output.json(&CreateReport { topic, created, partitions, settings })?;
         } else {
-            let how = if created { "is created" } else { "was there already" };
+            let how = if created { "is created" } else { "already exists" };
             output.line(&format!("topic {topic} {how}, with {partitions} partitions"))?;
         }
         output.flush()

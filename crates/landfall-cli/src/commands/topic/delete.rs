@@ -10,25 +10,25 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::stores::broker;
 
-/// Delete a topic with all its messages, and how far every group has come in it.
+/// Delete a topic with all its messages and the progress of its consumer groups.
 ///
-/// Deleting one that is not there is no error. The next message that is sent to it creates it anew, from offset 0.
+/// A topic that does not exist is no error. The next message sent to it creates a new topic that starts at offset 0.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic delete orders
   landfall topic delete orders --yes --json")]
 pub(super) struct Delete {
     topic: TopicName,
-    /// Do not ask.
+    /// Delete without confirmation.
     #[arg(long)]
     yes: bool,
-    /// One JSON object: topic, deleted.
+    /// Print one JSON object: topic, deleted.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct DeleteReport<'a> {
     topic: &'a TopicName,
     deleted: bool,
 }
@@ -42,19 +42,19 @@ impl Delete {
             Some(found) => {
                 confirm(
                     self.yes,
-                    &format!("topic {topic} has {} messages, which cannot be brought back", found.messages),
+                    &format!("topic {topic} has {} messages, which cannot be recovered", found.messages),
                 )?;
-                broker::change(config, async |topics| topics.delete_topic(topic).await).await?
+                broker::administer(config, async |topics| topics.delete_topic(topic).await).await?
             }
         };
         let mut output = Output::new();
         if self.json {
-            output.json(&Answer { topic, deleted })?;
+            output.json(&DeleteReport { topic, deleted })?;
         } else {
             output.line(&if deleted {
                 format!("topic {topic} is deleted")
             } else {
-                format!("there was no topic {topic}")
+                format!("there is no topic {topic}")
             })?;
         }
         output.flush()

@@ -1,7 +1,6 @@
 //! `landfall topic forget`.
 
 use clap::Args;
-use landfall::log::{GroupDescription, TopicDescription};
 use landfall::{GroupName, TopicName};
 use serde::Serialize;
 
@@ -9,34 +8,35 @@ use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, TopicManagement};
+use crate::topics::{GroupProgress, TopicDetails};
 
-/// Forget how far a group has come in a topic, because it is gone for good.
+/// Delete the progress of a consumer group that no longer runs.
 ///
-/// A group that nobody runs any more keeps its messages from being removed by retention. Once it is forgotten it holds back
-/// nothing. If it comes again after all, it begins at the beginning of the topic and gets everything once more.
-/// Forgetting one that is not there is no error.
+/// An abandoned group keeps retention from removing the messages it has not finished. A forgotten group does not. If it
+/// returns, it starts at the beginning of the topic and receives every message again. A group that does not exist is no
+/// error.
 ///
-/// Needs the embedded log for itself: stop the daemon and the consumers first.
+/// Needs exclusive access to the embedded log: stop the daemon and the consumers first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic forget orders --group billing
   landfall topic forget orders --group billing --yes --json")]
 pub(super) struct Forget {
     topic: TopicName,
-    /// The group that is forgotten.
+    /// Consumer group to forget.
     #[arg(long)]
     group: GroupName,
-    /// Do not ask.
+    /// Forget without confirmation.
     #[arg(long)]
     yes: bool,
-    /// One JSON object: topic, group, forgotten.
+    /// Print one JSON object: topic, group, forgotten.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ForgetReport<'a> {
     topic: &'a TopicName,
     group: &'a GroupName,
     forgotten: bool,
@@ -49,16 +49,17 @@ impl Forget {
         let found = description.groups.iter().find(|found| found.group == *group);
         if let Some(found) = found {
             let again = finished(&description, found);
-            let sentence = format!(
-                "if group {group} comes again it begins at the beginning of topic {topic}, with {again} messages that it \
-                 has finished"
+            let text = format!(
+                "if group {group} returns, it starts at the beginning of topic {topic} and receives {again} finished \
+                 messages again"
             );
-            confirm(self.yes, &sentence)?;
-            broker::change(config, async |topics| topics.forget_group(topic, group).await).await?;
+            confirm(self.yes, &text)?;
+            let forget = async |topics: &dyn TopicManagement| topics.forget_group(topic, group).await;
+            broker::manage(config, "forgetting a group", forget).await?;
         }
         let (mut output, forgotten) = (Output::new(), found.is_some());
         if self.json {
-            output.json(&Answer { topic, group, forgotten })?;
+            output.json(&ForgetReport { topic, group, forgotten })?;
         } else {
             output.line(&if forgotten {
                 format!("group {group} of topic {topic} is forgotten")
@@ -70,8 +71,8 @@ impl Forget {
     }
 }
 
-/// How many offsets that are still there the group has finished.
-fn finished(topic: &TopicDescription, group: &GroupDescription) -> u64 {
+/// Returns the number of stored offsets that the group has finished.
+fn finished(topic: &TopicDetails, group: &GroupProgress) -> u64 {
     let partitions = topic.partitions.iter().zip(&group.partitions);
     partitions.map(|(partition, progress)| progress.finished.saturating_sub(partition.start)).sum()
 }

@@ -2,32 +2,32 @@
 
 use clap::Args;
 use landfall::TopicName;
-use landfall::log::Growth;
 
 use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, TopicManagement};
+use crate::topics::Growth;
 
-/// Give a topic more partitions; it can never have fewer.
+/// Add partitions to a topic; their number cannot be reduced.
 ///
-/// A key's partition follows from its hash and the number of partitions, so that many keys go elsewhere from then on:
-/// newer messages of a key may be consumed before older ones in the old partition are finished. Where that matters, stop
-/// publishing, let every group finish, grow, and go on.
+/// The partition of a key depends on its hash and the number of partitions, so many keys move. Newer messages of a
+/// key may then be consumed before older ones in the previous partition are finished. To preserve order, stop
+/// publishing, let every group finish, grow, and resume.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic grow orders --partitions 24
   landfall topic grow orders --partitions 24 --yes --json")]
 pub(super) struct Grow {
     topic: TopicName,
-    /// How many partitions it is to have.
+    /// New number of partitions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     partitions: u32,
-    /// Do not ask.
+    /// Grow without confirmation.
     #[arg(long)]
     yes: bool,
-    /// One JSON object: topic, before, after.
+    /// Print one JSON object: topic, before, after.
     #[arg(long)]
     json: bool,
 }
@@ -36,12 +36,12 @@ impl Grow {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
         let before = broker::describe(config, &self.topic).await?.partitions.len() as u32;
         let planned = Growth { topic: self.topic.clone(), before, after: self.partitions };
-        // What is refused or changes nothing needs nobody's consent.
+        // A request that is refused or changes nothing needs no confirmation.
         if self.partitions > before {
             confirm(self.yes, &planned.to_string())?;
         }
-        let growth =
-            broker::change(config, async |topics| topics.grow_topic(&self.topic, self.partitions).await).await?;
+        let grow = async |topics: &dyn TopicManagement| topics.grow_topic(&self.topic, self.partitions).await;
+        let growth = broker::manage(config, "growing a topic", grow).await?;
         let mut output = Output::new();
         if self.json {
             output.json(&growth)?;

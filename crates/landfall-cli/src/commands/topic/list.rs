@@ -2,20 +2,20 @@
 
 use clap::Args;
 
-use super::settings::kept;
+use super::settings::shown_retention;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::{Output, or_dash};
 use crate::stores::broker;
 
-/// List the topics; works beside a running daemon.
+/// List the topics with their size and retention; works beside a running daemon.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic list
   landfall topic list --broker-url log:/var/lib/landfall/log --json")]
 pub(super) struct List {
-    /// One JSON object a line: topic, partitions, messages, and where the broker tells it bytes; of the embedded log also skew
-    /// and settings.
+    /// Print one JSON object per line: topic, partitions, messages, bytes if the broker reports it; with the embedded
+    /// log also skew and settings.
     #[arg(long)]
     json: bool,
 }
@@ -34,7 +34,7 @@ impl List {
                     topic.messages.to_string(),
                     or_dash(topic.bytes),
                     or_dash(topic.skew.map(|skew| format!("{skew:.2}"))),
-                    or_dash(topic.settings.as_ref().map(kept)),
+                    or_dash(topic.settings.as_ref().map(shown_retention)),
                 ]
             },
         )

@@ -1,4 +1,4 @@
-//! `landfall topic`: what stands in the broker.
+//! `landfall topic`: the topics of the broker, their messages and their consumer groups.
 
 mod configure;
 mod confirm;
@@ -7,11 +7,11 @@ mod delete;
 mod forget;
 mod grow;
 mod list;
-mod place;
 mod publish;
 mod seek;
 mod settings;
 mod show;
+mod start;
 mod tail;
 mod verify;
 
@@ -20,9 +20,16 @@ use clap::{Args, Subcommand};
 use super::sources::Sources;
 use crate::error::Result;
 
-/// What stands in the broker: create and change topics, list them, read them, write to them, move the groups that
-/// read them.
+/// Create, inspect and change topics, read and publish messages, move consumer groups.
+///
+/// show, configure, grow, verify, seek and forget need the embedded log (log:PATH); the others work with any broker
+/// that supports them.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  landfall topic create orders --partitions 12
+  landfall topic tail orders --follow
+  landfall topic show orders
+  landfall topic seek orders --group billing --to beginning")]
 pub(crate) struct Topic {
     #[command(subcommand)]
     action: Action,

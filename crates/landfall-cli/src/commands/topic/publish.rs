@@ -11,27 +11,27 @@ use crate::error::{Error, Result};
 use crate::output::Output;
 use crate::stores::broker;
 
-/// Put one message straight into the broker, past the outbox: for trying things out.
+/// Publish one message directly to the broker, bypassing the outbox; for experiments.
 ///
-/// Services send through the outbox instead. While a daemon holds the embedded log, use its POST /v1/messages.
+/// Services publish through the outbox. While a daemon holds the embedded log, use its POST /v1/messages.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic publish orders '{\"total\": 10}' --key customer-42 --kind OrderPlaced
   landfall topic publish orders --header tenant=eu < order.json")]
 pub(super) struct Publish {
     topic: TopicName,
-    /// The payload; from stdin if it is not given, or -.
+    /// Payload; read from stdin if omitted or -.
     payload: Option<String>,
-    /// The ordering key.
+    /// Ordering key.
     #[arg(long)]
     key: Option<Key>,
-    /// What it is, such as OrderPlaced.
+    /// Kind of the message (CloudEvents type), such as OrderPlaced.
     #[arg(long, value_parser = |text: &str| Kind::new(text))]
     kind: Option<Kind>,
-    /// A header, NAME=VALUE; may be given several times.
+    /// Header as NAME=VALUE; may be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<String>,
-    /// One JSON object: id, topic, partition, offset.
+    /// Print one JSON object: id, topic, partition, offset.
     #[arg(long)]
     json: bool,
 }
@@ -57,28 +57,27 @@ impl Publish {
                     output.json(&published)?;
                 } else {
                     let (id, topic) = (published.id, published.topic);
-                    output.line(&format!("{id} stands in {topic}, partition {partition}, offset {offset}"))?;
+                    output.line(&format!("published {id} to {topic}, partition {partition}, offset {offset}"))?;
                 }
                 output.flush()
             }
             Some(Outcome::Refused(refusal)) => {
-                Err(Error::not_so(format!("the broker refused it ({}): {}", refusal.code, refusal.reason)))
+                Err(Error::failed(format!("the broker refused the message ({}): {}", refusal.code, refusal.reason)))
             }
-            Some(Outcome::Unknown(reason)) => Err(Error::not_so(format!(
-                "the broker gave no answer, so that message {} may or may not be there: {reason}",
+            Some(Outcome::Unknown(reason)) => Err(Error::failed(format!(
+                "the outcome is unknown: the broker may or may not have stored message {}: {reason}",
                 message.id
             ))),
-            None => Err(Error::not_so("the broker's adapter answered for no message")),
+            None => Err(Error::failed("the broker's adapter returned no outcome; this is a bug")),
         }
     }
 
-    /// Everything is checked before the broker is touched.
+    /// Builds and validates the message before the broker is opened.
     fn message(&self, config: &Config) -> Result<Message> {
         let mut headers = Headers::default();
         for header in &self.headers {
-            let (name, value) = header
-                .split_once('=')
-                .ok_or_else(|| Error::wrong_use(format!("--header {header:?} is not NAME=VALUE")))?;
+            let (name, value) =
+                header.split_once('=').ok_or_else(|| Error::usage(format!("--header {header:?} is not NAME=VALUE")))?;
             headers.insert(name, value)?;
         }
         let payload = match self.payload.as_deref() {
@@ -93,26 +92,26 @@ impl Publish {
     }
 }
 
-/// One byte more than the limit is enough to see that it is too much.
+/// Reads at most one byte more than the limit, enough to detect an oversized payload.
 fn read_stdin(limit: usize) -> Result<Vec<u8>> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        return Err(Error::wrong_use("give the payload as an argument, or pipe it in"));
+        return Err(Error::usage("no payload; give it as an argument or on stdin"));
     }
     let mut payload = Vec::new();
     stdin
         .lock()
         .take(limit as u64 + 1)
         .read_to_end(&mut payload)
-        .map_err(|error| Error::not_so(format!("the payload cannot be read from stdin: {error}")))?;
+        .map_err(|error| Error::failed(format!("cannot read the payload from stdin: {error}")))?;
     Ok(payload)
 }
 
-/// A log has one writer. When that is a daemon, sending through it is what was wanted anyway.
+/// Adds advice to the error of a locked log: its only writer is usually a daemon, which accepts messages over HTTP.
 fn point_to_the_daemon(error: Error, config: &Config) -> Error {
     match error {
-        Error::InUse(sentence) => Error::InUse(format!(
-            "{sentence}; if that is a running daemon, send through it: POST http://{}/v1/messages",
+        Error::InUse(text) => Error::InUse(format!(
+            "{text}; if that is a running daemon, send through it: POST http://{}/v1/messages",
             config.http.listen
         )),
         error => error,

@@ -1,23 +1,23 @@
 //! `landfall topic seek`.
 
 use clap::Args;
-use landfall::log::PartitionLag;
 use landfall::{GroupName, StartAt, TopicName};
 use serde::Serialize;
 
-use super::place::place;
+use super::start::parse_start;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, TopicManagement};
+use crate::topics::PartitionProgress;
 
-/// Let a group go on from another place in every partition of a topic, back or ahead.
+/// Move a consumer group backward or forward in every partition of a topic.
 ///
-/// Back: the group gets messages again that it has finished. Where its consumers have an inbox, those that are still in
-/// it have no second effect. Ahead: the messages between count as finished, and the group never sees them. Nothing is
-/// removed from the topic, so that it can be taken back with another seek. A group that was never there begins at that place.
+/// Backward, the group receives finished messages again; those that are still in its inbox have no second effect.
+/// Forward, the group skips the messages in between. The topic itself is unchanged, so another seek undoes this one.
+/// A group that does not exist is created at that position.
 ///
-/// Needs the embedded log for itself: stop the daemon and the consumers first.
+/// Needs exclusive access to the embedded log: stop the daemon and the consumers first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic seek orders --group billing --to beginning
@@ -25,44 +25,42 @@ use crate::stores::broker;
   landfall topic seek orders --group billing --to end --json | jq .lag")]
 pub(super) struct Seek {
     topic: TopicName,
-    /// The group that is to go on from there.
+    /// Consumer group to move.
     #[arg(long)]
     group: GroupName,
-    /// Where to: beginning, end, an offset in every partition, or a time (RFC 3339, UTC): then the first message that
-    /// the broker took at that time or later. An offset that a partition does not have means its beginning or its end.
-    #[arg(long, value_parser = place)]
+    /// Position: beginning, end, an offset in every partition, or a time (RFC 3339, UTC), which is the first message
+    /// appended at or after it. An offset out of range means the beginning or the end of the partition.
+    #[arg(long, value_parser = parse_start)]
     to: StartAt,
-    /// One JSON object: topic, group, lag, and for each partition: partition, finished (everything below it counts as
+    /// Print one JSON object: topic, group, lag, and partitions with partition, finished (every lower offset is
     /// finished), end, lag.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct SeekReport<'a> {
     topic: &'a TopicName,
     group: &'a GroupName,
-    partitions: &'a [PartitionLag],
+    partitions: &'a [PartitionProgress],
     lag: u64,
 }
 
 impl Seek {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
         let Self { topic, group, to, json } = &self;
-        // Opening a log to change it would create one that is not there.
+        // Opening the log for changes would create a missing one, so check first.
         broker::describe(config, topic).await?;
-        let found = broker::change(config, async |topics| topics.seek(topic, group, *to).await).await?;
+        let seek = async |topics: &dyn TopicManagement| topics.seek(topic, group, *to).await;
+        let found = broker::manage(config, "moving a group", seek).await?;
         let mut output = Output::new();
         if *json {
-            output.json(&Answer { topic, group, partitions: &found.partitions, lag: found.lag })?;
+            output.json(&SeekReport { topic, group, partitions: &found.partitions, lag: found.lag })?;
             return output.flush();
         }
-        output.line(&format!(
-            "group {group} of topic {topic} goes on from here; {} messages are ahead of it",
-            found.lag
-        ))?;
+        output.line(&format!("group {group} of topic {topic} is moved and has a lag of {} messages", found.lag))?;
         output.list(false, &found.partitions, ["partition", "next", "end", "lag"], |partition| {
-            let PartitionLag { partition, finished, end, lag } = *partition;
+            let PartitionProgress { partition, finished, end, lag } = *partition;
             [partition.to_string(), finished.to_string(), end.to_string(), lag.to_string()]
         })
     }

@@ -2,28 +2,27 @@
 
 use clap::Args;
 use landfall::TopicName;
-use landfall::log::TopicDescription;
 
-use super::settings::kept;
+use super::settings::shown_retention;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::{Output, or_dash};
 use crate::stores::broker;
-use crate::units::shown_bytes;
+use crate::topics::TopicDetails;
+use crate::units::format_bytes;
 
-/// Show a topic's settings, how its messages are spread over its partitions, and how far groups have come; works beside a running daemon.
+/// Show the settings, partitions and consumer groups of a topic; works beside a running daemon.
 ///
-/// A skew of 1 means that every partition has as many messages as any other; with 4 partitions a skew of 4 means that one
-/// of them has everything, so that one consumer does all the work.
+/// A skew of 1 means that all partitions hold the same number of messages. With 4 partitions, a skew of 4 means that
+/// one partition holds all of them, so that one consumer does all the work.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic show orders
   landfall topic show orders --json | jq '.partitions[] | {partition, share}'")]
 pub(super) struct Show {
     topic: TopicName,
-    /// One JSON object: topic, settings, messages, bytes, skew, and for each of its partitions: partition, start, end,
-    /// messages, bytes, segments, share; for each of its groups: group, members (null where another process has the log
-    /// open), partitions, lag.
+    /// Print one JSON object: topic, settings, messages, bytes, skew; partitions with partition, start, end, messages,
+    /// bytes, segments, share; groups with group, members (null if another process has the log open), partitions, lag.
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +47,7 @@ impl Show {
                 partition.end.to_string(),
                 partition.messages.to_string(),
                 format!("{:.1} %", partition.share * 100.0),
-                shown_bytes(partition.bytes),
+                format_bytes(partition.bytes),
                 partition.segments.to_string(),
             ]
         })?;
@@ -62,16 +61,16 @@ impl Show {
     }
 }
 
-fn facts(topic: &TopicDescription) -> [(&'static str, String); 7] {
+fn facts(topic: &TopicDetails) -> [(&'static str, String); 7] {
     let settings = &topic.settings;
     let unread = if settings.may_drop_unread { "may be removed" } else { "kept until every group has finished it" };
     let older = if settings.compact { "may be removed once a key has a newer message" } else { "kept" };
     let again = if settings.deduplicate { "stored once" } else { "stored again" };
     [
         ("topic", topic.topic.to_string()),
-        ("messages", format!("{} ({})", topic.messages, shown_bytes(topic.bytes))),
+        ("messages", format!("{} ({})", topic.messages, format_bytes(topic.bytes))),
         ("skew", format!("{:.2}", topic.skew)),
-        ("retention", kept(settings)),
+        ("retention", shown_retention(settings)),
         ("unread", unread.to_owned()),
         ("older", older.to_owned()),
         ("same id", again.to_owned()),

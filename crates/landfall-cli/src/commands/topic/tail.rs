@@ -6,14 +6,14 @@ use clap::Args;
 use landfall::{Headers, Key, Kind, Message, MessageId, Position, StartAt, StoredMessage, Timestamp, TopicName};
 use serde::Serialize;
 
-use super::place::place;
+use super::start::parse_start;
 use crate::config::Config;
 use crate::error::Result;
-use crate::output::{Output, or_dash, shown};
+use crate::output::{Output, escaped, or_dash};
 use crate::payload::Payload;
 use crate::stores::broker;
 
-/// Show the messages of a topic; works beside a running daemon and disturbs no consumer.
+/// Print the messages of a topic; works beside a running daemon and does not affect consumer groups.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic tail orders
@@ -22,22 +22,22 @@ use crate::stores::broker;
   landfall topic tail orders --json | jq 'select(.key == \"customer-42\") | .payload'")]
 pub(super) struct Tail {
     topic: TopicName,
-    /// Where to begin: beginning, end, an offset in every partition, or a time (RFC 3339, UTC): then with the first
-    /// message that the broker took at that time or later.
-    #[arg(long, default_value = "beginning", value_parser = place)]
+    /// First message: beginning, end, an offset in every partition, or a time (RFC 3339, UTC), which is the first
+    /// message appended at or after it.
+    #[arg(long, default_value = "beginning", value_parser = parse_start)]
     from: StartAt,
-    /// Go on when the end is reached, until Ctrl-C.
+    /// Wait for new messages at the end, until Ctrl-C.
     #[arg(long)]
     follow: bool,
-    /// One JSON object a line: id, topic, partition, offset, key, sequence, kind, time, headers, payload (or
-    /// payload_base64 for what is not text).
+    /// Print one JSON object per line: id, topic, partition, offset, key, sequence, kind, time, headers, payload (or
+    /// payload_base64 if it is not text).
     #[arg(long)]
     json: bool,
 }
 
-/// Read at a time.
+/// Messages read at a time.
 const BATCH: usize = 500;
-/// Between two looks at a quiet end.
+/// The interval between two reads at the end of the topic.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Tail {
@@ -74,18 +74,18 @@ impl Tail {
             (Ok(message), false) => output.line(&format!(
                 "{partition}/{offset}  {}  {}  {}  {}",
                 message.time,
-                shown(&or_dash(message.key.as_ref())),
-                shown(message.kind.as_str()),
-                Payload::of(&message.payload).for_people()
+                escaped(&or_dash(message.key.as_ref())),
+                escaped(message.kind.as_str()),
+                Payload::from_bytes(&message.payload).to_line()
             )),
             (Err(error), false) => {
-                output.line(&format!("{partition}/{offset}  cannot be read: {}", shown(&error.to_string())))
+                output.line(&format!("{partition}/{offset}  cannot be read: {}", escaped(&error.to_string())))
             }
         }
     }
 }
 
-/// A message as `--json` shows it: part of the command's contract.
+/// The object that `--json` prints for a message: part of the command's contract.
 #[derive(Serialize)]
 struct Line<'a> {
     id: MessageId,
@@ -113,12 +113,12 @@ impl<'a> Line<'a> {
             kind: &message.kind,
             time: message.time,
             headers: &message.headers,
-            payload: Payload::of(&message.payload),
+            payload: Payload::from_bytes(&message.payload),
         }
     }
 }
 
-/// What stands in the broker and is no message; never skipped silently.
+/// The object that `--json` prints for a record that is no valid message; it is never skipped silently.
 #[derive(Serialize)]
 struct Unreadable<'a> {
     topic: &'a TopicName,
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_fields_of_the_contract_in_their_order() {
+    fn json_line_has_the_documented_fields_in_order() {
         let mut message = Message::new(TopicName::new("orders").unwrap(), r#"{"total": 10}"#);
         message.key = Some(Key::new("k").unwrap());
         message.headers.insert("tenant", "a").unwrap();
@@ -141,9 +141,12 @@ mod tests {
         let line = serde_json::to_string(&Line::new(&message, Position { partition: 2, offset: 9 })).unwrap();
         assert_eq!(
             line,
-            format!(
-                r#"{{"id":"{id}","topic":"orders","partition":2,"offset":9,"key":"k","sequence":null,"kind":"message","time":"2026-11-15T08:40:00.123Z","headers":{{"tenant":"a"}},"payload":{{"total": 10}}}}"#
-            )
+            [
+                format!(r#"{{"id":"{id}","topic":"orders","partition":2,"offset":9,"key":"k","sequence":null,"#),
+                r#""kind":"message","time":"2026-11-15T08:40:00.123Z","headers":{"tenant":"a"},"#.to_owned(),
+                r#""payload":{"total": 10}}"#.to_owned(),
+            ]
+            .concat()
         );
     }
 }

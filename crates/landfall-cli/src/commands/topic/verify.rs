@@ -10,20 +10,19 @@ use landfall::log::{Lost, Problem, Repaired, Report};
 use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::output::{Output, shown};
+use crate::output::{Output, escaped};
 use crate::stores::broker;
 
-/// Read every byte of the embedded log and say what is damaged, in which file and at which byte.
+/// Check every byte of the embedded log, report damage by file and byte, and repair it on request.
 ///
-/// Works beside a running daemon, and changes nothing. What a crash left unfinished at the end of a log is no damage:
-/// nobody was told that it is there, and the next start cuts it off.
+/// Without --repair it changes nothing and works beside a running daemon. An unfinished write at the end of a log, as a
+/// crash leaves it, is no damage: it was never acknowledged, and the next start removes it.
 ///
-/// With --repair what is damaged is made usable again: whatever can be read stays where it is, the offsets of what
-/// cannot be read are given up as lost and passed over by every reader, and each damaged file is kept, as it was found,
-/// in the folder "damaged" of the log. Stop the daemon first. If you have a backup of the damaged files, put them
-/// back instead: a repair cannot bring a message back.
+/// With --repair, readable messages stay in place. The offsets of unreadable ones are marked as lost, and readers skip
+/// them. Each damaged file is kept unchanged in the folder "damaged" of the log. Stop the daemon first. If you have a
+/// backup of the damaged files, restore it instead: a repair cannot recover a message.
 ///
-/// Exit code 0 if nothing is wrong, or nothing any more; 1 if something is.
+/// Exit code 0 if there is no damage or all of it was repaired, else 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall topic verify
@@ -31,17 +30,16 @@ use crate::stores::broker;
   landfall topic verify --broker-url log:/var/lib/landfall/log
   landfall topic verify orders --repair")]
 pub(super) struct Verify {
-    /// Only this topic.
+    /// Check only this topic.
     topic: Option<TopicName>,
-    /// Make what is damaged usable again, without what cannot be read.
+    /// Repair damaged files; gives up unreadable messages.
     #[arg(long)]
     repair: bool,
-    /// Do not ask before a repair.
+    /// Repair without confirmation.
     #[arg(long, requires = "repair")]
     yes: bool,
-    /// One JSON object a line, one for each topic: topic, segments, batches, messages, removed, lost, bytes,
-    /// unfinished_bytes, problems. With --repair one for each repaired file: topic, partition, file, problems, kept,
-    /// lost.
+    /// Print one JSON object per line and topic: topic, segments, batches, messages, removed, lost, bytes,
+    /// unfinished_bytes, problems. With --repair, one per repaired file: topic, partition, file, problems, kept, lost.
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +48,7 @@ impl Verify {
     pub(super) async fn run(self, config: &Config) -> Result<()> {
         let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         if self.repair && !self.yes && !can_ask {
-            return Err(Error::wrong_use("--repair gives up what cannot be read; say --yes where nobody can be asked"));
+            return Err(Error::usage("--repair gives up unreadable messages; confirm with --yes without a terminal"));
         }
         let reports = self.verify(config).await?;
         let mut output = Output::new();
@@ -62,10 +60,10 @@ impl Verify {
         let (found, repairable) = (problems().count(), problems().filter(|problem| problem.is_repairable).count());
         match (found, repairable) {
             (0, _) => Ok(()),
-            (_, 0) => Err(Error::not_so(format!("{}; none of it can be repaired here", counted(found)))),
-            _ if !self.repair => Err(Error::not_so(format!(
-                "{}; put the files back from a backup, or let --repair give up what cannot be read",
-                counted(found)
+            (_, 0) => Err(Error::failed(format!("{}; --repair cannot repair any of it", problem_count(found)))),
+            _ if !self.repair => Err(Error::failed(format!(
+                "{}; restore the files from a backup, or use --repair, which gives up unreadable messages",
+                problem_count(found)
             ))),
             _ => {
                 confirm(self.yes, &warning(problems()))?;
@@ -76,7 +74,7 @@ impl Verify {
 
     async fn verify(&self, config: &Config) -> Result<Vec<Report>> {
         let files = broker::files(config)?;
-        // Draws nothing where stderr is not a terminal.
+        // Draws nothing if stderr is not a terminal.
         let bar = ProgressBar::new(files.bytes(self.topic.as_ref()).await?);
         if let Ok(style) = ProgressStyle::with_template("  {wide_bar:.cyan/blue} {bytes} of {total_bytes}  {elapsed}") {
             bar.set_style(style);
@@ -92,31 +90,32 @@ impl Verify {
             if self.json {
                 output.json(&repaired)?;
             } else {
-                output.line(&shown(&told(&repaired)))?;
+                output.line(&escaped(&describe_repair(&repaired)))?;
             }
         }
         output.flush()?;
         let left: usize = self.verify(config).await?.iter().map(|report| report.problems.len()).sum();
         match left {
             0 => Ok(()),
-            _ => Err(Error::not_so(format!("{} could not be repaired here", counted(left)))),
+            _ => Err(Error::failed(format!("{} could not be repaired", problem_count(left)))),
         }
     }
 
-    /// A line for each problem and one for the topic. With `--repair --json` stdout is for what was repaired.
+    /// Prints a line for each problem and one for the topic; nothing with `--repair --json`, which prints only repairs.
     fn print(&self, output: &mut Output, report: &Report) -> Result<()> {
         if self.json {
             return if self.repair { Ok(()) } else { output.json(report) };
         }
         for problem in &report.problems {
-            output.line(&shown(&problem.to_string()))?;
+            output.line(&escaped(&problem.to_string()))?;
         }
         output.line(&summary(report))
     }
 }
 
 fn summary(report: &Report) -> String {
-    let problems = if report.problems.is_empty() { "no problem".to_owned() } else { counted(report.problems.len()) };
+    let problems =
+        if report.problems.is_empty() { "no problem".to_owned() } else { problem_count(report.problems.len()) };
     let mut line = format!(
         "{}: {problems}; messages: {}, segments: {}, {}",
         report.topic,
@@ -131,12 +130,12 @@ fn summary(report: &Report) -> String {
         line += &format!("; {} given up as lost by earlier repairs", HumanCount(report.lost));
     }
     if report.unfinished_bytes > 0 {
-        line += &format!("; {} at the end were never finished", HumanBytes(report.unfinished_bytes));
+        line += &format!("; unfinished write of {} at the end", HumanBytes(report.unfinished_bytes));
     }
     line
 }
 
-/// What a repair will cost, before it is done.
+/// Returns what a repair will give up, for the confirmation.
 fn warning<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
     let (mut lost, mut is_open_ended) = (0, false);
     for problem in problems.filter(|problem| problem.is_repairable) {
@@ -146,13 +145,16 @@ fn warning<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
             (None, _) => {}
         }
     }
-    let more = if is_open_ended { ", and what may have followed at the end," } else { "" };
+    let more = if is_open_ended { " and any later messages in the damaged tail" } else { "" };
     let offsets = if lost == 1 { "offset" } else { "offsets" };
-    format!("a repair gives up {} {offsets}{more} for good; the damaged files are kept aside", HumanCount(lost))
+    format!(
+        "a repair permanently gives up {} {offsets}{more}; the damaged files are kept in the folder \"damaged\"",
+        HumanCount(lost)
+    )
 }
 
-/// What was done to one file.
-fn told(repaired: &Repaired) -> String {
+/// Describes the repair of one file.
+fn describe_repair(repaired: &Repaired) -> String {
     let mut line = repaired.file.display().to_string();
     let range = |lost: &Lost| match (lost.first_offset, lost.last_offset) {
         (first, last) if first == last => first.to_string(),
@@ -161,7 +163,7 @@ fn told(repaired: &Repaired) -> String {
     let ranges: Vec<_> = repaired.lost.iter().map(range).collect();
     let is_cut = repaired.problems.iter().any(|one| one.first_offset.is_some() && one.last_offset.is_none());
     line += match (repaired.partition, ranges.is_empty() && !is_cut) {
-        (None, _) => " was put aside, and the group begins anew",
+        (None, _) => " was moved to the folder \"damaged\", and the group starts from the beginning",
         (Some(_), true) => " was repaired; nothing is lost",
         (Some(_), false) => " was repaired",
     };
@@ -169,14 +171,14 @@ fn told(repaired: &Repaired) -> String {
         line += &format!("; lost offsets: {}", ranges.join(", "));
     }
     if is_cut {
-        line += "; what could not be read at its end is cut off";
+        line += "; its unreadable tail is cut off";
     }
     if let Some(kept) = &repaired.kept {
-        line += &format!("; as it was found it is kept in {}", kept.display());
+        line += &format!("; the original is kept in {}", kept.display());
     }
     line
 }
 
-fn counted(problems: usize) -> String {
+fn problem_count(problems: usize) -> String {
     if problems == 1 { "1 problem".to_owned() } else { format!("{problems} problems") }
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
 
-use super::{Answer, PATIENCE, get, post};
+use super::{Response, TIMEOUT, get, post};
 
 /// Killed when dropped.
 pub(crate) struct Daemon {
@@ -16,11 +16,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Waits for the ready line, which names the address.
+    /// Starts the daemon and waits for the ready line, which names the address.
     pub(crate) async fn start(command: Command) -> Self {
         let process = Process::spawn(command).unwrap();
         let mut address = None;
-        eventually(PATIENCE, "the ready line", async || {
+        eventually(TIMEOUT, "the ready line", async || {
             address = process.stderr().iter().find_map(|line| address_of(line));
             let failed = process.stderr().into_iter().find(|line| line.starts_with("landfall: ") && address.is_none());
             assert_eq!(failed, None, "the daemon did not start");
@@ -30,39 +30,39 @@ impl Daemon {
         Self { process, address: address.unwrap() }
     }
 
-    /// What it wrote to stderr so far.
+    /// Returns stderr so far.
     pub(crate) fn stderr(&self) -> String {
         self.process.stderr().join("\n")
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         get(self.address, path).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Response {
         post(self.address, path, body).await
     }
 
-    /// Sends a message that must be taken, and answers with its id.
+    /// Sends a message, asserts that it is accepted, and returns its id.
     pub(crate) async fn send(&self, body: &str) -> String {
-        let answer = self.post("/v1/messages", body).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        answer.json()["id"].as_str().unwrap().to_owned()
+        let response = self.post("/v1/messages", body).await;
+        assert_eq!(response.status, 202, "{response:?}");
+        response.json()["id"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.process.id()), signal).unwrap();
     }
 
-    /// SIGKILL, and gone when this returns.
+    /// Kills the process with SIGKILL and waits for its exit.
     pub(crate) async fn kill(self) {
         self.signal(Signal::SIGKILL);
-        self.ended().await;
+        self.exit_code().await;
     }
 
-    /// The exit code.
-    pub(crate) async fn ended(mut self) -> Option<i32> {
-        self.process.wait(PATIENCE).await.unwrap().code()
+    /// Waits for the exit and returns the exit code.
+    pub(crate) async fn exit_code(mut self) -> Option<i32> {
+        self.process.wait(TIMEOUT).await.unwrap().code()
     }
 }
 

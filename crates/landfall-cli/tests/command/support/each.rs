@@ -1,32 +1,32 @@
-//! One test on every database.
+//! Runs one test on every database.
 
-/// Runs `test` on SQLite, and on PostgreSQL and MariaDB where there is a server.
+/// Runs `test` on SQLite, and on PostgreSQL and MariaDB if a server is available.
 macro_rules! on_each {
-    ($($(#[$attribute:meta])* async fn $name:ident($place:ident: &Place) $body:block)*) => {$(
+    ($($(#[$attribute:meta])* async fn $name:ident($sandbox:ident: &Sandbox) $body:block)*) => {$(
         mod $name {
             use super::*;
 
-            async fn test($place: &Place) $body
+            async fn test($sandbox: &Sandbox) $body
 
             $(#[$attribute])*
             #[tokio::test]
             async fn on_sqlite() {
-                test(&Place::new()).await;
+                test(&Sandbox::new()).await;
             }
 
             $(#[$attribute])*
             #[tokio::test]
             async fn on_postgres() {
-                if let Some(place) = Place::on_postgres().await {
-                    test(&place).await;
+                if let Some(sandbox) = Sandbox::on_postgres().await {
+                    test(&sandbox).await;
                 }
             }
 
             $(#[$attribute])*
             #[tokio::test]
             async fn on_mysql() {
-                if let Some(place) = Place::on_mysql().await {
-                    test(&place).await;
+                if let Some(sandbox) = Sandbox::on_mysql().await {
+                    test(&sandbox).await;
                 }
             }
         }

@@ -6,14 +6,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -22,7 +22,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Asserts that this is a problem with `status`, and answers with its sentence.
+    /// Asserts that this is a problem with `status`, and returns its detail.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
@@ -35,11 +35,11 @@ impl Answer {
     }
 }
 
-pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Response {
     request(address, "GET", path, &[], b"").await
 }
 
-pub(crate) async fn post(address: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> Answer {
+pub(crate) async fn post(address: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> Response {
     request(address, "POST", path, &[("content-type", "application/json")], body.as_ref()).await
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn request(
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Answer {
+) -> Response {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     for (name, value) in headers {
@@ -58,13 +58,13 @@ pub(crate) async fn request(
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
 
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let mut lines = head.lines();
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
-    Answer { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+    Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
 }

@@ -1,18 +1,18 @@
-//! What the tests share: a place to run the binary in, a running daemon, a minimal HTTP client.
+//! Shared by the tests: a sandbox for the binary, a running daemon, a minimal HTTP client, a push receiver.
 
 mod daemon;
 mod each;
 mod http;
-mod place;
 mod receiver;
+mod sandbox;
 
 pub(crate) use daemon::Daemon;
 pub(crate) use each::on_each;
-pub(crate) use http::{Answer, get, post, request};
-pub(crate) use place::{Finished, Outbox, Place, finish};
-pub(crate) use receiver::{Receiver, answer, subscription_to};
+pub(crate) use http::{Response, get, post, request};
+pub(crate) use receiver::{Receiver, response, subscription_to};
+pub(crate) use sandbox::{Finished, Outbox, Sandbox, finish};
 
 use std::time::Duration;
 
-/// Far beyond what anything here takes, so that only what never happens runs into it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Far longer than any step takes, so that only an event that never happens reaches it.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);

@@ -1,4 +1,4 @@
-//! What a subscription posts to: a real HTTP server in the test's process, which answers as the test tells it.
+//! The receiver of a subscription: an HTTP server in the test's process with scripted responses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, crypto::ring};
 
-/// Gone when dropped, together with its connections.
+/// Stops when dropped, together with its connections.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<Received>>>,
@@ -31,31 +31,31 @@ impl Received {
     }
 }
 
-/// How the request with this number (from 0) is answered: with the bytes of an answer, or never.
+/// Returns the bytes of the response to the request with this number (from 0); `None` never responds.
 type Script = dyn Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync;
 
-/// An answer with this status and these header lines.
-pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Option<Vec<u8>> {
+/// A response with this status and these header lines.
+pub(crate) fn response(status: u16, headers: &str, body: &str) -> Option<Vec<u8>> {
     let length = body.len();
     Some(format!("HTTP/1.1 {status} Because\r\n{headers}content-length: {length}\r\n\r\n{body}").into_bytes())
 }
 
 impl Receiver {
-    /// Answers everything with 200.
-    pub(crate) async fn content() -> Self {
-        Self::start(|_, _| answer(200, "", "thanks")).await
+    /// Responds to every request with 200.
+    pub(crate) async fn accepting() -> Self {
+        Self::start(|_, _| response(200, "", "thanks")).await
     }
 
     pub(crate) async fn start(script: impl Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self::listen("127.0.0.1:0", script, None).await
     }
 
-    /// The same as [`Receiver::content`], at an address that somebody kept.
+    /// Like [`Receiver::accepting`], on a socket that is already bound.
     pub(crate) fn at(address: TcpSocket) -> Self {
-        Self::behind(address.listen(1024).unwrap(), |_, _| answer(200, "", ""), None)
+        Self::behind(address.listen(1024).unwrap(), |_, _| response(200, "", ""), None)
     }
 
-    /// Over TLS, as `localhost`.
+    /// Accepts requests over TLS, with a certificate for `localhost`.
     pub(crate) async fn secure() -> Self {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/fixtures/tls");
         let chain = CertificateDer::from_pem_file(format!("{folder}/receiver.pem")).unwrap();
@@ -66,15 +66,15 @@ impl Receiver {
             .with_no_client_auth()
             .with_single_cert(vec![chain], key)
             .unwrap();
-        Self::listen("127.0.0.1:0", |_, _| answer(200, "", ""), Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::listen("127.0.0.1:0", |_, _| response(200, "", ""), Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
     async fn listen(
-        place: &str,
+        address: &str,
         script: impl Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync + 'static,
         tls: Option<TlsAcceptor>,
     ) -> Self {
-        Self::behind(TcpListener::bind(place).await.unwrap(), script, tls)
+        Self::behind(TcpListener::bind(address).await.unwrap(), script, tls)
     }
 
     fn behind(
@@ -113,14 +113,14 @@ impl Receiver {
         self.requests().into_iter().map(|request| request.body).collect()
     }
 
-    /// A subscription of `orders` to this receiver, with whatever else it is to have, quick to try again, and the
-    /// permission to post to this machine.
+    /// Returns the configuration of a subscription to `orders` with this receiver, additional `lines`, a short backoff,
+    /// and private addresses allowed.
     pub(crate) fn subscription(&self, lines: &str) -> String {
         subscription_to(self.address, lines)
     }
 }
 
-/// The same, to whoever will be there.
+/// Like [`Receiver::subscription`], for an address without a receiver yet.
 pub(crate) fn subscription_to(address: SocketAddr, lines: &str) -> String {
     format!(
         "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"http://{address}/in?x=1\"\n\
@@ -136,8 +136,8 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Script, 
             seen.push(request.clone());
             seen.len() - 1
         };
-        let Some(answer) = script(number, &request) else { return std::future::pending().await };
-        if stream.write_all(&answer).await.is_err() || stream.flush().await.is_err() {
+        let Some(response) = script(number, &request) else { return std::future::pending().await };
+        if stream.write_all(&response).await.is_err() || stream.flush().await.is_err() {
             return;
         }
     }

@@ -1,14 +1,14 @@
-//! What one entry of each table looks like in its page.
+//! The encoding of one entry of each table.
 
 use landfall_core::MessageId;
 
 use super::page::field;
-use super::{Place, ProducerRange};
+use super::{BatchPosition, ProducerRange};
 use crate::write::producers::{ProducerId, ProducerState};
 
 /// An entry of a table.
 pub(super) trait Entry: Sized {
-    /// What the table is sorted by.
+    /// The sort key of the table.
     type Key: Ord + Copy;
 
     const BYTES: usize;
@@ -18,18 +18,18 @@ pub(super) trait Entry: Sized {
     /// Appends exactly [`Self::BYTES`].
     fn encode(&self, page: &mut Vec<u8>);
 
-    /// Reads an entry from [`Self::BYTES`] bytes; any are one, whether an entry is right is the checksum's business.
+    /// Decodes an entry from [`Self::BYTES`] bytes. Accepts any bytes; the page's checksum covers their validity.
     fn decode(bytes: &[u8]) -> Self;
 }
 
-/// An id, and how far behind the segment's first offset its message stands.
+/// An id, and the offset of its message relative to the segment's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id {
     pub(super) id: MessageId,
     pub(super) delta: u32,
 }
 
-/// Ids sort by their bytes; as one number they are compared at once.
+/// Ids sort by their bytes; comparing them as one number is faster.
 pub(super) fn number(id: MessageId) -> u128 {
     u128::from_be_bytes(*id.as_bytes())
 }
@@ -52,7 +52,7 @@ impl Entry for Id {
     }
 }
 
-impl Entry for Place {
+impl Entry for BatchPosition {
     type Key = u64;
     const BYTES: usize = 24;
 

@@ -1,4 +1,4 @@
-//! An index file: written as a whole, verified as a whole when it is opened, and then asked page by page.
+//! An index file: written atomically, fully verified when opened, then read page by page.
 
 use std::io;
 use std::ops::Range;
@@ -10,28 +10,28 @@ use tracing::warn;
 
 use super::entry::{Id, number};
 use super::header::{HEADER_BYTES, Header};
-use super::places::{Place, Places};
-use super::table::{Source, Start, Table};
+use super::positions::{BatchPosition, PositionIndex};
+use super::table::{Source, Table, TableStart};
 use super::{ProducerRange, path};
 use crate::disk::{self, Access, Disk, File};
 use crate::durable::{self, damaged, failed};
 use crate::write::producers::{ProducerId, ProducerState};
 
 /// The first table follows the header.
-const FIRST: Start = Start { position: HEADER_BYTES as u64, page: 0 };
+const FIRST: TableStart = TableStart { position: HEADER_BYTES as u64, page: 0 };
 
 /// The final segment that an index is written for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Described {
+pub(crate) struct IndexedSegment {
     pub(crate) salt: u32,
     pub(crate) partition: u32,
     pub(crate) end_offset: u64,
     pub(crate) segment_bytes: u64,
 }
 
-/// The segment that an index must describe to be of use.
+/// The segment that an index must describe to be usable.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedSegment {
     pub(crate) salt: u32,
     pub(crate) partition: u32,
     /// `None` if only the index knows.
@@ -39,10 +39,10 @@ pub(crate) struct Expected {
     pub(crate) segment_bytes: u64,
 }
 
-/// What goes into an index file, each sorted.
+/// The content of an index file, each table sorted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content<'a> {
-    pub(super) places: &'a Places,
+    pub(super) positions: &'a PositionIndex,
     pub(super) ids: &'a [Id],
     pub(super) ranges: &'a [ProducerRange],
     pub(super) producers: &'a [ProducerState],
@@ -50,13 +50,14 @@ pub(super) struct Content<'a> {
 
 /// The index of a finished segment.
 ///
-/// The file is opened for each question and not kept open: a log may have more segments than a process may have files.
+/// The file is opened for each lookup and not kept open: a log may have more segments than a process may have open
+/// files.
 #[derive(Debug)]
 pub(crate) struct IndexFile {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     header: Header,
-    places: Places,
+    positions: PositionIndex,
     ids: Table<Id>,
     ranges: Table<ProducerRange>,
     producers: Table<ProducerState>,
@@ -67,19 +68,19 @@ impl IndexFile {
         disk: &Arc<dyn Disk>,
         directory: &Path,
         base_offset: u64,
-        segment: Described,
+        segment: IndexedSegment,
         content: Content<'_>,
     ) -> Result<Self> {
-        let Described { salt, partition, end_offset, segment_bytes } = segment;
-        let Content { places, ids, ranges, producers } = content;
+        let IndexedSegment { salt, partition, end_offset, segment_bytes } = segment;
+        let Content { positions, ids, ranges, producers } = content;
         let header = Header {
             salt,
             partition,
             base_offset,
             end_offset,
             segment_bytes,
-            latest_time: places.latest_time,
-            places: places.places.len() as u32,
+            latest_time: positions.latest_time,
+            positions: positions.entries.len() as u32,
             ids: ids.len() as u32,
             ranges: ranges.len() as u32,
             producers: producers.len() as u32,
@@ -87,22 +88,22 @@ impl IndexFile {
         let mut bytes = Vec::with_capacity(header.file_bytes() as usize);
         bytes.extend_from_slice(&header.encode());
         let mut start = FIRST;
-        Table::write(&places.places, salt, &mut start, &mut bytes);
+        Table::write(&positions.entries, salt, &mut start, &mut bytes);
         let ids = Table::write(ids, salt, &mut start, &mut bytes);
         let ranges = Table::write(ranges, salt, &mut start, &mut bytes);
         let producers = Table::write(producers, salt, &mut start, &mut bytes);
         let path = path(directory, base_offset);
         durable::replace(&**disk, &path, &bytes)?;
-        Ok(Self { disk: Arc::clone(disk), path, header, places: places.clone(), ids, ranges, producers })
+        Ok(Self { disk: Arc::clone(disk), path, header, positions: positions.clone(), ids, ranges, producers })
     }
 
-    /// Opens and verifies the index of the segment that begins with `base_offset`. `None` if it must be made again:
-    /// it is missing or, with a warning, it is damaged or about another segment.
+    /// Opens and verifies the index of the segment that starts at `base_offset`. `None` if it must be rebuilt: it is
+    /// missing or, with a warning, it is damaged or describes another segment.
     pub(crate) fn open(
         disk: &Arc<dyn Disk>,
         directory: &Path,
         base_offset: u64,
-        expected: Expected,
+        expected: ExpectedSegment,
     ) -> Result<Option<Self>> {
         let path = path(directory, base_offset);
         let file = match disk.open(&path, Access::Read) {
@@ -110,17 +111,23 @@ impl IndexFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("open", &path)(error)),
         };
-        // A part of the file that cannot be read counts as damaged: all of it can be made again.
+        // An unreadable part of the file counts as damage: the whole index can be rebuilt.
         match Self::read(disk, &*file, &path, base_offset, expected) {
             Ok(index) => Ok(Some(index)),
             Err(error) => {
-                warn!(path = %path.display(), %error, "an index is of no use and is made again from its segment");
+                warn!(path = %path.display(), %error, "index unusable, rebuilding it from its segment");
                 Ok(None)
             }
         }
     }
 
-    fn read(disk: &Arc<dyn Disk>, file: &dyn File, path: &Path, base_offset: u64, expected: Expected) -> Result<Self> {
+    fn read(
+        disk: &Arc<dyn Disk>,
+        file: &dyn File,
+        path: &Path,
+        base_offset: u64,
+        expected: ExpectedSegment,
+    ) -> Result<Self> {
         let bytes = disk::read(file, 0, HEADER_BYTES).map_err(failed("read", path))?;
         let header = Header::decode(&bytes).map_err(|why| damaged(path, 0, why))?;
         let found = (header.salt, header.partition, header.base_offset, header.segment_bytes);
@@ -129,18 +136,18 @@ impl IndexFile {
         {
             return Err(damaged(path, 0, "it describes another segment"));
         }
-        let file_bytes = file.length().map_err(failed("look at", path))?;
+        let file_bytes = file.length().map_err(failed("read the size of", path))?;
         if file_bytes != header.file_bytes() {
-            let sentence = format!("its tables take {} bytes and the file has {file_bytes}", header.file_bytes());
+            let sentence = format!("its tables have {} bytes and the file has {file_bytes}", header.file_bytes());
             return Err(damaged(path, 0, sentence));
         }
         let (source, mut start) = (Source { file, path, salt: header.salt }, FIRST);
-        let mut places = Places { places: Vec::new(), latest_time: header.latest_time };
-        Table::<Place>::read(source, &mut start, header.places, |place| places.places.push(place))?;
+        let mut positions = PositionIndex { entries: Vec::new(), latest_time: header.latest_time };
+        Table::<BatchPosition>::read(source, &mut start, header.positions, |entry| positions.entries.push(entry))?;
         let ids = Table::read(source, &mut start, header.ids, |_| ())?;
         let ranges = Table::read(source, &mut start, header.ranges, |_| ())?;
         let producers = Table::read(source, &mut start, header.producers, |_| ())?;
-        Ok(Self { disk: Arc::clone(disk), path: path.to_owned(), header, places, ids, ranges, producers })
+        Ok(Self { disk: Arc::clone(disk), path: path.to_owned(), header, positions, ids, ranges, producers })
     }
 
     /// The salt of the segment that it describes.
@@ -152,28 +159,28 @@ impl IndexFile {
         self.header.base_offset
     }
 
-    /// The offset behind the segment's last record.
+    /// The offset after the segment's last record.
     pub(crate) fn end_offset(&self) -> u64 {
         self.header.end_offset
     }
 
-    /// The latest time at which the log took a batch of the segment; `None` if it has no batches.
+    /// The latest append time of the segment; `None` if it has no batches.
     pub(crate) fn latest_time(&self) -> Option<i64> {
-        (!self.places.places.is_empty()).then_some(self.header.latest_time)
+        (!self.positions.entries.is_empty()).then_some(self.header.latest_time)
     }
 
-    /// How many ids it holds.
+    /// The number of ids.
     pub(crate) fn id_count(&self) -> u32 {
         self.ids.len()
     }
 
-    /// Calls `each` with every id and its offset, in order of id. After an error some may have been passed on.
+    /// Calls `each` with every id and its offset, in order of id. After an error some may have been passed.
     pub(crate) fn for_each_id(&self, mut each: impl FnMut(MessageId, u64)) -> Result<()> {
         let file = self.file()?;
         self.ids.for_each(self.source(&*file), |entry| each(entry.id, self.offset_of(&entry)))
     }
 
-    /// The first offset with this id. Reads one page, and reports it if it is damaged by now.
+    /// Returns the first offset with this id. Reads one page, and fails if it is damaged by now.
     pub(crate) fn find(&self, id: MessageId) -> Result<Option<u64>> {
         let key = number(id);
         let Some(page) = self.ids.page_before(&key) else { return Ok(None) };
@@ -182,18 +189,18 @@ impl IndexFile {
         Ok(entry.filter(|entry| entry.id == id).map(|entry| self.offset_of(&entry)))
     }
 
-    /// Where to begin reading for `offset`: at or before its batch. `None` if there is no batch.
-    pub(crate) fn position_for(&self, offset: u64) -> Option<Place> {
-        self.places.for_offset(offset)
+    /// Returns where to start reading for `offset`: at or before its batch. `None` if there is no batch.
+    pub(crate) fn position_for(&self, offset: u64) -> Option<BatchPosition> {
+        self.positions.for_offset(offset)
     }
 
-    /// Where to begin reading for the first batch that was taken at or after `time`. `None` if there is none.
-    pub(crate) fn position_at_time(&self, time: i64) -> Option<Place> {
-        self.places.at_time(time)
+    /// Returns where to start reading for the first batch appended at or after `time`. `None` if there is none.
+    pub(crate) fn position_at_time(&self, time: i64) -> Option<BatchPosition> {
+        self.positions.at_time(time)
     }
 
-    /// The offset of the producer's message with this sequence, if it is in this segment, up to behind the last that
-    /// follows it without a gap. Reads one page.
+    /// Returns the offsets of the producer's messages from this sequence on, as long as they follow without a gap.
+    /// `None` if the sequence is not in this segment. Reads one page.
     pub(crate) fn offsets_from(&self, producer: ProducerId, sequence: u64) -> Result<Option<Range<u64>>> {
         let key = (producer, sequence);
         let Some(page) = self.ranges.page_before(&key) else { return Ok(None) };
@@ -202,7 +209,7 @@ impl IndexFile {
         Ok(range.filter(|range| range.producer == producer).and_then(|range| range.offsets_from(sequence)))
     }
 
-    /// How far each producer had come at the segment's end, by producer.
+    /// Returns the state of each producer at the segment's end, sorted by producer.
     pub(crate) fn producers(&self) -> Result<Vec<ProducerState>> {
         let (file, mut producers) = (self.file()?, Vec::new());
         self.producers.for_each(self.source(&*file), |state| producers.push(state))?;
@@ -215,10 +222,10 @@ impl IndexFile {
         self.header.file_bytes()
     }
 
-    /// What it keeps in memory, about.
+    /// Memory use, approximately.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.ids.memory_bytes() + self.ranges.memory_bytes() + self.producers.memory_bytes();
-        size_of::<Self>() + self.places.places.capacity() * size_of::<Place>() + tables
+        size_of::<Self>() + self.positions.entries.capacity() * size_of::<BatchPosition>() + tables
     }
 
     fn offset_of(&self, entry: &Id) -> u64 {

@@ -1,4 +1,4 @@
-//! Files in memory, so that a test of an encoding, or a fuzzer, does not wait for a disk. It forgets nothing and folders always exist.
+//! An in-memory disk for fast tests and fuzzing. It loses nothing, and every directory exists.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) struct MemoryDisk {
 pub(crate) struct MemoryFile(Mutex<Vec<u8>>);
 
 impl MemoryDisk {
-    /// A folder, and the disk that it is on.
+    /// Creates a disk, and the path of a folder on it.
     pub(crate) fn new() -> (Arc<Self>, PathBuf) {
         (Arc::default(), PathBuf::from("folder"))
     }

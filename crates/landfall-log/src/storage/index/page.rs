@@ -1,4 +1,4 @@
-//! One page of a table: up to 4 KiB of sorted entries under a checksum of their own.
+//! A page of a table: up to 4 KiB of sorted entries with a checksum.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -9,27 +9,28 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 const HEADER_BYTES: usize = 16;
 
-/// How many entries a full page holds.
+/// The number of entries in a full page.
 pub(super) const fn entries_per_page<E: Entry>() -> usize {
     (PAGE_BYTES - HEADER_BYTES) / E::BYTES
 }
 
-/// How many pages a table of `count` entries has.
+/// The number of pages of a table with `count` entries.
 pub(super) fn page_count<E: Entry>(count: u32) -> u32 {
     count.div_ceil(entries_per_page::<E>() as u32)
 }
 
-/// How long a page with `count` entries is.
+/// The size of a page with `count` entries.
 pub(super) fn page_bytes<E: Entry>(count: usize) -> usize {
     HEADER_BYTES + count * E::BYTES
 }
 
-/// How long a table of `count` entries is. A page is as long as its entries, so full ones may end before 4 KiB.
+/// The size of a table with `count` entries. A page is as long as its entries, so a full one may be shorter than 4
+/// KiB.
 pub(super) fn table_bytes<E: Entry>(count: u32) -> u64 {
     u64::from(page_count::<E>(count)) * HEADER_BYTES as u64 + u64::from(count) * E::BYTES as u64
 }
 
-/// Appends the page `number` with `entries`, at least one and at most a page full, to `bytes`.
+/// Appends the page `number` with `entries`, at least one and at most a full page, to `bytes`.
 pub(super) fn encode<'a, E: Entry + 'a>(
     salt: u32,
     number: u32,
@@ -46,7 +47,7 @@ pub(super) fn encode<'a, E: Entry + 'a>(
     bytes[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A page whose checksum was right.
+/// A page with a right checksum.
 #[derive(Debug)]
 pub(super) struct Page<E> {
     entries: Vec<u8>,
@@ -64,7 +65,7 @@ impl<E: Entry> Page<E> {
         }
         let expected = [number.to_le_bytes(), (count as u32).to_le_bytes(), [0; 4]];
         if &bytes[4..HEADER_BYTES] != expected.as_flattened() {
-            return Err("the page is not the one that belongs there");
+            return Err("the page belongs to another position");
         }
         bytes.drain(..HEADER_BYTES);
         Ok(Self { entries: bytes, entry: PhantomData })
@@ -92,7 +93,7 @@ impl<E: Entry> Page<E> {
     }
 }
 
-/// `N` bytes from `at` on.
+/// Copies `N` bytes from `at` on.
 pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes[at + index])
 }

@@ -1,4 +1,4 @@
-//! A table of sorted entries in an index file: in memory only the first key of each of its pages.
+//! A table of sorted entries in an index file. In memory it keeps only the first key of each page.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::page::{self, Page, entries_per_page, page_bytes, page_count};
 use crate::disk::{self, File};
 use crate::durable::{damaged, failed};
 
-/// Where the pages of a file come from, and what verifies them.
+/// The file of a table, and the salt that verifies its pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a dyn File,
@@ -17,47 +17,48 @@ pub(super) struct Source<'a> {
     pub(super) salt: u32,
 }
 
-/// Where the next table of a file begins.
+/// The start of the next table in a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct TableStart {
     pub(super) position: u64,
     pub(super) page: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Table<E: Entry> {
-    start: Start,
+    start: TableStart,
     count: u32,
     /// The first key of each page.
     fences: Vec<E::Key>,
 }
 
 impl<E: Entry> Table<E> {
-    /// Appends the pages of `entries`, which are sorted, to `bytes`, and moves `start` behind them.
-    pub(super) fn write(entries: &[E], salt: u32, start: &mut Start, bytes: &mut Vec<u8>) -> Self {
+    /// Appends the pages of the sorted `entries` to `bytes`, and advances `start` past them.
+    pub(super) fn write(entries: &[E], salt: u32, start: &mut TableStart, bytes: &mut Vec<u8>) -> Self {
         let mut table = Self { start: *start, count: entries.len() as u32, fences: Vec::new() };
         for (number, entries) in (start.page..).zip(entries.chunks(entries_per_page::<E>())) {
             page::encode(salt, number, entries.iter(), bytes);
             table.fences.extend(entries.first().map(E::key));
         }
-        table.pass(start);
+        table.advance(start);
         table
     }
 
-    /// Reads and verifies a table of `count` entries, hands each to `each`, and moves `start` behind it. The caller has
-    /// made sure that the file is long enough.
-    pub(super) fn read(source: Source<'_>, start: &mut Start, count: u32, mut each: impl FnMut(E)) -> Result<Self> {
+    /// Reads and verifies a table of `count` entries, passes each to `each`, and advances `start` past it. The caller
+    /// has checked that the file is long enough.
+    pub(super) fn read(
+        source: Source<'_>,
+        start: &mut TableStart,
+        count: u32,
+        mut each: impl FnMut(E),
+    ) -> Result<Self> {
         let mut table = Self { start: *start, count, fences: Vec::new() };
         let mut last = None;
         for index in 0..page_count::<E>(count) {
             for (position, entry) in table.page(source, index)?.iter().enumerate() {
                 let key = entry.key();
                 if last.is_some_and(|last| last >= key) {
-                    return Err(damaged(
-                        source.path,
-                        table.position(index),
-                        "the entries of the page are not in order",
-                    ));
+                    return Err(damaged(source.path, table.position(index), "the entries of the page are not sorted"));
                 }
                 if position == 0 {
                     table.fences.push(key);
@@ -66,7 +67,7 @@ impl<E: Entry> Table<E> {
                 each(entry);
             }
         }
-        table.pass(start);
+        table.advance(start);
         Ok(table)
     }
 
@@ -82,7 +83,7 @@ impl<E: Entry> Table<E> {
         Ok(())
     }
 
-    /// The only page that can hold the last entry whose key is not greater than `key`.
+    /// Returns the only page that can hold the last entry whose key is not greater than `key`.
     pub(super) fn page_before(&self, key: &E::Key) -> Option<u32> {
         self.fences.partition_point(|fence| fence <= key).checked_sub(1).map(|index| index as u32)
     }
@@ -104,7 +105,7 @@ impl<E: Entry> Table<E> {
         self.start.position + u64::from(page) * page_bytes::<E>(entries_per_page::<E>()) as u64
     }
 
-    fn pass(&self, start: &mut Start) {
+    fn advance(&self, start: &mut TableStart) {
         start.position += page::table_bytes::<E>(self.count);
         start.page += page_count::<E>(self.count);
     }

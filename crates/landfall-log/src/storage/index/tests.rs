@@ -18,16 +18,16 @@ fn id(number: u128) -> MessageId {
     MessageId::from_bytes(number.to_be_bytes())
 }
 
-fn described(end_offset: u64, segment_bytes: u64) -> (Described, Expected) {
+fn indexed(end_offset: u64, segment_bytes: u64) -> (IndexedSegment, ExpectedSegment) {
     let (salt, partition) = (SALT, 3);
-    let expected = Expected { salt, partition, end_offset: Some(end_offset), segment_bytes };
-    (Described { salt, partition, end_offset, segment_bytes }, expected)
+    let expected = ExpectedSegment { salt, partition, end_offset: Some(end_offset), segment_bytes };
+    (IndexedSegment { salt, partition, end_offset, segment_bytes }, expected)
 }
 
-/// One batch of a segment: who wrote it (nobody for 0), how many messages, how many bytes, when.
+/// One batch of a segment: producer (0 for none), number of messages, bytes, time.
 type Batch = (u64, u32, u64, i64);
 
-/// What a segment holds, kept in the simplest way.
+/// A simple model of a segment's content.
 #[derive(Debug, Default)]
 struct Model {
     batches: Vec<(u64, u64, i64)>,
@@ -38,7 +38,7 @@ struct Model {
     bytes: u64,
 }
 
-/// Feeds `batches` to a builder. The ids are `numbers`, in turn.
+/// Adds `batches` to a builder. The ids cycle through `numbers`.
 fn build(batches: &[Batch], numbers: &[u128]) -> (Builder, Model) {
     let (mut builder, mut model) = (Builder::new(BASE), Model { end_offset: BASE, bytes: 64, ..Model::default() });
     let mut numbers = numbers.iter().cycle();
@@ -65,10 +65,10 @@ fn build(batches: &[Batch], numbers: &[u128]) -> (Builder, Model) {
     (builder, model)
 }
 
-fn finish(builder: &mut Builder, model: &Model) -> (Arc<MemoryDisk>, PathBuf, Expected, IndexFile) {
+fn finish(builder: &mut Builder, model: &Model) -> (Arc<MemoryDisk>, PathBuf, ExpectedSegment, IndexFile) {
     let (memory, folder) = MemoryDisk::new();
     let disk: Arc<dyn Disk> = memory.clone();
-    let (segment, expected) = described(model.end_offset, model.bytes);
+    let (segment, expected) = indexed(model.end_offset, model.bytes);
     let states: Vec<_> = states(model).into_iter().rev().collect();
     let index = builder.finish(&disk, &folder, segment, &states).unwrap();
     (memory, folder, expected, index)
@@ -79,7 +79,7 @@ fn states(model: &Model) -> Vec<ProducerState> {
     model.producers.iter().map(state).collect()
 }
 
-fn open(memory: &Arc<MemoryDisk>, folder: &Path, expected: Expected) -> Option<IndexFile> {
+fn open(memory: &Arc<MemoryDisk>, folder: &Path, expected: ExpectedSegment) -> Option<IndexFile> {
     let disk: Arc<dyn Disk> = memory.clone();
     IndexFile::open(&disk, folder, BASE, expected).unwrap()
 }
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_built_is_what_is_answered_before_and_after_it_is_opened_again(
+    fn built_index_matches_the_model_before_and_after_reopening(
         batches in any_batches(300),
         numbers in proptest::collection::vec(prop_oneof![any::<u128>(), 0..50_u128], 1..1000),
     ) {
@@ -128,18 +128,18 @@ proptest! {
         let (memory, folder, expected, index) = finish(&mut builder, &model);
         assert_answers(&index, &builder, &model);
         assert_answers(&open(&memory, &folder, expected).unwrap(), &builder, &model);
-        let opened = open(&memory, &folder, Expected { end_offset: None, ..expected });
+        let opened = open(&memory, &folder, ExpectedSegment { end_offset: None, ..expected });
         prop_assert_eq!(opened.unwrap().end_offset(), model.end_offset);
     }
 
     #[test]
-    fn any_bytes_behind_a_header_are_no_index(
+    fn arbitrary_bytes_after_a_header_are_not_an_index(
         mut header in any::<[u8; HEADER_BYTES]>(),
         counts in any::<[u8; 4]>(),
         is_small in any::<bool>(),
         rest in proptest::collection::vec(any::<u8>(), 0..9000),
     ) {
-        // The header's own checksum is right, so that its numbers are believed as far as they ever are.
+        // The header's checksum is right, so that its fields pass the first check.
         header[..4].copy_from_slice(b"LFI\x01");
         header[64..].fill(0);
         if is_small {
@@ -154,19 +154,19 @@ proptest! {
         let Header { salt, partition, base_offset, segment_bytes, .. } = decoded;
         let (memory, folder) = MemoryDisk::new();
         let mut content = [header.as_slice(), &rest].concat();
-        if is_small && decoded.places > 0 {
-            // As long as it should be, so that the pages are looked at.
+        if is_small && decoded.positions > 0 {
+            // The expected length, so that the pages are read.
             content.resize(decoded.file_bytes() as usize, 7);
         }
         memory.put(&path(&folder, base_offset), content);
-        let expected = Expected { salt, partition, end_offset: None, segment_bytes };
+        let expected = ExpectedSegment { salt, partition, end_offset: None, segment_bytes };
         let disk: Arc<dyn Disk> = memory;
         let is_empty = decoded.file_bytes() == (HEADER_BYTES + rest.len()) as u64 && rest.is_empty();
         prop_assert_eq!(IndexFile::open(&disk, &folder, base_offset, expected).unwrap().is_some(), is_empty);
     }
 }
 
-/// A segment whose every table has more than one page.
+/// A segment in which every table has more than one page.
 fn several_pages() -> (Builder, Model) {
     let batches: Vec<Batch> = (0..500).map(|index| (1 + index % 2, 2, 33_000, index as i64 / 100)).collect();
     let numbers: Vec<u128> = (0..1000_u128).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15 << 60)).collect();
@@ -174,7 +174,7 @@ fn several_pages() -> (Builder, Model) {
 }
 
 #[test]
-fn no_flipped_bit_and_no_other_length_goes_unseen() {
+fn flipped_bits_and_wrong_lengths_are_detected() {
     let batches = [(1, 2, 100, 5), (2, 1, 40_000, 6), (1, 3, 100, 4)];
     let (mut builder, model) = build(&batches, &[7, 0, u128::MAX, 9, 1 << 100, 3]);
     let (memory, folder, expected, _) = finish(&mut builder, &model);
@@ -197,13 +197,13 @@ fn no_flipped_bit_and_no_other_length_goes_unseen() {
 }
 
 #[test]
-fn a_page_that_is_damaged_later_is_reported_and_the_others_go_on() {
+fn page_damaged_later_is_reported_and_the_others_stay_readable() {
     let (mut builder, model) = several_pages();
     let (memory, folder, _, index) = finish(&mut builder, &model);
     assert_answers(&index, &builder, &model);
     let path = path(&folder, BASE);
     let mut bytes = memory.content(&path);
-    // In the middle of the file there are ids.
+    // The middle of the file holds ids.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     memory.put(&path, bytes);
@@ -225,12 +225,12 @@ fn a_page_that_is_damaged_later_is_reported_and_the_others_go_on() {
 }
 
 #[test]
-fn two_pages_that_changed_places_are_found() {
+fn swapped_pages_are_detected() {
     let (mut builder, model) = several_pages();
     let (memory, folder, expected, _) = finish(&mut builder, &model);
     let path = path(&folder, BASE);
     let mut bytes = memory.content(&path);
-    let ids = HEADER_BYTES + super::page::table_bytes::<Place>(builder.places.places.len() as u32) as usize;
+    let ids = HEADER_BYTES + super::page::table_bytes::<BatchPosition>(builder.positions.entries.len() as u32) as usize;
     let (first, second) = bytes[ids..ids + 8192].split_at_mut(4096);
     first.swap_with_slice(second);
     memory.put(&path, bytes);
@@ -238,14 +238,14 @@ fn two_pages_that_changed_places_are_found() {
 }
 
 #[test]
-fn an_index_of_another_segment_is_of_no_use() {
+fn index_of_another_segment_is_refused() {
     let (mut builder, model) = build(&[(1, 2, 100, 5)], &[1, 2]);
     let (memory, folder, expected, _) = finish(&mut builder, &model);
     let others = [
-        Expected { salt: SALT + 1, ..expected },
-        Expected { partition: 4, ..expected },
-        Expected { end_offset: Some(model.end_offset + 1), ..expected },
-        Expected { segment_bytes: model.bytes + 1, ..expected },
+        ExpectedSegment { salt: SALT + 1, ..expected },
+        ExpectedSegment { partition: 4, ..expected },
+        ExpectedSegment { end_offset: Some(model.end_offset + 1), ..expected },
+        ExpectedSegment { segment_bytes: model.bytes + 1, ..expected },
     ];
     assert!(others.into_iter().all(|other| open(&memory, &folder, other).is_none()));
     let content = memory.content(&path(&folder, BASE));
@@ -256,7 +256,7 @@ fn an_index_of_another_segment_is_of_no_use() {
 }
 
 #[test]
-fn ranges_become_one_only_if_sequence_and_offset_and_epoch_go_on() {
+fn ranges_merge_only_if_sequence_offset_and_epoch_continue() {
     let range = |producer, epoch, first_sequence, first_offset, count| ProducerRange {
         producer,
         epoch,
@@ -278,7 +278,7 @@ fn ranges_become_one_only_if_sequence_and_offset_and_epoch_go_on() {
     }
     let (disk, folder) = MemoryDisk::new();
     let disk: Arc<dyn Disk> = disk;
-    let index = builder.finish(&disk, &folder, described(11, 64).0, &[]).unwrap();
+    let index = builder.finish(&disk, &folder, indexed(11, 64).0, &[]).unwrap();
     let expected = [Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(7), None, None, Some(8), Some(10), None];
     for (sequence, offset) in (0..).zip(expected) {
         assert_eq!(index.offsets_from(1, sequence).unwrap().map(|offsets| offsets.start), offset);
@@ -286,21 +286,21 @@ fn ranges_become_one_only_if_sequence_and_offset_and_epoch_go_on() {
     assert_eq!(index.offsets_from(2, 6).unwrap().map(|offsets| offsets.start), Some(6));
     assert_eq!(index.offsets_from(0, 0).unwrap(), None);
     // Six ranges of 32 bytes in one page, and nothing else.
-    assert_eq!(bytes_of_tables(&index), 6 * 32 + 16);
+    assert_eq!(table_bytes_of(&index), 6 * 32 + 16);
 }
 
-fn bytes_of_tables(index: &IndexFile) -> u64 {
+fn table_bytes_of(index: &IndexFile) -> u64 {
     index.file_bytes() - HEADER_BYTES as u64
 }
 
 #[test]
-fn an_offset_that_the_format_cannot_hold_is_refused() {
+fn offset_beyond_the_format_is_refused() {
     for offset in [BASE - 1, BASE + u64::from(u32::MAX) + 1] {
         let mut builder = Builder::new(BASE);
         builder.add_id(id(1), offset);
         let (disk, folder) = MemoryDisk::new();
         let disk: Arc<dyn Disk> = disk;
-        let refused = builder.finish(&disk, &folder, described(offset + 1, 64).0, &[]);
+        let refused = builder.finish(&disk, &folder, indexed(offset + 1, 64).0, &[]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Internal);
     }
 }

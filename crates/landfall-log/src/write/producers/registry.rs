@@ -1,7 +1,7 @@
-//! Which producers there are: `producers.json` in the log's folder, replaced as a whole.
+//! The registered producers: `producers.json` in the log's folder, replaced atomically.
 //!
-//! It carries a checksum, because an epoch that is too low would let a producer back in that was replaced, and an id
-//! that is given out twice would make one producer's messages the repeats of another's.
+//! It carries a checksum. An epoch that is too low would admit a fenced producer, and an id assigned twice would make
+//! one producer's messages duplicates of another's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{Epoch, ProducerId, ProducerState};
 use crate::disk::Disk;
 use crate::durable::{self, damaged};
 
-/// What `producers.json` holds.
+/// The content of `producers.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -34,18 +34,18 @@ impl Document {
     fn computed_checksum(&self) -> u32 {
         let next_id = crc32c::crc32c(&self.next_id.to_le_bytes());
         self.producers.iter().fold(next_id, |sum, (name, Registered { id, epoch })| {
-            // A name cannot contain the line's end, so no two lists make the same text.
+            // A name cannot contain a newline, so different lists never produce the same text.
             crc32c::crc32c_append(sum, format!("{name} {id} {epoch}\n").as_bytes())
         })
     }
 
-    /// The document at `path`; an empty one if there is none.
+    /// Reads the document at `path`; an empty one if the file does not exist.
     fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let Some(text) = durable::read(disk, path)? else { return Ok(Self::default()) };
         let document: Self = serde_json::from_slice(&text)
-            .map_err(|error| damaged(path, 0, "it does not list producers").with_source(error))?;
+            .map_err(|error| damaged(path, 0, "the file does not list producers").with_source(error))?;
         if document.checksum != document.computed_checksum() {
-            return Err(damaged(path, 0, "its checksum is wrong"));
+            return Err(damaged(path, 0, "the checksum is wrong"));
         }
         Ok(document)
     }
@@ -61,7 +61,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Reads which producers the log in `folder` has. A damaged list is an error: it cannot be made again.
+    /// Reads the producers of the log in `folder`. A damaged list is an error: it cannot be rebuilt.
     pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self> {
         let path = folder.join("producers.json");
         let document = Document::read(&*disk, &path)?;
@@ -69,18 +69,18 @@ impl Registry {
         Ok(Self { disk, path, document, epochs })
     }
 
-    /// The id of `name`, with a new epoch that fences whoever had the name before. Durable before it returns; after an
-    /// error nothing has changed that anybody was told.
+    /// Returns the id of `name` and a new epoch, which fences the previous holder of the name. Durable before it
+    /// returns. After an error no issued epoch has changed.
     ///
-    /// Epochs are counted in 16 bits. After the last one the name gets another id, which begins with sequence 0
-    /// everywhere, and the old id is fenced for good.
+    /// Epochs have 16 bits. After the last one the name gets a new id, which starts at sequence 0 in every partition,
+    /// and the old id is fenced permanently.
     pub(crate) fn register(&mut self, name: &ProducerName) -> Result<(ProducerId, Epoch)> {
         let mut document = self.document.clone();
         let before = document.producers.get(name).copied();
         let again = before.and_then(|Registered { id, epoch }| Some(Registered { id, epoch: epoch.checked_add(1)? }));
         let registered = match again {
             Some(registered) => registered,
-            None => Registered { id: document.give_id()?, epoch: 0 },
+            None => Registered { id: document.allocate_id()?, epoch: 0 },
         };
         document.producers.insert(name.clone(), registered);
         document.checksum = document.computed_checksum();
@@ -93,34 +93,34 @@ impl Registry {
         Ok((registered.id, registered.epoch))
     }
 
-    /// An error if a partition knows of producers what this list does not: it was written with one that is missing
-    /// now, or newer, and an id or an epoch would be given out a second time.
+    /// Fails if a partition knows a producer or epoch that this list does not. The list was then lost or replaced by
+    /// an older one, and an id or an epoch would be issued twice.
     pub(crate) fn check(&self, states: &[ProducerState]) -> Result<()> {
         let is_newer = |state: &&ProducerState| {
             let epoch = self.epoch(state.producer);
             state.producer >= self.document.next_id || epoch.is_some_and(|epoch| epoch < state.epoch)
         };
         let Some(ProducerState { producer, epoch, .. }) = states.iter().find(is_newer) else { return Ok(()) };
-        let sentence = format!("producer {producer} wrote with epoch {epoch}, of which this list knows nothing");
+        let sentence = format!("producer {producer} wrote with epoch {epoch}, which the list does not contain");
         Err(damaged(&self.path, 0, sentence))
     }
 
-    /// The newest epoch of a producer. `None` if nobody has that id, or nobody any more: then every epoch is fenced.
+    /// The newest epoch of a producer. `None` if the id is unknown or retired: then every epoch is fenced.
     pub(crate) fn epoch(&self, producer: ProducerId) -> Option<Epoch> {
         self.epochs.get(&producer).copied()
     }
 }
 
 impl Document {
-    fn give_id(&mut self) -> Result<ProducerId> {
+    fn allocate_id(&mut self) -> Result<ProducerId> {
         let id = self.next_id;
-        // All ones means nobody.
+        // All ones means no producer.
         match id.checked_add(1) {
             Some(next_id) => {
                 self.next_id = next_id;
                 Ok(id)
             }
-            None => Err(Error::new(ErrorKind::Internal, "the log has given out all producer ids there are")),
+            None => Err(Error::new(ErrorKind::Internal, "the log has assigned all producer ids")),
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_keeps_its_id_and_gets_a_higher_epoch_over_restarts() {
+    fn name_keeps_its_id_and_gets_a_higher_epoch_over_restarts() {
         let (memory, folder) = MemoryDisk::new();
         let mut registry = open(&memory, &folder).unwrap();
         assert_eq!(registry.epoch(0), None);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_last_epoch_a_name_gets_another_id() {
+    fn name_gets_a_new_id_after_the_last_epoch() {
         let (memory, folder) = MemoryDisk::new();
         let mut registry = open(&memory, &folder).unwrap();
         registry.register(&name("a")).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_that_means_nobody_is_never_given_out() {
+    fn the_reserved_id_is_never_assigned() {
         let (memory, folder) = MemoryDisk::new();
         let mut registry = open(&memory, &folder).unwrap();
         registry.document.next_id = ProducerId::MAX - 1;
@@ -176,9 +176,9 @@ mod tests {
         assert_eq!(registry.register(&name("a")).unwrap(), (ProducerId::MAX - 1, 1));
     }
 
-    /// A flipped bit may leave the same text in another spelling, but never other producers.
+    /// A flipped bit may yield another spelling of the same text, but never other producers.
     #[test]
-    fn a_damaged_list_is_reported() {
+    fn damaged_list_is_reported() {
         let (memory, folder) = MemoryDisk::new();
         let mut registry = open(&memory, &folder).unwrap();
         for text in ["a", "b.c", "a"] {

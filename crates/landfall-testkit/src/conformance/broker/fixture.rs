@@ -1,17 +1,19 @@
-//! What an adapter supplies to be tested: a new broker, and a way to stop and start it.
+//! What an adapter supplies: a new broker, and a way to restart it.
 
 use std::sync::Arc;
 
 use landfall_core::Broker;
 
-/// One new, empty broker for one case.
+/// A new, empty broker for one case.
 pub trait BrokerFixture: Sized + Send + Sync + 'static {
-    /// A broker without any topics. `None` if there is no server, after saying so with [`not_run`](crate::not_run).
+    /// Creates a broker without topics. Returns `None` without a server, after calling [`not_run`](crate::not_run()).
     fn create() -> impl Future<Output = Option<Self>> + Send;
 
     fn broker(&self) -> Arc<dyn Broker>;
 
-    /// Stops the broker and starts it on what it stored. Called only if it declares to be durable, and only after
-    /// every publisher, subscriber, reader and delivery of this fixture is gone.
+    /// Restarts the broker with its stored data.
+    ///
+    /// Called only if the broker declares the capability `durable`, and only after every publisher, subscriber, reader
+    /// and delivery of this fixture was dropped.
     fn reopen(self) -> impl Future<Output = Self> + Send;
 }

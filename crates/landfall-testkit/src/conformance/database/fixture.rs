@@ -1,5 +1,4 @@
-//! What an adapter supplies to be tested: a database, a second way into it, and the few statements that the ports
-//! cannot run because they know no SQL.
+//! What an adapter supplies: a new database, and the few SQL statements that the ports do not cover.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use landfall_core::{
 };
 
 /// A database that implements every port.
-pub trait WholeDatabase:
+pub trait FullDatabase:
     OutboxWriter
     + OutboxQueue
     + CompetingQueue
@@ -24,7 +23,7 @@ pub trait WholeDatabase:
 {
 }
 
-impl<D> WholeDatabase for D where
+impl<D> FullDatabase for D where
     D: OutboxWriter
         + OutboxQueue
         + CompetingQueue
@@ -39,44 +38,46 @@ impl<D> WholeDatabase for D where
 {
 }
 
-/// What a fixture's statements run on.
+/// The connection type of a fixture's database.
 pub type Connection<F> = <<F as DatabaseFixture>::Database as Database>::Connection;
 
-/// One new, empty database for one case. Its methods panic where a statement fails.
+/// A new, empty database for one case. Methods panic if a statement fails.
 pub trait DatabaseFixture: Sized + Send + Sync + 'static {
-    type Database: WholeDatabase;
+    type Database: FullDatabase;
 
     fn capabilities() -> DatabaseCapabilities;
 
-    /// A new database without any tables. `None` if there is no server, after saying so with
-    /// [`not_run`](crate::not_run).
+    /// Creates a database without tables. Returns `None` without a server, after calling
+    /// [`not_run`](crate::not_run()).
     fn create() -> impl Future<Output = Option<Self>> + Send;
 
-    /// Opens the database, without migrating it, with the default limits. Each call shares nothing with the others
-    /// but the database itself: it stands for another process.
+    /// Opens the database with the default limits, without migrating it.
+    ///
+    /// Each call represents another process: the results share nothing but the database.
     fn open(&self) -> impl Future<Output = Self::Database> + Send;
 
-    /// The same with sent messages kept for that long (`Options::keep_sent`).
+    /// As [`DatabaseFixture::open`], with sent messages kept for `time` (`Options::keep_sent`).
     fn open_keeping_sent(&self, time: Duration) -> impl Future<Output = Self::Database> + Send;
 
-    /// Makes the table `effects(message_id, key, sequence)`, without a unique constraint, so that a doubled effect
-    /// would show. It needs a column of its own that keeps the order of insertion.
+    /// Creates the table `effects(message_id, key, sequence)` with an additional column for the insertion order.
+    ///
+    /// It has no unique constraint, so that doubled effects are visible.
     fn create_effects(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
 
     fn insert_effect(&self, connection: &mut Connection<Self>, effect: &Effect) -> impl Future<Output = ()> + Send;
 
-    /// All effects in the order in which they were inserted.
+    /// Returns all effects in the order of insertion.
     fn effects(&self, connection: &mut Connection<Self>) -> impl Future<Output = Vec<Effect>> + Send;
 
-    /// The audit table, oldest first.
+    /// Returns the audit table, oldest row first.
     fn audit(&self, connection: &mut Connection<Self>) -> impl Future<Output = Vec<AuditRow>> + Send;
 
-    /// Gives every lease to somebody else under the next epoch, whoever holds it: half of a takeover, until it is
-    /// committed.
-    fn take_over_leases(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
+    /// Assigns every lease to another holder under the next epoch, regardless of the current one.
+    ///
+    /// The caller commits or rolls back, so that a case can test an uncommitted takeover.
+    fn steal_leases(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
 
-    /// Puts a row into the outbox, as a foreign writer would, whose headers cannot be a message's:
-    /// `{"x": "a\nb"}`, a value with a line break.
+    /// Inserts an outbox row with plain SQL whose headers are invalid: `{"x": "a\nb"}`, a value with a line break.
     fn insert_unreadable(
         &self,
         connection: &mut Connection<Self>,
@@ -85,7 +86,7 @@ pub trait DatabaseFixture: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// What a handler of the suite writes: one row per message that took effect.
+/// The effect of a handler in the suite: one row per handled message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
     pub message_id: MessageId,
@@ -99,7 +100,7 @@ impl From<&Message> for Effect {
     }
 }
 
-/// One row of the audit table, as far as the suite asks for it.
+/// The columns of an audit row that the suite checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
     pub actor: String,

@@ -1,16 +1,15 @@
-//! A drain beside another drain and beside live traffic: nothing twice, nothing out of order, nothing left behind.
+//! Drains concurrent with other drains and live traffic: no duplicate, reordered or forgotten message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Parking, Result};
 
-use super::stage::{A_MOMENT, SOON, drain_one, setback};
-use super::{DatabaseFixture, Stage};
+use super::harness::{SHORT_WAIT, TIMEOUT, drain_one, setback};
+use super::{DatabaseFixture, Harness};
 use crate::conformance::sample::{failure, group, ids, keyed, series};
 
-/// Drains on an instance of its own until nothing is open any more; `None` in between only means that the other one
-/// is at work.
+/// Drains until no letter is open. `None` in between means that another consumer is handling the next one.
 async fn drain_everything<F: DatabaseFixture>(fixture: Arc<F>, database: F::Database, group: GroupName) {
     loop {
         while drain_one(&*fixture, &database, &group).await.is_some() {}
@@ -22,22 +21,22 @@ async fn drain_everything<F: DatabaseFixture>(fixture: Arc<F>, database: F::Data
     }
 }
 
-pub async fn two_instances_drain_every_message_once_and_in_order<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn two_consumers_drain_each_message_once_in_order<F: DatabaseFixture>(harness: Harness<F>) {
     let stock = group("stock");
     for key in ["a", "b", "c", "d", "e"] {
-        stage.park_with_successors(&stock, &series(key, 6)).await;
+        harness.park_with_successors(&stock, &series(key, 6)).await;
     }
-    let answer = stage.database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
-    assert_eq!((answer.redriven.len(), answer.skipped.len()), (5, 25));
+    let result = harness.database.redrive(&DeadLetterFilter::default(), "alice").await.unwrap();
+    assert_eq!((result.redriven.len(), result.skipped.len()), (5, 25));
 
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..2 {
-        tasks.spawn(drain_everything(stage.fixture.clone(), stage.second().await, stock.clone()));
+        tasks.spawn(drain_everything(harness.fixture.clone(), harness.second().await, stock.clone()));
     }
     tasks.join_all().await;
 
     let mut applied: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for effect in stage.effects().await {
+    for effect in harness.effects().await {
         applied.entry(effect.key.unwrap()).or_default().push(effect.sequence.unwrap());
     }
     assert_eq!(applied.len(), 5);
@@ -46,39 +45,41 @@ pub async fn two_instances_drain_every_message_once_and_in_order<F: DatabaseFixt
     }
 }
 
-pub async fn a_successor_waits_for_a_handler_elsewhere<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn successor_waits_for_a_handler_in_another_process<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().concurrent_writers {
         return;
     }
     let (stock, messages) = (group("stock"), series("a", 2));
-    stage.park_with_successors(&stock, &messages).await;
-    stage.redrive(&messages[0]).await;
-    let mut elsewhere = stage.database.begin().await.unwrap();
-    let item = stage.database.next_redriven(&mut elsewhere, &stock, &[]).await.unwrap().unwrap();
+    harness.park_with_successors(&stock, &messages).await;
+    harness.redrive(&messages[0]).await;
+    let mut other_process = harness.database.begin().await.unwrap();
+    let item = harness.database.next_redriven(&mut other_process, &stock, &[]).await.unwrap().unwrap();
     assert_eq!(item.message.id, messages[0].id);
 
-    let meanwhile = tokio::time::timeout(SOON, stage.drain_one(&stock)).await.expect("nobody waits for a handler");
-    assert!(meanwhile.is_none(), "a successor was handed out while its predecessor is being handled");
-    stage.database.complete_redriven(&mut elsewhere, &item).await.unwrap();
-    stage.database.commit(elsewhere).await.unwrap();
-    assert_eq!(stage.drain(&stock).await, ids(&messages[1..]));
+    let meanwhile = tokio::time::timeout(TIMEOUT, harness.drain_one(&stock))
+        .await
+        .expect("next_redriven blocked on another handler");
+    assert!(meanwhile.is_none(), "a successor was returned while its predecessor is being handled");
+    harness.database.complete_redriven(&mut other_process, &item).await.unwrap();
+    harness.database.commit(other_process).await.unwrap();
+    assert_eq!(harness.drain(&stock).await, ids(&messages[1..]));
 }
 
-/// The drain's last step frees the key while a live message asks whether it is held. Whatever the answer is, the
-/// message must take effect: at once, or by the drain.
-pub async fn live_traffic_that_meets_the_end_of_a_drain_is_not_stuck<F: DatabaseFixture>(stage: Stage<F>) {
+/// The last step of a drain frees the key while a live message checks whether it is held. Either way the message must
+/// take effect: at once, or through the drain.
+pub async fn live_message_at_the_end_of_a_drain_takes_effect<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().concurrent_writers {
         return;
     }
     let (stock, messages) = (group("stock"), series("a", 2));
-    stage.park(&stock, &messages[0]).await;
-    stage.redrive(&messages[0]).await;
-    let mut drain = stage.database.begin().await.unwrap();
-    let item = stage.database.next_redriven(&mut drain, &stock, &[]).await.unwrap().unwrap();
-    stage.fixture.insert_effect(&mut drain, &(&item.message).into()).await;
-    stage.database.complete_redriven(&mut drain, &item).await.unwrap();
+    harness.park(&stock, &messages[0]).await;
+    harness.redrive(&messages[0]).await;
+    let mut drain = harness.database.begin().await.unwrap();
+    let item = harness.database.next_redriven(&mut drain, &stock, &[]).await.unwrap().unwrap();
+    harness.fixture.insert_effect(&mut drain, &(&item.message).into()).await;
+    harness.database.complete_redriven(&mut drain, &item).await.unwrap();
 
-    let (fixture, second, live) = (stage.fixture.clone(), stage.second().await, messages[1].clone());
+    let (fixture, second, live) = (harness.fixture.clone(), harness.second().await, messages[1].clone());
     let live_group = stock.clone();
     let mut traffic = tokio::spawn(async move {
         let mut transaction = second.begin().await.unwrap();
@@ -88,61 +89,65 @@ pub async fn live_traffic_that_meets_the_end_of_a_drain_is_not_stuck<F: Database
         }
         second.commit(transaction).await.unwrap();
     });
-    // It either waits for the drain or is done by itself; both are fine.
-    let early = tokio::time::timeout(A_MOMENT, &mut traffic).await;
-    stage.database.commit(drain).await.unwrap();
+    // It may wait for the drain or finish before; both are correct.
+    let early = tokio::time::timeout(SHORT_WAIT, &mut traffic).await;
+    harness.database.commit(drain).await.unwrap();
     match early {
         Ok(ended) => ended.unwrap(),
-        Err(_) => tokio::time::timeout(SOON, traffic).await.expect("live traffic goes on").unwrap(),
+        Err(_) => tokio::time::timeout(TIMEOUT, traffic).await.expect("the live message did not continue").unwrap(),
     }
-    stage.drain(&stock).await;
-    let applied: Vec<_> = stage.effects().await.iter().map(|effect| effect.sequence).collect();
+    harness.drain(&stock).await;
+    let applied: Vec<_> = harness.effects().await.iter().map(|effect| effect.sequence).collect();
     assert_eq!(applied, [Some(1), Some(2)]);
-    assert_eq!(stage.handle(&stock, &keyed("a", 3)).await, Admission::Fresh, "the key is free");
+    assert_eq!(harness.handle(&stock, &keyed("a", 3)).await, Admission::Fresh, "the key is still held");
 }
 
-/// The other way round: a live message was told that its key is held and has not committed yet when the drain takes
-/// its last step, which therefore was not the last.
-pub async fn a_message_held_during_the_last_step_of_a_drain_is_drained<F: DatabaseFixture>(stage: Stage<F>) {
+/// The reverse race: a live message is held and not yet committed when the drain takes what it believes is its last
+/// step.
+pub async fn message_held_during_the_last_drain_step_is_drained<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().concurrent_writers {
         return;
     }
     let (stock, messages) = (group("stock"), series("a", 2));
-    stage.park(&stock, &messages[0]).await;
-    stage.redrive(&messages[0]).await;
-    let mut live = stage.database.begin().await.unwrap();
-    let admission = stage.database.admit(&mut live, &stock, &messages[1], None).await.unwrap();
+    harness.park(&stock, &messages[0]).await;
+    harness.redrive(&messages[0]).await;
+    let mut live = harness.database.begin().await.unwrap();
+    let admission = harness.database.admit(&mut live, &stock, &messages[1], None).await.unwrap();
     assert_eq!(admission, Admission::Held);
 
-    let (fixture, second, drain_group) = (stage.fixture.clone(), stage.second().await, stock.clone());
+    let (fixture, second, drain_group) = (harness.fixture.clone(), harness.second().await, stock.clone());
     let mut drain = tokio::spawn(async move { drain_one(&*fixture, &second, &drain_group).await.is_some() });
-    let early = tokio::time::timeout(A_MOMENT, &mut drain).await;
-    stage.database.commit(live).await.unwrap();
+    let early = tokio::time::timeout(SHORT_WAIT, &mut drain).await;
+    harness.database.commit(live).await.unwrap();
     let drained = match early {
         Ok(ended) => ended.unwrap(),
-        Err(_) => tokio::time::timeout(SOON, drain).await.expect("the drain goes on").unwrap(),
+        Err(_) => tokio::time::timeout(TIMEOUT, drain).await.expect("the drain did not continue").unwrap(),
     };
-    assert!(drained, "the redriven message was there to be handled");
-    assert_eq!(stage.drain(&stock).await, ids(&messages[1..]), "the held message is not left behind");
-    assert_eq!(stage.handle(&stock, &keyed("a", 3)).await, Admission::Fresh, "the key is free");
+    assert!(drained, "the redriven message was not handled");
+    assert_eq!(harness.drain(&stock).await, ids(&messages[1..]), "the held message was forgotten");
+    assert_eq!(harness.handle(&stock, &keyed("a", 3)).await, Admission::Fresh, "the key is still held");
 }
 
-/// A consumer, and two who redrive and drain whatever it parks, all on one key: every seventh message fails for good, and
-/// every fifth try of a drain once more.
-pub async fn a_redrive_that_races_live_traffic_on_one_key_keeps_its_order<F: DatabaseFixture>(stage: Stage<F>) {
+/// One consumer and two redrivers on the same key: every seventh message is parked, and every fifth drain attempt fails
+/// again.
+pub async fn redrive_racing_live_traffic_keeps_key_order<F: DatabaseFixture>(harness: Harness<F>) {
     const MESSAGES: i64 = 100;
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(live_traffic(stage.fixture.clone(), stage.second().await, MESSAGES));
+    tasks.spawn(live_traffic(harness.fixture.clone(), harness.second().await, MESSAGES));
     for _ in 0..2 {
-        tasks.spawn(redrive_until(stage.fixture.clone(), stage.second().await, MESSAGES));
+        tasks.spawn(redrive_until(harness.fixture.clone(), harness.second().await, MESSAGES));
     }
-    tokio::time::timeout(4 * SOON, tasks.join_all()).await.expect("everything takes effect in the end");
-    let applied: Vec<_> = stage.effects().await.iter().filter_map(|effect| effect.sequence).collect();
+    tokio::time::timeout(4 * TIMEOUT, tasks.join_all()).await.expect("not all messages took effect");
+    let applied: Vec<_> = harness.effects().await.iter().filter_map(|effect| effect.sequence).collect();
     assert_eq!(applied, (1..=MESSAGES).collect::<Vec<_>>());
-    assert_eq!(stage.handle(&group("stock"), &keyed("a", MESSAGES + 1)).await, Admission::Fresh, "the key is free");
+    assert_eq!(
+        harness.handle(&group("stock"), &keyed("a", MESSAGES + 1)).await,
+        Admission::Fresh,
+        "the key is still held"
+    );
 }
 
-/// What the database rolled back (a deadlock) is done again.
+/// Handles `count` messages. Repeats transactions that the database rolled back, as after a deadlock.
 async fn live_traffic<F: DatabaseFixture>(fixture: Arc<F>, database: F::Database, count: i64) {
     for sequence in 1..=count {
         let message = keyed("a", sequence);

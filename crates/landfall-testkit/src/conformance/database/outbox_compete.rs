@@ -1,4 +1,4 @@
-//! The outbox without order: what is claimed is nobody else's until it is settled, and free again if it is not.
+//! The unordered outbox: a claimed row belongs to one relay until it is settled, and is released otherwise.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use landfall_core::{
     OutboxView, OutboxWriter,
 };
 
-use super::stage::{LONG, SOON, settlement};
-use super::{DatabaseFixture, Stage};
+use super::harness::{LONG, TIMEOUT, settlement};
+use super::{DatabaseFixture, Harness};
 use crate::conformance::sample::{ids, keyed, keyless, series, sorted};
 use crate::eventually;
 
@@ -16,45 +16,45 @@ fn claimed_ids(entries: &[OutboxEntry]) -> Vec<MessageId> {
     entries.iter().map(|entry| entry.message_id).collect()
 }
 
-pub async fn two_claims_never_share_a_row<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn concurrent_claims_never_share_a_row<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().competing_relays {
         return;
     }
     let messages = [series("a", 3), series("b", 3)].concat();
-    stage.enqueue(&messages).await;
-    let second = stage.second().await;
-    let mut one = stage.database.claim(4).await.unwrap();
+    harness.enqueue(&messages).await;
+    let second = harness.second().await;
+    let mut one = harness.database.claim(4).await.unwrap();
     let mut two = second.claim(10).await.unwrap();
     let (first, rest) = (one.take_entries(), two.take_entries());
     assert_eq!((first.len(), rest.len()), (4, 2));
     assert_eq!(sorted([claimed_ids(&first), claimed_ids(&rest)].concat()), sorted(ids(&messages)));
-    assert!(one.take_entries().is_empty(), "they are taken once");
+    assert!(one.take_entries().is_empty(), "entries were returned twice");
 
     let published = |entries: &[OutboxEntry]| {
         entries.iter().map(|entry| settlement(entry, Decision::Published)).collect::<Vec<_>>()
     };
     one.settle(&published(&first)).await.unwrap();
     two.settle(&published(&rest)).await.unwrap();
-    assert!(stage.database.claim(10).await.unwrap().take_entries().is_empty());
-    let stats = stage.database.stats().await.unwrap();
+    assert!(harness.database.claim(10).await.unwrap().take_entries().is_empty());
+    let stats = harness.database.stats().await.unwrap();
     assert_eq!((stats.pending, stats.published), (0, 6));
 }
 
-pub async fn what_a_claim_did_not_settle_is_free_again<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn unsettled_rows_of_a_claim_are_released<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().competing_relays {
         return;
     }
     let messages = series("a", 3);
-    stage.enqueue(&messages).await;
-    let mut dropped = stage.database.claim(10).await.unwrap();
+    harness.enqueue(&messages).await;
+    let mut dropped = harness.database.claim(10).await.unwrap();
     assert_eq!(dropped.take_entries().len(), 3);
     drop(dropped);
 
     let mut claim = None;
-    eventually(SOON, "the rows are free again", async || {
-        let mut again = stage.database.claim(10).await.unwrap();
+    eventually(TIMEOUT, "the rows are released", async || {
+        let mut again = harness.database.claim(10).await.unwrap();
         let entries = again.take_entries();
-        // One that saw some of them only goes before the next comes.
+        // A claim that got only some of the rows is dropped before the next one.
         claim = (entries.len() == 3).then_some((again, entries));
         claim.is_some()
     })
@@ -62,21 +62,21 @@ pub async fn what_a_claim_did_not_settle_is_free_again<F: DatabaseFixture>(stage
     let (claim, entries) = claim.unwrap();
     let middle = entries.iter().find(|entry| entry.message_id == messages[1].id).unwrap();
     claim.settle(&[settlement(middle, Decision::Published)]).await.unwrap();
-    let left = stage.database.claim(10).await.unwrap().take_entries();
+    let left = harness.database.claim(10).await.unwrap().take_entries();
     assert_eq!(sorted(claimed_ids(&left)), sorted(vec![messages[0].id, messages[2].id]));
     assert!(left.iter().all(|entry| entry.attempts == 0));
 }
 
-pub async fn a_claimed_row_that_fails_waits_alone<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn failed_claimed_row_blocks_no_other_row<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().competing_relays {
         return;
     }
     let messages = series("a", 3);
-    stage.enqueue(&messages).await;
+    harness.enqueue(&messages).await;
     let settle = async |message: MessageId, decision: Decision| {
-        let mut claim = stage.database.claim(10).await.unwrap();
+        let mut claim = harness.database.claim(10).await.unwrap();
         let entries = claim.take_entries();
-        let entry = entries.iter().find(|entry| entry.message_id == message).expect("it is due");
+        let entry = entries.iter().find(|entry| entry.message_id == message).expect("the message is not due");
         claim.settle(&[settlement(entry, decision)]).await.unwrap();
         entry.attempts
     };
@@ -84,65 +84,65 @@ pub async fn a_claimed_row_that_fails_waits_alone<F: DatabaseFixture>(stage: Sta
     let park = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: false };
     settle(messages[1].id, park).await;
 
-    // Its successor goes on, and the parked one is a dead letter that holds nobody.
-    let due = stage.database.claim(10).await.unwrap().take_entries();
+    // The successor is still due, and the parked message holds no key.
+    let due = harness.database.claim(10).await.unwrap().take_entries();
     assert_eq!(claimed_ids(&due), [messages[2].id]);
-    let stats = stage.database.stats().await.unwrap();
+    let stats = harness.database.stats().await.unwrap();
     assert_eq!((stats.pending, stats.retrying, stats.parked), (1, 1, 1));
-    assert_eq!(stage.letter(&messages[1]).await.status, DeadLetterStatus::Parked);
+    assert_eq!(harness.letter(&messages[1]).await.status, DeadLetterStatus::Parked);
 
-    // Redriven, it comes again.
-    stage.redrive(&messages[1]).await;
+    // After a redrive the parked message is due again.
+    harness.redrive(&messages[1]).await;
     settle(messages[1].id, Decision::Retry { after: Duration::ZERO, error: "away".into() }).await;
-    eventually(SOON, "it is due again", async || {
-        let due = stage.database.claim(10).await.unwrap().take_entries();
+    eventually(TIMEOUT, "the message is due again", async || {
+        let due = harness.database.claim(10).await.unwrap().take_entries();
         due.iter().any(|entry| entry.message_id == messages[1].id && entry.attempts == 1)
     })
     .await;
 }
 
-pub async fn what_competing_relays_left_is_read_in_order_by_the_others<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn ordered_relay_reads_rows_left_by_competing_relays<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().competing_relays {
         return;
     }
     let messages = [series("a", 4), vec![keyless()]].concat();
-    stage.enqueue(&messages).await;
-    let mut claim = stage.database.claim(10).await.unwrap();
+    harness.enqueue(&messages).await;
+    let mut claim = harness.database.claim(10).await.unwrap();
     let entries = claim.take_entries();
     let first = entries.iter().find(|entry| entry.message_id == messages[0].id).unwrap();
     claim.settle(&[settlement(first, Decision::Published)]).await.unwrap();
 
-    let leases = stage.lease_all("one").await;
-    let due = stage.due(&leases).await;
+    let leases = harness.lease_all("one").await;
+    let due = harness.due(&leases).await;
     let of_key: Vec<_> = claimed_ids(&due).into_iter().filter(|id| *id != messages[4].id).collect();
     assert_eq!(of_key, ids(&messages[1..4]));
     let settlements: Vec<_> = due[..2].iter().map(|entry| settlement(entry, Decision::Published)).collect();
-    assert_eq!(stage.database.settle(&leases, &settlements).await.unwrap().len(), 2);
-    // And back again.
-    let left = stage.database.claim(10).await.unwrap().take_entries();
+    assert_eq!(harness.database.settle(&leases, &settlements).await.unwrap().len(), 2);
+    // The rest can be claimed again.
+    let left = harness.database.claim(10).await.unwrap().take_entries();
     assert_eq!(sorted(claimed_ids(&left)), sorted(claimed_ids(&due[2..])));
 }
 
-pub async fn a_late_commit_is_claimed_late<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn late_commit_can_be_claimed<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().competing_relays {
         return;
     }
     let (late, early) = (keyed("a", 1), keyed("b", 1));
-    let mut open = stage.database.begin().await.unwrap();
-    stage.database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
-    stage.enqueue(std::slice::from_ref(&early)).await;
-    let mut claim = stage.database.claim(10).await.unwrap();
+    let mut open = harness.database.begin().await.unwrap();
+    harness.database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
+    harness.enqueue(std::slice::from_ref(&early)).await;
+    let mut claim = harness.database.claim(10).await.unwrap();
     let entries = claim.take_entries();
     assert_eq!(claimed_ids(&entries), [early.id]);
     claim.settle(&[settlement(&entries[0], Decision::Published)]).await.unwrap();
-    stage.database.commit(open).await.unwrap();
-    assert_eq!(claimed_ids(&stage.database.claim(10).await.unwrap().take_entries()), [late.id]);
+    harness.database.commit(open).await.unwrap();
+    assert_eq!(claimed_ids(&harness.database.claim(10).await.unwrap().take_entries()), [late.id]);
 }
 
-pub async fn without_the_capability_claiming_is_refused<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn claim_is_refused_without_the_capability<F: DatabaseFixture>(harness: Harness<F>) {
     if F::capabilities().competing_relays {
         return;
     }
-    let refused = stage.database.claim(10).await.err().expect("it cannot be done");
+    let refused = harness.database.claim(10).await.err().expect("the claim was not refused");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
 }

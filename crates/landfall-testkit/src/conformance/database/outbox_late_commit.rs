@@ -1,58 +1,58 @@
-//! Ids are given out in one order and committed in another: nothing is lost, nobody waits.
+//! Ids are assigned in one order and committed in another: nothing is lost, and nothing waits.
 
 use landfall_core::{Database, Decision, Message, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter};
 
-use super::stage::{Stage, settlement};
-use super::{DatabaseFixture, WholeDatabase};
+use super::harness::{Harness, settlement};
+use super::{DatabaseFixture, FullDatabase};
 use crate::conformance::sample::keyed;
 
-pub async fn a_row_that_commits_after_its_successor_is_published_after_it<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn lower_id_that_commits_later_is_still_published<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().concurrent_writers {
         return;
     }
-    let leases = stage.lease_all("one").await;
+    let leases = harness.lease_all("one").await;
     let (late, early) = (keyed("a", 2), keyed("a", 1));
-    let mut first = stage.database.begin().await.unwrap();
-    stage.database.enqueue(&mut first, std::slice::from_ref(&late)).await.unwrap();
-    let mut second = stage.database.begin().await.unwrap();
-    stage.database.enqueue(&mut second, std::slice::from_ref(&early)).await.unwrap();
-    assert!(stage.due_ids(&leases).await.is_empty());
+    let mut first = harness.database.begin().await.unwrap();
+    harness.database.enqueue(&mut first, std::slice::from_ref(&late)).await.unwrap();
+    let mut second = harness.database.begin().await.unwrap();
+    harness.database.enqueue(&mut second, std::slice::from_ref(&early)).await.unwrap();
+    assert!(harness.due_ids(&leases).await.is_empty());
 
     let rows = async || {
-        let rows = stage.database.list(&OutboxFilter::default(), 10).await.unwrap();
+        let rows = harness.database.list(&OutboxFilter::default(), 10).await.unwrap();
         rows.iter().map(|row| row.row).collect::<Vec<_>>()
     };
-    stage.database.commit(second).await.unwrap();
+    harness.database.commit(second).await.unwrap();
     let higher = rows().await;
-    assert_eq!(stage.due_ids(&leases).await, [early.id]);
-    stage.settle(&leases, &early, Decision::Published).await;
-    stage.database.commit(first).await.unwrap();
+    assert_eq!(harness.due_ids(&leases).await, [early.id]);
+    harness.settle(&leases, &early, Decision::Published).await;
+    harness.database.commit(first).await.unwrap();
     let lower = rows().await;
-    assert!(lower.len() == 1 && higher.len() == 1 && lower < higher, "the higher id was committed first");
-    assert_eq!(stage.due_ids(&leases).await, [late.id]);
-    stage.settle(&leases, &late, Decision::Published).await;
-    assert_eq!(stage.database.stats().await.unwrap().published, 2);
+    assert!(lower.len() == 1 && higher.len() == 1 && lower < higher, "the higher id was not committed first");
+    assert_eq!(harness.due_ids(&leases).await, [late.id]);
+    harness.settle(&leases, &late, Decision::Published).await;
+    assert_eq!(harness.database.stats().await.unwrap().published, 2);
 }
 
-/// Several writers commit in whatever order they like, some roll back, while a relay drains: each message comes once,
-/// and those of one writer's key in the order in which it committed them.
-pub async fn concurrent_writers_lose_nothing_and_reorder_nothing<F: DatabaseFixture>(stage: Stage<F>) {
+/// Several writers commit or roll back in any order while a relay reads. Each committed message is read once, and each
+/// writer's key in commit order.
+pub async fn concurrent_writers_lose_and_reorder_nothing<F: DatabaseFixture>(harness: Harness<F>) {
     const WRITERS: i64 = 4;
     const ROUNDS: i64 = 60;
     if !F::capabilities().concurrent_writers {
         return;
     }
-    let leases = stage.lease_all("one").await;
+    let leases = harness.lease_all("one").await;
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
-        writers.spawn(write(stage.database.clone(), writer, ROUNDS));
+        writers.spawn(write(harness.database.clone(), writer, ROUNDS));
     }
     let mut published: Vec<Message> = Vec::new();
     loop {
         let is_last = writers.is_empty();
-        let entries = stage.database.next(&leases, 7).await.unwrap();
+        let entries = harness.database.next(&leases, 7).await.unwrap();
         let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
-        assert_eq!(stage.database.settle(&leases, &settlements).await.unwrap().len(), entries.len());
+        assert_eq!(harness.database.settle(&leases, &settlements).await.unwrap().len(), entries.len());
         if is_last && entries.is_empty() {
             break;
         }
@@ -70,7 +70,7 @@ pub async fn concurrent_writers_lose_nothing_and_reorder_nothing<F: DatabaseFixt
     assert_eq!(published.len(), 2 * committed.len() * WRITERS as usize);
 }
 
-async fn write<D: WholeDatabase>(database: D, writer: i64, rounds: i64) {
+async fn write<D: FullDatabase>(database: D, writer: i64, rounds: i64) {
     for round in 1..=rounds {
         let mut transaction = database.begin().await.unwrap();
         let messages = [keyed(&format!("key-{writer}"), round), keyed("shared", round)];

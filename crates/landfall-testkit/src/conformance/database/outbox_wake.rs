@@ -1,64 +1,64 @@
-//! Waiting for a commit: woken at once, never in vain, and never for longer than asked.
+//! Waiting for a commit: wakes are never lost, and a wait never exceeds its timeout.
 
 use std::time::{Duration, Instant};
 
 use landfall_core::{OutboxQueue, OutboxWriter};
 
-use super::stage::{LONG, SOON};
-use super::{DatabaseFixture, Stage};
+use super::harness::{LONG, TIMEOUT};
+use super::{DatabaseFixture, Harness};
 use crate::conformance::sample::keyed;
 
-/// Waits for far longer than the case may take, so that only a wake can end it.
-async fn is_woken<D: OutboxQueue>(database: &D) {
-    tokio::time::timeout(SOON, database.wait(LONG)).await.expect("the wait ends with the wake");
+/// Asserts that a wait ends early. Its timeout exceeds the limit of the case, so that only a wake can end it.
+async fn assert_woken<D: OutboxQueue>(database: &D) {
+    tokio::time::timeout(TIMEOUT, database.wait(LONG)).await.expect("the wake did not end the wait");
 }
 
-pub async fn a_wake_before_the_wait_is_not_lost<F: DatabaseFixture>(stage: Stage<F>) {
-    stage.enqueue(&[keyed("a", 1)]).await;
-    stage.database.wake();
-    is_woken(&stage.database).await;
+pub async fn wake_before_wait_is_not_lost<F: DatabaseFixture>(harness: Harness<F>) {
+    harness.enqueue(&[keyed("a", 1)]).await;
+    harness.database.wake();
+    assert_woken(&harness.database).await;
 }
 
-pub async fn a_wake_ends_the_wait<F: DatabaseFixture>(stage: Stage<F>) {
-    let waiting = stage.database.clone();
+pub async fn wake_ends_the_wait<F: DatabaseFixture>(harness: Harness<F>) {
+    let waiting = harness.database.clone();
     let mut waiter = tokio::spawn(async move { waiting.wait(LONG).await });
-    // Usually the waiter is waiting by then; if not, the case before covers it.
+    // Usually the task is waiting by then; if not, this is `wake_before_wait_is_not_lost`.
     let _ = tokio::time::timeout(Duration::from_millis(50), &mut waiter).await;
-    stage.enqueue(&[keyed("a", 1)]).await;
-    stage.database.wake();
+    harness.enqueue(&[keyed("a", 1)]).await;
+    harness.database.wake();
     if !waiter.is_finished() {
-        tokio::time::timeout(SOON, waiter).await.expect("the wait ends with the wake").unwrap();
+        tokio::time::timeout(TIMEOUT, waiter).await.expect("the wake did not end the wait").unwrap();
     }
 }
 
-pub async fn append_ends_the_wait<F: DatabaseFixture>(stage: Stage<F>) {
-    stage.database.append(&[keyed("a", 1)]).await.unwrap();
-    is_woken(&stage.database).await;
+pub async fn append_ends_the_wait<F: DatabaseFixture>(harness: Harness<F>) {
+    harness.database.append(&[keyed("a", 1)]).await.unwrap();
+    assert_woken(&harness.database).await;
 }
 
-pub async fn a_commit_elsewhere_ends_the_wait<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn commit_in_another_process_ends_the_wait<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().wakes_across_processes {
         return;
     }
-    let waiting = stage.second().await;
+    let waiting = harness.second().await;
     let mut waiter = tokio::spawn(async move { waiting.wait(LONG).await });
     let started = Instant::now();
-    // Nobody promises that the first commits are noticed while the waiter is only beginning to listen.
+    // The port does not promise to notice commits that happen while the waiter is still starting to listen.
     loop {
-        stage.enqueue(&[keyed("a", 1)]).await;
-        stage.database.wake();
+        harness.enqueue(&[keyed("a", 1)]).await;
+        harness.database.wake();
         match tokio::time::timeout(Duration::from_millis(500), &mut waiter).await {
             Ok(finished) => break finished.unwrap(),
-            Err(_) => assert!(started.elapsed() < SOON, "a commit in another process ends the wait"),
+            Err(_) => assert!(started.elapsed() < TIMEOUT, "a commit in another process did not end the wait"),
         }
     }
 }
 
-pub async fn a_wait_ends_after_its_time_and_not_much_sooner<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn wait_ends_after_its_timeout<F: DatabaseFixture>(harness: Harness<F>) {
     let (started, wait) = (Instant::now(), Duration::from_millis(100));
     for _ in 0..5 {
-        tokio::time::timeout(SOON, stage.database.wait(wait)).await.expect("the wait ends after its time");
+        tokio::time::timeout(TIMEOUT, harness.database.wait(wait)).await.expect("the wait exceeded its timeout");
     }
-    // A wait may end early now and then, but one that always does would keep the relay spinning.
+    // A wait may end early occasionally; if it always did, the relay would spin.
     assert!(started.elapsed() >= 2 * wait, "five waits of {wait:?} took {:?}", started.elapsed());
 }

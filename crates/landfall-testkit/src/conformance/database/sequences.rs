@@ -1,11 +1,11 @@
-//! What each entity has reached: kept with the effect, and one transaction at a time per entity.
+//! Sequences: each entity's highest sequence, committed with the effect, one transaction at a time per entity.
 
 use std::time::Duration;
 
 use landfall_core::{Database, EntityName, GroupName, Hold, Housekeeping, Sequences};
 
-use super::stage::{A_MOMENT, LONG, SOON};
-use super::{DatabaseFixture, Stage};
+use super::harness::{LONG, SHORT_WAIT, TIMEOUT};
+use super::{DatabaseFixture, Harness};
 use crate::conformance::sample::{group, keyed};
 use crate::eventually;
 
@@ -13,87 +13,94 @@ const A: EntityName<'static> = ("orders", "a");
 const B: EntityName<'static> = ("orders", "b");
 
 async fn reached<F: DatabaseFixture>(
-    stage: &Stage<F>,
+    harness: &Harness<F>,
     group: &GroupName,
     names: &[EntityName<'_>],
 ) -> Vec<Option<i64>> {
-    let mut transaction = stage.database.begin().await.unwrap();
-    let reached = stage.database.reached(&mut transaction, group, names).await.unwrap();
-    stage.database.commit(transaction).await.unwrap();
+    let mut transaction = harness.database.begin().await.unwrap();
+    let reached = harness.database.reached(&mut transaction, group, names).await.unwrap();
+    harness.database.commit(transaction).await.unwrap();
     reached
 }
 
-pub async fn a_number_is_reached_with_the_commit_and_only_then<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn sequence_is_recorded_only_on_commit<F: DatabaseFixture>(harness: Harness<F>) {
     let stock = group("stock");
     for commit in [false, true] {
-        let mut transaction = stage.database.begin().await.unwrap();
-        assert_eq!(stage.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap(), [None, None]);
-        stage.database.reach(&mut transaction, &stock, &[(A, 7)]).await.unwrap();
+        let mut transaction = harness.database.begin().await.unwrap();
+        assert_eq!(harness.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap(), [None, None]);
+        harness.database.reach(&mut transaction, &stock, &[(A, 7)]).await.unwrap();
         if commit {
-            stage.database.commit(transaction).await.unwrap();
+            harness.database.commit(transaction).await.unwrap();
         } else {
             drop(transaction);
         }
     }
-    assert_eq!(reached(&stage, &stock, &[A, B]).await, [Some(7), None]);
-    assert_eq!(reached(&stage, &stock, &[B]).await, [None]);
-    assert!(reached(&stage, &stock, &[]).await.is_empty());
+    assert_eq!(reached(&harness, &stock, &[A, B]).await, [Some(7), None]);
+    assert_eq!(reached(&harness, &stock, &[B]).await, [None]);
+    assert!(reached(&harness, &stock, &[]).await.is_empty());
     let elsewhere = [("payments", "a")];
-    assert_eq!(reached(&stage, &stock, &elsewhere).await, [None], "topics are apart");
-    assert_eq!(reached(&stage, &group("payment"), &[A]).await, [None], "groups are apart");
+    assert_eq!(reached(&harness, &stock, &elsewhere).await, [None], "topics are not independent");
+    assert_eq!(reached(&harness, &group("payment"), &[A]).await, [None], "groups are not independent");
 }
 
-pub async fn numbers_may_go_to_both_ends<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn sequences_cover_the_i64_range<F: DatabaseFixture>(harness: Harness<F>) {
     let stock = group("stock");
-    let mut transaction = stage.database.begin().await.unwrap();
-    stage.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
-    stage.database.reach(&mut transaction, &stock, &[(A, i64::MIN), (B, i64::MAX)]).await.unwrap();
-    stage.database.commit(transaction).await.unwrap();
-    assert_eq!(reached(&stage, &stock, &[A, B]).await, [Some(i64::MIN), Some(i64::MAX)]);
+    let mut transaction = harness.database.begin().await.unwrap();
+    harness.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
+    harness.database.reach(&mut transaction, &stock, &[(A, i64::MIN), (B, i64::MAX)]).await.unwrap();
+    harness.database.commit(transaction).await.unwrap();
+    assert_eq!(reached(&harness, &stock, &[A, B]).await, [Some(i64::MIN), Some(i64::MAX)]);
 }
 
-/// Nothing is there to be locked when an entity is met for the first time, and yet the second one must wait.
-pub async fn whoever_asks_for_the_same_entity_waits_also_the_first_time<F: DatabaseFixture>(stage: Stage<F>) {
+/// For a new entity there is no row to lock, and a second transaction must wait nevertheless.
+pub async fn concurrent_reads_of_a_new_entity_are_serialized<F: DatabaseFixture>(harness: Harness<F>) {
     if !F::capabilities().concurrent_writers {
         return;
     }
     let stock = group("stock");
     for number in [1, 2] {
-        let mut first = stage.database.begin().await.unwrap();
-        stage.database.reached(&mut first, &stock, &[A]).await.unwrap();
-        stage.database.reach(&mut first, &stock, &[(A, number)]).await.unwrap();
+        let mut first = harness.database.begin().await.unwrap();
+        harness.database.reached(&mut first, &stock, &[A]).await.unwrap();
+        harness.database.reach(&mut first, &stock, &[(A, number)]).await.unwrap();
 
-        let (second, stock) = (stage.second().await, stock.clone());
+        let (second, stock) = (harness.second().await, stock.clone());
         let mut other = tokio::spawn(async move {
             let mut transaction = second.begin().await.unwrap();
             let reached = second.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
             second.commit(transaction).await.unwrap();
             reached
         });
-        assert!(tokio::time::timeout(A_MOMENT, &mut other).await.is_err(), "the second does not wait");
-        stage.database.commit(first).await.unwrap();
-        let reached = tokio::time::timeout(Duration::from_secs(60), other).await.expect("it goes on").unwrap();
+        assert!(tokio::time::timeout(SHORT_WAIT, &mut other).await.is_err(), "the second transaction did not wait");
+        harness.database.commit(first).await.unwrap();
+        let reached = tokio::time::timeout(Duration::from_secs(60), other)
+            .await
+            .expect("the second transaction did not continue")
+            .unwrap();
         assert_eq!(reached, [Some(number), None]);
     }
 }
 
-pub async fn what_was_reached_long_ago_is_forgotten_unless_a_letter_is_open<F: DatabaseFixture>(stage: Stage<F>) {
+pub async fn old_sequences_are_removed_unless_a_dead_letter_is_open<F: DatabaseFixture>(harness: Harness<F>) {
     let stock = group("stock");
-    let mut transaction = stage.database.begin().await.unwrap();
-    stage.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
-    stage.database.reach(&mut transaction, &stock, &[(A, 7), (B, 8)]).await.unwrap();
-    stage.database.commit(transaction).await.unwrap();
-    // Its number will be compared when it is tried again.
+    let mut transaction = harness.database.begin().await.unwrap();
+    harness.database.reached(&mut transaction, &stock, &[A, B]).await.unwrap();
+    harness.database.reach(&mut transaction, &stock, &[(A, 7), (B, 8)]).await.unwrap();
+    harness.database.commit(transaction).await.unwrap();
+    // The retry of this message will compare its sequence.
     let delayed = keyed("b", 9);
     assert_eq!(delayed.topic.as_str(), B.0);
-    stage.delay(&stock, &delayed, Hold::Key, LONG).await;
+    harness.delay(&stock, &delayed, Hold::Key, LONG).await;
 
-    assert_eq!(stage.database.forget_sequences(LONG, 100).await.unwrap(), 0, "their time has not come");
+    assert_eq!(
+        harness.database.forget_sequences(LONG, 100).await.unwrap(),
+        0,
+        "sequences were removed before their retention ended"
+    );
     let mut forgotten = 0;
-    eventually(SOON, "one is forgotten", async || {
-        forgotten += stage.database.forget_sequences(Duration::ZERO, 100).await.unwrap();
+    eventually(TIMEOUT, "one sequence is removed", async || {
+        forgotten += harness.database.forget_sequences(Duration::ZERO, 100).await.unwrap();
         forgotten == 1
     })
     .await;
-    assert_eq!(reached(&stage, &stock, &[A, B]).await, [None, Some(8)]);
+    assert_eq!(reached(&harness, &stock, &[A, B]).await, [None, Some(8)]);
 }

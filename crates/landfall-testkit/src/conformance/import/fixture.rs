@@ -1,50 +1,51 @@
-//! What an adapter supplies to be tested: a database, a way to run SQL in it, and how it spells things.
+//! What an adapter supplies: a new database, a way to run SQL in it, and its SQL dialect.
 
 use landfall_core::{Database, ImportSource, Leases, OutboxQueue, Schema};
 
 pub(super) type Connection<F> = <<F as ImportFixture>::Database as Database>::Connection;
 
-/// One new, empty database for one case. Its methods panic where a statement fails.
+/// A new, empty database for one case. Methods panic if a statement fails.
 pub trait ImportFixture: Sized + Send + Sync + 'static {
     type Database: Database + ImportSource + Leases + OutboxQueue + Schema;
 
     const DIALECT: Dialect;
 
-    /// `None` if there is no server, after saying so with [`not_run`](crate::not_run).
+    /// Creates a database. Returns `None` without a server, after calling [`not_run`](crate::not_run()).
     fn create() -> impl Future<Output = Option<Self>> + Send;
 
-    /// Opens the database without migrating it; each call stands for another process.
+    /// Opens the database without migrating it. Each call represents another process.
     fn open(&self) -> impl Future<Output = Self::Database> + Send;
 
     fn execute(&self, connection: &mut Connection<Self>, statement: &str) -> impl Future<Output = ()> + Send;
 
-    /// Has the server end every connection to this database but the one it is asked on, if it is one that can.
+    /// Makes the server close all other connections to this database, if it can.
     fn kill_connections(&self) -> impl Future<Output = ()> + Send;
 
-    /// The one number that `query` answers with.
+    /// Returns the single number that `query` selects.
     fn count(&self, connection: &mut Connection<Self>, query: &str) -> impl Future<Output = i64> + Send;
 }
 
-/// How a database spells what the cases need.
+/// The SQL of a database, as far as the cases need it.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
     /// Two transactions can write at the same time.
     pub concurrent_writers: bool,
-    /// Whether rows of sequential transactions are told apart without any column for it.
-    pub orders_by_itself: bool,
+    /// Whether the database itself records the order of rows of sequential transactions, without a column for it.
+    pub has_implicit_order: bool,
     /// `CREATE TABLE outbox` as Debezium documents it, in this database's types.
     pub debezium: &'static str,
-    /// The type of a column that counts up by itself, with what makes it unique.
-    pub counting: &'static str,
-    /// A type for UUIDs, and one for text of up to 255 characters.
+    /// The type of an auto-increment column, with its constraints.
+    pub auto_increment: &'static str,
+    /// A type for UUIDs.
     pub uuid: &'static str,
+    /// A type for text of up to 255 characters.
     pub text: &'static str,
-    /// Type, literal, and the bytes that must arrive.
+    /// Payload types: type, literal and the expected bytes.
     pub payloads: &'static [(&'static str, &'static str, &'static [u8])],
-    /// Type, literal, and the UUID that must arrive; `None` where one has to be made.
+    /// Id types: type, literal and the expected UUID; `None` if the import derives one.
     pub ids: &'static [(&'static str, &'static str, Option<&'static str>)],
-    /// Types of columns that can be marked.
+    /// Types of columns that can mark a row as imported.
     pub marks: &'static [&'static str],
-    /// A type that cannot be a payload, if there is one.
+    /// A type that is not allowed for a payload, if there is one.
     pub no_payload: Option<&'static str>,
 }

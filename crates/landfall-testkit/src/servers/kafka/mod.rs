@@ -1,4 +1,4 @@
-//! A private Kafka: one node or a small cluster, on 127.0.0.1 and free ports, with the jars that `scripts/services` keeps.
+//! A private Kafka on 127.0.0.1 and free ports: one node or a small cluster, with the jars from `scripts/services`.
 
 mod cluster;
 mod node;
@@ -14,24 +14,24 @@ use crate::not_run;
 pub use cluster::KafkaCluster;
 use node::{Node, Voter};
 
-/// How a private Kafka differs from the usual one, which knows no accounts and makes no topics by itself.
+/// The configuration of a private Kafka. By default it has no accounts and does not create topics automatically.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaOptions {
-    /// Lines of `server.properties`, which replace the usual ones of the same name.
+    /// Lines of `server.properties` that override the defaults.
     pub settings: Vec<(&'static str, String)>,
-    /// Names and passwords (SASL/PLAIN). With any, clients without one are turned away, and only [`KafkaServer::ADMIN`]
-    /// may do anything until somebody is given a right.
+    /// Names and passwords (SASL/PLAIN). If there are any, clients must authenticate, and only [`KafkaServer::ADMIN`]
+    /// has rights until ACLs grant others.
     pub accounts: Vec<(String, String)>,
-    /// A certificate and its key, both PEM: clients must speak TLS.
+    /// A certificate and its key, both PEM: clients must then use TLS.
     pub certificate: Option<(String, String)>,
-    /// A second listener for clients without accounts: where it listens, and the port that it tells them to use, such
-    /// as that of a [`Proxy`](crate::proxy::Proxy).
+    /// A second listener without authentication: its port, and the port that it advertises, such as that of a
+    /// [`Proxy`](crate::proxy::Proxy).
     pub proxied: Option<(u16, u16)>,
-    /// For measurements: starts more slowly and runs faster.
+    /// Enables the optimizing JIT compiler, for benchmarks: slower start, faster run.
     pub compiled: bool,
 }
 
-/// A Kafka node of this process's own. Killed when this is dropped, and also when the process ends in any other way.
+/// A private Kafka node, killed when this is dropped and when the process ends in any other way.
 #[derive(Debug)]
 pub struct KafkaServer {
     daemon: Daemon<Node>,
@@ -39,10 +39,10 @@ pub struct KafkaServer {
 }
 
 impl KafkaServer {
-    /// The account that may do everything, where there are accounts.
+    /// The account with all rights, if there are accounts.
     pub const ADMIN: &'static str = "admin";
 
-    /// `None` where there is no Kafka; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if Kafka is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str, options: KafkaOptions) -> Option<Self> {
         Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
@@ -59,12 +59,12 @@ impl KafkaServer {
         Ok(Self { daemon: Daemon::start(node, folder, account).await?, options })
     }
 
-    /// `host:port` of the listener for clients.
+    /// `host:port` of the client listener.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.daemon.port())
     }
 
-    /// For the account that may do everything, where there are accounts.
+    /// The URL, with the credentials of [`KafkaServer::ADMIN`] if there are accounts.
     pub async fn url(&self) -> String {
         let options = self.options.read().await;
         let account = options.accounts.iter().find(|(name, _)| name == Self::ADMIN);
@@ -72,12 +72,12 @@ impl KafkaServer {
         format!("kafka://{account}{}", self.address())
     }
 
-    /// A port that is free now, for [`KafkaOptions::proxied`].
+    /// Returns a free port, for [`KafkaOptions::proxied`].
     pub fn free_port() -> Result<u16> {
         daemon::free_port()
     }
 
-    /// As [`KafkaServer::restart`], with other options: how a credential is revoked and given back.
+    /// As [`KafkaServer::restart`], with changed options: to revoke and restore a credential, for example.
     pub async fn restart_with(&self, change: impl FnOnce(&mut KafkaOptions)) -> Result<()> {
         change(&mut *self.options.write().await);
         self.restart().await
@@ -87,5 +87,5 @@ impl KafkaServer {
 daemon::faults!(KafkaServer, daemon);
 
 fn missing() -> Error {
-    Error::new(ErrorKind::NotFound, "there are no jars of Kafka; scripts/services fetches them")
+    Error::new(ErrorKind::NotFound, "Kafka is not installed; run scripts/services")
 }

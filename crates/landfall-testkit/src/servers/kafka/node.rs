@@ -1,4 +1,4 @@
-//! One node: its folder, its `server.properties`, its command line, and how one knows that it answers.
+//! One node: its folder, `server.properties`, command line and readiness probe.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use tokio::sync::RwLock;
 
 use super::{KafkaOptions, KafkaServer, missing};
 use crate::servers::account::Account;
-use crate::servers::daemon::{self, Answer, Program, services_folder, unavailable};
-use crate::servers::watchdog::Ending;
+use crate::servers::daemon::{self, ProbeResult, Program, services_folder, unavailable};
+use crate::servers::watchdog::StopSignal;
 
-/// A node's place among those that elect.
+/// A member of the controller quorum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Voter {
     pub(super) node: u32,
@@ -27,13 +27,13 @@ pub(super) struct Node {
     jars: PathBuf,
     number: u32,
     voters: Vec<Voter>,
-    /// Between nodes, and for the question whether it is up: without accounts and without TLS.
+    /// The listener between nodes and for the readiness probe: without authentication and TLS.
     inside_port: u16,
     options: Arc<RwLock<KafkaOptions>>,
 }
 
 impl Node {
-    /// A folder with one file in it is all that formatting leaves where the voters are listed by hand.
+    /// Writes the folder that `kafka-storage format` would create: one file, because the voters are static.
     pub(super) fn prepare(
         number: u32,
         voters: Vec<Voter>,
@@ -48,7 +48,7 @@ impl Node {
         let java = daemon::find_program("java", "openjdk-17-jre-headless")?;
         let data = folder.join("data");
         let properties = format!("version=1\ncluster.id=landfallAAAAAAAAAAAAAA\nnode.id={number}\n");
-        let failed = |error| unavailable("cannot prepare the folder of a Kafka node", error);
+        let failed = |error| unavailable("cannot create the data folder of a Kafka node", error);
         std::fs::create_dir(&data).map_err(failed)?;
         std::fs::write(data.join("meta.properties"), properties).map_err(failed)?;
         if let Some(Account { uid, gid }) = account {
@@ -71,9 +71,9 @@ impl Node {
         };
         let mut listeners = format!("CLIENT://127.0.0.1:{port},INSIDE://127.0.0.1:{inside_port}");
         let mut advertised = listeners.clone();
-        if let Some((listening, told)) = options.proxied {
-            listeners += &format!(",PROXIED://127.0.0.1:{listening}");
-            advertised += &format!(",PROXIED://127.0.0.1:{told}");
+        if let Some((port, advertised_port)) = options.proxied {
+            listeners += &format!(",PROXIED://127.0.0.1:{port}");
+            advertised += &format!(",PROXIED://127.0.0.1:{advertised_port}");
         }
         listeners += &format!(",CONTROLLER://127.0.0.1:{controller}");
         let mut settings = vec![
@@ -95,11 +95,11 @@ impl Node {
             ("transaction.state.log.replication.factor", copies),
             ("transaction.state.log.num.partitions", "1".into()),
             ("transaction.state.log.min.isr", "1".into()),
-            // Tests wait for a member more often than for a crowd.
+            // Most tests have one group member, which should not wait for others.
             ("group.initial.rebalance.delay.ms", "0".into()),
-            // The members of a killed process must not be waited for much longer than the test runs.
+            // Members of a killed process must expire within the time of a test.
             ("group.min.session.timeout.ms", "1000".into()),
-            // A node that is gone is known to be gone after this, and one that was killed is let in again.
+            // A dead node is fenced after this time, and only then may a killed node register again.
             ("broker.session.timeout.ms", "3000".into()),
             ("broker.heartbeat.interval.ms", "300".into()),
             ("log.cleaner.enable", "false".into()),
@@ -119,7 +119,7 @@ impl Node {
             settings.push(("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".into()));
             settings.push(("super.users", format!("User:ANONYMOUS;User:{}", KafkaServer::ADMIN)));
         }
-        // Of two lines with one name Java takes the later one.
+        // If a name occurs twice, Java uses the last line.
         settings.extend(options.settings.iter().cloned());
         settings.into_iter().map(|(name, value)| format!("{name}={value}\n")).collect()
     }
@@ -127,11 +127,11 @@ impl Node {
 
 impl Program for Node {
     const NAME: &'static str = "Kafka";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let file = folder.join("server.properties");
-        // Nobody holds the lock across a start. A file that could not be written is said by the node that misses it.
+        // The lock is free during a start. If the file cannot be written, the node reports that it is missing.
         if let Ok(options) = self.options.try_read() {
             let _ = std::fs::write(&file, self.properties(&options, folder, port));
         }
@@ -144,17 +144,17 @@ impl Program for Node {
         command
     }
 
-    /// A node that is not yet let in by the others lists nobody.
-    async fn answers(&self, _port: u16) -> Answer {
-        // Metadata, version 1, of no topics: the answer begins with its number and how many nodes there are.
-        const QUESTION: [u8; 18] = [0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 7, 255, 255, 0, 0, 0, 0];
+    /// A node that has not yet joined the cluster lists no brokers.
+    async fn probe(&self, _port: u16) -> ProbeResult {
+        // A metadata request, version 1, for no topics. The response has a correlation id, then the number of brokers.
+        const REQUEST: [u8; 18] = [0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 7, 255, 255, 0, 0, 0, 0];
         let mut stream = TcpStream::connect(("127.0.0.1", self.inside_port)).await?;
-        stream.write_all(&QUESTION).await?;
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer).await?;
-        match answer[8..] {
+        stream.write_all(&REQUEST).await?;
+        let mut response = [0; 12];
+        stream.read_exact(&mut response).await?;
+        match response[8..] {
             [0, 0, 0, nodes] if usize::from(nodes) > self.voters.len() / 2 => Ok(()),
-            _ => Err("the node is not yet among the brokers".into()),
+            _ => Err("the node has not joined the cluster yet".into()),
         }
     }
 }

@@ -1,5 +1,6 @@
-/* Loaded into a server before everything else: while the file named by LANDFALL_HOLD exists, whoever writes or syncs InnoDB's
-   log waits. The server then stands where it stands for a moment at each commit, for as long as a test needs it. */
+/* Preloaded into a MariaDB server: while the file named by LANDFALL_HOLD exists, every write and sync of InnoDB's log
+   blocks. This extends the short time between making a commit visible and making it durable for as long as a test
+   needs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@ static void wait_if_held(int fd) {
     if (length < 0) return;
     path[length] = 0;
     if (!strstr(path, "ib_logfile")) return;
-    struct timespec moment = {0, 1000000};
-    while (access(held, F_OK) == 0) nanosleep(&moment, NULL);
+    struct timespec pause = {0, 1000000};
+    while (access(held, F_OK) == 0) nanosleep(&pause, NULL);
 }
 
 #define HELD_WRITE(name)                                                              \

@@ -1,7 +1,7 @@
-//! A server whose log can be held back from the disk.
+//! A server whose log writes can be blocked.
 //!
-//! InnoDB shows a commit to others before it is written. That moment is too short to meet, so it is made as long as a test
-//! likes: a few lines of C are loaded into the server and wait before each write to its log while a certain file exists.
+//! InnoDB makes a commit visible before it is durable. The time in between is too short for a test to hit, so a small
+//! preloaded C library extends it. The library blocks each write to the log while a certain file exists.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::servers::daemon::unavailable;
 
 const SOURCE: &str = include_str!("held_log.c");
 const LIBRARY: &str = "held_log.so";
-/// While it exists nothing is written to the log.
+/// While this file exists, log writes block.
 const HELD: &str = "log.held";
 
-/// Makes what is loaded into the server, with the C compiler that the toolchain links with.
-pub(super) async fn make(folder: &Path) -> Result<()> {
+/// Compiles the library with `cc`, which the Rust toolchain also uses to link.
+pub(super) async fn compile(folder: &Path) -> Result<()> {
     let source = folder.join("held_log.c");
     std::fs::write(&source, SOURCE).map_err(|error| unavailable("cannot write into the server's folder", error))?;
     let mut compiler = tokio::process::Command::new("cc");
@@ -25,11 +25,11 @@ pub(super) async fn make(folder: &Path) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("cc failed: {why}")))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("cc failed: {stderr}")))
 }
 
-/// What stands before the server's command.
+/// Returns the prefix of the server's command that preloads the library.
 pub(super) fn prefix(folder: &Path) -> [OsString; 3] {
     let set = |name: &str, file: &str| {
         let mut variable = OsString::from(name);
@@ -41,14 +41,12 @@ pub(super) fn prefix(folder: &Path) -> [OsString; 3] {
 }
 
 pub(super) fn hold(folder: &Path) -> Result<()> {
-    std::fs::write(folder.join(HELD), "").map_err(|error| unavailable("cannot hold the log back", error))
+    std::fs::write(folder.join(HELD), "").map_err(|error| unavailable("cannot block the log", error))
 }
 
 pub(super) fn release(folder: &Path) -> Result<()> {
     match std::fs::remove_file(folder.join(HELD)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(unavailable("cannot let the log go on", error))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unavailable("cannot unblock the log", error)),
         _ => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! A private MariaDB server: made with `mariadb-install-db` in a temporary folder, on 127.0.0.1 and a free port.
+//! A private MariaDB server: created by `mariadb-install-db` in a temporary folder, on 127.0.0.1 and a free port.
 //!
-//! Tests that only need a database call [`fresh_mysql_database`]; all of a process share one server. Tests that kill,
-//! pause or restart the server start one of their own with [`private_mariadb`].
+//! Tests that only need a database call [`fresh_mysql_database`]; all tests of a process share one server. Tests that
+//! kill, pause or restart the server start their own with [`private_mariadb`].
 
 mod database;
 mod held_log;
@@ -18,20 +18,20 @@ use sqlx::{Connection, MySqlConnection};
 pub use database::{fresh_mysql_database, mariadb, private_mariadb, private_mariadb_with};
 pub use mysql::fresh_database_on_mysql;
 
-use super::daemon::{self, Answer, Daemon, Program};
-use super::watchdog::Ending;
+use super::daemon::{self, Daemon, ProbeResult, Program};
+use super::watchdog::StopSignal;
 use setup::Binaries;
 
 const USER: &str = "root";
 
-/// How a private server is set up.
+/// The configuration of a private server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariaDbOptions {
-    /// Whether commits reach the disk. On by default: what tests prove about crashes is worth nothing without.
+    /// Whether commits are synced to disk. On by default: crash tests prove nothing without.
     pub fsync: bool,
-    /// Further settings, as `mariadbd` takes them on its command line without the two dashes.
+    /// Additional options of `mariadbd`, without the leading dashes.
     pub settings: Vec<String>,
-    /// Whether [`MariaDbServer::hold_log`] works. Needs a C compiler.
+    /// Whether [`MariaDbServer::hold_log`] works. Requires a C compiler.
     pub holdable_log: bool,
 }
 
@@ -41,8 +41,8 @@ impl Default for MariaDbOptions {
     }
 }
 
-/// A MariaDB server of this process's own. It is stopped and its folder removed when this is dropped, and also when
-/// the process ends in any other way, SIGKILL included.
+/// A private MariaDB server. It is stopped and its folder removed when this is dropped, and when the process ends in
+/// any other way, SIGKILL included.
 #[derive(Debug)]
 pub struct MariaDbServer(Daemon<MariaDb>);
 
@@ -53,7 +53,7 @@ struct MariaDb {
 }
 
 impl MariaDbServer {
-    /// Makes and starts a server with the default options.
+    /// Creates and starts a server with the default options.
     pub async fn start() -> Result<Self> {
         Self::start_with(MariaDbOptions::default()).await
     }
@@ -63,12 +63,12 @@ impl MariaDbServer {
         let (folder, account) = daemon::folder("landfall-mariadb-")?;
         setup::install(&binaries, folder.path(), account).await?;
         if options.holdable_log {
-            held_log::make(folder.path()).await?;
+            held_log::compile(folder.path()).await?;
         }
         Ok(Self(Daemon::start(MariaDb { binaries, options }, folder, account).await?))
     }
 
-    /// The URL of the database `name` on this server.
+    /// Returns the URL of the database `name` on this server.
     pub fn url(&self, name: &str) -> String {
         url(self.port(), name)
     }
@@ -77,23 +77,24 @@ impl MariaDbServer {
         self.0.port()
     }
 
-    /// Makes a new, empty database and answers with its URL.
+    /// Creates an empty database and returns its URL.
     pub async fn fresh_database(&self) -> Result<String> {
         database::create(&self.url("mysql")).await
     }
 
-    /// From here on nothing reaches the disk: a commit is seen by others and not answered. For a server that was started
-    /// with [`MariaDbOptions::holdable_log`].
+    /// Blocks all writes to InnoDB's log: commits become visible to other sessions but do not return.
+    ///
+    /// The server must have been started with [`MariaDbOptions::holdable_log`].
     pub fn hold_log(&self) -> Result<()> {
         held_log::hold(self.0.folder())
     }
 
-    /// What was held goes to the disk. To be called before a killed server is started again, too.
+    /// Unblocks the log. Must also be called before a killed server is restarted.
     pub fn release_log(&self) -> Result<()> {
         held_log::release(self.0.folder())
     }
 
-    /// Stops the server in good order. Nothing happens if it is down.
+    /// Shuts the server down gracefully. Does nothing if it is down.
     pub async fn stop(&self) -> Result<()> {
         self.0.stop(Signal::SIGTERM).await
     }
@@ -103,11 +104,11 @@ daemon::faults!(MariaDbServer, 0);
 
 impl Program for MariaDb {
     const NAME: &'static str = "MariaDB";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
-        // A socket's path is limited to 107 bytes by the kernel, and a temporary folder may be deep. The name of a
-        // relative one is counted from the data folder.
+        // The kernel limits a socket's path to 107 bytes, and a temporary folder may be deep. A relative socket path
+        // is relative to the data folder.
         let mut command = Vec::new();
         if self.options.holdable_log {
             command.extend(held_log::prefix(folder));
@@ -123,27 +124,27 @@ impl Program for MariaDb {
             "bind-address=127.0.0.1".into(),
             "skip-name-resolve".into(),
             "max-connections=200".into(),
-            // Four would only wait for each other: tests share few cores.
+            // Tests share few cores: the default of four threads would only contend.
             "innodb-purge-threads=1".into(),
-            // With io_uring the kernel may still write what a killed server had asked for while its successor recovers.
+            // With io_uring the kernel may complete writes of a killed server while its successor recovers.
             "innodb-use-native-aio=0".into(),
             format!("innodb-flush-log-at-trx-commit={flush}"),
         ];
-        // Statistics that are kept are commits too, and whoever opens the table waits for them.
-        let unkept = self.options.holdable_log.then(|| "innodb-stats-persistent=0".to_owned());
-        let settings = settings.iter().chain(&unkept).chain(&self.options.settings);
+        // Persistent statistics commit too, and opening a table waits for them.
+        let transient_stats = self.options.holdable_log.then(|| "innodb-stats-persistent=0".to_owned());
+        let settings = settings.iter().chain(&transient_stats).chain(&self.options.settings);
         command.extend(settings.map(|setting| format!("--{setting}").into()));
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
-        answers(port).await
+    async fn probe(&self, port: u16) -> ProbeResult {
+        probe(port).await
     }
 }
 
-async fn answers(port: u16) -> Answer {
+async fn probe(port: u16) -> ProbeResult {
     let connection = MySqlConnection::connect(&url(port, "mysql")).await?;
-    // A failure to say goodbye is the server's own affair: it did answer.
+    // The server has answered; a failed close does not matter.
     let _ = connection.close().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A private MySQL, for what is to be shown on MySQL itself and not on MariaDB alone.
+//! A private MySQL, for tests that must run on MySQL as well as on MariaDB.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,34 @@ use tokio::sync::OnceCell;
 use super::database;
 use crate::not_run::{current_test, not_run};
 use crate::servers::account::Account;
-use crate::servers::daemon::{self, Answer, Daemon, Program, services_folder};
-use crate::servers::watchdog::Ending;
+use crate::servers::daemon::{self, Daemon, ProbeResult, Program, services_folder};
+use crate::servers::watchdog::StopSignal;
 
-/// A MySQL of this process's own, gone when the process is.
+/// A private MySQL server, stopped when the process ends.
 #[derive(Debug)]
 struct MySqlServer(Daemon<Mysqld>);
 
 #[derive(Debug)]
 struct Mysqld(PathBuf);
 
-/// The URL of a new, empty database on a MySQL that all tests of this process share. `None`, with one line saying why, if
-/// there is none.
+/// Creates an empty database on the MySQL server shared by all tests of this process, and returns its URL.
+///
+/// Returns `None` if MySQL is not installed, after calling [`not_run()`].
 pub async fn fresh_database_on_mysql() -> Option<String> {
     static SHARED: OnceCell<std::result::Result<MySqlServer, String>> = OnceCell::const_new();
     let server = SHARED.get_or_init(async || MySqlServer::start().await.map_err(|error| error.to_string())).await;
     let created = match server {
         Ok(server) => database::create(&super::url(server.0.port(), "mysql")).await.map_err(|error| error.to_string()),
-        Err(why) => Err(why.clone()),
+        Err(reason) => Err(reason.clone()),
     };
-    created.map_err(|why| not_run(&current_test(), &why)).ok()
+    created.map_err(|reason| not_run(&current_test(), &reason)).ok()
 }
 
 impl MySqlServer {
     async fn start() -> Result<Self> {
         let binary = services_folder().join("mysql/bin/mysqld");
         if !binary.is_file() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no MySQL; scripts/services fetches it"));
+            return Err(Error::new(ErrorKind::NotFound, "MySQL is not installed; run scripts/services"));
         }
         let (folder, account) = daemon::folder("landfall-mysql-")?;
         install(&binary, folder.path(), account).await?;
@@ -54,13 +55,13 @@ async fn install(binary: &Path, folder: &Path, account: Option<Account>) -> Resu
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("mysqld makes no data folder: {why}")))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("mysqld failed to create its data folder: {stderr}")))
 }
 
 impl Program for Mysqld {
     const NAME: &'static str = "MySQL";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let settings = [
@@ -68,7 +69,7 @@ impl Program for Mysqld {
             format!("--tmpdir={}", folder.display()),
             format!("--pid-file={}", folder.join("pid").display()),
             format!("--port={port}"),
-            // A relative name is counted from the data folder, and a socket's is limited to 107 bytes.
+            // Relative to the data folder, because the kernel limits a socket's path to 107 bytes.
             "--socket=socket".into(),
             "--bind-address=127.0.0.1".into(),
             "--mysqlx=OFF".into(),
@@ -79,7 +80,7 @@ impl Program for Mysqld {
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
-        super::answers(port).await
+    async fn probe(&self, port: u16) -> ProbeResult {
+        super::probe(port).await
     }
 }

@@ -1,4 +1,4 @@
-//! Finding MariaDB's programs, and making the folder that a server runs on.
+//! Finds MariaDB's programs and creates the data folder of a server.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(super) struct Binaries {
     install: PathBuf,
 }
 
-/// `mariadbd` and `mariadb-install-db`: from `PATH`, or where Debian keeps what only root needs.
+/// Finds `mariadbd` and `mariadb-install-db` in `PATH` or in Debian's folders for system programs.
 pub(super) fn find_binaries() -> Result<Binaries> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> =
@@ -32,10 +32,10 @@ pub(super) fn find_binaries() -> Result<Binaries> {
 pub(super) async fn install(binaries: &Binaries, folder: &Path, account: Option<Account>) -> Result<()> {
     let mut command = tokio::process::Command::new(&binaries.install);
     command.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display())).current_dir(folder);
-    // Whoever begins removes the temporary tables of a folder: in a common one, those of others at work there too.
+    // A starting server removes all temporary tables in its folder: in a shared one, those of other servers too.
     command.arg(format!("--tmpdir={}", folder.display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
-    // Nothing in here needs to survive a power cut before the first start, so it need not be synced.
+    // The folder need not survive a power cut before the first start, so syncing is unnecessary.
     command.args(["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0"]);
     if let Some(account) = account {
         command.uid(account.uid).gid(account.gid);
@@ -44,6 +44,6 @@ pub(super) async fn install(binaries: &Binaries, folder: &Path, account: Option<
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("mariadb-install-db failed: {why}")))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("mariadb-install-db failed: {stderr}")))
 }

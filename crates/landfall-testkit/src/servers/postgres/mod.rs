@@ -1,7 +1,7 @@
-//! A private PostgreSQL server: made with `initdb` in a temporary folder, listening on 127.0.0.1 and a free port.
+//! A private PostgreSQL server: created by `initdb` in a temporary folder, on 127.0.0.1 and a free port.
 //!
-//! Tests that only need a database call [`fresh_postgres_database`]; all of a process share one server. Tests that
-//! kill, pause or restart the server start one of their own with [`private_postgres`].
+//! Tests that only need a database call [`fresh_postgres_database`]; all tests of a process share one server. Tests
+//! that kill, pause or restart the server start their own with [`private_postgres`].
 
 mod database;
 mod setup;
@@ -16,15 +16,15 @@ use sqlx::{Connection, PgConnection};
 
 pub use database::{fresh_postgres_database, postgres, private_postgres};
 
-use super::daemon::{self, Answer, Daemon, Program};
-use super::watchdog::Ending;
+use super::daemon::{self, Daemon, ProbeResult, Program};
+use super::watchdog::StopSignal;
 
 const USER: &str = "landfall";
 
-/// How a private server is set up.
+/// The configuration of a private server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostgresOptions {
-    /// Whether commits reach the disk. On by default: what tests prove about crashes is worth nothing without.
+    /// Whether commits are synced to disk. On by default: crash tests prove nothing without.
     pub fsync: bool,
 }
 
@@ -34,8 +34,8 @@ impl Default for PostgresOptions {
     }
 }
 
-/// A PostgreSQL server of this process's own. It is stopped and its folder removed when this is dropped, and also
-/// when the process ends in any other way, SIGKILL included.
+/// A private PostgreSQL server. It is stopped and its folder removed when this is dropped, and when the process ends in
+/// any other way, SIGKILL included.
 #[derive(Debug)]
 pub struct PostgresServer(Daemon<Postgres>);
 
@@ -46,7 +46,7 @@ struct Postgres {
 }
 
 impl PostgresServer {
-    /// Makes and starts a server with the default options.
+    /// Creates and starts a server with the default options.
     pub async fn start() -> Result<Self> {
         Self::start_with(PostgresOptions::default()).await
     }
@@ -58,7 +58,7 @@ impl PostgresServer {
         Ok(Self(Daemon::start(Postgres { binaries, options }, folder, account).await?))
     }
 
-    /// The URL of the database `name` on this server.
+    /// Returns the URL of the database `name` on this server.
     pub fn url(&self, name: &str) -> String {
         url(self.port(), name)
     }
@@ -67,19 +67,19 @@ impl PostgresServer {
         self.0.port()
     }
 
-    /// Makes a new, empty database and answers with its URL.
+    /// Creates an empty database and returns its URL.
     pub async fn fresh_database(&self) -> Result<String> {
         database::create(&self.url("postgres")).await
     }
 
-    /// Stops the server in good order ("fast": sessions are ended, what they had not committed is rolled back). Nothing
-    /// happens if it is down.
+    /// Shuts the server down in "fast" mode: ends sessions and rolls back open transactions. Does nothing if it is
+    /// down.
     pub async fn stop(&self) -> Result<()> {
         self.0.stop(Signal::SIGINT).await
     }
 
-    /// Stops the server at once and without a last checkpoint ("immediate"): it recovers when it is started again.
-    /// Nothing happens if it is down.
+    /// Shuts the server down in "immediate" mode, without a checkpoint: the next start runs recovery. Does nothing if
+    /// it is down.
     pub async fn stop_immediately(&self) -> Result<()> {
         self.0.stop_immediately().await
     }
@@ -89,7 +89,7 @@ daemon::faults!(PostgresServer, 0);
 
 impl Program for Postgres {
     const NAME: &'static str = "PostgreSQL";
-    const ENDING: Ending = Ending::Quit;
+    const STOP_SIGNAL: StopSignal = StopSignal::Quit;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let mut command =
@@ -100,9 +100,9 @@ impl Program for Postgres {
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
+    async fn probe(&self, port: u16) -> ProbeResult {
         let connection = PgConnection::connect(&url(port, "postgres")).await?;
-        // A failure to say goodbye is the server's own affair: it did answer.
+        // The server has answered; a failed close does not matter.
         let _ = connection.close().await;
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Program for Postgres {
 
 impl Postgres {
     fn settings(&self, folder: &Path, port: u16) -> Vec<String> {
-        // A socket's path is limited to 107 bytes by the kernel, and a temporary folder may be deep.
+        // The kernel limits a socket's path to 107 bytes, and a temporary folder may be deep.
         let folder = folder.to_string_lossy();
         let socket_folder = if folder.len() < 80 { &*folder } else { "" };
         let onoff = |value| if value { "on" } else { "off" };

@@ -1,4 +1,4 @@
-//! Finding PostgreSQL's programs, and making the folder that a server runs on.
+//! Finds PostgreSQL's programs and creates the data folder of a server.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::database::URL_VARIABLE;
 use crate::servers::account::Account;
 use crate::servers::daemon::unavailable;
 
-/// The folder of `initdb` and `postgres`: the newest of Debian's, which keeps them out of `PATH`, else from `PATH`.
+/// Returns the folder of `initdb` and `postgres`: Debian's newest version, which is not in `PATH`, else from `PATH`.
 pub(super) fn find_binaries() -> Result<PathBuf> {
     let mut versioned: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -32,7 +32,7 @@ pub(super) fn find_binaries() -> Result<PathBuf> {
 pub(super) async fn initdb(binaries: &Path, folder: &Path, account: Option<Account>) -> Result<()> {
     let mut command = tokio::process::Command::new(binaries.join("initdb"));
     command.arg("-D").arg(folder.join("data")).current_dir(folder);
-    // Nothing in here needs to survive a power cut before the first start, so initdb need not sync.
+    // The folder need not survive a power cut before the first start, so syncing is unnecessary.
     command.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER]);
     if let Some(account) = account {
         command.uid(account.uid).gid(account.gid);
@@ -41,6 +41,6 @@ pub(super) async fn initdb(binaries: &Path, folder: &Path, account: Option<Accou
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("initdb failed: {why}")))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("initdb failed: {stderr}")))
 }

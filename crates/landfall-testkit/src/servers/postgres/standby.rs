@@ -9,7 +9,7 @@ use crate::servers::account::Account;
 use crate::servers::daemon::{self, Daemon, unavailable};
 
 impl PostgresServer {
-    /// Copies this server, and starts the copy as a standby that follows it and can be read from.
+    /// Starts a hot standby from a base backup of this server. It follows this server and accepts reads.
     pub async fn standby(&self) -> Result<PostgresServer> {
         let program = Postgres { binaries: super::setup::find_binaries()?, options: super::PostgresOptions::default() };
         let (folder, account) = daemon::folder("landfall-pg-standby-")?;
@@ -30,6 +30,6 @@ async fn copy(binaries: &Path, port: u16, folder: &Path, account: Option<Account
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(ErrorKind::Unavailable, format!("pg_basebackup failed: {why}")))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Unavailable, format!("pg_basebackup failed: {stderr}")))
 }

@@ -1,4 +1,4 @@
-//! A private RabbitMQ: on 127.0.0.1 and free ports, with a name and a cookie of its own, gone when the process is.
+//! A private RabbitMQ on 127.0.0.1 and free ports, with its own node name and cookie.
 
 mod name_server;
 mod setup;
@@ -14,28 +14,28 @@ use tokio::net::TcpStream;
 use self::name_server::NameServer;
 use self::setup::Setup;
 use super::certificates::Certificates;
-use super::daemon::{self, Answer, Daemon, Program};
-use super::watchdog::Ending;
+use super::daemon::{self, Daemon, ProbeResult, Program};
+use super::watchdog::StopSignal;
 use crate::not_run;
 
-/// The distribution's own wrapper insists on its own account and folders.
+/// Not the wrapper in `PATH`, which insists on Debian's account and folders.
 const SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const CONTROL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 
-/// What is special about a server.
+/// The configuration of a server.
 #[derive(Debug, Clone, Default)]
 pub struct RabbitMqOptions {
     /// Lines for `rabbitmq.conf`.
     pub settings: Vec<(String, String)>,
 }
 
-/// A RabbitMQ of this process's own, with its management plugin.
+/// A private RabbitMQ server with the management plugin.
 #[derive(Debug)]
 pub struct RabbitMqServer {
     daemon: Daemon<RabbitMq>,
     management: u16,
     tls: Option<TlsPorts>,
-    /// Named last, so that it ends after the server.
+    /// The last field, so that it is dropped after the server.
     name_server: Arc<NameServer>,
 }
 
@@ -47,7 +47,7 @@ struct RabbitMq {
     distribution: u16,
 }
 
-/// Where a server speaks TLS.
+/// The TLS ports of a server.
 #[derive(Debug)]
 struct TlsPorts {
     amqp: u16,
@@ -55,12 +55,12 @@ struct TlsPorts {
 }
 
 impl RabbitMqServer {
-    /// `None` where there is no RabbitMQ; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if RabbitMQ is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str) -> Option<Self> {
         Self::start_with(test, RabbitMqOptions::default()).await
     }
 
-    /// The same with settings of its own.
+    /// As [`RabbitMqServer::start`], with the given options.
     pub async fn start_with(test: &str, options: RabbitMqOptions) -> Option<Self> {
         let start = async || {
             let setup = Setup { settings: options.settings, ..Setup::default() };
@@ -69,7 +69,7 @@ impl RabbitMqServer {
         start().await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
-    /// One that speaks TLS as well. If it is `strict`, it lets nobody in there who has no certificate.
+    /// Starts a server with additional TLS ports. If `strict`, TLS clients must present a certificate.
     pub async fn start_secure(test: &str, certificates: &Certificates, strict: bool) -> Option<Self> {
         let start = async || {
             let ports = TlsPorts { amqp: daemon::free_port()?, management: daemon::free_port()? };
@@ -81,7 +81,7 @@ impl RabbitMqServer {
         start().await.map_err(|error: Error| not_run(test, &error.to_string())).ok()
     }
 
-    /// Three that form a cluster.
+    /// Starts a cluster of three servers.
     pub async fn start_cluster(test: &str) -> Option<[Self; 3]> {
         let start = async || {
             let name_server = Arc::new(NameServer::start().await?);
@@ -105,7 +105,7 @@ impl RabbitMqServer {
         if !binary.is_file() {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                "there is no RabbitMQ; on Debian: apt install rabbitmq-server",
+                "RabbitMQ is not installed; on Debian: apt install rabbitmq-server",
             ));
         }
         let (management, distribution) = (daemon::free_port()?, daemon::free_port()?);
@@ -119,23 +119,23 @@ impl RabbitMqServer {
         self.daemon.port()
     }
 
-    /// With the account that every new server has.
+    /// The URL with the default account `guest`.
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}", self.port())
     }
 
-    /// `host:port` where it speaks AMQP over TLS, and where its management plugin speaks https.
+    /// `host:port` of AMQP over TLS, and of the management plugin over HTTPS.
     pub fn secure_addresses(&self) -> Option<(String, String)> {
         let at = |port: u16| format!("127.0.0.1:{port}");
         self.tls.as_ref().map(|ports| (at(ports.amqp), at(ports.management)))
     }
 
-    /// What it is called among the nodes of its cluster.
+    /// Its node name in the cluster.
     pub fn node(&self) -> &str {
         &self.daemon.program().node
     }
 
-    /// Where its management plugin listens.
+    /// The HTTP port of the management plugin.
     pub fn management_port(&self) -> u16 {
         self.management
     }
@@ -144,8 +144,9 @@ impl RabbitMqServer {
         format!("http://guest:guest@127.0.0.1:{}", self.management)
     }
 
-    /// Whether a quorum queue with this name in the virtual host `/` would be known after [`Self::kill_9`]. The server
-    /// keeps the names of its quorum queues in a file that it writes a few seconds after a queue was made.
+    /// Whether the quorum queue `name` in the virtual host `/` would survive [`Self::kill_9`].
+    ///
+    /// The server writes the names of quorum queues to a file a few seconds after their creation.
     pub async fn remembers_queue(&self, name: &str) -> bool {
         let node = self.node();
         let folder = self.daemon.folder().join(format!("mnesia/{node}/quorum/{node}"));
@@ -154,23 +155,23 @@ impl RabbitMqServer {
         written.windows(name.len()).any(|found| found == name.as_bytes())
     }
 
-    /// One request to the management plugin, as its first account, and the body of its answer. `PUT` and `DELETE`
-    /// change users, permissions, policies and queues.
+    /// Sends a request to the management API as `guest` and returns the response body. `PUT` and `DELETE` change users,
+    /// permissions, policies and queues.
     pub async fn manage(&self, method: &str, path: &str, body: &str) -> Result<String> {
-        let failed = |error| daemon::unavailable("the management plugin cannot be asked", error);
-        let answer = request(self.management, method, path, body).await.map_err(failed)?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let failed = |error| daemon::unavailable("cannot reach the management plugin", error);
+        let response = request(self.management, method, path, body).await.map_err(failed)?;
+        let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
         match head.split(' ').nth(1) {
             Some(status) if status.starts_with('2') => Ok(body.to_owned()),
-            _ => Err(Error::new(ErrorKind::Internal, format!("{method} {path} was answered with {answer}"))),
+            _ => Err(Error::new(ErrorKind::Internal, format!("{method} {path} failed: {response}"))),
         }
     }
 }
 
 impl RabbitMqServer {
-    /// Runs `rabbitmqctl` with `arguments` on it. Takes seconds: it is an Erlang of its own.
+    /// Runs `rabbitmqctl` on this node. Takes seconds, because it starts its own Erlang runtime.
     pub async fn control(&self, arguments: &[&str]) -> Result<()> {
-        let failed = |error: std::io::Error| daemon::unavailable("rabbitmqctl cannot be run", error);
+        let failed = |error: std::io::Error| daemon::unavailable("cannot run rabbitmqctl", error);
         let cookie = tokio::fs::read_to_string(self.daemon.folder().join(".erlang.cookie")).await.map_err(failed)?;
         let home = tempfile::tempdir().map_err(failed)?;
         let output = tokio::process::Command::new(CONTROL)
@@ -186,8 +187,8 @@ impl RabbitMqServer {
         match output.status.success() {
             true => Ok(()),
             false => {
-                let told = String::from_utf8_lossy(&output.stderr).into_owned();
-                Err(Error::new(ErrorKind::Internal, format!("rabbitmqctl {arguments:?}: {told}")))
+                let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                Err(Error::new(ErrorKind::Internal, format!("rabbitmqctl {arguments:?} failed: {stderr}")))
             }
         }
     }
@@ -197,7 +198,7 @@ daemon::faults!(RabbitMqServer, daemon);
 
 impl Program for RabbitMq {
     const NAME: &'static str = "RabbitMQ";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let at = |name: &str| folder.join(name).into_os_string();
@@ -212,15 +213,15 @@ impl Program for RabbitMq {
             ("RABBITMQ_NODE_PORT", port.to_string().into()),
             ("RABBITMQ_DIST_PORT", self.distribution.to_string().into()),
             ("RABBITMQ_ENABLED_PLUGINS_FILE", at("enabled_plugins")),
-            // Without its ending, which the server adds.
+            // Without the file extension, which the server adds.
             ("RABBITMQ_CONFIG_FILE", at("rabbitmq")),
             ("RABBITMQ_CONF_ENV_FILE", at("there-is-none")),
             ("RABBITMQ_PID_FILE", at("pid")),
             ("ERL_EPMD_PORT", self.name_server.to_string().into()),
             ("ERL_EPMD_ADDRESS", text("127.0.0.1")),
-            // An idle server lets others work.
+            // Schedulers of an idle server must not spin.
             ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", text("+sbwt none +sbwtdcpu none +sbwtdio none")),
-            // The server's script then becomes the server and leaves signals to whoever started it.
+            // Makes the start script `exec` the server, so that signals reach it.
             ("RUNNING_UNDER_SYSTEMD", text("true")),
         ];
         let mut command = vec![text("env")];
@@ -233,13 +234,13 @@ impl Program for RabbitMq {
         command
     }
 
-    /// It answers a client's greeting when everything behind it is up.
-    async fn answers(&self, port: u16) -> Answer {
+    /// The server responds to the AMQP protocol header once it is fully up.
+    async fn probe(&self, port: u16) -> ProbeResult {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
         match stream.read_u8().await? {
             1 => Ok(()),
-            other => Err(format!("a greeting was answered with {other}").into()),
+            other => Err(format!("unexpected frame type {other} in response to the protocol header").into()),
         }
     }
 }
@@ -254,7 +255,7 @@ async fn request(port: u16, method: &str, path: &str, body: &str) -> std::io::Re
     );
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    Ok(response)
 }

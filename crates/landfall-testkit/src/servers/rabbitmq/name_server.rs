@@ -1,4 +1,4 @@
-//! Erlang's name server, on a port of its own. A node would start one along, which then outlives everybody.
+//! Erlang's name server (epmd) on a private port. A node would otherwise start one that outlives the tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use landfall_core::Result;
 use tokio::net::TcpStream;
 
-use crate::servers::daemon::{self, Answer, Daemon, Program};
-use crate::servers::watchdog::Ending;
+use crate::servers::daemon::{self, Daemon, ProbeResult, Program};
+use crate::servers::watchdog::StopSignal;
 
-/// The nodes of a cluster find each other through it, so that it must not die with one of them.
+/// A private epmd. The nodes of a cluster find each other through it, so it must not die with one of them.
 #[derive(Debug)]
 pub(super) struct NameServer(Daemon<Epmd>);
 
@@ -30,7 +30,7 @@ impl NameServer {
 
 impl Program for Epmd {
     const NAME: &'static str = "Erlang's name server";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, _folder: &Path, port: u16) -> Vec<OsString> {
         let mut command = vec![self.0.clone().into_os_string()];
@@ -38,7 +38,7 @@ impl Program for Epmd {
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
+    async fn probe(&self, port: u16) -> ProbeResult {
         TcpStream::connect(("127.0.0.1", port)).await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The folder of a node before it is started: its settings, its plugins and, in a cluster, the cookie they share.
+//! Prepares the folder of a node: settings, plugins and, in a cluster, the shared cookie.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,18 +10,18 @@ use crate::servers::account::Account;
 use crate::servers::certificates::Certificates;
 use crate::servers::daemon;
 
-/// What a node is told.
+/// The configuration of a node.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     pub(super) settings: Vec<(String, String)>,
     pub(super) plugins: Vec<&'static str>,
-    /// What nodes that belong together know each other by; one on its own makes itself one.
+    /// The shared secret of a cluster's nodes; a single node generates its own.
     pub(super) cookie: Option<String>,
 }
 
 impl Setup {
     pub(super) fn write(&self, folder: &Path, account: Option<Account>, management: u16) -> Result<()> {
-        let failed = |error| daemon::unavailable("the settings of RabbitMQ cannot be written", error);
+        let failed = |error| daemon::unavailable("cannot write the settings of RabbitMQ", error);
         let mut settings = format!(
             "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\nlog.console.level = warning\n\
              collect_statistics_interval = 1000\n"
@@ -44,7 +44,7 @@ impl Setup {
     }
 }
 
-/// TLS beside the plain ports, and clients that may log in with a certificate. `strict`: nobody is let in without one.
+/// Returns settings for TLS ports with certificate login. If `strict`, TLS clients must present a certificate.
 pub(super) fn tls(certificates: &Certificates, ports: &TlsPorts, strict: bool) -> Vec<(String, String)> {
     let (certificate, key) = certificates.server();
     let files = [("cacertfile", certificates.authority()), ("certfile", certificate), ("keyfile", key)];

@@ -1,16 +1,16 @@
-//! ElasticMQ, with what it has in a database on disk.
+//! ElasticMQ with on-disk storage.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use landfall_core::{Error, ErrorKind, Result};
 
-use super::answers_http;
+use super::probe_http;
 use crate::not_run;
-use crate::servers::daemon::{self, Answer, Daemon, Program, services_folder};
-use crate::servers::watchdog::Ending;
+use crate::servers::daemon::{self, Daemon, ProbeResult, Program, services_folder};
+use crate::servers::watchdog::StopSignal;
 
-/// An ElasticMQ of this process's own, gone when the process is.
+/// A private ElasticMQ server, stopped when the process ends.
 #[derive(Debug)]
 pub struct ElasticMq(Daemon<Jars>);
 
@@ -21,7 +21,7 @@ struct Jars {
 }
 
 impl ElasticMq {
-    /// `None` where there is none; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if ElasticMQ is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str) -> Option<Self> {
         Self::try_start().await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
@@ -30,7 +30,7 @@ impl ElasticMq {
         let java = daemon::find_program("java", "openjdk-17-jre-headless")?;
         let jars = services_folder().join("elasticmq");
         if !jars.is_dir() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no ElasticMQ; scripts/services fetches it"));
+            return Err(Error::new(ErrorKind::NotFound, "ElasticMQ is not installed; run scripts/services"));
         }
         let (folder, account) = daemon::folder("landfall-elasticmq-")?;
         Ok(Self(Daemon::start(Jars { java, folder: jars }, folder, account).await?))
@@ -49,11 +49,11 @@ daemon::faults!(ElasticMq, 0);
 
 impl Program for Jars {
     const NAME: &'static str = "ElasticMQ";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
         let mut command = vec![self.java.clone().into_os_string()];
-        // It lives for seconds: what makes it start sooner is worth more than what makes it faster later.
+        // It lives for seconds, so a fast start matters more than peak performance.
         command.extend(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"].map(OsString::from));
         let folder = folder.display();
         let port = port.to_string();
@@ -65,7 +65,7 @@ impl Program for Jars {
             ("node-address.port", port.as_str()),
             ("rest-stats.enabled", "false"),
             ("messages-storage.enabled", "true"),
-            // Without the last part a commit may wait half a second before it is on disk.
+            // Without WRITE_DELAY=0 a commit may reach the disk half a second late.
             ("messages-storage.uri", &format!("jdbc:h2:{folder}/messages;WRITE_DELAY=0")),
         ] {
             command.push(format!("-D{name}={value}").into());
@@ -74,7 +74,7 @@ impl Program for Jars {
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
-        answers_http(port, "/?Action=ListQueues").await
+    async fn probe(&self, port: u16) -> ProbeResult {
+        probe_http(port, "/?Action=ListQueues").await
     }
 }

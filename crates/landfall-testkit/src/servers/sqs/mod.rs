@@ -1,7 +1,7 @@
-//! Private servers that speak SQS, since there is no SQS to be had on one machine.
+//! Private servers with the SQS API, because SQS itself does not run locally.
 //!
-//! [`ElasticMq`] keeps messages on disk and FIFO order while it runs; after a restart it knows the messages and not
-//! their order. [`Moto`] keeps everything in memory, knows every setting of a queue, and can ask for credentials.
+//! [`ElasticMq`] stores messages on disk and keeps FIFO order while it runs; a restart keeps the messages and loses
+//! their order. [`Moto`] keeps everything in memory, supports every queue setting, and can require credentials.
 
 mod elasticmq;
 mod moto;
@@ -15,25 +15,25 @@ use landfall_core::{Error, ErrorKind, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::daemon::{Answer, services_folder};
+use super::daemon::{ProbeResult, services_folder};
 
-/// The Python that has boto3 and moto.
+/// Returns the Python interpreter that has boto3 and moto.
 pub fn python_sqs() -> Result<PathBuf> {
     let python = services_folder().join("python-sqs/bin/python");
     match python.exists() {
         true => Ok(python),
-        false => Err(Error::new(ErrorKind::NotFound, "there is no boto3; scripts/services fetches it")),
+        false => Err(Error::new(ErrorKind::NotFound, "boto3 is not installed; run scripts/services")),
     }
 }
 
-/// Whether whoever listens on `port` answers to HTTP at all.
-async fn answers_http(port: u16, path: &str) -> Answer {
+/// Tests whether the server on `port` responds to HTTP.
+async fn probe_http(port: u16, path: &str) -> ProbeResult {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = [0; 9];
-    stream.read_exact(&mut answer).await?;
-    match &answer {
+    let mut response = [0; 9];
+    stream.read_exact(&mut response).await?;
+    match &response {
         b"HTTP/1.1 " | b"HTTP/1.0 " => Ok(()),
         other => Err(String::from_utf8_lossy(other).into()),
     }

@@ -1,4 +1,4 @@
-//! moto, a stand-in for AWS in memory.
+//! moto, an in-memory emulation of AWS.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,37 +6,37 @@ use std::path::{Path, PathBuf};
 use landfall_core::Result;
 use tokio::net::TcpStream;
 
-use super::{answers_http, python_sqs};
+use super::{probe_http, python_sqs};
 use crate::not_run;
 use crate::servers::certificates::Certificates;
-use crate::servers::daemon::{self, Answer, Daemon, Program};
-use crate::servers::watchdog::Ending;
+use crate::servers::daemon::{self, Daemon, ProbeResult, Program};
+use crate::servers::watchdog::StopSignal;
 
-/// A moto of this process's own, gone when the process is.
+/// A private moto server, stopped when the process ends.
 #[derive(Debug)]
 pub struct Moto(Daemon<Python>);
 
 #[derive(Debug, Clone)]
 struct Python {
     binary: PathBuf,
-    /// The server's certificate and its key, if it speaks TLS.
+    /// Certificate and key of the server, if it uses TLS.
     tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Moto {
-    /// `None` where there is none; it has been said then, in the name of `test`.
+    /// Starts a server. Returns `None` if moto is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str) -> Option<Self> {
         Self::try_start(None).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
-    /// One that speaks TLS and nothing else.
+    /// Starts a server that accepts only TLS.
     pub async fn start_secure(test: &str, certificates: &Certificates) -> Option<Self> {
         Self::try_start(Some(certificates.server())).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
     async fn try_start(tls: Option<(PathBuf, PathBuf)>) -> Result<Self> {
         let binary = python_sqs()?;
-        // As this account: Python may be installed where no other one may look.
+        // Under this account: other accounts may not be able to read the Python installation.
         let (folder, _) = daemon::folder("landfall-moto-")?;
         Ok(Self(Daemon::start(Python { binary, tls }, folder, None).await?))
     }
@@ -53,7 +53,7 @@ impl Moto {
 
 impl Program for Python {
     const NAME: &'static str = "moto";
-    const ENDING: Ending = Ending::Kill;
+    const STOP_SIGNAL: StopSignal = StopSignal::Kill;
 
     fn command(&self, _folder: &Path, port: u16) -> Vec<OsString> {
         let mut command = vec![self.binary.clone().into_os_string()];
@@ -64,10 +64,10 @@ impl Program for Python {
         command
     }
 
-    async fn answers(&self, port: u16) -> Answer {
+    async fn probe(&self, port: u16) -> ProbeResult {
         match self.tls {
-            None => answers_http(port, "/moto-api/data.json").await,
-            // Whoever listens answers as soon as it is spoken to in its own language.
+            None => probe_http(port, "/moto-api/data.json").await,
+            // A listening server is ready; a plain HTTP request would fail the TLS handshake.
             Some(_) => Ok(TcpStream::connect(("127.0.0.1", port)).await.map(drop)?),
         }
     }

@@ -1,0 +1,67 @@
+//! `docs/guarantees.md` names only tests that exist.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Names of at least this many words are tests; shorter ones in code style are modules, settings or commands.
+const WORDS: usize = 4;
+
+#[test]
+fn guarantees_page_names_only_existing_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
+    let named = named_tests(&page);
+    assert!(named.len() > 80, "{named:?}");
+    let missing = missing(&named, &identifiers(&root));
+    assert!(missing.is_empty(), "docs/guarantees.md names tests that do not exist: {missing:#?}");
+}
+
+#[test]
+fn missing_test_is_detected() {
+    let page = "`late_commit_is_not_skipped`, `a_prefix_that_ends_with_…` and `cargo test -p x --test late_commit`";
+    let named = named_tests(page);
+    assert_eq!(named, ["a_prefix_that_ends_with_…", "late_commit_is_not_skipped"]);
+    let known = ["late_commit_is_not_skipped", "a_prefix_that_ends_with_kafka"].map(str::to_owned);
+    assert_eq!(missing(&named, &BTreeSet::from(known.clone())), [""; 0]);
+    assert_eq!(missing(&named, &BTreeSet::from([known[1].clone()])), ["late_commit_is_not_skipped"]);
+}
+
+/// Returns the names in code style that look like tests, sorted. A trailing `…` stands for any ending.
+fn named_tests(page: &str) -> Vec<String> {
+    let is_name = |text: &&str| {
+        let name = text.trim_end_matches('…');
+        name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            && name.split('_').filter(|word| !word.is_empty()).count() >= WORDS
+    };
+    let quoted = page.split('`').skip(1).step_by(2);
+    quoted.filter(is_name).map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn missing<'a>(named: &'a [String], known: &BTreeSet<String>) -> Vec<&'a str> {
+    let exists = |name: &str| match name.strip_suffix('…') {
+        Some(prefix) => known.range(prefix.to_owned()..).next().is_some_and(|name| name.starts_with(prefix)),
+        None => known.contains(name),
+    };
+    named.iter().map(String::as_str).filter(|name| !exists(name)).collect()
+}
+
+/// Returns every identifier in the Rust sources: functions, and the cases that macros turn into functions.
+fn identifiers(root: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut folders = ["crates", "brokers", "databases", "tests"].map(|folder| root.join(folder)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.extend((!path.ends_with("target")).then_some(path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                names.extend(words.filter(|word| word.matches('_').count() + 1 >= WORDS).map(str::to_owned));
+            }
+        }
+    }
+    names
+}
