@@ -77,8 +77,8 @@ pub(crate) fn expand_words(template: &str) -> String {
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
         .replace("{now}", "UTC_TIMESTAMP(6)");
-    // Topic and key as one value of 32 bytes (MySQL 9.7 no longer has older hashes), times as milliseconds since 1970,
-    // ids in their usual notation.
+    // Topic and key as one value of 32 bytes (MySQL 9.7 no longer has older hashes). Times as milliseconds since 1970.
+    // Ids in their usual notation.
     let text = expand(text, "{name:", "CAST(UNHEX(SHA2(CONCAT(@.topic, '/', @.`key`), 256)) AS BINARY(32))");
     let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
     expand(

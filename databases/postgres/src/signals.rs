@@ -4,8 +4,8 @@
 //! writer's transaction, where it would take a lock around every commit: a background task sends it afterwards, one at
 //! a time and never two within [`SPACING_FIRST`].
 //!
-//! Both tasks start when they are first needed, use their own connections (a busy application pool delays no wake-up)
-//! and end with the last clone of the adapter.
+//! Both tasks start when they are first needed, and end with the last clone of the adapter. They use their own
+//! connections, so that a busy application pool delays no wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ async fn notify(shared: Arc<Shared>) {
 }
 
 /// Sends one notification without waiting for the disk. `NOTIFY` takes a transaction id, so its commit would add a sync
-/// to those of the writers, for a hint that is worthless after a crash.
+/// to those of the writers. After a crash the hint is worthless.
 async fn send(shared: &Shared) -> sqlx::Result<()> {
     let text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
     let notify = sqlx::query(text).persistent(shared.can_listen).bind(&shared.channel).bind(&shared.sender);

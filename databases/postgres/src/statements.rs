@@ -180,8 +180,8 @@ statements! {
         WHERE holder IS NOT NULL AND expires_at <= clock_timestamp() AND starts_with(name, $1)
         ORDER BY 1"#;
 
-    // The inbox. The id is inserted before the held key is locked (the second part depends on the first), so that two
-    // deliveries of one message cannot deadlock.
+    // The inbox. The id is inserted before the held key is locked, so that two deliveries of one message cannot
+    // deadlock; the second part depends on the first for that.
     admit: Sql = "
         WITH taken AS (
             INSERT INTO {p}inbox (consumer_group, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1

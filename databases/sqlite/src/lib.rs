@@ -94,8 +94,8 @@ impl Sqlite {
     pub const CAPABILITIES: DatabaseCapabilities =
         DatabaseCapabilities { concurrent_writers: false, wakes_across_processes: true, competing_relays: false };
 
-    /// Opens `url` (`sqlite:orders.db`, `sqlite:///var/lib/orders.db`, `sqlite::memory:` or a plain path) and creates
-    /// the file and its folder if they are missing, unless the URL has `?mode=rw` or `?mode=ro`.
+    /// Opens `url`: `sqlite:orders.db`, `sqlite:///var/lib/orders.db`, `sqlite::memory:` or a plain path. Creates the
+    /// file and its folder if they are missing, unless the URL has `?mode=rw` or `?mode=ro`.
     ///
     /// Errors: `Invalid` for a path that cannot be a database file, `Corrupt` for a file that is not a database,
     /// `Unavailable` for one that cannot be opened now. [`Schema::migrate`](landfall_core::Schema::migrate) creates the

@@ -19,9 +19,9 @@ pub async fn within_deadline<T>(statement: impl Future<Output = sqlx::Result<T>>
 /// Begins a transaction with the statement `begin`, within [`CALL_DEADLINE`]. Cancellation-safe: if dropped, the rest
 /// runs in a spawned task, and the transaction is rolled back there.
 ///
-/// The driver registers a transaction only after the server has answered. Of a caller dropped before that (a request
-/// whose client disconnected), the pool would get a connection back with an open transaction in it, and the writes of
-/// its next user would never be committed.
+/// The driver registers a transaction only after the server has answered. If the caller were dropped before that, as a
+/// request whose client disconnects, the pool would get back a connection with an open transaction. The writes of its
+/// next user would never be committed.
 pub async fn begin_detached<DB: Database>(
     pool: &Pool<DB>,
     begin: &'static str,

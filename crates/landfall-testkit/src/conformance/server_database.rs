@@ -12,12 +12,13 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use landfall_core::{
-    Database, Error, ErrorKind, Kind, Mode, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter, Result, Schema,
+    Database, DeadLetterFilter, DeadLetters, Decision, Error, ErrorCode, ErrorKind, Kind, Mode, OutboxFilter,
+    OutboxQueue, OutboxView, OutboxWriter, Result, Schema,
 };
 
 use super::database::{CASE_LIMIT, Connection, DatabaseFixture};
 use crate::eventually;
-use crate::relay_steps::{LONG, SOON, lease_all, message, publish_everything};
+use crate::relay_steps::{LONG, SOON, lease_all, message, publish_everything, settlement};
 
 /// What a case needs to know about a server and its SQL.
 pub trait ServerFixture: DatabaseFixture {
@@ -152,6 +153,26 @@ pub async fn default_id_is_a_uuid7_with_the_current_time<F: ServerFixture>(fixtu
     assert_eq!(shards.len(), usize::from(database.shards()), "messages without a key are distributed");
 }
 
+/// The column accepts such a key, but a message does not. The relay parks it, and operators see it.
+pub async fn key_with_a_line_break_is_parked_and_listed<F: ServerFixture>(fixture: F) {
+    let database = migrated(&fixture).await;
+    let columns = format!("topic, {}, payload", F::KEY);
+    let insert = format!("INSERT INTO landfall_outbox ({columns}) VALUES ('orders', 'a\nb', '')");
+    execute(&fixture, &database, &insert).await;
+    assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap()[0].key.as_ref().unwrap().as_str(), "a?b");
+    let leases = lease_all(&database, "one", LONG).await;
+    let entry = database.next(&leases, 10).await.unwrap().remove(0);
+    let error = entry.message.as_ref().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().starts_with("outbox row 1 cannot be a message: key"), "{error}");
+
+    let park = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string(), holds_key: true };
+    database.settle(&leases, &[settlement(&entry, park)]).await.unwrap();
+    let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
+    assert_eq!(letters[0].key.as_ref().unwrap().as_str(), "a?b");
+    assert_eq!(letters[0].error_code, "VALIDATION_ERROR");
+}
+
 /// Both a writer and a reader that stay open keep old row versions alive.
 pub async fn long_transactions_delay_no_other<F: ServerFixture>(fixture: F) {
     let database = migrated(&fixture).await;
@@ -217,6 +238,7 @@ macro_rules! server_database_conformance {
             calls_without_tables_report_a_schema_error,
             insert_of_topic_key_and_payload_is_a_message,
             default_id_is_a_uuid7_with_the_current_time,
+            key_with_a_line_break_is_parked_and_listed,
             long_transactions_delay_no_other,
             connections_serve_many_transactions,
             connection_lost_during_the_commit_is_unknown,

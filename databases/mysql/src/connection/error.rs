@@ -81,8 +81,8 @@ fn kind_of_number(number: u16) -> ErrorKind {
     match number {
         _ if is_about_the_connection(number) => ErrorKind::Unavailable,
         LOCK_WAIT_TIMEOUT | DEADLOCK => ErrorKind::Unavailable,
-        // Too many connections, too little memory or disk, a full lock table, a server that is read-only (after a
-        // failover), is removed from its cluster or accepts no work for now, a row that changed during the statement, a
+        // Too many connections; too little memory or disk; a full lock table. A server that is read-only (after a
+        // failover), not in its cluster, or accepts no work for now. A row that changed during the statement. A
         // statement that timed out.
         1047 | 3032 | 3100 | 3101 | 3168 => ErrorKind::Unavailable,
         1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1021 | 1114 | 1206 | 1290 | 1792 | 1836 | 1020 | 1969 | 3024

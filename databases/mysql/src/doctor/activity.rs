@@ -29,8 +29,7 @@ pub(super) async fn long_transactions(checkup: &mut Checkup<'_>) -> Result<Vec<F
         if thread == "0" {
             let what = format!(
                 "a transaction was prepared {age} ago and is neither committed nor rolled back: what it enqueued is \
-                 not sent, \
-                 and its {changes} changed rows stay locked, also after a restart"
+                 not sent, and its {changes} changed rows stay locked, also after a restart"
             );
             let mend = "XA RECOVER; lists it; XA COMMIT or XA ROLLBACK it, as its coordinator decided";
             return Finding::new(PREPARED, "prepared transaction", what, mend);

@@ -42,9 +42,8 @@ pub(super) async fn is_replica(checkup: &mut Checkup<'_>, variables: &Variables)
                 "this server is a replica of {source} and accepts writes: they never reach {source}, and are lost when \
                  the replica is rebuilt"
             );
-            let mend = "use the primary's address in the URL; SET GLOBAL read_only = ON here, or RESET REPLICA ALL \
-                 if it \
-                        is no replica";
+            let mend = "use the primary's address in the URL; SET GLOBAL read_only = ON here, or RESET REPLICA ALL if \
+                 it is no replica";
             findings.push(Finding::new(REPLICA, &about, what, mend));
         }
         let late = either(row, "Seconds_Behind_Source", "Seconds_Behind_Master");
@@ -81,8 +80,7 @@ pub(super) fn semi_synchronous(variables: &Variables) -> Option<Finding> {
             && variables.is_off(&format!("rpl_semi_sync_{side}_status"))
     })?;
     let what = "semi-synchronous replication is enabled, but no replica answered in time and commits no longer wait: \
-         if a \
-         replica takes over, the transactions that it lacks are lost";
+         if a replica takes over, the transactions that it lacks are lost";
     let mend =
         format!("bring a semi-synchronous replica back; a longer rpl_semi_sync_{side}_timeout keeps commits waiting");
     Some(Finding::new(SEMI_SYNC, format!("rpl_semi_sync_{side}_status"), what, mend))

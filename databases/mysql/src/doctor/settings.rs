@@ -18,9 +18,8 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
     // MariaDB's 3 syncs once more than 1.
     if !matches!(flush, "1" | "3") {
         let what = format!(
-            "innodb_flush_log_at_trx_commit is {flush}: commits return before they are on disk, and a crash loses \
-             the last \
-             second: messages, and effects that were already acknowledged to the broker"
+            "innodb_flush_log_at_trx_commit is {flush}: commits return before they are on disk, and a crash loses the \
+             last second: messages, and effects that were already acknowledged to the broker"
         );
         let mend = "SET GLOBAL innodb_flush_log_at_trx_commit = 1; and the same in the server's configuration";
         findings.push(Finding::new(FLUSH, "innodb_flush_log_at_trx_commit", what, mend));
@@ -28,8 +27,7 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
     if variables.is_on("log_bin") && variables.number("sync_binlog").is_some_and(|every| every != 1) {
         let what = format!(
             "sync_binlog is {} with the binary log on: after a crash the log lacks the last transactions, which are \
-             rolled \
-             back or never reach the replicas",
+             rolled back or never reach the replicas",
             variables.get("sync_binlog").unwrap_or_default()
         );
         let mend = "SET GLOBAL sync_binlog = 1; and the same in the server's configuration";

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_sql_toolkit::{missing_index_finding, missing_table_finding, schema_finding};
 
 use super::{Checkup, text};
 use crate::MySql;
@@ -10,13 +11,10 @@ use crate::MySql;
 const SCHEMA: &str = "mysql.schema";
 const ENGINE: (&str, Rank) = ("mysql.engine", Rank::Loss);
 const MISSING: &str = "mysql.missing-index";
+const SLOWER_OR_FAILING: &str = "calls get slower with the number of rows, and statements that name the index fail";
 
 pub(super) async fn version(database: &MySql) -> Result<Option<Finding>> {
-    let state = database.state().await?;
-    let Err(error) = state.require_current() else { return Ok(None) };
-    let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    let about = format!("tables {}*", database.prefix());
-    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(schema_finding(SCHEMA, database.prefix(), database.state().await?))
 }
 
 /// Reports missing tables, and tables without transactions: their writes survive a rollback, and can be lost in a
@@ -27,16 +25,11 @@ pub(super) async fn engines(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let rows = checkup.ask(question).await?.unwrap_or_default();
     let found: BTreeMap<String, String> = rows.iter().map(|row| (text(row, 0), text(row, 1))).collect();
     let judge = |table: &str| match found.get(bare(table)) {
-        None => {
-            let what = format!("the table {table} is missing although the schema has this build's version");
-            let mend = "restore it from a backup, or from `landfall migrate --print`";
-            Some(Finding::new((SCHEMA, Rank::Loss), table, what, mend))
-        }
+        None => Some(missing_table_finding(SCHEMA, table)),
         Some(engine) if !engine.eq_ignore_ascii_case("InnoDB") => {
             let what = format!(
                 "the table {table} uses {engine}, which has no transactions: rolled back writes stay, and committed \
-                 ones \
-                 can be lost in a crash"
+                 ones can be lost in a crash"
             );
             Some(Finding::new(ENGINE, table, what, format!("ALTER TABLE {table} ENGINE = InnoDB;")))
         }
@@ -62,21 +55,7 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         .filter(|index| is_missing(&index.table, index.name.as_deref().unwrap_or("PRIMARY")))
         // A missing table is reported separately.
         .filter(|index| found.iter().any(|(table, _)| table == bare(&index.table)));
-    let judge = |index: &landfall_core::ExpectedIndex| {
-        let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be handled twice",
-            _ => "calls get slower with the number of rows, and statements that name the index fail",
-        };
-        let what = format!("the {index} is missing: {so_that}");
-        Finding::new(
-            (MISSING, index.rank()),
-            index.to_string(),
-            what,
-            "create it as `landfall migrate --print` \
-             shows it",
-        )
-    };
-    Ok(missing.map(judge).collect())
+    Ok(missing.map(|index| missing_index_finding(MISSING, index, SLOWER_OR_FAILING)).collect())
 }
 
 /// Returns the condition for Landfall's tables. In the prefix, a validated identifier, only the underscore is special

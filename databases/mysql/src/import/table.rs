@@ -139,9 +139,8 @@ impl<'a> Table<'a> {
         match (given.as_slice(), self.counting()) {
             ([], Some(column)) => ImportOrder::Known(column.name.clone()),
             ([], None) => ImportOrder::Guessed(
-                "no column gives the order in which rows were written, so rows that are present together are \
-                 imported in \
-                 order of their ids; messages of one key may be out of order; name a column in order_by"
+                "no column gives the order in which rows were written, so rows that are present together are imported \
+                 in order of their ids; messages of one key may be out of order; name a column in order_by"
                     .into(),
             ),
             (given, _) => ImportOrder::Known(given.join(", ")),

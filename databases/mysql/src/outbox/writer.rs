@@ -66,9 +66,8 @@ impl MySql {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "a message of {bytes} bytes does not fit into a statement for MySQL at {}, which accepts {allowed}: \
-             raise its \
-             max_allowed_packet, or store large content elsewhere and send a reference to it",
+            "a message of {bytes} bytes does not fit into a statement for MySQL at {}, which accepts {allowed}: raise \
+             its max_allowed_packet, or store large content elsewhere and send a reference to it",
             self.inner.server.address()
         )))
     }

@@ -75,7 +75,7 @@ async fn binary_log_and_replicas(database: &MySql) {
     run(database, "SET GLOBAL rpl_semi_sync_master_enabled = OFF").await;
     assert!(!has(&diagnose(database).await, "mysql.semi-sync"));
 
-    run(database, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'").await;
+    run(database, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'replica'").await;
     let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.replica").rank, Rank::Loss);
     let lag = only(&found, "mysql.replica-lag");

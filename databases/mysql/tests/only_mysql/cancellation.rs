@@ -75,7 +75,7 @@ async fn select(database: &MySql, polls: usize) -> Option<usize> {
     cut_off_after(polls, call).await
 }
 
-/// If a caller is cancelled, the driver takes the answer to a `PREPARE` for that of a statement, and waits for ever,
+/// After a cancellation, the driver takes the answer to a `PREPARE` for that of a statement. It would wait for ever,
 /// and the pool with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_cancelled_anywhere_leaves_the_pool_in_sync() {

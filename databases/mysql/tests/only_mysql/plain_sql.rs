@@ -1,10 +1,8 @@
 //! SQL writers: rows that cannot be messages.
 
-use landfall_core::{
-    DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, OutboxFilter, OutboxQueue, OutboxView,
-};
+use landfall_core::{OutboxFilter, OutboxView};
 
-use crate::stage::{LONG, lease_all, migrated, settlement};
+use crate::stage::migrated;
 
 /// A session that is not strict cuts long texts. It must not cut a key, which would then be another one.
 #[tokio::test]
@@ -37,27 +35,4 @@ async fn invalid_messages_are_refused_in_every_sql_mode() {
     }
     connection.close_on_drop();
     assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
-}
-
-/// A key that the column accepts but a message does not is parked, and operators see it.
-#[tokio::test]
-async fn key_with_a_line_break_is_parked_and_listed() {
-    let Some(database) = migrated().await else { return };
-    sqlx::query("INSERT INTO landfall_outbox (topic, `key`, payload) VALUES ('orders', ?, '')")
-        .bind("a\nb")
-        .execute(database.pool())
-        .await
-        .unwrap();
-    assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap()[0].key.as_ref().unwrap().as_str(), "a?b");
-    let leases = lease_all(&database, "one", LONG).await;
-    let entry = database.next(&leases, 10).await.unwrap().remove(0);
-    let error = entry.message.as_ref().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().starts_with("outbox row 1 cannot be a message: key"), "{error}");
-
-    let park = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string(), holds_key: true };
-    database.settle(&leases, &[settlement(&entry, park)]).await.unwrap();
-    let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
-    assert_eq!(letters[0].key.as_ref().unwrap().as_str(), "a?b");
-    assert_eq!(letters[0].error_code, "VALIDATION_ERROR");
 }

@@ -20,8 +20,8 @@ impl Database for Postgres {
         }
     }
 
-    /// PostgreSQL answers the `COMMIT` of a transaction with a failed statement by `ROLLBACK` and without an error, and
-    /// the driver does not tell the two apart: a handler that ignored an SQL error would lose its message. The `SELECT`
+    /// PostgreSQL answers the `COMMIT` of a transaction with a failed statement by `ROLLBACK`, without an error. The
+    /// driver does not distinguish the two: a handler that ignored an SQL error would lose its message. The `SELECT`
     /// in front fails in such a transaction, in the same round trip. `AND CHAIN` leaves an empty transaction for the
     /// driver, which still counts one and rolls it back when the connection returns to the pool.
     async fn commit(&self, mut transaction: Self::Transaction) -> Result<()> {

@@ -65,8 +65,7 @@ pub(super) async fn prepared_transactions(checkup: &mut Checkup<'_>) -> Result<V
     let judge = |(name, database, seconds): (String, String, f64)| {
         let what = format!(
             "the transaction {name} in database {database} was prepared {} ago and is neither committed nor rolled \
-             back: \
-             what it enqueued is not sent, and its locks survive restarts",
+             back: what it enqueued is not sent, and its locks survive restarts",
             time(seconds)
         );
         let mend =

@@ -17,8 +17,7 @@ pub(super) async fn sharing(database: &Postgres) -> Result<Vec<Finding>> {
     if database.inner.pooler {
         let what = format!(
             "connections to {address} go through a pooler in transaction mode: wake-ups from other processes do not \
-             pass, \
-             and the relay finds their messages when it polls"
+             pass, and the relay finds their messages when it polls"
         );
         let mend = "give the relay a URL of the server itself, without pooler=transaction";
         return Ok(vec![Finding::new((CHECK, Rank::Latency), address, what, mend)]);

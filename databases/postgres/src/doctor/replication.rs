@@ -81,8 +81,7 @@ pub(super) async fn slots(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
                 Rank::Latency,
                 format!(
                     "the replication slot {name} has no reader and retains {} of WAL, which grows: a full disk stops \
-                     the \
-                     server",
+                     the server",
                     size(held)
                 ),
                 format!("start its reader, or {drop}"),

@@ -88,8 +88,7 @@ fn weak_commit(value: &str, has_synchronous_standbys: bool) -> Option<String> {
         ),
         "local" if has_synchronous_standbys => Some(
             "synchronous_commit is local: commits do not wait for the synchronous standbys, and are lost if one of \
-             them \
-             takes over before it has received them"
+             them takes over before it has received them"
                 .to_owned(),
         ),
         _ => None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_sql_toolkit::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
 
 use super::Checkup;
 use crate::Postgres;
@@ -14,11 +15,7 @@ const UNLOGGED: (&str, Rank) = ("postgres.unlogged-table", Rank::Loss);
 const AUTOVACUUM: (&str, Rank) = ("postgres.autovacuum", Rank::Latency);
 
 pub(super) async fn version(database: &Postgres) -> Result<Option<Finding>> {
-    let state = database.state().await?;
-    let Err(error) = state.require_current() else { return Ok(None) };
-    let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    let about = format!("tables {}*", database.prefix());
-    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(schema_finding(SCHEMA, database.prefix(), database.state().await?))
 }
 
 /// An index on the server: its table, its name, its quoted name, whether it is the primary key, and whether it is
@@ -31,18 +28,7 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let question = "
         SELECT name FROM unnest($1::text[]) name WHERE to_regclass(name) IS NULL";
     let gone: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
-    let mut findings: Vec<Finding> = gone
-        .iter()
-        .map(|(table,)| {
-            let what = format!("the table {table} is missing although the schema has this build's version");
-            Finding::new(
-                (SCHEMA, Rank::Loss),
-                table,
-                what,
-                "restore it from a backup, or from `landfall migrate --print`",
-            )
-        })
-        .collect();
+    let mut findings: Vec<Finding> = gone.iter().map(|(table,)| missing_table_finding(SCHEMA, table)).collect();
     let question = "
         SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND
             index.indisready
@@ -58,21 +44,15 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         let of_table = by_table.get(index.table.as_str()).map_or(&[][..], Vec::as_slice);
         let is_it =
             |(_, name, _, is_primary, _): &Index| index.name.as_ref().map_or(*is_primary, |wanted| wanted == name);
-        let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be handled twice",
-            _ => "calls get slower with the number of rows",
-        };
         match of_table.iter().find(|found| is_it(found)) {
-            None => findings.push(Finding::new(
-                (MISSING, index.rank()),
-                index.to_string(),
-                format!("the {index} is missing: {so_that}"),
-                "create it as `landfall migrate --print` shows it",
-            )),
+            None => findings.push(missing_index_finding(MISSING, index, SLOWER)),
             Some((_, _, name, _, false)) => findings.push(Finding::new(
                 (INVALID, index.rank()),
                 index.to_string(),
-                format!("the {index} is not valid, as after an interrupted CREATE INDEX: {so_that}"),
+                format!(
+                    "the {index} is not valid, as after an interrupted CREATE INDEX: {}",
+                    index_consequence(index, SLOWER)
+                ),
                 format!("REINDEX INDEX {name};"),
             )),
             Some(_) => {}

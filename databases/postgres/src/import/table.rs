@@ -106,10 +106,8 @@ impl<'a> Table<'a> {
             Some(column) => ImportOrder::Known(column.name.clone()),
             None => ImportOrder::Guessed(
                 "no column gives the order in which rows were written, so they are imported in the order in which \
-                 their \
-                 transactions began to write; messages of one key that are present together may be out of order; \
-                 name a \
-                 column in order_by"
+                 their transactions began to write; messages of one key that are present together may be out of \
+                 order; name a column in order_by"
                     .into(),
             ),
         }

@@ -1,8 +1,8 @@
 //! Rotation: emptying partitions of the outbox in which every row is settled. Runs in the background, every so often,
 //! in the process that settles.
 //!
-//! Only the size of the tables depends on it. A partition that is in use (another session reads it, or a writer that
-//! drew its id long ago still inserts) is left for the next time.
+//! Only the size of the tables depends on it. A partition in use is left for the next time: another session
+//! reads it, or a writer that drew its id long ago still inserts.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -15,7 +15,8 @@ async fn missing_and_invalid_indexes_are_reported_with_their_consequence() {
     )
     .await;
     let found = diagnose(&database).await;
-    let mut reported: Vec<_> = found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
+    let mut reported: Vec<_> =
+        found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
     reported.sort_unstable();
     assert_eq!(
         reported,

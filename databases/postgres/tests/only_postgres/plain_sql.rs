@@ -54,29 +54,6 @@ async fn invalid_row_is_unreadable_with_a_reason() {
     assert_eq!(topics, [1, 1, 1, 1, 1, 3, 3, 3, 249], "people see all of them");
 }
 
-/// A key that the column accepts but a message does not is parked, and operators see it.
-#[tokio::test]
-async fn key_with_a_line_break_is_parked_and_listed() {
-    let Some(database) = migrated().await else { return };
-    sqlx::query("INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', E'a\\nb', '')")
-        .execute(database.pool())
-        .await
-        .unwrap();
-    assert_eq!(database.list(&OutboxFilter::default(), 10).await.unwrap()[0].key.as_ref().unwrap().as_str(), "a?b");
-    let leases = lease_all(&database, "one", LONG).await;
-    let entry = database.next(&leases, 10).await.unwrap().remove(0);
-    let error = entry.message.as_ref().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().starts_with("outbox row 1 cannot be a message: key"), "{error}");
-
-    let park = Decision::Park { code: ErrorCode::VALIDATION, error: error.to_string(), holds_key: true };
-    database.settle(&leases, &[settlement(&entry, park)]).await.unwrap();
-    let letters = database.find(&DeadLetterFilter::default(), 10).await.unwrap();
-    assert_eq!(letters[0].key.as_ref().unwrap().as_str(), "a?b");
-    assert_eq!(letters[0].error_code, "VALIDATION_ERROR");
-}
-
-/// The same applies to a long topic and an unknown mode.
 #[tokio::test]
 async fn overlong_topic_and_unknown_mode_are_parked_and_listed() {
     let Some(database) = migrated().await else { return };

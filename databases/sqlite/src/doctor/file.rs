@@ -28,8 +28,7 @@ pub(super) async fn checkpoint(checkup: &mut Checkup<'_>, file: &Path) -> Result
     let judge = || {
         let what = format!(
             "{} MiB of the write-ahead log are not in the file yet: a long transaction blocks the checkpoint, every \
-             read \
-             gets slower and the disk fills",
+             read gets slower and the disk fills",
             waiting / MIB
         );
         let mend = "end the connection with the open transaction; PRAGMA wal_autocheckpoint must not be 0";

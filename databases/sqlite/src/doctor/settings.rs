@@ -24,8 +24,7 @@ pub(super) async fn synchronous(checkup: &mut Checkup<'_>) -> Result<Option<Find
     };
     let what = format!(
         "synchronous is {name}: commits return before they are on disk, and a power cut loses the last ones: \
-         messages, and \
-         effects that were already acknowledged to the broker"
+         messages, and effects that were already acknowledged to the broker"
     );
     Ok(Some(Finding::new(
         SYNCHRONOUS,
