@@ -1,37 +1,36 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits reconnects. A caller that writes in read-only transactions would otherwise force all connections to reopen
-/// continuously.
-const AT_MOST_EVERY: Duration = Duration::from_secs(10);
+/// Limits how often a caller that writes in read-only transactions makes the pool reconnect.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time before which pooled connections must not be reused.
+/// Decides which connections of a pool may be used again after a failover.
 ///
-/// After a failover, a connection to the old primary still answers but rejects writes. A caller that gets it from the
-/// pool fails and returns it, and so does the next. Connections opened before such a failure are therefore not reused.
+/// A connection to the former primary still answers, but refuses writes. Every caller that gets it from the pool fails
+/// and returns it. So connections that were opened before such a failure are not used again.
 #[derive(Debug, Default)]
 pub struct ConnectionEpoch(Mutex<Option<Instant>>);
 
 impl ConnectionEpoch {
-    /// A connection rejected a write: starts a new epoch, at most once per [`AT_MOST_EVERY`].
-    pub fn lose(&self) {
-        let mut lost = self.lost();
-        if lost.is_none_or(|lost| lost.elapsed() > AT_MOST_EVERY) {
-            *lost = Some(Instant::now());
+    /// Retires the connections that are open now, because one of them refused a write. At most once in ten seconds.
+    pub fn retire(&self) {
+        let mut retired = self.retired();
+        if retired.is_none_or(|retired| retired.elapsed() > MIN_INTERVAL) {
+            *retired = Some(Instant::now());
         }
     }
 
-    /// Starts a new epoch at once: the state of the connections that are open now is unknown.
-    pub fn lose_all(&self) {
-        *self.lost() = Some(Instant::now());
+    /// Retires the connections that are open now, because the state of one of them is unknown.
+    pub fn retire_all(&self) {
+        *self.retired() = Some(Instant::now());
     }
 
-    /// Returns whether a connection of this age was opened in the current epoch.
-    pub fn covers(&self, age: Duration) -> bool {
-        self.lost().is_none_or(|lost| lost.elapsed() > age)
+    /// Returns whether a connection of this age was opened after the last retirement.
+    pub fn is_current(&self, age: Duration) -> bool {
+        self.retired().is_none_or(|retired| retired.elapsed() > age)
     }
 
-    fn lost(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn retired(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -41,22 +40,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_opened_before_a_failure_is_not_reused() {
-        let (trust, hour) = (ConnectionEpoch::default(), Duration::from_secs(3600));
-        assert!(trust.covers(Duration::ZERO) && trust.covers(hour));
-        trust.lose();
-        assert!(!trust.covers(hour));
-        while trust.lost().is_some_and(|lost| lost.elapsed().is_zero()) {}
-        assert!(trust.covers(Duration::ZERO));
+    fn older_connections_are_retired() {
+        let (epoch, hour) = (ConnectionEpoch::default(), Duration::from_secs(3600));
+        assert!(epoch.is_current(Duration::ZERO) && epoch.is_current(hour));
+        epoch.retire();
+        assert!(!epoch.is_current(hour));
+        while epoch.retired().is_some_and(|retired| retired.elapsed().is_zero()) {}
+        assert!(epoch.is_current(Duration::ZERO));
     }
 
     #[test]
-    fn newer_connection_is_reused_despite_another_failure() {
-        let trust = ConnectionEpoch(Mutex::new(Instant::now().checked_sub(Duration::from_secs(2))));
+    fn newer_connections_survive_another_failure_within_the_interval() {
+        let epoch = ConnectionEpoch(Mutex::new(Instant::now().checked_sub(Duration::from_secs(2))));
         let since = Duration::from_secs(1);
-        trust.lose();
-        assert!(trust.covers(since));
-        trust.lose_all();
-        assert!(!trust.covers(since));
+        epoch.retire();
+        assert!(epoch.is_current(since));
+        epoch.retire_all();
+        assert!(!epoch.is_current(since));
     }
 }

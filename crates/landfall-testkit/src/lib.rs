@@ -37,6 +37,7 @@ mod memory_broker;
 mod not_run;
 mod process;
 pub mod proxy;
+pub mod relay_steps;
 pub mod remote;
 pub mod servers;
 mod small_disk;

@@ -1,11 +1,11 @@
--- {p} is the prefix with its database, {b} the prefix alone, {new} nothing, or IF NOT EXISTS where an interrupted
--- migration goes on: DDL commits by itself in MySQL. Needs MariaDB 10.6 or MySQL 8.0.17, and InnoDB.
+-- {p} is the prefix with its database, {b} the prefix without it. {new} is empty, or IF NOT EXISTS when an interrupted
+-- migration is resumed: DDL commits implicitly in MySQL. Requires MariaDB 10.6 or MySQL 8.0.17, and InnoDB.
 --
--- Times are in UTC whatever a session's time zone is. Text is compared byte by byte and with its trailing spaces: the
--- collation that does so has another name on each server, and a comment that only one of them reads. What a column
--- holds is one character longer than what its check allows, so that a session which is not strict is refused, not cut.
+-- Times are in UTC in every session's time zone. Text is compared byte by byte and with trailing spaces: the collation
+-- for this has a different name on each server, in a comment that only that server reads. A column is one character
+-- longer than its check allows, so that in a session that is not strict a longer text is refused, not cut.
 
--- One row is one message that waits to be published. `INSERT INTO … (topic, `key`, payload)` is enough; the rest has
+-- One row is one message to be published. `INSERT INTO … (topic, `key`, payload)` is enough; the other columns have
 -- defaults. The default id is a UUIDv7: 48 bits of milliseconds, then random bits.
 CREATE TABLE {new} {p}outbox (
     id              BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -24,7 +24,7 @@ CREATE TABLE {new} {p}outbox (
     next_attempt_at DATETIME(6),
     last_error      TEXT,
     payload         LONGBLOB     NOT NULL,
-    -- The slice of the key space that one relay leases. Messages without a key have no order and are spread.
+    -- The slice of the key space that one relay leases. Messages without a key have no order and are distributed.
     shard           TINYINT      GENERATED ALWAYS AS (CRC32(COALESCE(`key`, message_id)) & 15) STORED,
     CONSTRAINT {b}outbox_topic_is_valid CHECK (
         topic NOT REGEXP '[^A-Za-z0-9._-]' AND OCTET_LENGTH(topic) BETWEEN 1 AND 249 AND topic NOT IN ('.', '..')),
@@ -32,7 +32,7 @@ CREATE TABLE {new} {p}outbox (
     CONSTRAINT {b}outbox_kind_is_valid CHECK (OCTET_LENGTH(kind) BETWEEN 1 AND 255),
     CONSTRAINT {b}outbox_mode_is_valid CHECK (mode IN ('at-most-once', 'at-least-once', 'effectively-once')),
     CONSTRAINT {b}outbox_headers_are_json CHECK (JSON_VALID(headers)),
-    -- What holds back its key is looked up in each pass of the relay.
+    -- Every batch of the relay looks up the messages that block their keys.
     KEY {b}outbox_retrying (next_attempt_at)
 ) {table};
 
@@ -43,14 +43,14 @@ CREATE TABLE {new} {p}outbox_published (
 INSERT IGNORE INTO {p}outbox_published (shard)
     VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15);
 
--- Changed by whoever has to know that what it has read is on the disk: the server shows a commit to others before it is, and
--- the next commit that is answered proves it for all before it. Any of its rows will do.
+-- Updated to make sure that rows just read are on disk: the server shows a commit to others before it is flushed, and
+-- the next acknowledged commit proves everything before it. Any row will do.
 CREATE TABLE {new} {p}flush (
     slot  TINYINT NOT NULL PRIMARY KEY,
     times BIGINT  NOT NULL
 ) {table};
 
--- What was sent, where it is kept for a while; a row is as it was in the outbox.
+-- Sent messages, kept for a while if `keep_sent` is set. A row is as it was in the outbox.
 CREATE TABLE {new} {p}outbox_sent (
     id         BIGINT       NOT NULL PRIMARY KEY,
     message_id BINARY(16)   NOT NULL,
@@ -69,7 +69,7 @@ CREATE TABLE {new} {p}outbox_sent (
     KEY {b}outbox_sent_message (message_id)
 ) {table};
 
--- Free when holder is null. The epoch grows each time a lease changes hands, and every transition compares it.
+-- A lease is free if its holder is null. Its epoch grows with each new holder, and every transition compares it.
 CREATE TABLE {new} {p}lease (
     name       VARCHAR(255) NOT NULL PRIMARY KEY,
     holder     VARCHAR(255),
@@ -77,7 +77,7 @@ CREATE TABLE {new} {p}lease (
     expires_at DATETIME(6)  NOT NULL
 ) {table};
 
--- An id stands here from the moment its group took charge of it: its effect happened, or it is a dead letter.
+-- Contains an id once its group is responsible for it: its effect happened, or it is a dead letter.
 CREATE TABLE {new} {p}inbox (
     consumer_group VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     message_id     BINARY(16)   NOT NULL,
@@ -86,7 +86,7 @@ CREATE TABLE {new} {p}inbox (
     KEY {b}inbox_handled (handled_at)
 ) {table};
 
--- consumer_group is empty for what the relay could not publish; outbox_id is then its place in the outbox.
+-- consumer_group is empty for messages that the relay could not publish; outbox_id is then their id in the outbox.
 CREATE TABLE {new} {p}dead_letter (
     id                 BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     consumer_group     VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
@@ -109,23 +109,23 @@ CREATE TABLE {new} {p}dead_letter (
     first_seen         DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     last_attempt       DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     done_at            DATETIME(6),
-    -- Whether what follows waits behind it. A message that the relay skipped holds nobody.
+    -- Whether its key waits for it. False for a message that the relay skipped.
     holds_key          BOOLEAN      NOT NULL DEFAULT TRUE,
     payload            LONGBLOB     NOT NULL,
-    -- Its id again while it is the one to be handled next, else null: a hundred thousand that wait behind one parked
-    -- letter must not be looked at whenever a consumer asks for work.
+    -- Its id while it is the next of its key to be handled, otherwise null: a consumer that asks for work must not read
+    -- a hundred thousand messages that wait behind one parked dead letter.
     due                BIGINT,
-    -- Of one that is delayed: tried again by itself from then on.
+    -- The time from which a delayed message is retried automatically.
     retry_at           DATETIME(6),
     is_open            TINYINT      GENERATED ALWAYS AS (IF(status = 'done', NULL, 1)) STORED,
     one_group          VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin
                                     GENERATED ALWAYS AS (NULLIF(consumer_group, '')) STORED,
     one_key            VARCHAR(513) GENERATED ALWAYS AS (COALESCE(`key`, '')) STORED,
     CONSTRAINT {b}dead_letter_status_is_valid CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
-    -- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity
-    -- here because a key is held for each of them: a letter that stood for two keys would release only one.
+    -- A message is one dead letter of its group, however often it is delivered. Its identity includes topic and key
+    -- because a key is held for each of them: a dead letter for two keys would release only one.
     UNIQUE KEY {b}dead_letter_of_group (one_group, message_id, topic, one_key),
-    -- For the relay it is the row that counts: one id may have been enqueued twice, and each row is accounted for.
+    -- For the relay a dead letter is a row of the outbox: one id may have been enqueued twice, and each row is counted.
     UNIQUE KEY {b}dead_letter_of_relay (outbox_id),
     KEY {b}dead_letter_open (is_open, consumer_group, topic, `key`, id),
     KEY {b}dead_letter_due (consumer_group, due),
@@ -134,8 +134,8 @@ CREATE TABLE {new} {p}dead_letter (
     KEY {b}dead_letter_message (message_id)
 ) {table};
 
--- A key that waits behind a dead letter. It exists to be locked: live traffic and the redrive meet on this row. Whoever
--- adds to what stands behind it locks it too, so that nobody removes it in between.
+-- A key that waits behind a dead letter. The row exists to be locked: live traffic and redrives synchronise on it.
+-- Adding a message behind it locks it too, so that it is not deleted in between.
 CREATE TABLE {new} {p}held_key (
     consumer_group VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     topic          VARCHAR(250) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -144,7 +144,7 @@ CREATE TABLE {new} {p}held_key (
     PRIMARY KEY (consumer_group, topic, `key`)
 ) {table};
 
--- Who did what: to a dead letter, or by hand to a row of the outbox.
+-- The audit trail: actions on dead letters, and operators' actions on rows of the outbox.
 CREATE TABLE {new} {p}audit (
     id             BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at             DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -156,7 +156,7 @@ CREATE TABLE {new} {p}audit (
     detail         TEXT         NOT NULL DEFAULT ('')
 ) {table};
 
--- For people: every message that is to be sent, is parked or is kept after it was sent, in one of five states.
+-- For operators: every message that is unsent, parked, or kept after it was sent, in one of five states.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {p}outbox_status AS
     SELECT id, {uuid:o.message_id} AS message_id, topic, `key`,
            CASE WHEN attempts > 0 THEN 'retrying'

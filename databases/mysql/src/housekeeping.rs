@@ -1,4 +1,4 @@
-//! What nobody needs any more goes, a little at a time.
+//! Retention: removes expired rows, a limited number per call.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 
-use crate::retry::retried;
-use crate::settle::{listed, micros};
+use crate::connection::retry::retry_deadlocks;
+use crate::outbox::settle::{json_array, micros};
 use crate::statements::Sql;
 use crate::{MySql, row};
 
 #[async_trait]
 impl Housekeeping for MySql {
     async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retried(|| self.remove_old(&self.statements().remove_sent, age, at_most)).await
+        retry_deadlocks(|| self.remove_old(&self.statements().remove_sent, age, at_most)).await
     }
 
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
@@ -30,19 +30,19 @@ impl Housekeeping for MySql {
 
     async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
         let statement = &self.statements().remove_these_sent;
-        retried(|| self.removed_by(sqlx::query(statement.text()).bind(listed(rows)))).await
+        retry_deadlocks(|| self.removed_by(sqlx::query(statement.text()).bind(json_array(rows)))).await
     }
 
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retried(|| self.remove_old(&self.statements().forget_handled, age, at_most)).await
+        retry_deadlocks(|| self.remove_old(&self.statements().forget_handled, age, at_most)).await
     }
 
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retried(|| self.remove_old(&self.statements().remove_done_letters, age, at_most)).await
+        retry_deadlocks(|| self.remove_old(&self.statements().remove_done_letters, age, at_most)).await
     }
 
     async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retried(|| self.remove_old(&self.statements().forget_sequences, age, at_most)).await
+        retry_deadlocks(|| self.remove_old(&self.statements().forget_sequences, age, at_most)).await
     }
 }
 
@@ -52,10 +52,10 @@ impl MySql {
         self.removed_by(sqlx::query(statement.text()).bind(micros(age)).bind(at_most)).await
     }
 
-    /// In a transaction of its own; answers with how many rows it was about.
+    /// Runs a delete in its own transaction and returns the number of rows.
     async fn removed_by(&self, query: Query<'_, sqlx::MySql, MySqlArguments>) -> Result<u64> {
         let mut transaction = self.begin().await?;
-        let done = query.execute(&mut *transaction).await.map_err(self.could_not("remove what is old"))?;
+        let done = query.execute(&mut *transaction).await.map_err(self.could_not("remove expired rows"))?;
         self.commit(transaction).await?;
         Ok(done.rows_affected())
     }

@@ -1,6 +1,6 @@
 //! Leases: one row each, compared and changed on the server's clock.
 //!
-//! A lease that was given back keeps its row and its epoch, so an epoch is never used twice.
+//! A released lease keeps its row and its epoch, so that no epoch is used twice.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use landfall_core::{Database, Epoch, Holder, Lease, LeaseName, Leases, Result};
 
 use crate::MySql;
-use crate::retry::retried;
-use crate::settle::micros;
+use crate::connection::retry::retry_deadlocks;
+use crate::outbox::settle::micros;
 
 #[async_trait]
 impl Leases for MySql {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
-        // Before the request is sent: what the server believes can only be later.
+        // Measured before the request: on the server the lease can only expire later.
         let until = Instant::now() + ttl;
-        let epoch = retried(|| self.take(name, holder, ttl)).await?;
+        let epoch = retry_deadlocks(|| self.try_acquire(name, holder, ttl)).await?;
         Ok(epoch.map(|epoch| Lease { name: name.clone(), holder: holder.clone(), epoch, until }))
     }
 
@@ -25,7 +25,7 @@ impl Leases for MySql {
             return Ok(Vec::new());
         }
         let until = Instant::now() + ttl;
-        let renewed = retried(|| self.renew_all(leases, ttl)).await?;
+        let renewed = retry_deadlocks(|| self.renew_all(leases, ttl)).await?;
         let kept = leases.iter().filter(|lease| renewed.contains(&&lease.name));
         Ok(kept.map(|lease| Lease { until, ..lease.clone() }).collect())
     }
@@ -34,7 +34,7 @@ impl Leases for MySql {
         if leases.is_empty() {
             return Ok(());
         }
-        retried(|| self.release_all(leases)).await
+        retry_deadlocks(|| self.release_all(leases)).await
     }
 
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
@@ -59,8 +59,8 @@ impl Leases for MySql {
 }
 
 impl MySql {
-    /// Each statement is a transaction of its own: the first one finds the lease's row nearly always.
-    async fn take(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Epoch>> {
+    /// Updates the lease's row, or inserts it. Each statement is its own transaction; the row exists nearly always.
+    async fn try_acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Epoch>> {
         let doing = "acquire a lease";
         let taken = sqlx::query(self.statements().lease_take.text())
             .bind(&holder.0)
@@ -86,7 +86,7 @@ impl MySql {
     async fn renew_all<'a>(&self, leases: &'a [Lease], ttl: Duration) -> Result<Vec<&'a LeaseName>> {
         let mut renewed = Vec::with_capacity(leases.len());
         let mut transaction = self.begin().await?;
-        for lease in in_order(leases) {
+        for lease in sorted_by_name(leases) {
             let done = sqlx::query(self.statements().lease_renew.text())
                 .bind(micros(ttl))
                 .bind(&lease.name.0)
@@ -105,7 +105,7 @@ impl MySql {
 
     async fn release_all(&self, leases: &[Lease]) -> Result<()> {
         let mut transaction = self.begin().await?;
-        for lease in in_order(leases) {
+        for lease in sorted_by_name(leases) {
             sqlx::query(self.statements().lease_release.text())
                 .bind(&lease.name.0)
                 .bind(&lease.holder.0)
@@ -118,8 +118,8 @@ impl MySql {
     }
 }
 
-/// In order of name, as everywhere, so that nobody waits in a circle.
-fn in_order(leases: &[Lease]) -> Vec<&Lease> {
+/// Sorts leases by name. They are locked in this order everywhere, so that there are no deadlocks.
+fn sorted_by_name(leases: &[Lease]) -> Vec<&Lease> {
     let mut sorted: Vec<&Lease> = leases.iter().collect();
     sorted.sort_by(|one, other| one.name.cmp(&other.name));
     sorted

@@ -1,76 +1,60 @@
 //! Landfall's outbox, inbox, leases and dead letters on MariaDB (10.6 or newer) and MySQL (8.0.17 or newer), for
 //! transactions of sqlx.
 //!
-//! [`MySql`] implements every database port of `landfall-core`. It is cheap to clone; its clones share one pool.
+//! [`MySql`] implements every database port of `landfall-core`. It is cheap to clone; clones share one pool.
 //!
-//! * `migrations/` holds the tables; `schema.rs` applies them, and goes on where an earlier try was interrupted.
-//! * `statements.rs` holds every statement. The table prefix is the only text that is ever pasted into SQL.
-//! * `outbox_writer.rs`, `outbox_queue.rs` and `outbox_competing.rs`, `outbox_view.rs` and `outbox_control.rs`: the outbox
-//!   for senders, for the relay with and without order, for people. `settle.rs` is what all of them do to rows.
-//! * `inbox.rs`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`: the other ports, one file each.
+//! * `migrations/`: the tables. `schema.rs` applies them, and resumes an interrupted migration.
+//! * `statements.rs`: every statement. The table prefix is the only text that is ever pasted into SQL.
+//! * `connection/`: pool checks, transactions, deadlock retries, error numbers.
+//! * `outbox/`: for senders, relays and operators.
+//! * `inbox/`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
 //!
-//! Every transaction names its isolation level, READ COMMITTED: the gap locks of the server's default would make writers
-//! wait for relays. Nothing is written that needs `RETURNING`, which MySQL does not have: rows are locked, then changed.
-//! Whatever compares times uses the server's clock in UTC; this process's clock only says how long its own leases last.
+//! Every transaction is READ COMMITTED: the gap locks of the server's default level would make writers wait for relays.
+//! No statement uses `RETURNING`, which MySQL does not have: rows are locked, then changed. Times are compared on the
+//! server's clock in UTC. This process's clock only measures how long its own leases last.
 
+mod connection;
 mod constraint;
-mod database;
 mod dead_letter;
 mod doctor;
-mod error;
 mod housekeeping;
 mod import;
-mod in_step;
 mod inbox;
-mod inbox_batch;
-mod inbox_view;
 mod lease;
-mod moment;
-mod outbox_competing;
-mod outbox_control;
-mod outbox_queue;
-mod outbox_view;
-mod outbox_writer;
-mod retry;
+mod outbox;
 mod row;
 mod schema;
-mod sequence;
-mod settle;
 mod signals;
 mod sql;
 mod statements;
+mod timestamp;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{ConnectionEpoch, DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{Connection, MySqlConnection, MySqlPool};
+use landfall_core::{ConnectionEpoch, DatabaseCapabilities, Error, Limits, Result, TablePrefix};
+use landfall_sql_toolkit::{Server, pool_options, probe};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{MySqlConnection, MySqlPool};
 use tokio::sync::OnceCell;
 
-pub use crate::database::Transaction;
-pub use crate::in_step::in_step;
+use crate::connection::error::{self, ErrorNumber};
+pub use crate::connection::reset_if_desynced;
+pub use crate::connection::transaction::Transaction;
 use crate::signals::Signals;
 use crate::statements::Statements;
 
-/// How long [`MySql::connect`] tries before it says that the server cannot be reached.
-const CONNECT_WITHIN: Duration = Duration::from_secs(4);
-/// How long a call waits for a connection of the pool.
-const ACQUIRE_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that was idle for longer is tested before it is used. Testing each time would cost a round trip.
-const TEST_AFTER_IDLE: Duration = Duration::from_secs(1);
-
-/// What an application chooses about its tables and connections.
+/// Options of the tables and connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Before every table's name, with an optional database.
+    /// Prefix of every table's name, with an optional database.
     pub prefix: TablePrefix,
     pub limits: Limits,
-    /// Connections of the pool that [`MySql::connect`] makes, two at least.
+    /// Size of the pool that [`MySql::connect`] creates, at least two.
     pub max_connections: u32,
-    /// How long a sent message is to be kept, in `landfall_outbox_sent`; `None` drops it at once. What is kept goes when
-    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) is called.
+    /// How long sent messages are kept, in `landfall_outbox_sent`; `None` deletes them at once. A call of
+    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) removes kept messages.
     pub keep_sent: Option<Duration>,
 }
 
@@ -90,14 +74,11 @@ struct Inner {
     pool: MySqlPool,
     prefix: TablePrefix,
     limits: Limits,
-    /// In the connections of a pool that this has made.
-    trust: Option<Arc<ConnectionEpoch>>,
+    server: Server<ErrorNumber>,
     keeps_sent: bool,
-    /// The server and the database as errors name them, without user and password.
-    place: String,
     statements: Statements,
     signals: Signals,
-    /// The server's `max_allowed_packet`, once somebody needed to know it.
+    /// The server's `max_allowed_packet`, once it was needed.
     packet_bytes: OnceCell<usize>,
 }
 
@@ -105,59 +86,33 @@ impl MySql {
     pub const CAPABILITIES: DatabaseCapabilities =
         DatabaseCapabilities { concurrent_writers: true, wakes_across_processes: false, competing_relays: true };
 
-    /// Connects to `mysql://user:password@host:port/database`; `mariadb://` means the same.
+    /// Connects to `mysql://user:password@host:port/database`, or the same with `mariadb://`.
     ///
-    /// Fails within five seconds and with kind `Unavailable` where nobody answers. The tables are not looked at: that
-    /// is what `Schema::check` and `Schema::migrate` are for.
+    /// Fails within five seconds, with kind `Unavailable`, if the server does not answer. Does not check the tables;
+    /// call `Schema::check` or `Schema::migrate`.
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let target: MySqlConnectOptions = url.parse().map_err(|error: sqlx::Error| {
             Error::invalid("the database URL is not of the form mysql://user:password@host:port/database")
                 .with_source(error)
         })?;
-        let place = place(&target);
-        // A pool tries until its time is up and then only says that it is up; one connection by hand says why.
-        match tokio::time::timeout(CONNECT_WITHIN, MySqlConnection::connect_with(&target)).await {
-            Ok(Ok(connection)) => drop(connection.close().await),
-            Ok(Err(error)) => return Err(error::translate(&place, "open a connection", error)),
-            Err(_) => {
-                let seconds = CONNECT_WITHIN.as_secs();
-                let sentence = format!("MySQL at {place} did not answer within {seconds} seconds");
-                return Err(Error::new(ErrorKind::Unavailable, sentence));
-            }
-        }
-        let trust = Arc::new(ConnectionEpoch::default());
-        let trusted = trust.clone();
-        let pool = MySqlPoolOptions::new()
-            .max_connections(options.max_connections.max(2))
-            .acquire_timeout(ACQUIRE_WITHIN)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, meta| {
-                let is_trusted = trusted.covers(meta.age);
-                Box::pin(async move {
-                    if !is_trusted {
-                        return Ok(false);
-                    }
-                    if meta.idle_for > TEST_AFTER_IDLE {
-                        return in_step(connection).await;
-                    }
-                    Ok(true)
-                })
-            })
-            .after_release(|connection, _| Box::pin(in_step(connection)))
-            .connect_lazy_with(target);
-        Ok(Self::on(pool, options, Some(trust)))
+        let epoch = Arc::new(ConnectionEpoch::default());
+        let server = Server::new(address(&target), Some(epoch.clone()));
+        probe::<_, MySqlConnection>(&server, &target).await?;
+        let max_connections = options.max_connections.max(2);
+        let pool = pool_options(max_connections, epoch, |connection| Box::pin(reset_if_desynced(connection)));
+        Ok(Self::new(pool.connect_lazy_with(target), options, server))
     }
 
-    /// Works on the application's own pool, whose size and timeouts stay as they are (`max_connections` is not used). Such
-    /// a pool should check what comes back to it: see [`in_step()`].
+    /// Uses the application's own pool and leaves its size and timeouts as they are; `max_connections` is ignored. Such
+    /// a pool should check returned connections with [`reset_if_desynced()`].
     pub fn from_pool(pool: MySqlPool, options: Options) -> Self {
-        Self::on(pool, options, None)
+        let server = Server::new(address(&pool.connect_options()), None);
+        Self::new(pool, options, server)
     }
 
-    fn on(pool: MySqlPool, options: Options, trust: Option<Arc<ConnectionEpoch>>) -> Self {
+    fn new(pool: MySqlPool, options: Options, server: Server<ErrorNumber>) -> Self {
         let Options { prefix, limits, max_connections: _, keep_sent } = options;
         let inner = Inner {
-            place: place(&pool.connect_options()),
             statements: Statements::new(&prefix),
             signals: Signals::default(),
             packet_bytes: OnceCell::new(),
@@ -165,7 +120,7 @@ impl MySql {
             pool,
             prefix,
             limits,
-            trust,
+            server,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -182,39 +137,24 @@ impl MySql {
         &self.inner.statements
     }
 
-    /// For `map_err`: what was being done, as the end of "MySQL at … could not …".
+    /// For `map_err`: `what` completes "MySQL at … could not …".
     fn could_not(&self, what: &'static str) -> impl FnOnce(sqlx::Error) -> Error + '_ {
-        move |error| {
-            self.hear(&error);
-            error::translate(&self.inner.place, what, error)
-        }
+        self.inner.server.could_not(what)
     }
 
-    /// For `map_err`, of a commit.
     fn could_not_commit(&self) -> impl FnOnce(sqlx::Error) -> Error + '_ {
-        move |error| {
-            self.hear(&error);
-            error::translate_commit(&self.inner.place, error)
-        }
-    }
-
-    fn hear(&self, error: &sqlx::Error) {
-        if let Some(trust) = &self.inner.trust
-            && error::is_read_only(error)
-        {
-            trust.lose();
-        }
+        |error| error::could_not_commit(&self.inner.server, error)
     }
 }
 
 impl fmt::Debug for MySql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { place, prefix, .. } = &*self.inner;
-        f.debug_struct("MySql").field("place", place).field("prefix", prefix).finish_non_exhaustive()
+        let Inner { server, prefix, .. } = &*self.inner;
+        f.debug_struct("MySql").field("address", &server.address()).field("prefix", prefix).finish_non_exhaustive()
     }
 }
 
-fn place(target: &MySqlConnectOptions) -> String {
+fn address(target: &MySqlConnectOptions) -> String {
     let database = target.get_database().unwrap_or_default();
     match target.get_socket() {
         Some(socket) => format!("{}/{database}", socket.display()),

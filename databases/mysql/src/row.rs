@@ -1,4 +1,4 @@
-//! Rows as the words of `landfall-core`, and what is cut to fit a column.
+//! Rows as core's types.
 
 use bytes::Bytes;
 use landfall_core::{
@@ -9,20 +9,21 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Decode, MySql as Server, Row, Type};
 use uuid::Uuid;
 
-/// The longest error that is stored; a stack trace beyond it helps nobody in a list.
-const ERROR_CHARACTERS: usize = 2000;
+/// The longest error that is stored: enough for a list, where a longer stack trace does not help.
+const MAX_ERROR_CHARACTERS: usize = 2000;
 
-/// Text of unknown origin as a column takes it.
+/// Cuts a text to the length of its column.
 pub(crate) fn storable(text: &str) -> String {
-    text.chars().take(ERROR_CHARACTERS).collect()
+    text.chars().take(MAX_ERROR_CHARACTERS).collect()
 }
 
-/// Who did something, as the audit trail keeps it.
+/// Cuts an actor's name to the length of its column in the audit trail.
 pub(crate) fn actor(name: &str) -> String {
     name.chars().take(300).collect()
 }
 
-/// A row of `next` or `claim`. What a foreign writer stored may not be a message; that is told within the entry.
+/// Decodes a row of `next` or `claim`. A foreign writer may have stored what cannot be a message; the entry then
+/// contains the error.
 pub(crate) fn entry(row: &MySqlRow) -> sqlx::Result<OutboxEntry> {
     let id: i64 = row.try_get(0)?;
     Ok(OutboxEntry {
@@ -34,22 +35,22 @@ pub(crate) fn entry(row: &MySqlRow) -> sqlx::Result<OutboxEntry> {
     })
 }
 
-/// A row of `next_redriven`.
+/// Decodes a row of `next_delayed` or `next_redriven`.
 pub(crate) fn redrive_item(row: &MySqlRow) -> Result<RedriveItem> {
     let id: i64 = column(row, 0)?;
     let message = message(row, 2).map_err(|error| {
-        let sentence = format!("dead letter {id} cannot be a message any more");
+        let sentence = format!("dead letter {id} is no longer a valid message");
         Error::new(ErrorKind::Corrupt, sentence).with_source(error)
     })?;
-    let (partition, offset) = original_place(row, 12)?;
+    let (partition, offset) = original_position(row, 12)?;
     let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
     Ok(RedriveItem { id, message, origin, attempts: count(column(row, 1)?), redrives: count(column(row, 11)?) })
 }
 
-/// The nine columns of a message, of which the first is at `at`.
+/// Decodes the nine columns of a message, which start at `at`.
 fn message(row: &MySqlRow, at: usize) -> Result<Message> {
     let headers: &str = column(row, at + 6)?;
-    let time: Option<i64> = column(row, at + 8)?;
+    let created_at: Option<i64> = column(row, at + 8)?;
     Ok(Message {
         id: column::<Uuid>(row, at)?.into(),
         topic: TopicName::new(column::<&str>(row, at + 1)?)?,
@@ -59,29 +60,29 @@ fn message(row: &MySqlRow, at: usize) -> Result<Message> {
         mode: column::<&str>(row, at + 5)?.parse()?,
         headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
         payload: Bytes::copy_from_slice(column(row, at + 7)?),
-        // A session that is not strict can store a date that is none.
-        time: time.map(Timestamp::from_millis).ok_or_else(|| Error::invalid("created_at is not a date"))?,
+        // A session that is not strict can store an invalid date.
+        time: created_at.map(Timestamp::from_millis).ok_or_else(|| Error::invalid("created_at is not a date"))?,
     })
 }
 
-/// A row of `outbox_rows`, `parked_rows` or `sent_rows`.
+/// Decodes a row of `outbox_rows`, `parked_rows` or `sent_rows`.
 pub(crate) fn outbox_row(row: &MySqlRow) -> Result<OutboxRow> {
     Ok(OutboxRow {
         row: column(row, 0)?,
         message_id: column::<Uuid>(row, 1)?.into(),
         topic: TopicName::new(column::<&str>(row, 2)?)?,
-        key: column::<Option<&str>>(row, 3)?.map(shown_key).transpose()?,
+        key: column::<Option<&str>>(row, 3)?.map(legible_key).transpose()?,
         state: column::<&str>(row, 4)?.parse()?,
         attempts: count(column(row, 5)?),
-        next_attempt: moment(row, 6)?,
+        next_attempt: time(row, 6)?,
         last_error: column(row, 7)?,
-        created_at: moment(row, 8)?.unwrap_or(Timestamp::from_millis(0)),
-        sent_at: moment(row, 9)?,
+        created_at: time(row, 8)?.unwrap_or(Timestamp::from_millis(0)),
+        sent_at: time(row, 9)?,
         payload_bytes: column::<i64>(row, 10)?.unsigned_abs(),
     })
 }
 
-/// A row of `outbox_details`, `parked_details` or `sent_details`.
+/// Decodes a row of `outbox_details`, `parked_details` or `sent_details`.
 pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
     let headers: &str = column(row, 14)?;
     Ok(OutboxDetail {
@@ -89,21 +90,21 @@ pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
         sequence: column(row, 11)?,
         kind: column(row, 12)?,
         mode: column(row, 13)?,
-        headers: shown_headers(headers),
+        headers: legible_headers(headers),
         payload: Bytes::copy_from_slice(column(row, 15)?),
     })
 }
 
-/// A row of `find`.
+/// Decodes a row of `find`.
 pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
     let group: &str = column(row, 2)?;
-    let (original_partition, original_offset) = original_place(row, 12)?;
+    let (original_partition, original_offset) = original_position(row, 12)?;
     Ok(DeadLetter {
         id: column(row, 0)?,
         message_id: column::<Uuid>(row, 1)?.into(),
         group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
         topic: TopicName::new(column::<&str>(row, 3)?)?,
-        key: column::<Option<&str>>(row, 4)?.map(shown_key).transpose()?,
+        key: column::<Option<&str>>(row, 4)?.map(legible_key).transpose()?,
         sequence: column(row, 5)?,
         kind: column(row, 6)?,
         status: column::<&str>(row, 7)?.parse()?,
@@ -113,16 +114,16 @@ pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         redrives: count(column(row, 11)?),
         original_partition,
         original_offset,
-        first_seen: moment(row, 14)?.unwrap_or(Timestamp::from_millis(0)),
-        last_attempt: moment(row, 15)?.unwrap_or(Timestamp::from_millis(0)),
-        retry_at: moment(row, 18)?,
-        headers: shown_headers(column(row, 16)?),
+        first_seen: time(row, 14)?.unwrap_or(Timestamp::from_millis(0)),
+        last_attempt: time(row, 15)?.unwrap_or(Timestamp::from_millis(0)),
+        retry_at: time(row, 18)?,
+        headers: legible_headers(column(row, 16)?),
         payload: Bytes::copy_from_slice(column(row, 17)?),
     })
 }
 
-/// The column of the offset is signed and the broker's number is not; the bits come back as they were.
-fn original_place(row: &MySqlRow, at: usize) -> Result<(Option<u32>, Option<u64>)> {
+/// The column of the offset is signed and a broker's number is not; the bits come back as they were.
+fn original_position(row: &MySqlRow, at: usize) -> Result<(Option<u32>, Option<u64>)> {
     let (partition, offset): (Option<i64>, Option<i64>) = (column(row, at)?, column(row, at + 1)?);
     Ok((partition.and_then(|partition| u32::try_from(partition).ok()), offset.map(|offset| offset as u64)))
 }
@@ -131,17 +132,17 @@ fn count(stored: i32) -> u32 {
     u32::try_from(stored).unwrap_or_default()
 }
 
-fn moment(row: &MySqlRow, at: usize) -> Result<Option<Timestamp>> {
+fn time(row: &MySqlRow, at: usize) -> Result<Option<Timestamp>> {
     Ok(column::<Option<i64>>(row, at)?.map(Timestamp::from_millis))
 }
 
-/// A key as people see it in a list. A foreign writer's may hold control characters, which is why it was parked: it
-/// must be shown, so they are shown as `?`. The database keeps and compares what was stored.
-fn shown_key(text: &str) -> Result<Key> {
+/// A key as lists show it. A foreign writer's key can contain control characters, which is why its message was parked:
+/// they appear as `?`. The database keeps and compares what was stored.
+fn legible_key(text: &str) -> Result<Key> {
     Key::new(text.replace(char::is_control, "?"))
 }
 
-fn shown_headers(text: &str) -> serde_json::Value {
+fn legible_headers(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 

@@ -1,28 +1,30 @@
-//! The tables and how they come to be: numbered migrations, one at a time under a named lock.
+//! Migrations: numbered, applied one at a time under a named lock.
 //!
-//! A statement that makes a table commits by itself in MySQL, so a migration that is interrupted leaves some tables
-//! behind. Its number is therefore written down before its first statement and marked as applied after its last one: a
-//! number without that mark is a migration to be finished, and only then may a table be there already.
+//! DDL commits implicitly in MySQL, so an interrupted migration leaves some tables behind. Its number is therefore
+//! recorded before its first statement, and marked as applied after its last one. A number without that mark is a
+//! migration to be resumed, and only then may a table exist already.
 
 use async_trait::async_trait;
 use landfall_core::{Error, ErrorKind, Result, Schema, SchemaState};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
-use crate::{MySql, error, statements};
+use crate::connection::error;
+use crate::{MySql, statements};
 
-/// Migration `n` brings the tables from version `n - 1` to `n`. Each of its statements can be run again.
+/// Migration `n` upgrades the tables from version `n - 1` to `n`. Each of its statements can be run again. Only its
+/// number is recorded, so comments may change.
 const MIGRATIONS: &[&str] =
     &[concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
 
 const SCHEMA_TABLE: &str = "\
--- Which of the migrations these tables have; one that was begun and not finished has no time.
+-- The migrations that were applied to these tables; an unfinished one has no time.
 CREATE TABLE {new} {p}schema (
     version    BIGINT NOT NULL PRIMARY KEY,
     applied_at DATETIME(6)
 ) {table};
 ";
 
-/// How long one migration waits for another to end.
+/// How long a migration waits for another one.
 const LOCK_WITHIN_SECONDS: i64 = 60;
 
 #[async_trait]
@@ -54,12 +56,12 @@ impl Schema for MySql {
         if !is_behind(self.state().await?)? {
             return Ok(false);
         }
-        // A connection of its own, whose end releases the lock whatever happens: nothing of it returns to the pool.
+        // A separate connection, not from the pool: closing it releases the lock in every case.
         let target = self.pool().connect_options();
         let mut connection =
             MySqlConnection::connect_with(&target).await.map_err(self.could_not("open a connection"))?;
         let migrated = self.migrate_under_lock(&mut connection).await;
-        // The server notices by itself if this goodbye is lost.
+        // The server also notices a connection that is closed without a message.
         let _ = connection.close().await;
         migrated
     }
@@ -69,7 +71,7 @@ impl Schema for MySql {
     }
 }
 
-/// Whether there is something to do. Tables from the future are refused.
+/// Returns whether there is something to migrate. Refuses tables of a newer version.
 fn is_behind(state: SchemaState) -> Result<bool> {
     state.refuse_newer()?;
     Ok(state.found < state.expected)
@@ -77,7 +79,7 @@ fn is_behind(state: SchemaState) -> Result<bool> {
 
 impl MySql {
     async fn migrate_under_lock(&self, connection: &mut MySqlConnection) -> Result<bool> {
-        // A lock's name is at most 64 characters, as this hash has, and the server's own for all databases.
+        // A lock's name is global to the server and has at most 64 characters, like this hash.
         let lock =
             "SELECT COALESCE(GET_LOCK(SHA2(CONCAT('landfall migrate ', COALESCE(DATABASE(), ''), ' ', ?), 256), ?), 0)";
         let is_locked: i64 = sqlx::query_scalar(lock)
@@ -87,7 +89,8 @@ impl MySql {
             .await
             .map_err(self.could_not("lock the schema"))?;
         if is_locked == 0 {
-            let sentence = format!("another migration of {} has been running for a minute", self.inner.place);
+            let sentence =
+                format!("another migration of {} has been running for a minute", self.inner.server.address());
             return Err(Error::new(ErrorKind::Unavailable, sentence));
         }
         let state = self.found(connection).await?;
@@ -122,18 +125,18 @@ impl MySql {
         match sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut *connection).await {
             Ok(_) => record(connection, &sql.schema_record).await,
             Err(error) if begun == 0 && error::is_existing_table(&error) => {
-                // It is not ours. Were the number left behind, the next try would take it for one of its own.
+                // The table is not Landfall's. With the number left behind, the next migration would adopt it.
                 record(connection, &sql.schema_abandon).await?;
-                let sentence = "the tables cannot be made beside what is there; choose another table prefix";
+                let sentence = "a table of this name exists and is not landfall's; choose another table prefix";
                 Err(Error::new(ErrorKind::Schema, sentence).with_source(error))
             }
             Err(error) => Err(self.could_not("migrate the tables")(error)),
         }
     }
 
-    /// `script` for tables that are not there, or for what an interrupted migration left to do.
-    fn filled(&self, script: &str, goes_on: bool) -> String {
-        let script = script.replace("{new} ", if goes_on { "IF NOT EXISTS " } else { "" });
+    /// Returns the script for missing tables, or for the rest of an interrupted migration.
+    fn filled(&self, script: &str, is_resumed: bool) -> String {
+        let script = script.replace("{new} ", if is_resumed { "IF NOT EXISTS " } else { "" });
         statements::fill(&script, self.prefix())
     }
 

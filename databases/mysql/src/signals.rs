@@ -1,5 +1,5 @@
-//! Wake-ups inside this process. MySQL has nothing that would carry them to another one: a relay elsewhere finds a commit
-//! by looking again, which it does after a millisecond at first and more and more rarely while nothing comes.
+//! Wake-ups inside this process. MySQL has no notifications for other processes: a relay elsewhere finds a commit by
+//! polling, after a millisecond at first and less and less often while the outbox is empty.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::sync::Notify;
 pub(crate) struct Signals(Notify);
 
 impl Signals {
-    /// Wakes everybody who waits, and whoever comes next: a relay between its last look and its wait must not miss it.
+    /// Wakes every waiting relay and the next one to wait: a relay between its last poll and its wait must not miss it.
     pub(crate) fn wake(&self) {
         self.0.notify_waiters();
         self.0.notify_one();
     }
 
     pub(crate) async fn wait(&self, at_most: Duration) {
-        // Running out of time is as good a reason to look as a wake-up.
+        // A timeout makes the relay poll, as a wake-up does.
         let _ = tokio::time::timeout(at_most, self.0.notified()).await;
     }
 }

@@ -1,16 +1,20 @@
-//! Every statement of the adapter, made once per instance: `{p}` stands for the validated table prefix.
+//! Every statement of the adapter, built once per instance: `{p}` is the validated table prefix.
 //!
-//! Values always travel as parameters. Where a statement takes locks on several rows it takes them in a stated order, and
-//! names the index it finds them by: on a small table the optimizer prefers to read all of it, and a statement that locks
-//! waits for every row it reads.
-//! Statements about several rows (`{rows}`) exist in a few sizes, so that all of them stay prepared: a list that is
-//! shorter than its statement is filled up with its last element.
+//! Values always travel as parameters. A statement that locks several rows locks them in a stated order, and names the
+//! index that finds them: on a small table the optimizer prefers to read all rows, and a locking statement waits for
+//! every row it reads.
+//!
+//! Statements on several rows (`{rows}`) exist in a few sizes, so that all of them stay prepared: a list shorter than
+//! its statement is padded with its last element.
 
-use landfall_core::TablePrefix;
+use landfall_sql_toolkit::statements;
 
-pub(crate) use crate::sql::{ByPairs, ByRows, SHARDS, Sql, fill};
+use crate::sql::expand_words;
 
-/// A row of the outbox, of the parked and of the sent ones as people see it, and continued with a filter.
+pub(crate) use crate::sql::{ByPairs, ByRows, SHARDS, fill};
+pub(crate) use landfall_sql_toolkit::Sql;
+
+/// Rows of the outbox as operators see them: unsent, parked and sent. A filter is appended.
 const OUTBOX_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`,
            CASE WHEN o.attempts > 0 THEN 'retrying' WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
@@ -44,36 +48,25 @@ const LETTER: &str = "
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND)
     ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)";
 
-/// An insert of `rows` messages at once, in their order.
+/// Returns an insert of `rows` messages, in their order.
 fn enqueue(rows: usize) -> String {
     format!(
-        "INSERT INTO {{p}}outbox (message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload) VALUES {}",
+        "INSERT INTO {{p}}outbox (message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at) \
+         VALUES {}",
         vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ")
     )
 }
 
-macro_rules! statements {
-    ($($name:ident: $kind:ident = $template:expr;)*) => {
-        pub(crate) struct Statements {
-            $(pub(crate) $name: $kind,)*
-        }
-
-        impl Statements {
-            pub(crate) fn new(prefix: &TablePrefix) -> Self {
-                Self { $($name: $kind::new($template, prefix),)* }
-            }
-        }
-    };
-}
-
 statements! {
+    expand = expand_words;
+
     // The outbox: writing.
     enqueue_1: Sql = &enqueue(1);
     enqueue_8: Sql = &enqueue(8);
     enqueue_64: Sql = &enqueue(64);
 
-    // The outbox: the relay. One statement sees one state of the tables. The primary key is named because the
-    // optimizer's figures about a table that is empty at one moment and full at the next are worth nothing.
+    // The outbox: the relay. One statement sees one state of the tables. The primary key is named because statistics of
+    // a table that is empty at one moment and full at the next are useless.
     next: Sql = "
         SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY) {blocked}
         WHERE o.shard IN ({shards}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}) AND {free}
@@ -82,17 +75,18 @@ statements! {
         SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY)
         WHERE o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}
         ORDER BY o.id LIMIT ? FOR UPDATE SKIP LOCKED";
-    // A takeover in flight is waited for here and then seen; one that comes later waits for this transaction. In order
-    // of name, as everywhere, so that nobody waits in a circle.
+    // Waits for a takeover in flight and then sees it; a later takeover waits for this transaction. Leases are locked
+    // in order of name everywhere, so that there are no deadlocks.
     lock_leases: Sql = "
-        SELECT name, holder, epoch FROM {p}lease FORCE INDEX (PRIMARY) WHERE name IN ({shards}) ORDER BY name LOCK IN SHARE MODE";
+        SELECT name, holder, epoch FROM {p}lease FORCE INDEX (PRIMARY) WHERE name IN ({shards}) ORDER BY name LOCK
+            IN SHARE MODE";
     lock_rows: ByRows = "
         SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND shard IN ({shards})
         ORDER BY id FOR UPDATE";
     lock_failed_rows: ByRows = "
         SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND attempts > 0
         ORDER BY id FOR UPDATE";
-    // A DELETE takes no hint about its index, so the ids come as a table (a JSON array) that the rows are joined to.
+    // A DELETE accepts no index hint, so the ids are a table (a JSON array) that the rows are joined to.
     remove_of_shards: Sql = "
         DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) given
         STRAIGHT_JOIN {p}outbox o FORCE INDEX (PRIMARY) ON o.id = given.id WHERE o.shard IN ({shards})";
@@ -110,7 +104,7 @@ statements! {
     retry: Sql = "
         UPDATE {p}outbox SET attempts = attempts + 1, next_attempt_at = {now} + INTERVAL ? MICROSECOND, last_error = ?
         WHERE id = ?";
-    // One that was parked before, redriven and now fails again is the same dead letter.
+    // A message that was parked, redriven and fails again is the same dead letter.
     park_row: Sql = "
         INSERT INTO {p}dead_letter (message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
             outbox_id, status, error_code, error, attempts, holds_key)
@@ -124,11 +118,12 @@ statements! {
             attempts = {p}dead_letter.attempts + VALUES(attempts), holds_key = VALUES(holds_key),
             last_attempt = {now}, done_at = NULL";
 
-    // The outbox: people.
+    // The outbox: operators.
     outbox_stats: Sql = "
         SELECT CAST(COALESCE(SUM(attempts = 0), 0) AS SIGNED), CAST(COALESCE(SUM(attempts > 0), 0) AS SIGNED),
                CAST(GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(created_at), {now}), 0), 0) AS SIGNED),
-               (SELECT COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open) WHERE is_open = 1 AND consumer_group = ''),
+               (SELECT COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open) WHERE is_open = 1 AND
+                   consumer_group = ''),
                CAST((SELECT COALESCE(SUM(count), 0) FROM {p}outbox_published) AS SIGNED)
         FROM {p}outbox";
     outbox_rows: Sql = &rows(OUTBOX_ROWS);
@@ -145,8 +140,8 @@ statements! {
         INSERT INTO {p}audit (actor, action, outbox_id, message_id)
         SELECT ?, ?, id, message_id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY id";
 
-    // Leases. The epoch comes back as the \"last insert id\": there is no RETURNING. Its assignment stands first, where
-    // holder and expires_at are still the old ones.
+    // Leases. The epoch is returned as the last insert id, since there is no RETURNING. It is assigned first, while
+    // holder and expires_at still have their old values.
     lease_take: Sql = "
         UPDATE {p}lease
         SET epoch = LAST_INSERT_ID(epoch + (holder IS NULL OR expires_at <= {now})),
@@ -165,8 +160,8 @@ statements! {
         SELECT DISTINCT holder FROM {p}lease
         WHERE holder IS NOT NULL AND expires_at <= {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY holder";
 
-    // The inbox. The id is inserted before the held key is locked, so that two copies of one message never wait for
-    // each other.
+    // The inbox. The id is inserted before the held key is locked, so that two deliveries of one message cannot
+    // deadlock.
     admit: Sql = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES (?, ?)";
     admit_batch: ByPairs = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES {pairs}";
     handled: ByPairs = "
@@ -180,7 +175,7 @@ statements! {
     park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
         error = VALUES(error), attempts = VALUES(attempts), holds_key = VALUES(holds_key), last_attempt = {{now}},
         done_at = NULL, retry_at = VALUES(retry_at)");
-    // Found by their time: those that are not due yet are not looked at, however many there are.
+    // Found by their time: dead letters that are not due yet are not read, however many there are.
     next_delayed: Sql = "
         SELECT letter.id, letter.attempts, {message}, redrives, original_partition, original_offset
         FROM {p}dead_letter letter FORCE INDEX ({b}dead_letter_delayed)
@@ -214,23 +209,23 @@ statements! {
             retry_at = {now} + INTERVAL ? MICROSECOND, holds_key = holds_key AND ?
         WHERE id = ? AND status IN ('redriving', 'waiting', 'delayed')";
     group_of: Sql = "SELECT consumer_group FROM {p}dead_letter WHERE id = ?";
-    // After a letter of the key is done: the next one is due if it only waited for that, and where there is none the
-    // key is free. They run after `lock_held_key`, as statements of their own that see what was committed meanwhile.
+    // After a dead letter of the key is done, the next one becomes due if it was waiting; without one, the key is free.
+    // They run after `lock_held_key`, as separate statements that see what was committed during the wait.
     head_of_key: Sql = "
         SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
         WHERE is_open = 1 AND consumer_group = ? AND topic = ? AND `key` = ? AND holds_key ORDER BY id LIMIT 1";
     hand_over_key: Sql = "UPDATE {p}dead_letter SET due = id WHERE id = ? AND status = 'waiting'";
     free_key: Sql = "DELETE FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ?";
 
-    // What each entity has reached. The row is made before it is looked at, so that there is one to lock.
-    meet: Sql = "
+    // The sequence that each entity has reached. The row is inserted before it is read, so that there is one to lock.
+    ensure_sequence: Sql = "
         INSERT INTO {p}sequence (consumer_group, topic, `key`) VALUES (?, ?, ?)
         ON DUPLICATE KEY UPDATE reached = {p}sequence.reached";
     reached: Sql = "SELECT reached FROM {p}sequence WHERE consumer_group = ? AND topic = ? AND `key` = ? FOR UPDATE";
     reach: Sql = "
         UPDATE {p}sequence SET reached = ?, since = {now} WHERE consumer_group = ? AND topic = ? AND `key` = ?";
 
-    // Dead letters. A key that is held already is locked by holding it again.
+    // Dead letters. Holding a key that is already held locks it.
     hold_key: Sql = "
         INSERT INTO {p}held_key (consumer_group, topic, `key`)
         SELECT consumer_group, topic, `key` FROM {p}dead_letter WHERE id = ? AND `key` IS NOT NULL AND holds_key
@@ -240,8 +235,9 @@ statements! {
         SELECT ?, ?, id, outbox_id, message_id, ? FROM {p}dead_letter WHERE id = ?";
     audit_letters: ByRows = "
         INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id)
-        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY id";
-    // The first two are continued with a filter.
+        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER
+            BY id";
+    // A filter is appended to the first two.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
                redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload,
@@ -249,7 +245,8 @@ statements! {
         FROM {p}dead_letter WHERE TRUE";
     find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
     lock_parked: ByRows = "
-        SELECT id, consumer_group = '' FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND status = 'parked'
+        SELECT id, consumer_group = '' FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND status =
+            'parked'
         ORDER BY id FOR UPDATE";
     redrive_consumer: ByRows = "
         UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'redriving', due = id, redrives = redrives + 1
@@ -263,9 +260,10 @@ statements! {
         WHERE id IN ({rows})";
     lock_relay_keys: ByRows = "
         SELECT 1 FROM {p}dead_letter letter FORCE INDEX (PRIMARY)
-        STRAIGHT_JOIN {p}held_key held FORCE INDEX (PRIMARY) ON held.consumer_group = '' AND held.topic = letter.topic AND held.`key` = letter.`key`
+        STRAIGHT_JOIN {p}held_key held FORCE INDEX (PRIMARY) ON held.consumer_group = '' AND held.topic =
+            letter.topic AND held.`key` = letter.`key`
         WHERE letter.id IN ({rows}) ORDER BY held.topic, held.`key` FOR UPDATE";
-    // Another letter of the key that holds it too goes on holding it. Runs after `lock_relay_keys`.
+    // Another dead letter of the key that holds it keeps it held. Runs after `lock_relay_keys`.
     release_relay_keys: ByRows = "
         DELETE held FROM {p}dead_letter letter FORCE INDEX (PRIMARY)
         STRAIGHT_JOIN {p}held_key held FORCE INDEX (PRIMARY)
@@ -280,8 +278,8 @@ statements! {
         SELECT GREATEST(TIMESTAMPDIFF(MICROSECOND, first_seen, {now}), 0) FROM {p}dead_letter
         WHERE is_open = 1 AND status = 'parked' ORDER BY first_seen LIMIT 1 OFFSET ?";
 
-    // Housekeeping. What is old is listed without a lock and removed by its key: whoever locks what it only looks at waits
-    // for those who are at work on it.
+    // Housekeeping. Expired rows are listed without locks and deleted by key: a statement that locks rows while
+    // searching waits for transactions that work on them.
     remove_sent: Sql = "
         DELETE sent FROM (
             SELECT id FROM {p}outbox_sent FORCE INDEX ({b}outbox_sent_at)
@@ -328,10 +326,12 @@ statements! {
 
 #[cfg(test)]
 mod tests {
+    use landfall_core::TablePrefix;
+
     use super::*;
 
     #[test]
-    fn the_prefix_is_all_that_is_pasted_into_a_statement() {
+    fn only_the_prefix_is_pasted_into_statements() {
         let statements = Statements::new(&TablePrefix::new("billing.shop_").unwrap());
         for statement in [&statements.next, &statements.park, &statements.outbox_details, &statements.enqueue_8] {
             let text = statement.as_str();

@@ -1,4 +1,5 @@
-//! What every database must do, on a real MariaDB, or on the server that `LANDFALL_TEST_MYSQL_URL` names.
+//! The conformance suites of databases and of database servers, on a real MariaDB, or on the server that
+//! `LANDFALL_TEST_MYSQL_URL` names.
 
 mod fixture;
 
@@ -13,3 +14,4 @@ impl Server for MariaDb {
 }
 
 landfall_testkit::database_conformance!(MySqlFixture<MariaDb>);
+landfall_testkit::server_database_conformance!(MySqlFixture<MariaDb>);

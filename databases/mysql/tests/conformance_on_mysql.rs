@@ -1,4 +1,4 @@
-//! What every database must do, on MySQL itself.
+//! The conformance suites of databases and of database servers, on a real MySQL.
 
 mod fixture;
 
@@ -13,3 +13,4 @@ impl Server for MySqlItself {
 }
 
 landfall_testkit::database_conformance!(MySqlFixture<MySqlItself>);
+landfall_testkit::server_database_conformance!(MySqlFixture<MySqlItself>);

@@ -1,5 +1,4 @@
-//! What every database must do with an outbox that is already there, on a real MariaDB (or MySQL) server; and what only
-//! this one has to refuse.
+//! The conformance suite of imports, on a real MariaDB or MySQL server, and refusals that are specific to it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,7 +8,7 @@ use landfall_testkit::conformance::import::{self, Dialect, ImportFixture};
 use landfall_testkit::servers::{fresh_database_on_mysql, fresh_mysql_database};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
-/// A database on the usual server, or on MySQL itself, which speaks TLS without being asked.
+/// A database on MariaDB, or on MySQL, which uses TLS by default.
 struct MySqlFixture<const ITSELF: bool = false>(String);
 
 impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
@@ -36,7 +35,7 @@ impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
             ("CHAR(36)", "'018F3D2E-0000-7000-8000-000000000001'", Some("018f3d2e-0000-7000-8000-000000000001")),
             ("BINARY(16)", "x'018f3d2e000070008000000000000001'", Some("018f3d2e-0000-7000-8000-000000000001")),
             ("BIGINT", "-17", None),
-            // Beyond what a floating-point number tells apart.
+            // Beyond the precision of a floating-point number.
             ("BIGINT UNSIGNED", "18446744073709551615", None),
             ("VARCHAR(40)", "'order-17'", None),
         ],
@@ -63,7 +62,7 @@ impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
             WHERE db = DATABASE() AND id <> CONNECTION_ID()";
         let others: Vec<i64> = sqlx::query_scalar(others).fetch_all(&mut connection).await.expect("a list");
         for other in others {
-            // It may have ended by itself meanwhile.
+            // It may have ended meanwhile.
             let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {other}"))).execute(&mut connection).await;
         }
         connection.close().await.expect("the connection is closed");
@@ -76,20 +75,20 @@ impl<const ITSELF: bool> ImportFixture for MySqlFixture<ITSELF> {
 
 landfall_testkit::import_conformance!(MySqlFixture);
 
-/// A connection that a caller left in the middle of an answer gives its place in the pool back over TLS as well, where the
-/// driver waits for a word of the server before it closes one.
+/// A connection whose caller was cancelled also returns to the pool over TLS, where the driver waits for the server
+/// before it closes a connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mover_that_is_cut_off_over_tls_loses_and_doubles_nothing() {
+async fn cancelled_import_over_tls_neither_loses_nor_duplicates() {
     let case = import::faults::cancelled_import_loses_and_doubles_nothing;
     import::run::<MySqlFixture<true>, _>(case).await;
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_are_named() {
+async fn missing_import_privileges_are_reported() {
     let Some(fixture) = <MySqlFixture>::create().await else { return };
     let owner = fixture.open().await;
     sqlx::query(<MySqlFixture>::DIALECT.debezium).execute(owner.pool()).await.unwrap();
-    // Users belong to the whole server, so this one is named after the database; a name has at most 32 characters.
+    // Users are global to the server, so this one is named after the database; a name has at most 32 characters.
     let name: String =
         sqlx::query_scalar("SELECT CONCAT('clerk_', RIGHT(DATABASE(), 20))").fetch_one(owner.pool()).await.unwrap();
     let run = async |statement: String| {
@@ -108,7 +107,7 @@ async fn rights_that_are_missing_are_named() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_not_its_rows_alone_is_refused() {
+async fn import_requires_a_unique_id() {
     let Some(fixture) = <MySqlFixture>::create().await else { return };
     let database = fixture.open().await;
     for (name, id) in [

@@ -1,5 +1,5 @@
--- Without order: any number of relays claim rows that nobody else has locked. Of a row in the outbox the last column is
--- false, of one that waits true.
+-- Relays without order: any number of them claim rows that no other session has locked. The last column is true for
+-- rows of the waiting table and false for rows of the outbox.
 CREATE FUNCTION {p}outbox_claim(at_most bigint) RETURNS TABLE (
     id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
     mode text, headers text, payload bytea, created_at timestamptz, waits boolean
@@ -26,7 +26,7 @@ BEGIN
 END
 $$;
 
--- Rows that were claimed leave the outbox for good; `published` are those that were sent.
+-- Deletes claimed rows from the outbox; those in `sent` were published.
 CREATE FUNCTION {p}outbox_leave(ids bigint[], sent bigint[], keep boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan

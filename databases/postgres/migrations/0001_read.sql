@@ -1,10 +1,10 @@
--- The relay's hot path, as functions because their plans must not depend on statistics: the outbox is empty at one
--- moment and has a million rows at the next, and a plan cached for the first (a sequential scan, a sort) would read all
--- of them for every batch; an estimate that is off would make PostgreSQL compile (jit) a query that takes half a
--- millisecond. Those that read are STABLE: everything in one sees one snapshot, the caller's.
+-- The relay's hot path. It consists of functions because their plans must not depend on statistics. The outbox is empty
+-- at one moment and has a million rows at the next: a plan cached for the first (a sequential scan, a sort) would read
+-- all rows for every batch, and a wrong estimate would make PostgreSQL compile (jit) a query that takes half a
+-- millisecond. Functions that only read are STABLE: all of their statements see the caller's snapshot.
 
--- Where each shard is: the newest progress that names it, which is among the last few. Looked up once, not for each row
--- that somebody compares with it.
+-- The progress of each shard: the newest row that names it, which is among the last few. Materialized, so that it is
+-- looked up once and not for each row compared with it.
 CREATE VIEW {p}outbox_place AS
     WITH place AS MATERIALIZED (
         SELECT shard::smallint AS shard, newest.*
@@ -16,9 +16,9 @@ CREATE VIEW {p}outbox_place AS
     )
     SELECT * FROM place;
 
--- A token that is gone after a crash of the server, and on a standby that takes its place, because the table is not
--- logged. What a relay keeps in memory about transactions holds for one life of the server: progress that was not
--- synced is lost with a crash, and transaction ids that nobody remembers are given out again.
+-- The server's incarnation. The table is unlogged, so the token is lost in a crash and on a standby that takes over.
+-- What a relay remembers about transactions is valid for one incarnation: a crash loses progress that was not flushed,
+-- and transaction ids that no log record mentions are assigned again.
 CREATE UNLOGGED TABLE {p}outbox_alive (
     one   boolean PRIMARY KEY DEFAULT true CHECK (one),
     token uuid    NOT NULL DEFAULT gen_random_uuid()
@@ -32,7 +32,7 @@ BEGIN
 END
 $$;
 
--- Whether any key may be blocked. Nearly always not, and then nobody asks for single keys.
+-- Whether any key may be blocked. It is false nearly always, and then no single key is checked.
 CREATE FUNCTION {p}outbox_is_troubled() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM {p}outbox_waiting)
         OR EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = '')
@@ -44,8 +44,8 @@ CREATE FUNCTION {p}outbox_is_blocked(topic text, key text) RETURNS boolean LANGU
         OR EXISTS (SELECT 1 FROM {p}held_key held WHERE held.consumer_group = '' AND held.topic = $1 AND held.key = $2))
 $$;
 
--- Rows of `of_shards` in the window between s1 and s2, with ids above `after` and up to `upto`, in order. The first row is
--- not a message: it says whether any key may be blocked, and has the token of the server's life for its id.
+-- Fetches the rows of `of_shards` in the window between s1 and s2 with ids above `after` and up to `upto`, in order.
+-- The first row is a header: whether any key may be blocked, and the server's incarnation as its message id.
 CREATE FUNCTION {p}outbox_walk(
     of_shards smallint[], s1 pg_snapshot, s2 pg_snapshot, after bigint, upto bigint, at_most bigint
 ) RETURNS TABLE (
@@ -57,7 +57,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     troubled boolean := {p}outbox_is_troubled();
-    -- Usually: a relay that is alone has every shard, and nobody need compute them.
+    -- The usual case: a single relay has every shard, and none has to be computed.
     all_shards boolean := cardinality(of_shards) = 16;
 BEGIN
     blocked := troubled;
@@ -74,7 +74,7 @@ BEGIN
 END
 $$;
 
--- The first id above `after` in the window between s1 and s2.
+-- Returns the first id above `after` in the window between s1 and s2.
 CREATE FUNCTION {p}outbox_jump(of_shards smallint[], s1 pg_snapshot, s2 pg_snapshot, after bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
@@ -89,7 +89,7 @@ BEGIN
 END
 $$;
 
--- The rows with these ids, which the caller knows to be in its window, after a first row as above.
+-- Fetches the rows with these ids, which the caller knows to be in its window, after a header as above.
 CREATE FUNCTION {p}outbox_pick(ids bigint[]) RETURNS TABLE (
     id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
     mode text, headers text, payload bytea, created_at timestamptz, blocked boolean
@@ -109,23 +109,24 @@ BEGIN
 END
 $$;
 
--- A mark is an id and a transaction: whoever got his transaction number after that one takes only ids above it. The id is
--- read before the number is drawn, and the columns of the outbox are in that order too.
+-- Takes a watermark, an id and a transaction: transactions that get a higher transaction id draw only row ids above it.
+-- For that, the id is read before the transaction id is assigned, and in the outbox the column xid precedes the id.
 CREATE FUNCTION {p}outbox_mark(OUT id bigint, OUT xid xid8) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     id := (SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {p}outbox_id_seq);
-    -- In a transaction that has its number already nothing can be said.
+    -- A transaction that already has its transaction id cannot take a watermark.
     xid := CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN pg_current_xact_id() END;
 END
 $$;
 
--- A new window: everything of `of_shards` that is visible now and was not visible in s1. The first row is not a message:
--- it has the snapshot of now, all ids in order if there are at most `ids_most` (else none), whether anything may be
--- blocked or waiting, the id that all of it is above, and the highest id of all. The first `at_most` messages follow.
+-- Opens a window: the rows of `of_shards` that are visible now and not in s1. The first row is a header: the current
+-- snapshot, all ids in order if there are at most `ids_most` (otherwise none), whether any key may be blocked, the id
+-- that all rows are above, and the highest id drawn. The first `at_most` messages follow.
 --
--- A row that was not visible in s1 was written by a transaction that began later, or was open then and has ended since. Of
--- all marks before the oldest of those, the last says above which id its rows are. A transaction that is still open, however
--- old it is, makes nobody look further back; when it ends, one look goes back to where it began.
+-- A row that is not visible in s1 was written by a transaction that started later, or was in progress then and has
+-- ended since. The last watermark before the oldest of these transactions bounds their row ids from below. A
+-- transaction that is still in progress, however old, does not extend the read; when it ends, one read goes back to
+-- where it started.
 CREATE FUNCTION {p}outbox_next(
     of_shards smallint[], s1 pg_snapshot, at_most integer, ids_most integer, mark_ids bigint[], mark_xids xid8[]
 )
@@ -163,7 +164,7 @@ BEGIN
         RETURN;
     END IF;
     found := found[1:at_most];
-    -- Ids that lie close together are one walk of an index, and ids far apart are better looked up one by one.
+    -- Ids close together are read as one range of the index; ids far apart are faster to look up one by one.
     IF found[cardinality(found)] - found[1] < 4 * cardinality(found) + 100 THEN
         RETURN QUERY
             SELECT w.*, NULL::text, NULL::bigint[], NULL::boolean, NULL::bigint, NULL::bigint
@@ -179,8 +180,8 @@ BEGIN
 END
 $$;
 
--- Waiting messages of `of_shards` that are due: those of a key in order, as far as none of them has to wait longer, and
--- no key takes more than its share of the batch.
+-- Fetches waiting messages of `of_shards` that are due. Those of a key are in order and end before the first that is
+-- not due. No key gets more than its share of the batch.
 CREATE FUNCTION {p}outbox_due(of_shards smallint[], at_most bigint) RETURNS TABLE (
     id bigint, shard smallint, attempts integer, message_id uuid, topic text, key text, sequence bigint, kind text,
     mode text, headers text, payload bytea, created_at timestamptz, blocked boolean

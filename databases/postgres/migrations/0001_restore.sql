@@ -1,7 +1,7 @@
--- Restored into another cluster, rows and progress carry transaction ids that mean nothing there: those of new
--- transactions may be lower, and what they write would pass for settled long ago.
+-- After a restore into another cluster, the transaction ids in rows and progress have no meaning: new transactions may
+-- have lower ids, and their rows would count as settled long ago.
 
--- Which cluster this is, where that may be asked.
+-- Identifies this cluster; null without the privilege to ask.
 CREATE FUNCTION {p}outbox_cluster_here() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT system_identifier FROM pg_control_system());
@@ -12,7 +12,7 @@ $$;
 CREATE TABLE {p}outbox_cluster (system_identifier bigint);
 INSERT INTO {p}outbox_cluster SELECT {p}outbox_cluster_here();
 
--- Another cluster than the one that these tables were last used on, or snapshots from the future.
+-- Whether the tables were last used in another cluster, or contain snapshots from the future.
 CREATE FUNCTION {p}outbox_is_foreign() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM {p}outbox_cluster
                    WHERE system_identifier <> coalesce({p}outbox_cluster_here(), system_identifier))
@@ -20,9 +20,8 @@ CREATE FUNCTION {p}outbox_is_foreign() RETURNS boolean LANGUAGE sql STABLE AS $$
                    WHERE greatest(pg_snapshot_xmax(s1), pg_snapshot_xmax(s2)) > pg_snapshot_xmax(pg_current_snapshot()))
 $$;
 
--- What was settled goes; what was not is written anew, under a transaction id of this cluster; and every shard begins
--- before all of it. A row with an id that had not been given out when its shard was settled last is new, whatever its
--- transaction id looks like.
+-- Deletes settled rows, rewrites the others under a transaction id of this cluster, and resets every shard to before
+-- them. A row whose id had not been drawn when its shard was last settled is new, whatever its transaction id is.
 CREATE FUNCTION {p}outbox_rebase() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     LOCK TABLE {p}outbox_cluster IN ACCESS EXCLUSIVE MODE;
@@ -37,7 +36,7 @@ BEGIN
     INSERT INTO {p}outbox_progress (shards, s1, top_id)
     SELECT array_agg(shard), '3:3:', (SELECT last_value FROM {p}outbox_id_seq) FROM {p}outbox_place;
     UPDATE {p}outbox_cluster SET system_identifier = {p}outbox_cluster_here();
-    -- What a relay that is running remembers about ids and transactions is no longer so.
+    -- Running relays must drop what they remember about ids and transactions.
     UPDATE {p}outbox_alive SET token = gen_random_uuid();
 END
 $$;

@@ -1,6 +1,6 @@
--- Rotation: a part of the outbox in which everything is settled is emptied as a whole.
+-- Rotation: a partition of the outbox in which every row is settled is truncated.
 
--- The parts that may be worth emptying: those that hold something and that new ids do not go into.
+-- Returns the partitions to check: those with rows that new ids do not go into.
 CREATE FUNCTION {p}outbox_full_parts() RETURNS integer[] LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(part), '{}')
     FROM generate_series(0, 3) part, {p}outbox_id_seq sequence
@@ -8,9 +8,9 @@ CREATE FUNCTION {p}outbox_full_parts() RETURNS integer[] LANGUAGE sql STABLE AS 
       AND pg_relation_size(('{p}outbox_' || part)::regclass) > 0
 $$;
 
--- Whether everything in a part is settled. What is written last is sent last, so one look at the newest row spares nearly
--- all scans that would be in vain. Shards that stand at one place are looked at together, and a row's shard is computed
--- only if the row is not settled there.
+-- Whether every row of a partition is settled. The newest row is settled last, so checking it first avoids nearly all
+-- useless scans. Shards with equal progress are checked together, and a row's shard is computed only if the row is not
+-- settled under that progress.
 CREATE FUNCTION {p}outbox_part_is_settled(leaf regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = on SET jit = off
@@ -58,9 +58,9 @@ BEGIN
 END
 $$;
 
--- Empties a part if everything in it is settled, and answers whether it did. Writers are on another part by then, but
--- for one that took its id long ago; he is never lost, and nobody waits longer than a moment: looking comes first, a
--- lock is given up if it cannot be had within 20 ms, and under it one scan looks for what has appeared since.
+-- Truncates a partition if every row in it is settled, and returns whether it did. Writers use another partition by
+-- then, except for one that drew its id long ago. Its row is never lost, and no session waits for long: the check comes
+-- first, a lock is requested for at most 20 ms, and one scan under the lock finds rows that were inserted since.
 CREATE FUNCTION {p}outbox_empty(part integer, keep boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
@@ -70,7 +70,7 @@ DECLARE
     seen     pg_snapshot;
     settled  boolean;
 BEGIN
-    -- One statement, one snapshot.
+    -- One statement sees one snapshot.
     SELECT pg_current_snapshot(), {p}outbox_part_is_settled(leaf) INTO seen, settled;
     IF NOT settled THEN
         RETURN false;
@@ -89,11 +89,11 @@ BEGIN
                               WHERE letter.consumer_group = '''' AND letter.outbox_id = o.id
                                 AND letter.status = ''parked'')', leaf);
     END IF;
-    -- Those who read go on reading meanwhile.
+    -- Readers are not blocked by this lock.
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', leaf);
     IF {p}outbox_part_has_grown(leaf, seen) THEN
-        -- An error, so that what was copied is not.
-        RAISE lock_not_available USING MESSAGE = 'somebody wrote into the part';
+        -- An error rolls the copy back.
+        RAISE lock_not_available USING MESSAGE = 'another session wrote into the partition';
     END IF;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
     EXECUTE format('TRUNCATE %s', leaf);
@@ -101,7 +101,7 @@ BEGIN
 END
 $$;
 
--- Empties the older part of the progress table, after carrying on what counts in it.
+-- Truncates the older partition of the progress table after copying the rows that are still valid.
 CREATE FUNCTION {p}outbox_progress_empty() RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off SET lock_timeout = '20ms'
@@ -114,7 +114,7 @@ BEGIN
     IF pg_relation_size(leaf) = 0 THEN
         RETURN false;
     END IF;
-    -- Nobody settles meanwhile.
+    -- Prevents settlements meanwhile.
     PERFORM 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', leaf);
     WITH carried AS (
@@ -131,14 +131,14 @@ BEGIN
     HAVING sum(published) > 0
     RETURNING greatest(newest, n) INTO newest;
     IF ((newest >> 12) & 1) = part THEN
-        RAISE lock_not_available USING MESSAGE = 'the ring has just moved on';
+        RAISE lock_not_available USING MESSAGE = 'the ring of partitions has just advanced';
     END IF;
     EXECUTE format('TRUNCATE %s', leaf);
     RETURN true;
 END
 $$;
 
--- Makes room for what is sent today (in UTC).
+-- Creates the partition for messages sent today (in UTC).
 CREATE FUNCTION {p}outbox_sent_day() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     day  date := (now() AT TIME ZONE 'UTC')::date;
@@ -153,8 +153,8 @@ EXCEPTION
 END
 $$;
 
--- Removes sent messages that are older than `age`, at most so many: days as a whole where a day is old enough as a
--- whole, and answers with how many that were.
+-- Removes up to `at_most` sent messages older than `age` and returns how many. A day that is old enough is dropped as a
+-- whole.
 CREATE FUNCTION {p}outbox_remove_sent(age interval, at_most bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '1s'
@@ -182,7 +182,7 @@ BEGIN
     WHERE sent.id = old.id AND sent.message_id = old.message_id AND sent.sent_at = old.sent_at AND sent.sent_at < until;
     GET DIAGNOSTICS part = ROW_COUNT;
     removed := removed + part;
-    -- What still sits in a part of the outbox goes with the part, unless that would be too late.
+    -- Rows still in the outbox are removed with their partition, unless that would be too late.
     DELETE FROM {p}outbox WHERE id = ANY (ARRAY(
         SELECT status.id FROM {p}outbox_status status
         WHERE status.state = 'sent' AND status.created_at < until
@@ -193,8 +193,7 @@ BEGIN
 END
 $$;
 
--- Removes sent messages by their rows, wherever they are, and days that have nothing left in them. What was not sent is
--- left alone.
+-- Removes sent messages by their rows, and days without any rows left. Rows that were not sent stay.
 CREATE FUNCTION {p}outbox_remove_these_sent(ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '1s'
@@ -217,7 +216,7 @@ BEGIN
         BEGIN
             EXECUTE format('DROP TABLE %s', day.name);
         EXCEPTION
-            -- Somebody reads it; there will be another time.
+            -- Another session reads it; a later call drops it.
             WHEN lock_not_available THEN NULL;
         END;
     END LOOP;

@@ -1,4 +1,5 @@
--- How far a group has come with an entity, for consumers that check numbers; null while its first message is at work.
+-- The sequence that a group has reached per entity, for consumers that check sequences. Null while the entity's first
+-- message is being handled.
 CREATE TABLE {p}sequence (
     consumer_group text        NOT NULL,
     topic          text        NOT NULL,
@@ -7,4 +8,4 @@ CREATE TABLE {p}sequence (
     since          timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer_group, topic, key)
 ) WITH (fillfactor = 80);
--- No index on `since`: every message would write to it, for the sake of a look once an hour.
+-- No index on `since`: every message would write to it, for one read per hour.

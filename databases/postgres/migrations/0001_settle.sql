@@ -1,10 +1,10 @@
--- Carries out what the relay decided, if every lease is still held under its epoch and nobody else has moved its shards
--- on; otherwise nothing happens and the verdict says which it was. One call is one transaction and one round trip: a
--- relay that is stopped half-way cannot leave the leases locked for the one that takes over.
+-- Applies the relay's decisions if every lease is still held under its epoch and no other relay has moved the shards
+-- on. Otherwise it changes nothing, and the verdict gives the reason ('lost' or 'stale'). One call is one transaction
+-- and one round trip: a relay that is stopped half-way cannot leave the leases locked for its successor.
 --
--- `places` are the shards' new places, [{shards, n, s1, s2, last_id, done, published}]; their n is the one they were
--- read at. Ids of `aside`, and of the others where `…_waits` is false, are rows of the window, which the caller knows to be
--- unsettled; the rest are waiting messages, and `changed` names those that were still there.
+-- `places` is the shards' new progress, [{shards, n, s1, s2, last_id, done, published}], where n is the row it was read
+-- from. Ids in `aside`, and the others whose `…_waits` is false, are rows of the window that the caller knows to be
+-- unsettled. The rest are waiting messages, and `changed` lists those that still existed.
 CREATE FUNCTION {p}outbox_settle(
     lease_names text[], lease_holders text[], lease_epochs bigint[], life uuid, places jsonb, durable boolean,
     keep boolean,
@@ -27,8 +27,8 @@ DECLARE
 BEGIN
     changed := '{}';
     numbers := '{}';
-    -- A takeover in flight is waited for here and then seen; one that comes later waits for this transaction. In order
-    -- of name, as everywhere, so that nobody waits in a circle.
+    -- Waits for a takeover in flight and then sees it; a later takeover waits for this transaction. Leases are locked
+    -- in order of name everywhere, so that there are no deadlocks.
     SELECT coalesce(array_agg(held.name), '{}') INTO live FROM (
         SELECT lease.name
         FROM unnest(lease_names, lease_holders, lease_epochs) AS given (name, holder, epoch)
@@ -51,7 +51,7 @@ BEGIN
         RETURN;
     END IF;
     verdict := 'done';
-    -- Progress that a crash of the server loses only sends again what was sent; nothing else may be lost.
+    -- Progress lost in a crash of the server only causes duplicates; nothing else may be lost.
     IF NOT durable THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
@@ -137,8 +137,8 @@ BEGIN
                 w.attempts, true AS waited
             FROM left_waiting w
             UNION ALL
-            -- What is too long for a message may be too long for an index; what is left of it is never valid either, so
-            -- that nobody sends it under another name than it had.
+            -- A text too long for a message may be too long for an index. It is cut to an invalid text, so that it is
+            -- never sent under another name than it had.
             SELECT o.id, o.message_id,
                 CASE WHEN octet_length(o.topic) > 249 THEN left(o.topic, 249) || ' …' ELSE o.topic END,
                 CASE WHEN octet_length(o.key) > 512 THEN left(o.key, 120) || E'\n…' ELSE o.key END,
@@ -183,7 +183,7 @@ BEGIN
 END
 $$;
 
--- Of each of these keys, unless it is held, the first message that waits becomes due if it only waited for others.
+-- Makes the first waiting message of each of these keys due if it only waited for others, unless the key is held.
 CREATE FUNCTION {p}outbox_promote(topics text[], keys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan

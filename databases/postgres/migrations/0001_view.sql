@@ -1,4 +1,4 @@
--- For people: every message and where it is, without knowing any of the above.
+-- For operators: every message and its state.
 
 CREATE FUNCTION {p}outbox_is_settled(
     xid xid8, id bigint, s1 pg_snapshot, s2 pg_snapshot, last_id bigint, done bigint[]
@@ -8,13 +8,13 @@ CREATE FUNCTION {p}outbox_is_settled(
         OR $2 = ANY ($6)
 $$;
 
--- Rows of the outbox that no relay has settled. What was visible at every shard's s1 is left out at a glance.
+-- Rows of the outbox that no relay has settled. The first condition quickly excludes rows visible in every shard's s1.
 CREATE VIEW {p}outbox_unsettled AS
     SELECT o.* FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
     WHERE o.xid >= (SELECT min(pg_snapshot_xmin(s1)) FROM {p}outbox_place)
       AND NOT {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done);
 
--- Sent messages that are kept for a while, if the relay was told to.
+-- Sent messages, kept for a while if `keep_sent` is set.
 CREATE TABLE {p}outbox_sent (
     id         bigint      NOT NULL,
     message_id uuid        NOT NULL,
@@ -55,7 +55,7 @@ CREATE VIEW {p}outbox_status AS
     FROM {p}dead_letter letter WHERE letter.consumer_group = '' AND letter.status = 'parked'
     UNION ALL
     SELECT o.id, o.message_id, o.topic, o.key, 'sent', 0, NULL, NULL, o.created_at,
-        -- It was sent by then; when exactly is not written down.
+        -- It was sent by then; the exact time is not recorded.
         place.at, o.sequence, o.kind, o.mode, o.headers, o.payload
     FROM {p}outbox o JOIN {p}outbox_place place ON place.shard = {p}shard_of(o.key, o.id)
     WHERE {p}outbox_is_settled(o.xid, o.id, place.s1, place.s2, place.last_id, place.done)

@@ -1,4 +1,4 @@
-//! Which constraint a statement of the caller violated.
+//! Recognises the constraint that a statement of the caller violated.
 
 use landfall_core::Constraints;
 

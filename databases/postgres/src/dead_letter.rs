@@ -1,4 +1,4 @@
-//! Dead letters as people see and redrive them.
+//! Dead letters as operators find and redrive them.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use landfall_core::{
     Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, OutboxWriter, Redriven, Result,
 };
+use landfall_sql_toolkit::{dead_letter_stats, push_dead_letter_filter};
 use sqlx::{PgConnection, QueryBuilder};
 
-use crate::moment::Moment;
 use crate::statements::Sql;
+use crate::timestamp::TimestampTz;
 use crate::{Postgres, row};
 
 #[async_trait]
@@ -17,11 +18,7 @@ impl DeadLetters for Postgres {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
         let mut query = matching(&self.statements().find, filter);
         query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        let doing = "find dead letters";
-        let mut session = self.session().await?;
-        let rows = query.build().persistent(self.may_prepare()).fetch_all(session.connection()).await;
-        let rows = rows.map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
+        let rows = self.rows("find dead letters", query.build().persistent(self.may_prepare())).await?;
         rows.iter().map(row::dead_letter).collect()
     }
 
@@ -38,7 +35,8 @@ impl DeadLetters for Postgres {
         }
         if !relay.is_empty() {
             self.run(&mut transaction, &self.statements().redrive_relay, &relay, Some(&actor)).await?;
-            // Locked first and looked at afterwards: a letter that the relay parks meanwhile is seen.
+            // The keys are locked before they are released, so that a dead letter that the relay parks meanwhile is
+            // seen.
             self.run(&mut transaction, &self.statements().lock_relay_keys, &relay, None).await?;
             self.run(&mut transaction, &self.statements().release_relay_keys, &relay, None).await?;
         }
@@ -52,36 +50,22 @@ impl DeadLetters for Postgres {
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
         let doing = "count dead letters";
         let mut session = self.session().await?;
-        let (parked, waiting, redriving, done, delayed): (i64, i64, i64, i64, i64) = self
-            .query_as(&self.statements().dead_letter_stats)
-            .fetch_one(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
+        let counts = self.query_as(&self.statements().dead_letter_stats).fetch_all(session.connection()).await;
+        let counts = counts.map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        Ok(DeadLetterStats {
-            parked: parked as u64,
-            waiting: waiting as u64,
-            redriving: redriving as u64,
-            done: done as u64,
-            delayed: delayed as u64,
-        })
+        dead_letter_stats(counts)
     }
 
     async fn parked_age_p95(&self) -> Result<Duration> {
-        let doing = "ask for the age of dead letters";
-        let mut session = self.session().await?;
-        let age: Option<i64> = self
-            .query_scalar(&self.statements().parked_age_p95)
-            .fetch_optional(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
+        let ages: Vec<i64> =
+            self.values("read the age of dead letters", self.query_scalar(&self.statements().parked_age_p95)).await?;
+        let age = ages.first().copied();
         Ok(Duration::from_micros(age.unwrap_or_default().unsigned_abs()))
     }
 }
 
 impl Postgres {
-    /// What matches and is parked, oldest first, and whether it is the relay's.
+    /// Locks the parked dead letters that match, oldest first. Returns each with whether it is the relay's.
     async fn lock_parked(
         &self,
         connection: &mut PgConnection,
@@ -108,7 +92,7 @@ impl Postgres {
             .map_err(self.could_not("find dead letters"))
     }
 
-    /// One of the statements of a redrive: about some letters, and perhaps on somebody's behalf.
+    /// Runs a statement of a redrive on some dead letters, with the actor for the audit trail if it writes that.
     async fn run(
         &self,
         connection: &mut PgConnection,
@@ -125,39 +109,11 @@ impl Postgres {
     }
 }
 
-/// `statement` with a condition for each field of the filter that is set, so that each combination gets its own plan.
+/// Returns the statement with a condition for every field of the filter that is set.
 fn matching(statement: &Sql, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::Postgres> {
-    let DeadLetterFilter { id, message_id, group, topic, key, error_code, status, from, to, after } = filter;
+    let error_code = filter.error_code.as_deref().map(row::storable);
+    let filter = DeadLetterFilter { error_code, ..filter.clone() };
     let mut query = QueryBuilder::new(statement.as_str());
-    if let Some(id) = id {
-        query.push(" AND id = ").push_bind(*id);
-    }
-    if let Some(message_id) = message_id {
-        query.push(" AND message_id = ").push_bind(message_id.as_uuid());
-    }
-    if let Some(group) = group {
-        query.push(" AND consumer_group = ").push_bind(group.as_str().to_owned());
-    }
-    if let Some(topic) = topic {
-        query.push(" AND topic = ").push_bind(topic.as_str().to_owned());
-    }
-    if let Some(key) = key {
-        query.push(" AND key = ").push_bind(key.as_str().to_owned());
-    }
-    if let Some(error_code) = error_code {
-        query.push(" AND error_code = ").push_bind(row::storable(error_code));
-    }
-    if let Some(status) = status {
-        query.push(" AND status = ").push_bind(status.as_str());
-    }
-    if let Some(from) = from {
-        query.push(" AND first_seen >= ").push_bind(Moment(*from));
-    }
-    if let Some(to) = to {
-        query.push(" AND first_seen < ").push_bind(Moment(*to));
-    }
-    if let Some(after) = after {
-        query.push(" AND id > ").push_bind(*after);
-    }
+    push_dead_letter_filter(&mut query, &filter, "key", |id| id.as_uuid(), TimestampTz);
     query
 }

@@ -1,6 +1,6 @@
 //! Leases: one row each, compared and changed on the server's clock.
 //!
-//! A lease that was given back keeps its row and its epoch, so an epoch is never used twice.
+//! A released lease keeps its row and its epoch, so that no epoch is used twice.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::Postgres;
 #[async_trait]
 impl Leases for Postgres {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
-        // Before the request is sent: what the server believes can only be later.
+        // Measured before the request: on the server the lease can only expire later.
         let until = Instant::now() + ttl;
         let doing = "acquire a lease";
         let mut session = self.session().await?;
@@ -34,60 +34,32 @@ impl Leases for Postgres {
         }
         let until = Instant::now() + ttl;
         let (names, holders, epochs) = columns(leases);
-        let doing = "renew leases";
-        let mut session = self.session().await?;
-        let renewed: Vec<String> = self
+        let query = self
             .query_scalar(&self.statements().lease_renew)
             .bind(names)
             .bind(holders)
             .bind(epochs)
-            .bind(ttl.as_secs_f64())
-            .fetch_all(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
+            .bind(ttl.as_secs_f64());
+        let renewed: Vec<String> = self.values("renew leases", query).await?;
         let kept = leases.iter().filter(|lease| renewed.contains(&lease.name.0));
         Ok(kept.map(|lease| Lease { until, ..lease.clone() }).collect())
     }
 
     async fn release(&self, leases: &[Lease]) -> Result<()> {
         let (names, holders, epochs) = columns(leases);
-        let doing = "release leases";
-        let mut session = self.session().await?;
-        self.query(&self.statements().lease_release)
-            .bind(names)
-            .bind(holders)
-            .bind(epochs)
-            .execute(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
-        Ok(())
+        let query = self.query(&self.statements().lease_release).bind(names).bind(holders).bind(epochs);
+        self.rows("release leases", query).await.map(drop)
     }
 
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
-        let doing = "list leases";
-        let mut session = self.session().await?;
-        let names: Vec<String> = self
-            .query_scalar(&self.statements().lease_held)
-            .bind(prefix)
-            .fetch_all(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
+        let query = self.query_scalar(&self.statements().lease_held).bind(prefix);
+        let names: Vec<String> = self.values("list leases", query).await?;
         Ok(names.into_iter().map(LeaseName).collect())
     }
 
     async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
-        let doing = "list leases";
-        let mut session = self.session().await?;
-        let holders: Vec<String> = self
-            .query_scalar(&self.statements().lease_lapsed)
-            .bind(prefix)
-            .fetch_all(session.connection())
-            .await
-            .map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
+        let query = self.query_scalar(&self.statements().lease_lapsed).bind(prefix);
+        let holders: Vec<String> = self.values("list leases", query).await?;
         Ok(holders.into_iter().map(Holder).collect())
     }
 }

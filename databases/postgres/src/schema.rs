@@ -1,4 +1,4 @@
-//! The tables and how they come to be: numbered migrations, applied in one transaction under an advisory lock.
+//! Migrations: numbered, applied in one transaction under an advisory lock.
 
 use async_trait::async_trait;
 use landfall_core::{Database, Result, Schema, SchemaState};
@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::{Postgres, statements};
 
-/// Migration `n` brings the tables from version `n - 1` to `n`.
+/// Migration `n` upgrades the tables from version `n - 1` to `n`. Only its number is recorded, so comments may change.
 const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../migrations/0001_spine.sql"),
     "\n",
@@ -26,7 +26,7 @@ const MIGRATIONS: &[&str] = &[concat!(
 )];
 
 const SCHEMA_TABLE: &str = "\
--- Which of the migrations these tables have.
+-- The migrations that were applied to these tables.
 CREATE TABLE {p}schema (
     version    bigint      PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
@@ -41,10 +41,10 @@ impl Schema for Postgres {
         if let Some(schema) = prefix.schema() {
             text.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {schema};\n\n"));
         }
-        text.push_str(&statements::fill(SCHEMA_TABLE, prefix));
+        text.push_str(&statements::fill_prefix(SCHEMA_TABLE, prefix));
         for (version, migration) in (1..).zip(MIGRATIONS) {
             text.push('\n');
-            text.push_str(&statements::fill(migration, prefix));
+            text.push_str(&statements::fill_prefix(migration, prefix));
             text.push_str(&format!("\nINSERT INTO {}schema (version) VALUES ({version});\n", prefix.as_str()));
         }
         text.push_str("\nCOMMIT;\n");
@@ -76,7 +76,7 @@ impl Schema for Postgres {
             self.prepare(&mut transaction).await?;
         }
         for (version, migration) in (1..).zip(MIGRATIONS).skip_while(|(version, _)| *version <= state.found) {
-            self.apply(&mut transaction, &statements::fill(migration, self.prefix())).await?;
+            self.run_script(&mut transaction, &statements::fill_prefix(migration, self.prefix())).await?;
             self.query(&self.statements().schema_record)
                 .bind(version)
                 .execute(&mut *transaction)
@@ -112,11 +112,11 @@ impl Postgres {
             .bind(self.statements().schema_name.as_str())
             .fetch_one(connection)
             .await
-            .map_err(self.could_not("look for the tables"))
+            .map_err(self.could_not("find the tables"))
     }
 
-    /// The schema, if one is named, and the table of versions. A schema that exists is not made "if not exists": that
-    /// asks for the right to make schemas even where there is nothing to make.
+    /// Creates the schema, if the prefix names one, and the table of versions. `CREATE SCHEMA IF NOT EXISTS` requires
+    /// the privilege to create schemas even if the schema exists, so existence is checked first.
     async fn prepare(&self, connection: &mut PgConnection) -> Result<()> {
         if let Some(schema) = self.prefix().schema() {
             let exists: bool = sqlx::query_scalar("SELECT to_regnamespace($1) IS NOT NULL")
@@ -124,18 +124,18 @@ impl Postgres {
                 .bind(schema)
                 .fetch_one(&mut *connection)
                 .await
-                .map_err(self.could_not("look for the schema"))?;
+                .map_err(self.could_not("find the schema"))?;
             if !exists {
-                self.apply(connection, &format!("CREATE SCHEMA {schema}")).await?;
+                self.run_script(connection, &format!("CREATE SCHEMA {schema}")).await?;
             }
         }
         if !self.exists(connection).await? {
-            self.apply(connection, &statements::fill(SCHEMA_TABLE, self.prefix())).await?;
+            self.run_script(connection, &statements::fill_prefix(SCHEMA_TABLE, self.prefix())).await?;
         }
         Ok(())
     }
 
-    async fn apply(&self, connection: &mut PgConnection, script: &str) -> Result<()> {
+    async fn run_script(&self, connection: &mut PgConnection, script: &str) -> Result<()> {
         sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map_err(self.could_not("migrate the tables"))?;
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Wake-ups: from a commit to the relay that waits for one, in this process and, through `LISTEN`/`NOTIFY`, in others.
+//! Wake-ups: a commit wakes relays in this process directly and relays in other processes through `LISTEN`/`NOTIFY`.
 //!
-//! A wake-up is only a hint; the relay polls as well. So nothing here ever fails a caller, and `NOTIFY` is never sent
-//! inside a writer's transaction, where it would take a lock around every commit: a background task sends it
-//! afterwards, at most one at a time and never two within [`SPACING_FIRST`].
+//! A wake-up is a hint; the relay polls as well. So no call fails because of one. `NOTIFY` is never sent inside a
+//! writer's transaction, where it would take a lock around every commit: a background task sends it afterwards, one at
+//! a time and never two within [`SPACING_FIRST`].
 //!
-//! Both tasks start when they are first needed, have connections of their own (an application's pool that is busy
-//! delays no wake-up) and end with the last clone of the adapter.
+//! Both tasks start when they are first needed, and end with the last clone of the adapter. They use their own
+//! connections, so that a busy application pool delays no wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use uuid::Uuid;
 
 use crate::background::Background;
 
-/// Between two notifications, at first, and at most while there is no pause between the commits: a relay that has found
-/// something looks again within a few milliseconds anyway.
+/// Time between two notifications: initially, and at most during uninterrupted commits. A relay that has found messages
+/// polls again within a few milliseconds anyway.
 const SPACING_FIRST: Duration = Duration::from_millis(5);
 const SPACING_CAP: Duration = Duration::from_millis(40);
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
@@ -32,22 +32,22 @@ pub(crate) struct Signals {
     notifier: Background,
 }
 
-/// What the tasks keep alive. They never hold [`Signals`] itself, whose end is theirs.
+/// State of the tasks. They never hold [`Signals`], whose drop ends them.
 struct Shared {
     pool: PgPool,
     channel: String,
-    /// Sent with every notification, so that this instance does not wake itself a second time.
+    /// Payload of every notification, so that this instance does not wake itself a second time.
     sender: String,
     arrived: Notify,
-    leaving: Notify,
-    /// Whether something was committed since the last notification.
+    pending: Notify,
+    /// Whether there was a commit since the last notification.
     unannounced: AtomicBool,
-    /// Whether others can be heard: a connection that is shared by the transaction hears nobody.
-    hears: bool,
+    /// False behind a pooler in transaction mode, where `LISTEN` receives nothing.
+    can_listen: bool,
 }
 
 impl Signals {
-    pub(crate) fn new(target: &PgConnectOptions, prefix: &TablePrefix, hears: bool) -> Self {
+    pub(crate) fn new(target: &PgConnectOptions, prefix: &TablePrefix, can_listen: bool) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(2)
             .acquire_timeout(RECONNECT_CAP)
@@ -58,47 +58,47 @@ impl Signals {
             channel: format!("{}outbox", prefix.bare()),
             sender: Uuid::now_v7().to_string(),
             arrived: Notify::new(),
-            leaving: Notify::new(),
+            pending: Notify::new(),
             unannounced: AtomicBool::new(false),
-            hears,
+            can_listen,
         };
         Self { shared: Arc::new(shared), listener: Background::default(), notifier: Background::default() }
     }
 
-    /// Something was committed here: tells the relay in this process now, and those in others soon.
+    /// After a commit: wakes relays of this process now, and those of others soon.
     pub(crate) fn wake(&self) {
         self.shared.announce();
         if !self.shared.unannounced.swap(true, Ordering::AcqRel) {
-            self.shared.leaving.notify_one();
+            self.shared.pending.notify_one();
         }
         self.notifier.ensure(|| notify(self.shared.clone()));
     }
 
     pub(crate) async fn wait(&self, at_most: Duration) {
-        if self.shared.hears {
+        if self.shared.can_listen {
             self.listener.ensure(|| listen(self.shared.clone()));
         }
-        // Running out of time is as good a reason to look as a wake-up.
+        // A timeout makes the relay poll, as a wake-up does.
         let _ = tokio::time::timeout(at_most, self.shared.arrived.notified()).await;
     }
 }
 
 impl Shared {
-    /// Wakes everybody who waits, and whoever comes next: a relay between its last look and its wait must not miss it.
+    /// Wakes every waiting relay and the next one to wait: a relay between its last poll and its wait must not miss it.
     fn announce(&self) {
         self.arrived.notify_waiters();
         self.arrived.notify_one();
     }
 }
 
-/// Sends what `wake` asked for. Wake-ups that arrive during the pause become one.
+/// Sends notifications. Wake-ups during the pause after one are combined.
 async fn notify(shared: Arc<Shared>) {
     let mut spacing = SPACING_FIRST;
     loop {
-        shared.leaving.notified().await;
+        shared.pending.notified().await;
         shared.unannounced.store(false, Ordering::Release);
         if let Err(error) = send(&shared).await {
-            tracing::debug!(channel = shared.channel, %error, "a wake-up was not sent");
+            tracing::debug!(channel = shared.channel, %error, "wake-up not sent");
         }
         tokio::time::sleep(spacing).await;
         let is_busy = shared.unannounced.load(Ordering::Acquire);
@@ -106,16 +106,16 @@ async fn notify(shared: Arc<Shared>) {
     }
 }
 
-/// Without waiting for the disk: `NOTIFY` takes a transaction id, so its commit would be one more sync among the
-/// writers', for a hint that nobody misses after a crash.
+/// Sends one notification without waiting for the disk. `NOTIFY` takes a transaction id, so its commit would add a sync
+/// to those of the writers. After a crash the hint is worthless.
 async fn send(shared: &Shared) -> sqlx::Result<()> {
     let text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
-    let notify = sqlx::query(text).persistent(shared.hears).bind(&shared.channel).bind(&shared.sender);
-    if shared.hears {
+    let notify = sqlx::query(text).persistent(shared.can_listen).bind(&shared.channel).bind(&shared.sender);
+    if shared.can_listen {
         notify.execute(&shared.pool).await?;
         return Ok(());
     }
-    // A pooler that shares connections by the transaction must see one.
+    // A pooler in transaction mode needs a transaction.
     let mut transaction = shared.pool.begin().await?;
     notify.execute(&mut *transaction).await?;
     transaction.commit().await
@@ -124,21 +124,21 @@ async fn send(shared: &Shared) -> sqlx::Result<()> {
 async fn listen(shared: Arc<Shared>) {
     let mut pause = RECONNECT_FIRST;
     loop {
-        if let Err(error) = hear(&shared, &mut pause).await {
-            tracing::warn!(channel = shared.channel, %error, "wake-ups are not heard until the connection is back");
+        if let Err(error) = receive(&shared, &mut pause).await {
+            tracing::warn!(channel = shared.channel, %error, "lost the connection for wake-ups, reconnecting");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_CAP);
     }
 }
 
-/// Passes notifications on until the connection is lost.
-async fn hear(shared: &Shared, pause: &mut Duration) -> sqlx::Result<()> {
+/// Wakes relays for every notification until the connection is lost.
+async fn receive(shared: &Shared, pause: &mut Duration) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(&shared.pool).await?;
     listener.eager_reconnect(false);
     listener.listen(&shared.channel).await?;
     *pause = RECONNECT_FIRST;
-    // What was committed before `LISTEN` took effect told nobody here.
+    // Commits before `LISTEN` took effect have not been announced here.
     shared.announce();
     while let Some(notification) = listener.try_recv().await? {
         if notification.payload() != shared.sender {

@@ -1,14 +1,15 @@
-//! What every database must do, on a real PostgreSQL server.
+//! The conformance suites of databases and of database servers, on a real PostgreSQL server.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Key, MessageId, TopicName};
+use landfall_core::{DatabaseCapabilities, Key, MessageId, Result, TopicName};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
+use landfall_testkit::conformance::server_database::ServerFixture;
 use landfall_testkit::servers::fresh_postgres_database;
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 struct PostgresFixture {
@@ -27,7 +28,7 @@ impl DatabaseFixture for PostgresFixture {
     }
 
     async fn open(&self) -> Postgres {
-        // Many cases run at once and share one server, whose connections are counted.
+        // Many cases run at once and share one server, which limits its connections.
         let options = Options { max_connections: 4, ..Options::default() };
         Postgres::connect(&self.url, options).await.expect("the server answers")
     }
@@ -40,7 +41,7 @@ impl DatabaseFixture for PostgresFixture {
     async fn create_effects(&self, connection: &mut PgConnection) {
         let statement = "CREATE TABLE effects (
             number bigint GENERATED ALWAYS AS IDENTITY, message_id uuid NOT NULL, key text, sequence bigint)";
-        sqlx::query(statement).execute(connection).await.expect("the table is made");
+        sqlx::query(statement).execute(connection).await.expect("the table is created");
     }
 
     async fn insert_effect(&self, connection: &mut PgConnection, effect: &Effect) {
@@ -74,8 +75,8 @@ impl DatabaseFixture for PostgresFixture {
     }
 
     async fn steal_leases(&self, connection: &mut PgConnection) {
-        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
-        sqlx::query(take).execute(connection).await.expect("the leases change hands");
+        let take = "UPDATE landfall_lease SET holder = 'another relay', epoch = epoch + 1";
+        sqlx::query(take).execute(connection).await.expect("the leases get another holder");
     }
 
     async fn insert_unreadable(&self, connection: &mut PgConnection, topic: &TopicName, key: &Key) {
@@ -90,4 +91,46 @@ impl DatabaseFixture for PostgresFixture {
     }
 }
 
+impl ServerFixture for PostgresFixture {
+    const SCHEME: &'static str = "postgres";
+    const PRODUCT: &'static str = "PostgreSQL";
+    const KEY: &'static str = "key";
+
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn connect(url: &str) -> Result<Postgres> {
+        Postgres::connect(url, Options::default()).await
+    }
+
+    async fn execute(&self, connection: &mut PgConnection, statement: &str) {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(connection).await.expect("the statement succeeds");
+    }
+
+    async fn kill(&self, connection: &mut PgConnection) {
+        let ask = "SELECT pg_backend_pid()";
+        let process: i32 = sqlx::query_scalar(ask).fetch_one(connection).await.expect("the server answers");
+        let mut other = PgConnection::connect(&self.url).await.expect("the server answers");
+        let terminate = sqlx::query_scalar("SELECT pg_terminate_backend($1, 20000)").bind(process);
+        let is_terminated: bool = terminate.fetch_one(&mut other).await.expect("the server answers");
+        assert!(is_terminated);
+    }
+
+    async fn hold_snapshot(&self) -> Box<dyn Send> {
+        let mut reader = PgConnection::connect(&self.url).await.expect("the server answers");
+        let read = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM landfall_outbox";
+        sqlx::raw_sql(read).execute(&mut reader).await.expect("the outbox is read");
+        Box::new(reader)
+    }
+
+    async fn idle_in_transaction(&self) -> i64 {
+        let mut connection = PgConnection::connect(&self.url).await.expect("the server answers");
+        let count = "SELECT count(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+        sqlx::query_scalar(count).fetch_one(&mut connection).await.expect("the sessions are counted")
+    }
+}
+
 landfall_testkit::database_conformance!(PostgresFixture);
+landfall_testkit::server_database_conformance!(PostgresFixture);

@@ -1,4 +1,4 @@
-//! What every database must do with an outbox that is already there, on a real PostgreSQL server.
+//! The conformance suite of imports, on a real PostgreSQL server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -86,10 +86,10 @@ fn mapping(table: &str, mark: Option<&str>) -> Mapping {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_are_named() {
+async fn missing_import_privileges_are_reported() {
     let Some(fixture) = PostgresFixture::create().await else { return };
     let owner = fixture.open().await;
-    // Roles belong to the whole server, so this one is named after the database.
+    // Roles are global to the server, so this one is named after the database.
     let role: String =
         sqlx::query_scalar("SELECT 'clerk_' || current_database()").fetch_one(owner.pool()).await.unwrap();
     let table =
@@ -121,15 +121,15 @@ async fn rights_that_are_missing_are_named() {
     assert_eq!(refusal(Some("done")).await, "");
     grant("DELETE, UPDATE").await;
     assert_eq!(refusal(None).await, "");
-    // One that can never be null cannot say that a row is new.
+    // A column that cannot be null cannot mark a row as new.
     assert!(refusal(Some("since")).await.contains("the column since of outbox is"));
     let drop_role = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     sqlx::raw_sql(AssertSqlSafe(drop_role)).execute(owner.pool()).await.unwrap();
 }
 
-/// Two rows of two partitions may have the same place in them.
+/// Rows of two partitions may have the same `ctid`.
 #[tokio::test]
-async fn a_partitioned_table_in_a_schema_is_moved_row_by_row() {
+async fn partitioned_table_in_a_schema_is_imported() {
     let Some(fixture) = PostgresFixture::create().await else { return };
     let database = fixture.open().await;
     database.migrate().await.unwrap();

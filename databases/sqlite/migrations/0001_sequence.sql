@@ -1,4 +1,4 @@
--- How far a group has come with an entity, for consumers that check numbers.
+-- The sequence that a group has reached per entity, for consumers that check sequences.
 CREATE TABLE {p}sequence (
     consumer_group TEXT    NOT NULL,
     topic          TEXT    NOT NULL,
@@ -7,4 +7,4 @@ CREATE TABLE {p}sequence (
     since          INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, topic, key)
 ) WITHOUT ROWID;
--- No index on `since`: every message would write to it, for the sake of a look once an hour.
+-- No index on `since`: every message would write to it, for one read per hour.

@@ -1,9 +1,8 @@
--- {p} is the prefix and {now} this moment: milliseconds since 1970 in UTC, as every time in here.
--- Message ids are text, so that people can read them. Payloads stand last, so that a scan which does not want them
--- never walks through their overflow pages.
+-- {p} is the prefix and {now} the current time: milliseconds since 1970 in UTC, like every time here.
+-- Message ids are readable text. Payloads are the last columns, so that a scan without them reads no overflow pages.
 
--- One row is one message that waits to be published. `INSERT INTO … (topic, key, payload)` is enough; the rest has
--- defaults. The default id is a UUIDv7, made only of functions that every SQLite has.
+-- One row is one message to be published. `INSERT INTO … (topic, key, payload)` is enough; the other columns have
+-- defaults. The default id is a UUIDv7, built from functions that every SQLite has.
 CREATE TABLE {p}outbox (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id      TEXT    NOT NULL DEFAULT (
@@ -28,7 +27,8 @@ CREATE TABLE {p}outbox (
     CONSTRAINT {p}outbox_topic_is_valid CHECK (
         typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 249 AND topic NOT GLOB '*[^A-Za-z0-9._-]*' AND
         topic NOT IN ('.', '..')),
-    -- No control characters, and no blobs: a blob never equals the text of the same bytes, so it would have no order.
+    -- No control characters, and no blobs: a blob never equals the text of the same bytes, so its key would have no
+    -- order.
     CONSTRAINT {p}outbox_key_is_valid CHECK (
         key IS NULL OR (
             typeof(key) = 'text' AND length(CAST(key AS BLOB)) BETWEEN 1 AND 512 AND
@@ -38,10 +38,10 @@ CREATE TABLE {p}outbox (
     CONSTRAINT {p}outbox_created_at_is_in_milliseconds CHECK (typeof(created_at) = 'integer')
 );
 
--- Only rows that failed are in it, so writers do not pay for it.
+-- Contains only failed rows, so it costs writers nothing.
 CREATE INDEX {p}outbox_retrying ON {p}outbox (topic, key) WHERE next_attempt_at IS NOT NULL;
 
--- What was sent, where it is to be kept for a while (`keep_sent`). A message moves here in the transaction that settles it.
+-- Sent messages, kept for a while if `keep_sent` is set. The transaction that settles a message moves it here.
 CREATE TABLE {p}outbox_sent (
     id         INTEGER PRIMARY KEY,
     message_id TEXT    NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE {p}outbox_published (
 );
 INSERT INTO {p}outbox_published (shard) VALUES (0);
 
--- Free when holder is null. The epoch grows each time a lease changes hands, and every transition compares it.
+-- A lease is free if its holder is null. Its epoch grows with each new holder, and every transition compares it.
 CREATE TABLE {p}lease (
     name       TEXT    PRIMARY KEY,
     holder     TEXT,
@@ -74,17 +74,17 @@ CREATE TABLE {p}lease (
     expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- An id stands here from the moment its group took charge of it: its effect happened, or it is a dead letter.
+-- Contains an id once its group is responsible for it: its effect happened, or it is a dead letter.
 CREATE TABLE {p}inbox (
     consumer_group TEXT    NOT NULL,
     message_id     TEXT    NOT NULL,
     handled_at     INTEGER NOT NULL DEFAULT ({now}),
     PRIMARY KEY (consumer_group, message_id)
 ) WITHOUT ROWID;
--- Time only grows, so an id is added at the end of it: for forgetting the oldest.
+-- Finds the oldest rows. Time only grows, so entries are added at its end.
 CREATE INDEX {p}inbox_handled ON {p}inbox (handled_at);
 
--- consumer_group is empty for what the relay could not publish; outbox_id is then its place in the outbox.
+-- consumer_group is empty for messages that the relay could not publish; outbox_id is then their id in the outbox.
 CREATE TABLE {p}dead_letter (
     id                 INTEGER PRIMARY KEY AUTOINCREMENT,
     consumer_group     TEXT    NOT NULL DEFAULT '',
@@ -98,7 +98,7 @@ CREATE TABLE {p}dead_letter (
     created_at         INTEGER NOT NULL,
     outbox_id          INTEGER,
     status             TEXT    NOT NULL CHECK (status IN ('parked', 'delayed', 'waiting', 'redriving', 'done')),
-    -- 0 for one that the relay skipped: its key goes on without it.
+    -- 0 for a message that the relay skipped: its key does not wait for it.
     holds_key          INTEGER NOT NULL DEFAULT 1,
     error_code         TEXT    NOT NULL,
     error              TEXT    NOT NULL,
@@ -109,15 +109,15 @@ CREATE TABLE {p}dead_letter (
     first_seen         INTEGER NOT NULL DEFAULT ({now}),
     last_attempt       INTEGER NOT NULL DEFAULT ({now}),
     done_at            INTEGER,
-    -- Of one that is delayed: tried again by itself from then on.
+    -- The time from which a delayed message is retried automatically.
     retry_at           INTEGER,
     payload            BLOB    NOT NULL
 );
--- A message is one dead letter of its group, however often it is delivered. Topic and key belong to its identity here
--- because a key is held for each of them: a letter that stood for two keys would release only one.
+-- A message is one dead letter of its group, however often it is delivered. Its identity includes topic and key because
+-- a key is held for each of them: a dead letter for two keys would release only one.
 CREATE UNIQUE INDEX {p}dead_letter_of_group ON {p}dead_letter (consumer_group, message_id, topic, coalesce(key, ''))
     WHERE consumer_group <> '';
--- For the relay it is the row that counts: one id may have been enqueued twice, and each row is accounted for.
+-- For the relay a dead letter is a row of the outbox: one id may have been enqueued twice, and each row is counted.
 CREATE UNIQUE INDEX {p}dead_letter_of_relay ON {p}dead_letter (outbox_id) WHERE consumer_group = '';
 CREATE INDEX {p}dead_letter_open ON {p}dead_letter (consumer_group, topic, key, id) WHERE status <> 'done';
 CREATE INDEX {p}dead_letter_due ON {p}dead_letter (consumer_group, id) WHERE status IN ('redriving', 'waiting');
@@ -139,13 +139,13 @@ CREATE TABLE {p}audit (
     at             INTEGER NOT NULL DEFAULT ({now}),
     actor          TEXT    NOT NULL,
     action         TEXT    NOT NULL,
-    -- Null for what was done to a message that is no dead letter.
+    -- Null for an action on a message that is not a dead letter.
     dead_letter_id INTEGER,
     message_id     TEXT    NOT NULL,
     detail         TEXT    NOT NULL DEFAULT ''
 );
 
--- Where every message of the outbox is, for people: `SELECT * FROM {p}outbox_status WHERE state = 'retrying'`.
+-- For operators, the state of every message of the outbox: `SELECT * FROM {p}outbox_status WHERE state = 'retrying'`.
 CREATE VIEW {p}outbox_status AS
 SELECT id, message_id, topic, key, state, attempts,
     strftime('%Y-%m-%dT%H:%M:%fZ', next_attempt_at / 1000.0, 'unixepoch') AS next_attempt_at,

@@ -1,4 +1,4 @@
-//! What people do with dead letters, and the steps that the inbox and the outbox share with them.
+//! Dead letters as operators find and redrive them, and the steps that they share with the inbox and the outbox.
 //!
 //! Every change of a dead letter writes its audit row in the same transaction.
 
@@ -9,8 +9,10 @@ use landfall_core::{
     Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxWriter,
     Redriven, Result,
 };
-use sqlx::{QueryBuilder, Row, SqlStr, SqliteConnection};
+use landfall_sql_toolkit::{dead_letter_stats, push_dead_letter_filter};
+use sqlx::{QueryBuilder, Row, SqliteConnection};
 
+use crate::statements::Sql;
 use crate::{Sqlite, row};
 
 #[async_trait]
@@ -34,9 +36,9 @@ impl DeadLetters for Sqlite {
             return Ok(outcome);
         }
         let ids = id_list(&outcome.redriven);
-        // The outbox rows first: once a dead letter is done, its key may be let go.
+        // The outbox rows first: once a dead letter is done, its key may be released.
         for statement in [&self.statements().return_to_outbox, &self.statements().redrive] {
-            sqlx::query(statement.clone())
+            sqlx::query(statement.text())
                 .bind(&ids)
                 .execute(&mut *transaction)
                 .await
@@ -52,37 +54,26 @@ impl DeadLetters for Sqlite {
     }
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
-        let rows: Vec<(String, i64)> = sqlx::query_as(self.statements().dead_letter_stats.clone())
+        let counts = sqlx::query_as(self.statements().dead_letter_stats.text())
             .fetch_all(&self.inner.pool)
             .await
             .map_err(self.cannot("count dead letters"))?;
-        let mut stats = DeadLetterStats::default();
-        for (status, count) in rows {
-            let count = count.unsigned_abs();
-            match status.parse()? {
-                DeadLetterStatus::Parked => stats.parked = count,
-                DeadLetterStatus::Delayed => stats.delayed = count,
-                DeadLetterStatus::Waiting => stats.waiting = count,
-                DeadLetterStatus::Redriving => stats.redriving = count,
-                DeadLetterStatus::Done => stats.done = count,
-            }
-        }
-        Ok(stats)
+        dead_letter_stats(counts)
     }
 
     async fn parked_age_p95(&self) -> Result<Duration> {
         let older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
-        let age: Option<i64> = sqlx::query_scalar(self.statements().parked_age_p95.clone())
+        let age: Option<i64> = sqlx::query_scalar(self.statements().parked_age_p95.text())
             .bind(i64::try_from(older).unwrap_or(i64::MAX))
             .fetch_optional(&self.inner.pool)
             .await
-            .map_err(self.cannot("ask for the age of dead letters"))?;
+            .map_err(self.cannot("read the age of dead letters"))?;
         Ok(Duration::from_millis(age.unwrap_or_default().unsigned_abs()))
     }
 }
 
 impl Sqlite {
-    /// What a redrive would do with those that match, and whether any of them goes back into the outbox.
+    /// Returns what a redrive does with the dead letters that match, and whether any of them goes back into the outbox.
     async fn matching(&self, connection: &mut SqliteConnection, filter: &DeadLetterFilter) -> Result<(Redriven, bool)> {
         let mut query = filtered(&self.statements().dead_letters_to_redrive, filter);
         query.push(" ORDER BY id");
@@ -109,21 +100,21 @@ impl Sqlite {
         Ok((outcome, back_in_outbox))
     }
 
-    /// Later messages of their topics and keys wait from now on.
+    /// Makes later messages of the dead letters' topics and keys wait.
     pub(crate) async fn hold_keys(&self, connection: &mut SqliteConnection, ids: &[DeadLetterId]) -> Result<()> {
-        let query = sqlx::query(self.statements().hold_keys.clone()).bind(id_list(ids));
+        let query = sqlx::query(self.statements().hold_keys.text()).bind(id_list(ids));
         query.execute(connection).await.map_err(self.cannot("hold a key"))?;
         Ok(())
     }
 
-    /// Lets their topics and keys go where no other dead letter is open.
+    /// Releases the dead letters' topics and keys that have no other open dead letter.
     pub(crate) async fn release_keys(&self, connection: &mut SqliteConnection, ids: &[DeadLetterId]) -> Result<()> {
-        let query = sqlx::query(self.statements().release_keys.clone()).bind(id_list(ids));
+        let query = sqlx::query(self.statements().release_keys.text()).bind(id_list(ids));
         query.execute(connection).await.map_err(self.cannot("release a key"))?;
         Ok(())
     }
 
-    /// Writes the audit trail: who did what to each of them.
+    /// Writes an action on each dead letter to the audit trail.
     pub(crate) async fn record(
         &self,
         connection: &mut SqliteConnection,
@@ -132,7 +123,7 @@ impl Sqlite {
         action: &str,
         detail: &str,
     ) -> Result<()> {
-        sqlx::query(self.statements().record.clone())
+        sqlx::query(self.statements().record.text())
             .bind(id_list(ids))
             .bind(actor)
             .bind(action)
@@ -144,43 +135,14 @@ impl Sqlite {
     }
 }
 
-/// Ids as the one JSON array in which they travel to SQLite.
+/// Returns ids as the JSON array that statements read.
 pub(crate) fn id_list(ids: &[i64]) -> String {
     serde_json::Value::from(ids).to_string()
 }
 
-/// `select` with a condition for every field of the filter that is set. Values are bound, never pasted.
-fn filtered(select: &SqlStr, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::Sqlite> {
-    let mut query = QueryBuilder::new(select.as_str());
-    if let Some(id) = filter.id {
-        query.push(" AND id = ").push_bind(id);
-    }
-    if let Some(message_id) = filter.message_id {
-        query.push(" AND message_id = ").push_bind(message_id.to_string());
-    }
-    if let Some(group) = &filter.group {
-        query.push(" AND consumer_group = ").push_bind(group.to_string());
-    }
-    if let Some(topic) = &filter.topic {
-        query.push(" AND topic = ").push_bind(topic.to_string());
-    }
-    if let Some(key) = &filter.key {
-        query.push(" AND key = ").push_bind(key.to_string());
-    }
-    if let Some(error_code) = &filter.error_code {
-        query.push(" AND error_code = ").push_bind(error_code.clone());
-    }
-    if let Some(status) = filter.status {
-        query.push(" AND status = ").push_bind(status.as_str());
-    }
-    if let Some(from) = filter.from {
-        query.push(" AND first_seen >= ").push_bind(from.as_millis());
-    }
-    if let Some(to) = filter.to {
-        query.push(" AND first_seen < ").push_bind(to.as_millis());
-    }
-    if let Some(after) = filter.after {
-        query.push(" AND id > ").push_bind(after);
-    }
+/// Returns the statement with a condition for every field of the filter that is set.
+fn filtered(statement: &Sql, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::Sqlite> {
+    let mut query = QueryBuilder::new(statement.as_str());
+    push_dead_letter_filter(&mut query, filter, "key", |id| id.to_string(), |time| time.as_millis());
     query
 }

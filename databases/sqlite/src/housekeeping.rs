@@ -1,15 +1,15 @@
-//! Removing what nobody needs any more, a little at a time: SQLite has one write lock, and every step holds it.
+//! Retention: removes expired rows, a limited number per call, since each call holds SQLite's only write lock.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
-use sqlx::SqlStr;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 
 use crate::dead_letter::id_list;
-use crate::outbox_queue::millis;
+use crate::outbox::settle::millis;
+use crate::statements::Sql;
 use crate::{Sqlite, row};
 
 #[async_trait]
@@ -19,7 +19,7 @@ impl Housekeeping for Sqlite {
     }
 
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
-        let rows = sqlx::query(self.statements().old_sent.clone())
+        let rows = sqlx::query(self.statements().old_sent.text())
             .bind(millis(age))
             .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
             .fetch_all(&self.inner.pool)
@@ -29,12 +29,12 @@ impl Housekeeping for Sqlite {
     }
 
     async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
-        let query = sqlx::query(self.statements().remove_these_sent.clone()).bind(id_list(rows));
+        let query = sqlx::query(self.statements().remove_these_sent.text()).bind(id_list(rows));
         self.removed_by(query, "remove sent messages").await
     }
 
     async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().forget_handled, age, at_most, "forget handled messages").await
+        self.remove(&self.statements().forget_handled, age, at_most, "remove expired inbox rows").await
     }
 
     async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
@@ -42,17 +42,17 @@ impl Housekeeping for Sqlite {
     }
 
     async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().forget_sequences, age, at_most, "forget what was reached").await
+        self.remove(&self.statements().forget_sequences, age, at_most, "remove expired sequences").await
     }
 }
 
 impl Sqlite {
-    async fn remove(&self, statement: &SqlStr, age: Duration, at_most: u64, what: &'static str) -> Result<u64> {
+    async fn remove(&self, statement: &Sql, age: Duration, at_most: u64, what: &'static str) -> Result<u64> {
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
-        self.removed_by(sqlx::query(statement.clone()).bind(millis(age)).bind(at_most), what).await
+        self.removed_by(sqlx::query(statement.text()).bind(millis(age)).bind(at_most), what).await
     }
 
-    /// In a transaction of its own; answers with how many rows it was about.
+    /// Runs a delete in its own transaction and returns the number of rows.
     async fn removed_by(&self, query: Query<'_, sqlx::Sqlite, SqliteArguments>, what: &'static str) -> Result<u64> {
         let mut transaction = self.begin().await?;
         let done = query.execute(&mut *transaction).await.map_err(self.cannot(what))?;

@@ -1,7 +1,7 @@
-//! Leases: exclusive, expiring ownership on SQLite's clock.
+//! Leases: exclusive ownership that expires on SQLite's clock.
 //!
-//! Every change is a transaction of its own, committed before the answer. `until` counts from before the transaction
-//! was begun, so a holder never believes in its lease for longer than the database does.
+//! Every change is its own transaction, committed before the call returns. `until` is measured before the transaction
+//! begins, so a holder never considers its lease valid for longer than the database does.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use landfall_core::{Database, Holder, Lease, LeaseName, Leases, Result};
 
 use crate::Sqlite;
-use crate::outbox_queue::millis;
+use crate::outbox::settle::millis;
 
 #[async_trait]
 impl Leases for Sqlite {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
         let asked = Instant::now();
         let mut transaction = self.begin().await?;
-        let epochs: Vec<i64> = sqlx::query_scalar(self.statements().lease_acquire.clone())
+        let epochs: Vec<i64> = sqlx::query_scalar(self.statements().lease_acquire.text())
             .bind(&name.0)
             .bind(&holder.0)
             .bind(millis(ttl))
@@ -38,7 +38,7 @@ impl Leases for Sqlite {
         let mut renewed = Vec::with_capacity(leases.len());
         let mut transaction = self.begin().await?;
         for lease in leases {
-            let done = sqlx::query(self.statements().lease_renew.clone())
+            let done = sqlx::query(self.statements().lease_renew.text())
                 .bind(&lease.name.0)
                 .bind(&lease.holder.0)
                 .bind(lease.epoch)
@@ -60,7 +60,7 @@ impl Leases for Sqlite {
         }
         let mut transaction = self.begin().await?;
         for lease in leases {
-            sqlx::query(self.statements().lease_release.clone())
+            sqlx::query(self.statements().lease_release.text())
                 .bind(&lease.name.0)
                 .bind(&lease.holder.0)
                 .bind(lease.epoch)
@@ -72,7 +72,7 @@ impl Leases for Sqlite {
     }
 
     async fn held(&self, prefix: &str) -> Result<Vec<LeaseName>> {
-        let names: Vec<String> = sqlx::query_scalar(self.statements().leases_held.clone())
+        let names: Vec<String> = sqlx::query_scalar(self.statements().leases_held.text())
             .bind(prefix)
             .fetch_all(&self.inner.pool)
             .await
@@ -81,7 +81,7 @@ impl Leases for Sqlite {
     }
 
     async fn lapsed(&self, prefix: &str) -> Result<Vec<Holder>> {
-        let holders: Vec<String> = sqlx::query_scalar(self.statements().leases_lapsed.clone())
+        let holders: Vec<String> = sqlx::query_scalar(self.statements().leases_lapsed.text())
             .bind(prefix)
             .fetch_all(&self.inner.pool)
             .await

@@ -1,8 +1,8 @@
-//! From rows to messages and dead letters.
+//! Rows as core's types. Columns are read by name.
 //!
-//! A row may come from a writer that Landfall never saw. What must be right to be published is checked and refused
-//! ([`message`]); what is only shown to people ([`dead_letter`], [`outbox_row`]) is shown as well as it can be, since
-//! one strange row must not hide the others.
+//! A row may come from a foreign writer. Values to be published are checked and refused ([`message`]). Values that are
+//! only displayed ([`dead_letter`], [`outbox_row`]) are shown as well as possible, since one invalid row must not hide
+//! the others.
 
 use bytes::Bytes;
 use landfall_core::{
@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqliteRow, SqliteTypeInfo};
 use sqlx::{Decode, Row, Type, TypeInfo, ValueRef};
 use uuid::Uuid;
 
-/// SQLite has one shard: every row is in it.
+/// The only shard.
 pub(crate) const SHARD: Shard = Shard(0);
 
 pub(crate) fn outbox_entry(row: &SqliteRow) -> Result<OutboxEntry, sqlx::Error> {
@@ -28,7 +28,7 @@ pub(crate) fn outbox_entry(row: &SqliteRow) -> Result<OutboxEntry, sqlx::Error> 
     })
 }
 
-/// The message, or an error (kind `Invalid`) that names the column which cannot be one's.
+/// Returns the message, or an error (kind `Invalid`) that names the invalid column.
 pub(crate) fn message(row: &SqliteRow) -> Result<Message> {
     Ok(Message {
         id: column::<String>(row, "message_id")?.parse()?,
@@ -72,7 +72,7 @@ pub(crate) fn outbox_detail(row: &SqliteRow) -> Result<OutboxDetail> {
 
 pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     let group: String = column(row, "consumer_group")?;
-    let (original_partition, original_offset) = original_place(row)?;
+    let (original_partition, original_offset) = original_position(row)?;
     Ok(DeadLetter {
         id: column(row, "id")?,
         message_id: message_id(row),
@@ -96,31 +96,31 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     })
 }
 
-/// A row of `next_delayed` or `next_redriven`.
+/// Decodes a row of `next_delayed` or `next_redriven`.
 pub(crate) fn redrive_item(row: &SqliteRow) -> Result<RedriveItem> {
     let id: i64 = column(row, "id")?;
-    // It was a message when it was stored here.
+    // It was a valid message when it was stored.
     let message = message(row)
         .map_err(|error| Error::new(ErrorKind::Corrupt, format!("dead letter {id} is damaged")).with_source(error))?;
-    let (partition, offset) = original_place(row)?;
+    let (partition, offset) = original_position(row)?;
     let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
     let (attempts, redrives) = (count(column(row, "attempts")?), count(column(row, "redrives")?));
     Ok(RedriveItem { id, message, origin, attempts, redrives })
 }
 
-fn original_place(row: &SqliteRow) -> Result<(Option<u32>, Option<u64>)> {
+fn original_position(row: &SqliteRow) -> Result<(Option<u32>, Option<u64>)> {
     let partition: Option<i64> = column(row, "original_partition")?;
     let offset: Option<i64> = column(row, "original_offset")?;
     Ok((partition.and_then(|n| u32::try_from(n).ok()), offset.and_then(|n| u64::try_from(n).ok())))
 }
 
-/// Headers as they were stored, even where they are no JSON.
+/// Returns headers as they were stored, even if they are not JSON.
 fn headers(row: &SqliteRow) -> serde_json::Value {
     let stored = text(row, "headers").unwrap_or_default();
     serde_json::from_str(&stored).unwrap_or(serde_json::Value::String(stored))
 }
 
-/// A count of tries as a port gives it.
+/// Converts a stored count.
 pub(crate) fn count(stored: i64) -> u32 {
     u32::try_from(stored.max(0)).unwrap_or(u32::MAX)
 }
@@ -131,7 +131,7 @@ where
 {
     row.try_get(name).map_err(|error| {
         let stored = row.try_get_raw(name).map_or("nothing".into(), |value| type_name(&value.type_info()));
-        Error::invalid(format!("column {name} holds {stored}, which it cannot")).with_source(error)
+        Error::invalid(format!("column {name} contains {stored}, which is invalid")).with_source(error)
     })
 }
 
@@ -139,7 +139,7 @@ fn type_name(stored: &SqliteTypeInfo) -> String {
     format!("a value of type {}", stored.name())
 }
 
-/// Text for people: what is not valid UTF-8 is shown as �.
+/// Returns a text for display, with � in place of invalid UTF-8.
 fn text(row: &SqliteRow, name: &'static str) -> Option<String> {
     let value = row.try_get_raw(name).ok()?;
     if value.is_null() {
@@ -149,7 +149,7 @@ fn text(row: &SqliteRow, name: &'static str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The table's CHECK lets only UUIDs in; should one be damaged, it is shown as the nil UUID and its row stays visible.
+/// The table's CHECK accepts only UUIDs. A damaged one is shown as the nil UUID, so that its row stays visible.
 fn message_id(row: &SqliteRow) -> MessageId {
     text(row, "message_id").and_then(|text| text.parse().ok()).unwrap_or(MessageId::from(Uuid::nil()))
 }

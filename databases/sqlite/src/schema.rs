@@ -1,13 +1,14 @@
-//! The tables, and how they come to be: numbered migrations, applied in one transaction under the write lock.
+//! Migrations: numbered, applied in one transaction under the write lock.
 
 use async_trait::async_trait;
 use landfall_core::{Database, Error, ErrorKind, Result, Schema, SchemaState};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use crate::Sqlite;
-use crate::statements::expand;
+use crate::statements::fill;
 
-/// Version n is the n-th of these. A released one never changes; a change is a new one.
+/// Migration `n` upgrades the tables from version `n - 1` to `n`. The statements of a released migration never change.
+/// Only its number is recorded, so comments may.
 const MIGRATIONS: [&str; 1] =
     [concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
 
@@ -28,7 +29,7 @@ impl Schema for Sqlite {
     }
 
     async fn migrate(&self) -> Result<bool> {
-        // The write lock comes first: whoever migrates at the same time waits here and then finds it done.
+        // The write lock comes first: a concurrent migration waits here, and then finds nothing to do.
         let mut transaction = self.begin().await?;
         let state = self.state_on(&mut transaction).await?;
         state.refuse_newer()?;
@@ -37,11 +38,11 @@ impl Schema for Sqlite {
         }
         let statements = AssertSqlSafe(self.statements_from(state.found));
         sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(|error| {
-            let error = self.cannot("make the tables")(error);
+            let error = self.cannot("create the tables")(error);
             match error.kind() {
-                // Such as a table of this name that landfall did not make.
+                // For example, a table of this name that landfall did not create.
                 ErrorKind::Internal => {
-                    let sentence = "the tables could not be made beside what is there; choose another table prefix";
+                    let sentence = "the tables conflict with existing ones; choose another table prefix";
                     Error::new(ErrorKind::Schema, sentence).with_source(error)
                 }
                 _ => error,
@@ -58,13 +59,13 @@ impl Schema for Sqlite {
 }
 
 impl Sqlite {
-    /// What leads from version `found` to this build's.
+    /// Returns the statements that upgrade version `found` to this build's.
     fn statements_from(&self, found: i64) -> String {
         let mut text = format!("{VERSIONS}\n");
         for (version, migration) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
             text.push_str(&format!("\n{migration}\nINSERT INTO {{p}}schema (version) VALUES ({version});\n"));
         }
-        expand(&text, &self.inner.prefix)
+        fill(&text, &self.inner.prefix)
     }
 
     async fn state_on(&self, connection: &mut SqliteConnection) -> Result<SchemaState> {
@@ -79,7 +80,7 @@ impl Sqlite {
         if !exists {
             return Ok(SchemaState { found: 0, expected });
         }
-        let found = sqlx::query_scalar(self.statements().schema_version.clone())
+        let found = sqlx::query_scalar(self.statements().schema_version.text())
             .fetch_one(connection)
             .await
             .map_err(self.cannot("read the schema's version"))?;

@@ -1,10 +1,10 @@
-//! How the relay hears of a commit: at once from its own process, within 50 ms from any other.
+//! Wake-ups: a relay learns of a commit at once in its own process, and within 50 ms in any other.
 //!
-//! In the process a counter grows with every [`wake`](Signals::wake). Across processes SQLite's `data_version` tells a
-//! connection that another one has committed something; it is read on a connection of its own, because a connection
-//! does not see its own commits in it. That something may be a lease or an inbox row, so a look at the outbox follows.
+//! In the process, a counter grows with every [`wake`](Signals::wake). Across processes, SQLite's `data_version` shows
+//! a connection that another one has committed. It is read on a separate connection, because it does not include a
+//! connection's own commits. The commit may concern a lease or an inbox row, so the outbox is checked afterwards.
 //!
-//! Invariant: what was committed after a caller's last wait returned ends its next one, however late that begins.
+//! Invariant: a commit after a caller's last wait returned ends its next wait, however late that begins.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,24 +19,24 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Signals {
-    /// How often somebody in this process said that it committed.
+    /// Number of wake-ups in this process.
     wakes: watch::Sender<u64>,
     options: SqliteConnectOptions,
     watcher: Mutex<Watcher>,
     is_in_memory: OnceCell<bool>,
 }
 
-/// `data_version` is a number of one connection, so all callers compare the values of the same one, and a value never
-/// equals one from a connection before it.
+/// `data_version` is specific to a connection, so all callers read the same one. The number of the connection
+/// distinguishes its values from those of its predecessors.
 #[derive(Default)]
 struct Watcher {
     connection: Option<SqliteConnection>,
     connections: u32,
 }
 
-/// What one clone of the adapter has heard of already.
+/// The wake-ups and commits that one clone of the adapter has seen.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct Seen {
     wakes: AtomicU64,
     commits: AtomicU64,
 }
@@ -45,7 +45,7 @@ impl Signals {
     pub(crate) fn new(options: &SqliteConnectOptions) -> Self {
         Self {
             wakes: watch::Sender::new(0),
-            // Twenty looks a second would drown everything else in a debug log.
+            // Twenty reads a second would flood a debug log.
             options: options.clone().create_if_missing(false).disable_statement_logging(),
             watcher: Mutex::default(),
             is_in_memory: OnceCell::new(),
@@ -56,37 +56,37 @@ impl Signals {
         self.wakes.send_modify(|wakes| *wakes += 1);
     }
 
-    pub(crate) async fn wait(&self, database: &Sqlite, heard: &Heard, at_most: Duration) {
+    pub(crate) async fn wait(&self, database: &Sqlite, seen: &Seen, at_most: Duration) {
         let mut wakes = self.wakes.subscribe();
         let count = *wakes.borrow_and_update();
-        if heard.wakes.swap(count, Ordering::AcqRel) != count {
+        if seen.wakes.swap(count, Ordering::AcqRel) != count {
             return;
         }
         let woken = async {
-            // The sender lives as long as this instance, so an error cannot come.
+            // The sender lives as long as this instance, so this cannot fail.
             wakes.changed().await.ok();
-            heard.wakes.store(*wakes.borrow(), Ordering::Release);
+            seen.wakes.store(*wakes.borrow(), Ordering::Release);
         };
         let either = async {
             tokio::select! {
                 () = woken => {}
-                () = self.commit_elsewhere(database, heard) => {}
+                () = self.commit_elsewhere(database, seen) => {}
             }
         };
-        // Running out of time is an answer like any other.
+        // A timeout makes the relay poll, as a wake-up does.
         tokio::time::timeout(at_most, either).await.ok();
     }
 
-    /// Returns when another connection committed something that is due in the outbox.
-    async fn commit_elsewhere(&self, database: &Sqlite, heard: &Heard) {
+    /// Returns once another connection has committed a message that is due.
+    async fn commit_elsewhere(&self, database: &Sqlite, seen: &Seen) {
         let mut pause = SHORTEST_PAUSE;
         loop {
-            match self.look(database, heard).await {
+            match self.check_commits(database, seen).await {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    // Only a hint is lost: the relay polls anyway.
-                    tracing::debug!(%error, file = %database.inner.name, "looking for commits failed");
+                    // Only a wake-up is lost; the relay polls anyway.
+                    tracing::debug!(%error, file = %database.inner.name, "check for commits failed");
                     self.watcher.lock().await.connection = None;
                 }
             }
@@ -95,10 +95,10 @@ impl Signals {
         }
     }
 
-    async fn look(&self, database: &Sqlite, heard: &Heard) -> Result<bool, sqlx::Error> {
-        let is_any_due = database.statements().is_any_due.clone();
+    async fn check_commits(&self, database: &Sqlite, seen: &Seen) -> Result<bool, sqlx::Error> {
+        let is_any_due = database.statements().is_any_due.text();
         if *self.is_in_memory.get_or_try_init(|| is_in_memory(database)).await? {
-            // There is one connection, and it cannot tell that it committed.
+            // The only connection does not see its own commits in `data_version`.
             return sqlx::query_scalar(is_any_due).fetch_one(&database.inner.pool).await;
         }
         let mut watcher = self.watcher.lock().await;
@@ -112,16 +112,16 @@ impl Signals {
         };
         let version: u32 = sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut *connection).await?;
         let commits = u64::from(*connections) << 32 | u64::from(version);
-        if heard.commits.load(Ordering::Acquire) == commits {
+        if seen.commits.load(Ordering::Acquire) == commits {
             return Ok(false);
         }
         let is_due = sqlx::query_scalar(is_any_due).fetch_one(connection).await?;
-        heard.commits.store(commits, Ordering::Release);
+        seen.commits.store(commits, Ordering::Release);
         Ok(is_due)
     }
 }
 
-/// Asked of SQLite, because a pool of the caller's may spell it in many ways: a database in memory has no file.
+/// Asks SQLite, because a caller's pool can name an in-memory database in many ways: it has no file.
 async fn is_in_memory(database: &Sqlite) -> Result<bool, sqlx::Error> {
     let databases = sqlx::query("PRAGMA database_list").fetch_all(&database.inner.pool).await?;
     for row in databases {

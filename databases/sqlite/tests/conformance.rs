@@ -74,7 +74,7 @@ impl DatabaseFixture for SqliteFixture {
     }
 
     async fn steal_leases(&self, connection: &mut SqliteConnection) {
-        let take = "UPDATE landfall_lease SET holder = 'somebody else', epoch = epoch + 1";
+        let take = "UPDATE landfall_lease SET holder = 'another relay', epoch = epoch + 1";
         sqlx::query(take).execute(connection).await.unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! What the doctor finds in a SQLite database: each finding provoked once, and nothing in one that is opened as it should be.
+//! The doctor on SQLite: every finding is provoked once, and a database with the default settings has none.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const DEMANDS: Demands = Demands { window: Span::Forever };
 
-/// A folder on a disk, which the one for temporary files need not be.
+/// A folder on a disk; the folder for temporary files may be in memory.
 fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -24,7 +24,7 @@ async fn migrated(folder: &Path) -> Sqlite {
     database
 }
 
-/// The same file on a pool of the application's own.
+/// Opens the same file with an application's own pool.
 async fn on(folder: &Path, change: impl FnOnce(SqliteConnectOptions) -> SqliteConnectOptions) -> Sqlite {
     let settings =
         SqliteConnectOptions::new().filename(folder.join("landfall.db")).synchronous(SqliteSynchronous::Full);
@@ -41,7 +41,7 @@ fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
 }
 
 #[tokio::test]
-async fn a_database_as_it_is_opened_yields_nothing_once_it_is_migrated() {
+async fn migrated_database_has_no_findings() {
     let folder = folder();
     let file = folder.path().join("landfall.db");
     let database = Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_database_as_it_is_opened_yields_nothing_once_it_is_migrated() {
 }
 
 #[tokio::test]
-async fn commits_that_are_not_on_disk_are_a_loss() {
+async fn asynchronous_commits_are_reported_as_loss() {
     let folder = folder();
     migrated(folder.path()).await;
     for (level, name) in [(SqliteSynchronous::Normal, "NORMAL"), (SqliteSynchronous::Off, "OFF")] {
@@ -65,7 +65,7 @@ async fn commits_that_are_not_on_disk_are_a_loss() {
 }
 
 #[tokio::test]
-async fn a_journal_that_is_no_write_ahead_log_costs_time_and_one_in_memory_the_file() {
+async fn rollback_and_in_memory_journals_are_reported() {
     for (mode, rank) in [(SqliteJournalMode::Delete, Rank::Latency), (SqliteJournalMode::Memory, Rank::Loss)] {
         let folder = folder();
         let database = on(folder.path(), |settings| settings.create_if_missing(true).journal_mode(mode)).await;
@@ -75,7 +75,7 @@ async fn a_journal_that_is_no_write_ahead_log_costs_time_and_one_in_memory_the_f
 }
 
 #[tokio::test]
-async fn a_connection_that_keeps_the_file_to_itself_is_told() {
+async fn exclusive_locking_mode_is_reported() {
     let folder = folder();
     let alone = |settings: SqliteConnectOptions| {
         let settings = settings.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
@@ -87,7 +87,7 @@ async fn a_connection_that_keeps_the_file_to_itself_is_told() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_gone_is_named_with_what_it_costs() {
+async fn missing_index_is_reported_with_its_consequence() {
     let folder = folder();
     let database = migrated(folder.path()).await;
     sqlx::raw_sql(
@@ -110,10 +110,10 @@ async fn an_index_that_is_gone_is_named_with_what_it_costs() {
 }
 
 #[tokio::test]
-async fn every_index_that_the_migrations_make_would_be_missed() {
+async fn every_migrated_index_is_checked() {
     let folder = folder();
     let database = migrated(folder.path()).await;
-    // Those without a statement belong to the primary key, which is there as long as the table is.
+    // Indexes without a statement belong to primary keys, which exist as long as their tables.
     let made: Vec<(String,)> =
         sqlx::query_as("SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL ORDER BY name")
             .fetch_all(database.pool())
@@ -126,7 +126,7 @@ async fn every_index_that_the_migrations_make_would_be_missed() {
 }
 
 #[tokio::test]
-async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_file_alone_is_not() {
+async fn blocked_checkpoint_is_reported_and_a_large_log_is_not() {
     let folder = folder();
     let database = migrated(folder.path()).await;
     sqlx::raw_sql("CREATE TABLE ballast (bytes BLOB)").execute(database.pool()).await.unwrap();
@@ -149,20 +149,20 @@ async fn a_write_ahead_log_that_a_reader_keeps_from_moving_is_told_and_a_large_f
 }
 
 #[tokio::test]
-async fn a_database_in_memory_is_gone_with_its_process() {
+async fn in_memory_database_is_reported_as_loss() {
     let database = Sqlite::open("sqlite::memory:", Options::default()).await.unwrap();
     database.migrate().await.unwrap();
     assert_eq!(checks(&diagnose(&database).await), [("sqlite.in-memory", Rank::Loss)]);
 }
 
 #[test]
-fn a_file_in_memory_and_a_disk_that_is_nearly_full_are_told() {
-    run_on_a_small_disk("child_looks_at_a_database_on_a_small_disk", 8);
+fn tmpfs_and_a_nearly_full_disk_are_reported() {
+    run_on_a_small_disk("child_diagnoses_a_database_on_a_small_disk", 8);
 }
 
 #[tokio::test]
 #[ignore = "the test above runs it in a process of its own"]
-async fn child_looks_at_a_database_on_a_small_disk() {
+async fn child_diagnoses_a_database_on_a_small_disk() {
     let folder = std::env::var_os(SMALL_DISK).unwrap();
     let database = migrated(Path::new(&folder)).await;
     let expected = [("sqlite.file-system", Rank::Loss), ("sqlite.disk-full", Rank::Latency)];

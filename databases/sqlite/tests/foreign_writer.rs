@@ -1,37 +1,37 @@
-//! Writers that only know SQL: a plain INSERT from another connection, another process or another language.
+//! SQL writers: an INSERT from another connection, process or language.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod place;
+mod folder;
 
 use std::process::Command;
 
+use folder::{SOON, TestFolder, lease};
 use landfall_core::{Mode, OutboxQueue, OutboxWriter};
 use landfall_sqlite::Sqlite;
 use landfall_testkit::{current_test, not_run};
-use place::{Place, SOON, lease};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 
-/// A pool that knows nothing of landfall's settings.
-async fn foreign_pool(place: &Place) -> SqlitePool {
-    SqlitePool::connect_with(SqliteConnectOptions::new().filename(place.path("landfall.db"))).await.unwrap()
+/// A pool without Landfall's settings.
+async fn foreign_pool(folder: &TestFolder) -> SqlitePool {
+    SqlitePool::connect_with(SqliteConnectOptions::new().filename(folder.path("landfall.db"))).await.unwrap()
 }
 
-/// Takes note of everything so far, so that only what comes can end the next wait.
+/// Consumes earlier wake-ups, so that only later commits end the next wait.
 async fn hears_nothing_more(database: &Sqlite) {
     database.wait(std::time::Duration::from_millis(1)).await;
 }
 
 #[tokio::test]
-async fn a_plain_insert_wakes_the_relay_and_becomes_a_whole_message() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn plain_insert_wakes_the_relay_and_is_a_message() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     hears_nothing_more(&database).await;
     let waiting = database.clone();
     let waiter = tokio::spawn(async move { waiting.wait(SOON * 10).await });
 
-    let foreign = foreign_pool(&place).await;
+    let foreign = foreign_pool(&folder).await;
     sqlx::query(
         "INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'o-1', CAST('{\"n\":1}' AS BLOB))",
     )
@@ -57,9 +57,9 @@ async fn a_plain_insert_wakes_the_relay_and_becomes_a_whole_message() {
 }
 
 #[tokio::test]
-async fn generated_ids_differ_and_use_all_variants() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn generated_ids_are_distinct_and_use_all_variants() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     sqlx::query(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
          INSERT INTO landfall_outbox (topic, payload) SELECT 'orders', x'00' FROM n",
@@ -76,9 +76,9 @@ async fn generated_ids_differ_and_use_all_variants() {
 }
 
 #[tokio::test]
-async fn a_payload_stored_as_text_is_its_bytes_and_an_id_in_capitals_is_the_same_id() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn text_payload_and_upper_case_id_are_accepted() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     let id = "01890A5D-AC96-774B-BCCE-B302099A8057";
     sqlx::query("INSERT INTO landfall_outbox (message_id, topic, key, payload) VALUES (?1, 'orders', 7, 'größe')")
         .bind(id)
@@ -93,9 +93,9 @@ async fn a_payload_stored_as_text_is_its_bytes_and_an_id_in_capitals_is_the_same
 }
 
 #[tokio::test]
-async fn what_could_not_be_a_message_is_refused_by_the_table() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn invalid_messages_are_refused_by_the_table() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     let long = "x".repeat(513);
     for (columns, values, constraint) in [
         ("topic, payload", "'', x'00'", "topic_is_valid"),
@@ -123,12 +123,12 @@ async fn what_could_not_be_a_message_is_refused_by_the_table() {
 }
 
 #[tokio::test]
-async fn python_inserts_with_nothing_but_its_own_sqlite3() {
+async fn python_inserts_with_its_standard_sqlite3() {
     if !Command::new("python3").args(["-c", "import sqlite3"]).status().is_ok_and(|status| status.success()) {
         return not_run(&current_test(), "python3 with its sqlite3 module is not installed");
     }
-    let place = Place::new();
-    let database = place.migrated().await;
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     hears_nothing_more(&database).await;
     let script = r#"
 import sqlite3, sys
@@ -145,7 +145,7 @@ connection.close()
 "#;
     let waiting = database.clone();
     let waiter = tokio::spawn(async move { waiting.wait(SOON * 10).await });
-    let output = Command::new("python3").args(["-c", script]).arg(place.path("landfall.db")).output().unwrap();
+    let output = Command::new("python3").args(["-c", script]).arg(folder.path("landfall.db")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let refusals = String::from_utf8(output.stdout).unwrap();
     assert!(refusals.contains("topic_is_valid") && refusals.contains("key_is_valid"), "{refusals}");
@@ -159,21 +159,21 @@ connection.close()
 }
 
 #[tokio::test]
-async fn every_clone_hears_of_every_commit_and_of_nothing_else() {
-    let place = Place::new();
-    let (first, second) = (place.migrated().await, place.open().await);
+async fn every_clone_is_woken_by_commits_only() {
+    let folder = TestFolder::new();
+    let (first, second) = (folder.migrated().await, folder.open().await);
     let clone = first.clone();
     hears_nothing_more(&first).await;
     hears_nothing_more(&clone).await;
 
-    // A commit that put nothing into the outbox is no reason to look there.
+    // A commit without messages does not end the wait.
     sqlx::query("CREATE TABLE elsewhere (n)").execute(second.pool()).await.unwrap();
     let moment = std::time::Duration::from_millis(200);
     let started = std::time::Instant::now();
     first.wait(moment).await;
     assert!(started.elapsed() >= moment, "the wait ended after {:?}", started.elapsed());
 
-    second.append(&[place::message("a", 1)]).await.unwrap();
+    second.append(&[folder::message("a", 1)]).await.unwrap();
     for waiting in [&first, &clone] {
         tokio::time::timeout(SOON, waiting.wait(SOON * 10)).await.expect("each clone hears of the commit");
     }

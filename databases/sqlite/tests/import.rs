@@ -1,4 +1,4 @@
-//! What every database must do with an outbox that is already there, on SQLite; and what only SQLite has to refuse.
+//! The conformance suite of imports on SQLite, and refusals that are specific to it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -63,7 +63,7 @@ impl ImportFixture for SqliteFixture {
 landfall_testkit::import_conformance!(SqliteFixture);
 
 #[tokio::test]
-async fn what_has_no_rowid_or_a_schema_is_refused() {
+async fn import_without_rowid_or_with_a_schema_is_refused() {
     let fixture = SqliteFixture::create().await.unwrap();
     let database = fixture.open().await;
     let table = "CREATE TABLE outbox (id TEXT PRIMARY KEY, payload TEXT) WITHOUT ROWID";

@@ -1,21 +1,21 @@
-//! Opening: what is missing is made, and what cannot be a database is refused with a sentence.
+//! Opening: missing files are created, and files that are not databases are refused with a reason.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod place;
+mod folder;
 
+use folder::{TestFolder, lease, message};
 use landfall_core::{ErrorKind, OutboxQueue, OutboxView, Schema, TablePrefix};
 use landfall_sqlite::{Options, Sqlite};
-use place::{Place, lease, message};
 
 async fn refusal(url: &str) -> landfall_core::Error {
     Sqlite::open(url, Options::default()).await.expect_err("it cannot be opened")
 }
 
 #[tokio::test]
-async fn a_file_in_a_missing_folder_is_created_with_the_settings_that_the_promises_need() {
-    let place = Place::new();
-    let file = place.path("not/yet/there/orders.db");
+async fn missing_file_is_created_with_durable_settings() {
+    let folder = TestFolder::new();
+    let file = folder.path("not/yet/there/orders.db");
     let database = Sqlite::open(file.to_str().unwrap(), Options::default()).await.unwrap();
     assert!(file.is_file());
     for (pragma, expected) in
@@ -29,18 +29,18 @@ async fn a_file_in_a_missing_folder_is_created_with_the_settings_that_the_promis
 }
 
 #[tokio::test]
-async fn a_folder_is_no_database() {
-    let place = Place::new();
-    let error = refusal(place.path("").to_str().unwrap()).await;
+async fn folder_is_not_a_database() {
+    let folder = TestFolder::new();
+    let error = refusal(folder.path("").to_str().unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("is a folder, not a SQLite database file"), "{error}");
 }
 
 #[tokio::test]
-async fn a_text_file_is_no_database_and_stays_as_it_is() {
-    let place = Place::new();
+async fn text_file_is_refused_and_left_alone() {
+    let folder = TestFolder::new();
     for text in ["hello\n".to_owned(), "hello\n".repeat(1000)] {
-        let file = place.path("notes.txt");
+        let file = folder.path("notes.txt");
         std::fs::write(&file, &text).unwrap();
         let error = refusal(&format!("sqlite:{}", file.display())).await;
         assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -50,37 +50,37 @@ async fn a_text_file_is_no_database_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_made_is_a_sentence() {
-    let place = Place::new();
-    std::fs::write(place.path("file"), "").unwrap();
-    let error = refusal(place.path("file/orders.db").to_str().unwrap()).await;
+async fn folder_that_cannot_be_created_is_reported() {
+    let folder = TestFolder::new();
+    std::fs::write(folder.path("file"), "").unwrap();
+    let error = refusal(folder.path("file/orders.db").to_str().unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("cannot be created"), "{error}");
 }
 
 #[tokio::test]
-async fn nothing_is_created_where_the_url_forbids_it() {
-    let place = Place::new();
-    let error = refusal(&format!("{}?mode=rw", place.url())).await;
+async fn no_file_is_created_if_the_url_forbids_it() {
+    let folder = TestFolder::new();
+    let error = refusal(&format!("{}?mode=rw", folder.url())).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("the file cannot be opened"), "{error}");
-    assert!(!place.path("landfall.db").exists());
+    assert!(!folder.path("landfall.db").exists());
 }
 
 #[tokio::test]
-async fn a_schema_in_the_prefix_is_refused_before_anything_is_created() {
-    let place = Place::new();
+async fn schema_in_the_prefix_is_refused_before_any_file_is_created() {
+    let folder = TestFolder::new();
     let options = Options { prefix: TablePrefix::new("billing.landfall_").unwrap(), ..Options::default() };
-    let error = Sqlite::open(&place.url(), options).await.unwrap_err();
+    let error = Sqlite::open(&folder.url(), options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("SQLite has no schemas"), "{error}");
-    assert!(!place.path("landfall.db").exists());
+    assert!(!folder.path("landfall.db").exists());
 }
 
 #[tokio::test]
-async fn without_tables_a_call_says_what_to_do() {
-    let place = Place::new();
-    let database = place.open().await;
+async fn call_without_tables_reports_what_to_do() {
+    let folder = TestFolder::new();
+    let database = folder.open().await;
     for error in [database.stats().await.unwrap_err(), database.append(&[message("a", 1)]).await.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Schema);
         assert!(error.to_string().contains("run `landfall migrate`"), "{error}");
@@ -88,11 +88,11 @@ async fn without_tables_a_call_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn many_processes_may_open_a_new_file_at_once() {
-    let place = Place::new();
+async fn many_processes_can_open_a_new_file_at_once() {
+    let folder = TestFolder::new();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let url = place.url();
+        let url = folder.url();
         tasks.spawn(async move { Sqlite::open(&url, Options::default()).await.unwrap().migrate().await.unwrap() });
     }
     let changed = tasks.join_all().await;
@@ -100,40 +100,40 @@ async fn many_processes_may_open_a_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn a_database_in_memory_works_and_each_is_its_own() {
+async fn in_memory_databases_are_separate() {
     let database = Sqlite::open("sqlite::memory:", Options::default()).await.unwrap();
     let other = Sqlite::open("sqlite::memory:", Options::default()).await.unwrap();
     database.migrate().await.unwrap();
     database.append(&[message("a", 1), message("a", 2)]).await.unwrap();
-    tokio::time::timeout(place::SOON, database.wait(place::SOON * 10)).await.expect("the append ends the wait");
+    tokio::time::timeout(folder::SOON, database.wait(folder::SOON * 10)).await.expect("the append ends the wait");
 
-    // What came by plain SQL is found as well.
+    // Messages of SQL writers are found as well.
     let entries = database.next(&lease(&database).await, 10).await.unwrap();
     assert_eq!(entries.len(), 2);
     sqlx::query("INSERT INTO landfall_outbox (topic, payload) VALUES ('t', x'')")
         .execute(database.pool())
         .await
         .unwrap();
-    tokio::time::timeout(place::SOON, database.wait(place::SOON * 10)).await.expect("the insert ends the wait");
+    tokio::time::timeout(folder::SOON, database.wait(folder::SOON * 10)).await.expect("the insert ends the wait");
     assert_eq!(other.state().await.unwrap().found, 0);
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_reported_and_not_served() {
-    let place = Place::new();
-    let database = place.migrated().await;
-    // So many that the later half of the file holds nothing but them.
+async fn damaged_file_is_reported_and_not_read() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
+    // Enough to fill the second half of the file.
     let messages: Vec<_> = (1..=1000).map(|sequence| message("a", sequence)).collect();
     database.append(&messages).await.unwrap();
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(database.pool()).await.unwrap();
     let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(database.pool()).await.unwrap();
     drop(database);
 
-    let file = std::fs::OpenOptions::new().write(true).open(place.path("landfall.db")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path("landfall.db")).unwrap();
     for page in pages.unsigned_abs() / 2..pages.unsigned_abs() {
         std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 4096], page * 4096).unwrap();
     }
-    let database = place.open().await;
+    let database = folder.open().await;
     let error = database.stats().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("the file is damaged"), "{error}");

@@ -1,18 +1,18 @@
-//! The tables as `landfall migrate --print` shows them, and versions that this build does not know.
+//! The tables as printed by `landfall migrate --print`, and unknown schema versions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod place;
+mod folder;
 
 use std::process::Command;
 
+use folder::{TestFolder, message};
 use landfall_core::{ErrorKind, OutboxQueue, Schema, TablePrefix};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{current_test, not_run};
-use place::{Place, message};
 use sqlx::AssertSqlSafe;
 
-/// Everything in the file that makes it what it is: names, statements and the version.
+/// Lists the file's objects, their statements and the schema version.
 async fn shape(database: &Sqlite) -> Vec<(String, String)> {
     let tables = "SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name";
     let mut shape: Vec<(String, String)> = sqlx::query_as(tables).fetch_all(database.pool()).await.unwrap();
@@ -24,8 +24,8 @@ async fn shape(database: &Sqlite) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn the_printed_ddl_makes_what_migrate_makes() {
-    let (by_hand, by_migrate) = (Place::new(), Place::new());
+async fn printed_ddl_creates_the_migrated_tables() {
+    let (by_hand, by_migrate) = (TestFolder::new(), TestFolder::new());
     let (printed, migrated) = (by_hand.open().await, by_migrate.migrated().await);
     sqlx::raw_sql(AssertSqlSafe(printed.ddl())).execute(printed.pool()).await.unwrap();
 
@@ -36,30 +36,30 @@ async fn the_printed_ddl_makes_what_migrate_makes() {
 }
 
 #[tokio::test]
-async fn the_printed_ddl_is_ready_for_the_sqlite3_shell() {
+async fn printed_ddl_runs_in_the_sqlite3_shell() {
     if Command::new("sqlite3").arg("--version").output().is_err() {
         return not_run(&current_test(), "the sqlite3 shell is not installed");
     }
-    let place = Place::new();
-    let ddl = place.path("landfall.sql");
-    let database = place.open().await;
+    let folder = TestFolder::new();
+    let ddl = folder.path("landfall.sql");
+    let database = folder.open().await;
     std::fs::write(&ddl, database.ddl()).unwrap();
     let output = Command::new("sqlite3")
         .args(["-bail", "-init"])
         .arg(&ddl)
-        .arg(place.path("landfall.db"))
+        .arg(folder.path("landfall.db"))
         .arg("INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'o-1', x'00')")
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     database.check().await.unwrap();
-    assert_eq!(database.next(&place::lease(&database).await, 10).await.unwrap().len(), 1);
+    assert_eq!(database.next(&folder::lease(&database).await, 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
-    let place = Place::new();
-    let database = place.migrated().await;
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     sqlx::query("INSERT INTO landfall_schema (version) VALUES (1000)").execute(database.pool()).await.unwrap();
     let before = shape(&database).await;
     for error in [database.migrate().await.unwrap_err(), database.check().await.unwrap_err()] {
@@ -70,9 +70,9 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_else_is_not_touched() {
-    let place = Place::new();
-    let database = place.open().await;
+async fn foreign_table_is_left_alone() {
+    let folder = TestFolder::new();
+    let database = folder.open().await;
     sqlx::query("CREATE TABLE landfall_lease (mine TEXT)").execute(database.pool()).await.unwrap();
     let error = database.migrate().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema);
@@ -80,7 +80,7 @@ async fn a_table_of_somebody_else_is_not_touched() {
     assert_eq!(database.state().await.unwrap().found, 0, "all or nothing");
 
     let options = Options { prefix: TablePrefix::new("lf2_").unwrap(), ..Options::default() };
-    let beside = Sqlite::open(&place.url(), options).await.unwrap();
+    let beside = Sqlite::open(&folder.url(), options).await.unwrap();
     assert!(beside.migrate().await.unwrap());
     beside.append(&[message("a", 1)]).await.unwrap();
 }

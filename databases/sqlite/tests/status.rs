@@ -1,26 +1,26 @@
-//! Where every message is, without knowing the internals: the view of the tables, in SQLite's own shell too.
+//! The view of the outbox, also in SQLite's shell.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
-mod place;
+mod folder;
 
 use std::process::Command;
 use std::time::Duration;
 
+use folder::{TestFolder, lease, message};
 use landfall_core::{
     CompetingQueue, Decision, ErrorCode, ErrorKind, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
     Schema, Settlement,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{current_test, not_run};
-use place::{Place, lease, message};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// One message in every state: sent, retrying with one that waits behind it, parked, pending.
-async fn one_of_each(place: &Place) -> Sqlite {
+/// A message in every state: sent, retrying with one waiting behind it, parked, pending.
+async fn one_of_each(folder: &TestFolder) -> Sqlite {
     let options = Options { keep_sent: Some(DAY), ..Options::default() };
-    let database = Sqlite::open(&place.url(), options).await.unwrap();
+    let database = Sqlite::open(&folder.url(), options).await.unwrap();
     database.migrate().await.unwrap();
     let messages = [message("sent", 1), message("retrying", 1), message("retrying", 2), message("parked", 1)];
     database.append(&messages).await.unwrap();
@@ -42,9 +42,9 @@ async fn one_of_each(place: &Place) -> Sqlite {
 }
 
 #[tokio::test]
-async fn the_view_shows_every_message_in_its_state() {
-    let place = Place::new();
-    let database = one_of_each(&place).await;
+async fn view_shows_every_message_in_its_state() {
+    let folder = TestFolder::new();
+    let database = one_of_each(&folder).await;
     type Shown = (i64, String, String, i64, Option<String>, Option<String>, String, Option<String>);
     let select = "SELECT id, key, state, attempts, next_attempt_at, last_error, created_at, sent_at
         FROM landfall_outbox_status ORDER BY id";
@@ -68,14 +68,14 @@ async fn the_view_shows_every_message_in_its_state() {
 }
 
 #[tokio::test]
-async fn the_view_is_for_the_sqlite3_shell() {
+async fn view_is_readable_in_the_sqlite3_shell() {
     if Command::new("sqlite3").arg("--version").output().is_err() {
         return not_run(&current_test(), "the sqlite3 shell is not installed");
     }
-    let place = Place::new();
-    drop(one_of_each(&place).await);
+    let folder = TestFolder::new();
+    drop(one_of_each(&folder).await);
     let output = Command::new("sqlite3")
-        .arg(place.path("landfall.db"))
+        .arg(folder.path("landfall.db"))
         .arg("SELECT state, count(*) FROM landfall_outbox_status GROUP BY state ORDER BY state")
         .output()
         .unwrap();
@@ -85,9 +85,9 @@ async fn the_view_is_for_the_sqlite3_shell() {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_kept_is_gone_once_it_is_sent() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn sent_messages_are_deleted_without_keep_sent() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     database.append(&[message("a", 1)]).await.unwrap();
     let leases = lease(&database).await;
     let due = database.next(&leases, 10).await.unwrap();
@@ -100,9 +100,9 @@ async fn what_is_not_to_be_kept_is_gone_once_it_is_sent() {
 }
 
 #[tokio::test]
-async fn relays_do_not_compete_here_and_are_told_why() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn competing_relays_are_refused_with_a_reason() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     database.append(&[message("a", 1)]).await.unwrap();
     let Err(error) = database.claim(10).await else { panic!("a claim was given") };
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -1,21 +1,21 @@
-//! Writers: the caller's own transactions, many at once, and reads beside them.
+//! Writers: the caller's own transactions, many at once, and concurrent reads.
 
-mod place;
+mod folder;
 
 use std::time::Duration;
 
+use folder::{SOON, TestFolder, lease, message};
 use landfall_core::{
     Database, Decision, ErrorKind, Key, Leases, OutboxQueue, OutboxView, OutboxWriter, Schema, Settlement, Shard,
 };
 use landfall_sqlite::{Options, Sqlite};
-use place::{Place, SOON, lease, message};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 #[tokio::test]
-async fn enqueueing_works_in_a_transaction_of_the_callers_own_pool() {
-    let place = Place::new();
+async fn enqueue_works_in_a_transaction_of_the_callers_pool() {
+    let folder = TestFolder::new();
     let settings = SqliteConnectOptions::new()
-        .filename(place.path("own.db"))
+        .filename(folder.path("own.db"))
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal);
     let pool = SqlitePoolOptions::new().connect_with(settings).await.unwrap();
@@ -40,8 +40,8 @@ async fn enqueueing_works_in_a_transaction_of_the_callers_own_pool() {
 
 #[tokio::test]
 async fn batches_of_every_size_keep_their_order() {
-    let place = Place::new();
-    let database = place.migrated().await;
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     let leases = lease(&database).await;
     for size in [1, 7, 8, 63, 64, 65, 137, 200] {
         let messages: Vec<_> = (1..=size).map(|sequence| message("a", sequence)).collect();
@@ -58,9 +58,9 @@ async fn batches_of_every_size_keep_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_writers_in_two_processes_all_get_their_turn() {
-    let place = Place::new();
-    let databases = [place.migrated().await, place.open().await];
+async fn writers_in_two_processes_all_get_the_write_lock() {
+    let folder = TestFolder::new();
+    let databases = [folder.migrated().await, folder.open().await];
     let mut tasks = tokio::task::JoinSet::new();
     for writer in 0..16_usize {
         let database = databases[writer % 2].clone();
@@ -70,14 +70,14 @@ async fn many_writers_in_two_processes_all_get_their_turn() {
             }
         });
     }
-    tokio::time::timeout(SOON * 3, tasks.join_all()).await.expect("nobody starves");
+    tokio::time::timeout(SOON * 3, tasks.join_all()).await.expect("no writer starves");
     assert_eq!(databases[0].stats().await.unwrap().pending, 16 * 25);
 }
 
 #[tokio::test]
-async fn a_dropped_transaction_lets_the_next_writer_in() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn dropped_transaction_frees_the_write_lock() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     for _ in 0..20 {
         let mut transaction = database.begin().await.unwrap();
         database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap();
@@ -91,8 +91,8 @@ async fn a_dropped_transaction_lets_the_next_writer_in() {
 
 #[tokio::test]
 async fn reads_do_not_wait_for_a_writer() {
-    let place = Place::new();
-    let database = place.migrated().await;
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     database.append(&[message("a", 1)]).await.unwrap();
     let leases = lease(&database).await;
     let mut transaction = database.begin().await.unwrap();
@@ -109,19 +109,19 @@ async fn reads_do_not_wait_for_a_writer() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_a_sentence_and_writes_nothing() {
-    let place = Place::new();
-    let database = place.migrated().await;
+async fn full_disk_is_reported_and_writes_nothing() {
+    let folder = TestFolder::new();
+    let database = folder.migrated().await;
     let mut transaction = database.begin().await.unwrap();
     database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap();
-    // SQLite reports a file that may not grow as it reports a disk that is full.
+    // SQLite reports a file that may not grow like a full disk.
     sqlx::query("PRAGMA max_page_count = 1").execute(&mut *transaction).await.unwrap();
     let mut large = message("a", 2);
     large.payload = vec![7; 1024 * 1024].into();
     let error = database.enqueue(&mut transaction, &[large.clone()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("the disk is full"), "{error}");
-    // Whoever overlooks that error must not believe in the rest of the transaction, which SQLite rolled back.
+    // A caller that ignores the error must not commit the rest of the transaction, which SQLite rolled back.
     let error = database.commit(transaction).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("SQLite had rolled it back"), "{error}");
@@ -131,14 +131,14 @@ async fn a_full_disk_is_a_sentence_and_writes_nothing() {
     sqlx::query("PRAGMA max_page_count = 1000000").execute(&mut *transaction).await.unwrap();
     database.enqueue(&mut transaction, &[large]).await.unwrap();
     database.commit(transaction).await.unwrap();
-    assert_eq!(database.stats().await.unwrap().pending, 1, "it goes on once there is space");
+    assert_eq!(database.stats().await.unwrap().pending, 1, "writes succeed once there is space");
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_let_go_is_unavailable() {
-    let place = Place::new();
-    let holder = place.migrated().await;
-    let settings = SqliteConnectOptions::new().filename(place.path("landfall.db")).busy_timeout(Duration::ZERO);
+async fn held_write_lock_is_unavailable() {
+    let folder = TestFolder::new();
+    let holder = folder.migrated().await;
+    let settings = SqliteConnectOptions::new().filename(folder.path("landfall.db")).busy_timeout(Duration::ZERO);
     let pool = SqlitePoolOptions::new().connect_with(settings).await.unwrap();
     let database = Sqlite::from_pool(pool.clone(), Options::default()).unwrap();
 
@@ -146,10 +146,10 @@ async fn a_lock_that_is_not_let_go_is_unavailable() {
     let mut transaction = pool.begin().await.unwrap();
     let error = database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.is_temporary() && error.to_string().contains("another connection holds its lock"), "{error}");
+    assert!(error.is_temporary() && error.to_string().contains("another connection held its lock"), "{error}");
     drop(transaction);
 
-    // A transaction of the adapter's own waits instead, and gets its turn.
+    // A transaction of the adapter waits instead, and gets the lock.
     let waiter = tokio::spawn(async move { database.append(&[message("a", 1)]).await });
     holder.commit(held).await.unwrap();
     tokio::time::timeout(SOON, waiter).await.expect("the lock is free").unwrap().unwrap();

@@ -11,3 +11,4 @@ pub mod broker;
 pub mod database;
 pub mod import;
 mod sample;
+pub mod server_database;

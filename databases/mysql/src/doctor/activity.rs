@@ -1,4 +1,4 @@
-//! Who is connected, and what stays open.
+//! Open transactions and connections.
 
 use landfall_core::{Finding, Rank, Result, Span};
 
@@ -9,8 +9,8 @@ const LONG: (&str, Rank) = ("mysql.long-transaction", Rank::Latency);
 const PREPARED: (&str, Rank) = ("mysql.prepared-transaction", Rank::Latency);
 const CONNECTIONS: (&str, Rank) = ("mysql.connections", Rank::Latency);
 
-/// What is open for longer than 300 seconds was forgotten, or should be done in parts. `trx_started` is in the time zone
-/// of the server's process, whatever the session's is. More than ten are not listed: that is one problem.
+/// A transaction open for more than 300 seconds was forgotten, or should be split. `trx_started` is in the time zone of
+/// the server's process, not of the session. At most ten are listed: more of them have one cause.
 const QUESTION: &str = "
     SELECT trx_mysql_thread_id, age, trx_rows_modified FROM (
         SELECT trx_mysql_thread_id, trx_rows_modified,
@@ -25,13 +25,13 @@ pub(super) async fn long_transactions(checkup: &mut Checkup<'_>) -> Result<Vec<F
     let judge = |row: &sqlx::mysql::MySqlRow| {
         let (thread, age, changes) = (text(row, 0), text(row, 1), text(row, 2));
         let age = Span::Time(std::time::Duration::from_secs(age.parse().unwrap_or_default()));
-        // Nobody is connected to it any more: it was prepared by a coordinator that has gone away.
+        // No connection: it was prepared by a coordinator that has disconnected.
         if thread == "0" {
             let what = format!(
-                "a transaction was prepared {age} ago and neither committed nor rolled back: what it enqueued is not sent, \
-                 and its {changes} changed rows stay locked, also after a restart"
+                "a transaction was prepared {age} ago and is neither committed nor rolled back: what it enqueued is \
+                 not sent, and its {changes} changed rows stay locked, also after a restart"
             );
-            let mend = "XA RECOVER; lists it; XA COMMIT or XA ROLLBACK it, as its coordinator says";
+            let mend = "XA RECOVER; lists it; XA COMMIT or XA ROLLBACK it, as its coordinator decided";
             return Finding::new(PREPARED, "prepared transaction", what, mend);
         }
         let what = format!(
@@ -45,7 +45,7 @@ pub(super) async fn long_transactions(checkup: &mut Checkup<'_>) -> Result<Vec<F
 
 pub(super) fn connections(variables: &Variables) -> Option<Finding> {
     let (used, usable) = (variables.number("threads_connected")?, variables.number("max_connections")?);
-    let what = format!("{used} of {usable} connections are in use: soon nobody gets another one, a relay neither");
-    let mend = "close what is idle, use smaller pools, or raise max_connections";
+    let what = format!("{used} of {usable} connections are in use: new ones, also of relays, are about to be refused");
+    let mend = "close idle connections, use smaller pools, or raise max_connections";
     (used * 10 >= usable * 9).then(|| Finding::new(CONNECTIONS, "max_connections", what, mend))
 }

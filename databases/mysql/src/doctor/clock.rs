@@ -1,4 +1,4 @@
-//! The server's clock beside this machine's.
+//! The server's clock compared with this machine's.
 
 use landfall_core::{ClockSkew, Finding, Result, Timestamp};
 
@@ -13,5 +13,5 @@ pub(super) async fn skew(checkup: &mut Checkup<'_>) -> Result<Option<Finding>> {
     let answered = Timestamp::now();
     let theirs = rows.first().and_then(|row| text(row, 0).parse().ok()).map(Timestamp::from_millis);
     let skew = theirs.map(|theirs| ClockSkew::measured(asked, theirs, answered));
-    Ok(skew.and_then(|skew| skew.database_finding(SKEW, &checkup.database.inner.place)))
+    Ok(skew.and_then(|skew| skew.database_finding(SKEW, checkup.database.inner.server.address())))
 }

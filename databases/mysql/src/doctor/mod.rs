@@ -1,7 +1,7 @@
-//! What the doctor sees in a MariaDB or MySQL server: settings, tables, replication and sessions that break a promise.
+//! The doctor's checks of a MariaDB or MySQL server: settings, tables, replication and sessions that break a promise.
 //!
-//! Everything is read from variables, status and `information_schema`, on one connection; nothing is changed and nothing
-//! is locked. Where the two servers have different words for a thing, both are tried.
+//! The checks read variables, status and `information_schema` on one connection. They change and lock nothing. Where
+//! the two servers use different names, both are tried.
 
 mod activity;
 mod clock;
@@ -35,7 +35,7 @@ impl Diagnose for MySql {
             findings.extend(tables::indexes(&mut checkup).await?);
         }
         findings.extend(replication::read_only(&variables));
-        findings.extend(replication::being_a_replica(&mut checkup, &variables).await?);
+        findings.extend(replication::is_replica(&mut checkup, &variables).await?);
         findings.extend(replication::semi_synchronous(&variables));
         findings.extend(activity::long_transactions(&mut checkup).await?);
         findings.extend(activity::connections(&variables));
@@ -44,16 +44,16 @@ impl Diagnose for MySql {
     }
 }
 
-const DOING: &str = "be examined";
+const DOING: &str = "run the doctor's checks";
 
-/// The server while it is looked at.
+/// A connection that the checks run on.
 struct Checkup<'a> {
     database: &'a MySql,
     connection: &'a mut MySqlConnection,
 }
 
 impl Checkup<'_> {
-    /// `None` if this account may not ask that. As text, without preparing: that is how every server answers everything.
+    /// Returns `None` without the privilege to ask. Not prepared, since servers answer some statements only as text.
     async fn ask(&mut self, question: impl Into<Arc<str>>) -> Result<Option<Vec<MySqlRow>>> {
         let question: Arc<str> = question.into();
         match sqlx::raw_sql(AssertSqlSafe(question)).fetch_all(&mut *self.connection).await {
@@ -64,23 +64,23 @@ impl Checkup<'_> {
     }
 }
 
-/// A column as text, whatever it is; empty if it is null or not there.
+/// Returns a column of any type as text; empty if it is null or missing.
 fn text(row: &MySqlRow, column: impl sqlx::ColumnIndex<MySqlRow>) -> String {
     row.try_get_unchecked::<Option<String>, _>(column).ok().flatten().unwrap_or_default()
 }
 
-/// A privilege is missing, for the statement or for the table.
+/// Returns whether a privilege is missing, for the statement or for the table.
 fn is_denied(error: &sqlx::Error) -> bool {
     let number = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
     number.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1227))
 }
 
-/// What this account may not see.
+/// Reports a check that this account lacks the privilege for.
 fn hidden(what: &str, privilege: &str) -> Finding {
     Finding::new(
         ("mysql.sight", Rank::Latency),
         privilege,
-        format!("this account does not have the privilege {privilege}: {what} not examined"),
+        format!("this account lacks the privilege {privilege}: {what} not checked"),
         format!("GRANT {privilege} ON *.* TO the account in the URL;"),
     )
 }

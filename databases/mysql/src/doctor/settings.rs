@@ -1,4 +1,4 @@
-//! Settings of the server that decide what a power cut takes, and how transactions behave.
+//! Settings that affect durability and transactions.
 
 use landfall_core::{Finding, Rank};
 
@@ -11,23 +11,23 @@ const METHOD: (&str, Rank) = ("mysql.flush-method", Rank::Loss);
 const AUTOCOMMIT: (&str, Rank) = ("mysql.autocommit", Rank::Loss);
 const FORMAT: (&str, Rank) = ("mysql.binlog-format", Rank::Latency);
 
-/// What a power cut would take although it was committed.
+/// Settings with which a power cut loses committed data.
 pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
     let mut findings = Vec::new();
     let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
-    // MariaDB's 3 syncs as often as 1, and once more.
+    // MariaDB's 3 syncs once more than 1.
     if !matches!(flush, "1" | "3") {
         let what = format!(
-            "innodb_flush_log_at_trx_commit is {flush}: a commit is answered before it is on disk, and a crash takes back \
-             the last second: messages, and effects that were acknowledged to the broker already"
+            "innodb_flush_log_at_trx_commit is {flush}: commits return before they are on disk, and a crash loses the \
+             last second: messages, and effects that were already acknowledged to the broker"
         );
         let mend = "SET GLOBAL innodb_flush_log_at_trx_commit = 1; and the same in the server's configuration";
         findings.push(Finding::new(FLUSH, "innodb_flush_log_at_trx_commit", what, mend));
     }
     if variables.is_on("log_bin") && variables.number("sync_binlog").is_some_and(|every| every != 1) {
         let what = format!(
-            "sync_binlog is {} with the binary log on: after a crash the log lacks the last transactions, which are rolled \
-             back or never reach the replicas",
+            "sync_binlog is {} with the binary log on: after a crash the log lacks the last transactions, which are \
+             rolled back or never reach the replicas",
             variables.get("sync_binlog").unwrap_or_default()
         );
         let mend = "SET GLOBAL sync_binlog = 1; and the same in the server's configuration";
@@ -35,7 +35,7 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
     }
     let doublewrite = variables.get("innodb_doublewrite").unwrap_or("ON").to_ascii_uppercase();
     if matches!(doublewrite.as_str(), "OFF" | "0" | "DETECT_ONLY") {
-        let what = format!("innodb_doublewrite is {doublewrite}: a page that was half written in a crash is lost");
+        let what = format!("innodb_doublewrite is {doublewrite}: a page that is half written in a crash is lost");
         let mend = "innodb_doublewrite = ON in the server's configuration, unless the file system writes pages whole";
         findings.push(Finding::new(DOUBLEWRITE, "innodb_doublewrite", what, mend));
     }
@@ -52,20 +52,18 @@ pub(super) fn durability(variables: &Variables) -> Vec<Finding> {
     findings
 }
 
-/// What the statements of this adapter rely on.
+/// Settings that the statements of this adapter rely on.
 pub(super) fn transactions(variables: &Variables) -> Vec<Finding> {
     let mut findings = Vec::new();
     if variables.is_off("autocommit") {
-        let what = "autocommit is off: a statement outside of a transaction is never committed, and is rolled back when its \
-             connection closes";
-        let mend =
-            "take autocommit = 0 out of init_connect, of the server's configuration and of what opens connections";
+        let what = "autocommit is off: a statement outside a transaction is rolled back when its connection closes";
+        let mend = "remove autocommit = 0 from init_connect, the server's configuration and what opens connections";
         findings.push(Finding::new(AUTOCOMMIT, "autocommit", what, mend));
     }
     let format = variables.get("binlog_format").unwrap_or_default();
     if variables.is_on("log_bin") && format.eq_ignore_ascii_case("STATEMENT") {
-        let what = "binlog_format is STATEMENT with the binary log on: the server refuses every write of a transaction that \
-             reads committed, and landfall's do";
+        let what = "binlog_format is STATEMENT with the binary log on: the server refuses writes in READ COMMITTED \
+             transactions, which landfall uses";
         let mend = "SET GLOBAL binlog_format = 'ROW'; and the same in the server's configuration";
         findings.push(Finding::new(FORMAT, "binlog_format", what, mend));
     }
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_both_servers_are_understood() {
+    fn settings_of_both_servers_are_recognised() {
         assert_eq!(
             checks(&[("innodb_flush_log_at_trx_commit", "3"), ("innodb_doublewrite", "DETECT_AND_RECOVER")]),
             [""; 0]
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_log_that_is_off_needs_no_sync_and_no_format() {
+    fn binary_log_that_is_off_needs_no_sync_and_no_format() {
         assert_eq!(checks(&[("log_bin", "OFF"), ("sync_binlog", "0"), ("binlog_format", "STATEMENT")]), [""; 0]);
         assert_eq!(checks(&[]), [""; 0]);
     }

@@ -1,8 +1,9 @@
-//! Landfall's own tables: their version, and what somebody changed about them.
+//! Landfall's own tables: their version, and changes made to them by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_sql_toolkit::{missing_index_finding, missing_table_finding, schema_finding};
 
 use super::{Checkup, text};
 use crate::MySql;
@@ -10,32 +11,25 @@ use crate::MySql;
 const SCHEMA: &str = "mysql.schema";
 const ENGINE: (&str, Rank) = ("mysql.engine", Rank::Loss);
 const MISSING: &str = "mysql.missing-index";
+const SLOWER_OR_FAILING: &str = "calls get slower with the number of rows, and statements that name the index fail";
 
 pub(super) async fn version(database: &MySql) -> Result<Option<Finding>> {
-    let state = database.state().await?;
-    let Err(error) = state.require_current() else { return Ok(None) };
-    let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    let about = format!("tables {}*", database.prefix());
-    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(schema_finding(SCHEMA, database.prefix(), database.state().await?))
 }
 
-/// A table that is gone, and those that have no transactions: what is written there stays after a rollback, and is not
-/// there after a crash.
+/// Reports missing tables, and tables without transactions: their writes survive a rollback, and can be lost in a
+/// crash.
 pub(super) async fn engines(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
-    let question = format!("SELECT table_name, engine FROM information_schema.tables WHERE {}", here(checkup));
+    let question = format!("SELECT table_name, engine FROM information_schema.tables WHERE {}", own_tables(checkup));
     let rows = checkup.ask(question).await?.unwrap_or_default();
     let found: BTreeMap<String, String> = rows.iter().map(|row| (text(row, 0), text(row, 1))).collect();
     let judge = |table: &str| match found.get(bare(table)) {
-        None => {
-            let what = format!("the table {table} is gone although the version of the tables is this build's");
-            let mend = "restore it from a backup, or from `landfall migrate --print`";
-            Some(Finding::new((SCHEMA, Rank::Loss), table, what, mend))
-        }
+        None => Some(missing_table_finding(SCHEMA, table)),
         Some(engine) if !engine.eq_ignore_ascii_case("InnoDB") => {
             let what = format!(
-                "the table {table} is in {engine}, which knows no transactions: what is rolled back stays, and what is \
-                 committed may be gone after a crash"
+                "the table {table} uses {engine}, which has no transactions: rolled back writes stay, and committed \
+                 ones can be lost in a crash"
             );
             Some(Finding::new(ENGINE, table, what, format!("ALTER TABLE {table} ENGINE = InnoDB;")))
         }
@@ -46,11 +40,11 @@ pub(super) async fn engines(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
 
 pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
-    // Each table at least once, also one that has no index left.
+    // Each table at least once, also a table without any index.
     let question = format!(
         "SELECT table_name, index_name FROM information_schema.tables
          LEFT JOIN information_schema.statistics USING (table_schema, table_name) WHERE {}",
-        here(checkup)
+        own_tables(checkup)
     );
     let rows = checkup.ask(question).await?.unwrap_or_default();
     let found: BTreeSet<(String, String)> = rows.iter().map(|row| (text(row, 0), text(row, 1))).collect();
@@ -59,21 +53,14 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         .indexes
         .iter()
         .filter(|index| is_missing(&index.table, index.name.as_deref().unwrap_or("PRIMARY")))
-        // The table may be gone as a whole, which is told by itself.
+        // A missing table is reported separately.
         .filter(|index| found.iter().any(|(table, _)| table == bare(&index.table)));
-    let judge = |index: &landfall_core::ExpectedIndex| {
-        let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be taken twice",
-            _ => "work takes the longer, the more rows there are, and statements that name it fail",
-        };
-        let what = format!("the {index} is missing: {so_that}");
-        Finding::new((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
-    };
-    Ok(missing.map(judge).collect())
+    Ok(missing.map(|index| missing_index_finding(MISSING, index, SLOWER_OR_FAILING)).collect())
 }
 
-/// Which tables are meant. The prefix is a validated identifier, in which only the underscore has a meaning for `LIKE`.
-fn here(checkup: &Checkup<'_>) -> String {
+/// Returns the condition for Landfall's tables. In the prefix, a validated identifier, only the underscore is special
+/// in `LIKE`.
+fn own_tables(checkup: &Checkup<'_>) -> String {
     let prefix = checkup.database.prefix();
     let schema = prefix.schema().map_or("DATABASE()".to_owned(), |schema| format!("'{schema}'"));
     format!("table_schema = {schema} AND table_name LIKE '{}%'", prefix.bare().replace('_', "\\_"))

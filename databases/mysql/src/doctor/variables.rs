@@ -1,4 +1,4 @@
-//! Variables and status of the server, by name. A variable that a server does not have is simply not there.
+//! Variables and status of the server, by name. Variables that a server does not have are missing.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Checkup, text};
 
 pub(super) struct Variables(BTreeMap<String, String>);
 
-/// As this session has them, which for most is as the server has them.
+/// The session's values, which for most variables are the server's.
 const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN (
     'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'innodb_doublewrite', 'innodb_flush_method',
     'version', 'binlog_format', 'autocommit', 'read_only', 'super_read_only', 'max_connections',

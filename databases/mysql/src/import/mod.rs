@@ -1,11 +1,11 @@
-//! Rows of somebody's own outbox, moved into Landfall's.
+//! Moves rows of an application's own outbox into Landfall's.
 //!
-//! One transaction finds what is present, locks it, takes it and enqueues it, under the lease's epoch. Finding locks
-//! nothing, and locking goes by the unique index of the id alone: a scan would wait for every writer that has not
-//! committed yet.
+//! One transaction finds the rows that are present, locks them, removes or marks them, and enqueues them, under the
+//! lease's epoch. Finding takes no locks, and locking uses only the unique index of the id: a scan would wait for every
+//! uncommitted writer.
 //!
-//! Names of tables and columns are validated identifiers, and quoted. What is built here is built once, at the start,
-//! except for the number of ids in a list.
+//! Names of tables and columns are validated identifiers, and quoted. Statements are built once, at the start, except
+//! for the number of ids in a list.
 
 mod table;
 
@@ -28,7 +28,7 @@ impl ImportSource for MySql {
         let table = Table::inspect(self, &mapping).await?;
         let (any, find, read, take) = (table.any()?, table.find()?, table.read()?, table.take()?);
         let (id_type, order) = (table.id_type()?, table.order());
-        table.try_taking(self).await?;
+        table.check_privileges(self).await?;
         let fill = |template| statements::fill(template, self.prefix());
         let (lease, enqueue) = (fill(LEASE), fill(ENQUEUE));
         let database = self.clone();
@@ -37,7 +37,7 @@ impl ImportSource for MySql {
     }
 }
 
-/// A takeover in flight is waited for here and then seen; one that comes later waits for this transaction.
+/// Waits for a takeover in flight and then sees it; a later takeover waits for this transaction.
 const LEASE: &str = "SELECT 1 FROM {p}lease WHERE name = ? AND holder = ? AND epoch = ? LOCK IN SHARE MODE";
 
 const ENQUEUE: &str =
@@ -51,13 +51,13 @@ struct Prepared {
     any: String,
     lease: String,
     find: String,
-    /// With `{ids}` in place of the list, as `take`.
+    /// With `{ids}` in place of the list, like `take`.
     read: String,
     take: String,
     enqueue: String,
 }
 
-/// An id as it is compared with its column: with another type the server would compare floating-point numbers.
+/// An id in its column's type: with another type the server would compare floating-point numbers.
 enum Id {
     Whole(i64),
     Large(u64),
@@ -72,11 +72,11 @@ impl Import for Prepared {
     }
 
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
-        // Most looks find nothing, and those cost one round trip.
+        // Usually there is nothing to import, which costs one round trip.
         let any: bool = sqlx::query_scalar(AssertSqlSafe(self.any.as_str()))
             .fetch_one(self.database.pool())
             .await
-            .map_err(self.database.could_not("look into the table to import"))?;
+            .map_err(self.database.could_not("check the table to import for rows"))?;
         if !any {
             return Ok(Imported::default());
         }
@@ -106,7 +106,7 @@ impl Prepared {
         Ok(held.is_some())
     }
 
-    /// Finds, locks and reads, and deletes or marks exactly what was read.
+    /// Finds, locks and reads rows, and deletes or marks exactly those.
     async fn take(&self, connection: &mut MySqlConnection, limit: usize) -> Result<Vec<ImportedRow>> {
         let found = sqlx::query(AssertSqlSafe(self.find.as_str()))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -122,7 +122,7 @@ impl Prepared {
             .fetch_all(&mut *connection)
             .await
             .map_err(self.database.could_not("read the table to import"))?;
-        // What somebody else has removed since it was found is not there; the rest is locked.
+        // Rows that another session has removed meanwhile are missing; the others are locked.
         let ids = self.ids(&rows)?;
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -131,14 +131,17 @@ impl Prepared {
             .persistent(false)
             .execute(connection)
             .await
-            .map_err(self.database.could_not("take rows from the table to import"))?;
+            .map_err(self.database.could_not("remove or mark imported rows"))?;
         if taken.rows_affected() != ids.len() as u64 {
             let (table, read, taken) = (&self.mapping.table, ids.len(), taken.rows_affected());
-            let sentence = format!("of {read} rows read from {table} only {taken} could be taken; nothing was moved");
+            let sentence = format!(
+                "of {read} rows read from {table} only {taken} could be taken; nothing was \
+                 imported"
+            );
             return Err(Error::new(ErrorKind::Conflict, sentence));
         }
         let imported = rows.iter().map(|row| Ok(self.mapping.import_row(self.foreign(row)?)));
-        imported.collect::<sqlx::Result<_>>().map_err(self.database.could_not("understand the table to import"))
+        imported.collect::<sqlx::Result<_>>().map_err(self.database.could_not("decode the table to import"))
     }
 
     fn ids(&self, rows: &[MySqlRow]) -> Result<Vec<Id>> {
@@ -151,7 +154,7 @@ impl Prepared {
             })
         };
         let ids: sqlx::Result<_> = rows.iter().map(id).collect();
-        ids.map_err(self.database.could_not("understand the ids of the table to import"))
+        ids.map_err(self.database.could_not("decode the ids of the table to import"))
     }
 
     fn foreign(&self, row: &MySqlRow) -> sqlx::Result<ForeignRow> {
@@ -173,7 +176,7 @@ impl Prepared {
             .bind(&row.payload[..])
             .execute(connection)
             .await
-            .map_err(self.database.could_not("put imported rows into the outbox"))?;
+            .map_err(self.database.could_not("insert imported rows into the outbox"))?;
         Ok(())
     }
 }

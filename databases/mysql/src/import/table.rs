@@ -1,4 +1,4 @@
-//! The mapping beside the live table: what does not fit is refused, and what fits becomes the statements.
+//! Checks a mapping against the live table, and builds the statements from it.
 
 use landfall_core::{ColumnName, Error, ErrorKind, ImportOrder, Mapping, Result, TableName, Taken};
 use sqlx::AssertSqlSafe;
@@ -8,7 +8,7 @@ use crate::MySql;
 pub(super) struct Table<'a> {
     mapping: &'a Mapping,
     columns: Vec<Column>,
-    /// The unique index of the id alone, quoted.
+    /// The unique index on only the id, quoted.
     index: String,
 }
 
@@ -17,11 +17,11 @@ struct Column {
     /// The type without its length, in lower case.
     kind: String,
     is_unsigned: bool,
-    counts_up: bool,
+    is_auto_increment: bool,
     is_nullable: bool,
 }
 
-/// How ids are compared.
+/// The type in which ids are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IdType {
     Whole,
@@ -37,7 +37,7 @@ const WHOLES: [&str; 5] = ["tinyint", "smallint", "mediumint", "int", "bigint"];
 impl<'a> Table<'a> {
     pub(super) async fn inspect(database: &MySql, mapping: &'a Mapping) -> Result<Self> {
         let table = &mapping.table;
-        let doing = "look at the table to import";
+        let doing = "inspect the table to import";
         let found: Option<String> = sqlx::query_scalar(
             "SELECT CAST(table_type AS CHAR) FROM information_schema.tables
              WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?",
@@ -67,11 +67,11 @@ impl<'a> Table<'a> {
         .fetch_all(database.pool())
         .await
         .map_err(database.could_not(doing))?;
-        let column = |(name, kind, is_unsigned, counts_up, is_nullable)| Column {
+        let column = |(name, kind, is_unsigned, is_auto_increment, is_nullable)| Column {
             name,
             kind,
             is_unsigned,
-            counts_up,
+            is_auto_increment,
             is_nullable,
         };
         let columns = columns.into_iter().map(column).collect();
@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
         Ok(inspected)
     }
 
-    /// Rows are locked and taken by their id, so it must be theirs alone.
+    /// Returns the unique index on only the id, which locks and removes single rows.
     async fn index_of_id(&self, database: &MySql) -> Result<String> {
         let Mapping { table, id, .. } = self.mapping;
         let index: Option<String> = sqlx::query_scalar(
@@ -97,7 +97,7 @@ impl<'a> Table<'a> {
         .bind(id.as_str())
         .fetch_optional(database.pool())
         .await
-        .map_err(database.could_not("look at the table to import"))?;
+        .map_err(database.could_not("inspect the table to import"))?;
         match index {
             Some(index) if !self.column(id)?.is_nullable => Ok(format!("`{}`", index.replace('`', "``"))),
             _ => Err(Error::invalid(format!(
@@ -131,7 +131,7 @@ impl<'a> Table<'a> {
     }
 
     fn counting(&self) -> Option<&Column> {
-        self.columns.iter().find(|column| column.counts_up)
+        self.columns.iter().find(|column| column.is_auto_increment)
     }
 
     pub(super) fn order(&self) -> ImportOrder {
@@ -139,8 +139,8 @@ impl<'a> Table<'a> {
         match (given.as_slice(), self.counting()) {
             ([], Some(column)) => ImportOrder::Known(column.name.clone()),
             ([], None) => ImportOrder::Guessed(
-                "no column says in which order rows were written, so those that are present together are taken in the \
-                 order of their ids; messages of one key may be out of order; name a column in order_by"
+                "no column gives the order in which rows were written, so rows that are present together are imported \
+                 in order of their ids; messages of one key may be out of order; name a column in order_by"
                     .into(),
             ),
             (given, _) => ImportOrder::Known(given.join(", ")),
@@ -193,8 +193,9 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Takes nothing, with the rights that taking needs: the tables of grants are not for everybody to read.
-    pub(super) async fn try_taking(&self, database: &MySql) -> Result<()> {
+    /// Runs a statement that needs the privileges to remove or mark rows, and changes none. The tables of grants are
+    /// not readable for every user.
+    pub(super) async fn check_privileges(&self, database: &MySql) -> Result<()> {
         let table = quoted_table(&self.mapping.table);
         let (statement, right) = match self.mark()? {
             None => (format!("DELETE FROM {table} WHERE FALSE"), "delete from"),
@@ -205,14 +206,14 @@ impl<'a> Table<'a> {
         let tried = sqlx::query(AssertSqlSafe(statement)).execute(database.pool()).await;
         tried.map(drop).map_err(|error| {
             let sentence = format!("this user cannot {right} {}", self.mapping.table);
-            match database.could_not("take rows from the table to import")(error) {
+            match database.could_not("remove or mark imported rows")(error) {
                 error if error.is_temporary() => error,
                 error => Error::invalid(sentence).with_source(error),
             }
         })
     }
 
-    /// The table as it is locked: by the index of the id, whatever the statistics say.
+    /// Returns the table with the index of the id, which is used whatever the statistics are.
     fn source(&self) -> String {
         format!("{} t FORCE INDEX ({})", quoted_table(&self.mapping.table), self.index)
     }
@@ -221,7 +222,7 @@ impl<'a> Table<'a> {
         format!("t.`{}` IN ({{ids}})", self.mapping.id)
     }
 
-    /// The id in a type that the driver reads and that can be bound again.
+    /// Returns the id in a type that the driver can read and bind.
     fn id(&self) -> Result<String> {
         let id = &self.mapping.id;
         Ok(match self.id_type()? {
@@ -232,7 +233,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The condition for rows that were not taken yet.
+    /// Returns the condition for rows that are not marked as taken.
     fn unmarked(&self) -> Result<String> {
         Ok(match self.mark()? {
             None => "TRUE".into(),
@@ -254,13 +255,13 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How a row says that it was taken.
+/// How a row is marked as taken.
 struct Mark {
     is_unset: &'static str,
     set: &'static str,
 }
 
-/// A column as bytes: as it is, or its text in UTF-8.
+/// Returns a column as bytes: binary as it is, others as UTF-8 text.
 fn bytes(column: &Column) -> String {
     let Column { name, kind, .. } = column;
     if BINARIES.contains(&kind.as_str()) {

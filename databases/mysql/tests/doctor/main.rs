@@ -1,5 +1,5 @@
-//! What the doctor finds in a MariaDB server: each finding provoked once on a real one, and nothing on a server as
-//! `mariadb-install-db` makes it. `server.rs` has a server of its own, whose settings are all wrong.
+//! The doctor on MariaDB: every finding is provoked once on a real server, and a server as created by
+//! `mariadb-install-db` has none. `server.rs` starts its own server, with every setting wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,11 +19,11 @@ fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
     findings.iter().map(|finding| (finding.check, finding.rank)).collect()
 }
 
-fn told(findings: &[Finding], check: &str) -> bool {
+fn has(findings: &[Finding], check: &str) -> bool {
     findings.iter().any(|finding| finding.check == check)
 }
 
-/// A migrated database on the private server that these tests share: what somebody else runs may well have findings.
+/// Returns a migrated database on the private server that these tests share: another server may have findings.
 async fn migrated() -> Option<MySql> {
     let database = fresh(mariadb().await?).await;
     database.migrate().await.unwrap();
@@ -39,7 +39,7 @@ async fn run(database: &MySql, script: &str) {
     sqlx::raw_sql(AssertSqlSafe(script)).execute(database.pool()).await.unwrap();
 }
 
-/// The same database through connections that begin with `first`.
+/// Returns the same database through connections that start with the statement `first`.
 async fn after(database: &MySql, first: &'static str) -> MySql {
     let pool = MySqlPoolOptions::new().max_connections(2).after_connect(move |connection: &mut MySqlConnection, _| {
         Box::pin(async move { sqlx::raw_sql(first).execute(connection).await.map(drop) })
@@ -48,13 +48,13 @@ async fn after(database: &MySql, first: &'static str) -> MySql {
     MySql::from_pool(pool, Options::default())
 }
 
-/// The same database as it looks to somebody whose server's clock is an hour ahead.
+/// Returns the same database with a server clock that is an hour ahead.
 async fn an_hour_later(database: &MySql) -> MySql {
     after(database, "SET timestamp = UNIX_TIMESTAMP() + 3600").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_as_it_is_installed_yields_nothing_once_the_tables_are_there() {
+async fn default_mysql_server_has_no_findings() {
     let Some(server) = mariadb().await else { return };
     let database = fresh(server).await;
     let found = diagnose(&database).await;
@@ -65,7 +65,7 @@ async fn a_server_as_it_is_installed_yields_nothing_once_the_tables_are_there() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_did_to_the_tables_is_told_with_what_it_costs() {
+async fn manual_changes_of_the_tables_are_reported() {
     let Some(database) = migrated().await else { return };
     run(
         &database,
@@ -90,11 +90,11 @@ async fn what_somebody_did_to_the_tables_is_told_with_what_it_costs() {
     );
     let engine = found.iter().find(|finding| finding.check == "mysql.engine").unwrap();
     run(&database, &engine.mend).await;
-    assert!(!told(&diagnose(&database).await, "mysql.engine"), "what was said to mend it does");
+    assert!(!has(&diagnose(&database).await, "mysql.engine"), "the suggested fix works");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
+async fn other_schema_version_is_reported_and_skips_table_checks() {
     let Some(database) = migrated().await else { return };
     run(
         &database,
@@ -107,24 +107,24 @@ async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_commits_nothing_by_itself_is_a_loss() {
+async fn autocommit_off_is_reported_as_loss() {
     let Some(database) = migrated().await else { return };
     let found = diagnose(&after(&database, "SET autocommit = 0").await).await;
     assert_eq!(checks(&found), [("mysql.autocommit", Rank::Loss)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_wrong_is_told_with_how_much() {
+async fn clock_skew_is_reported_with_its_size() {
     let Some(database) = migrated().await else { return };
     let found = diagnose(&an_hour_later(&database).await).await;
-    // To such a clock the transactions of other tests look old as well.
+    // With such a clock, the transactions of other tests are old as well.
     let skew = found.iter().find(|finding| finding.check == "mysql.clock-skew").unwrap();
     assert_eq!(skew.rank, Rank::Latency);
     assert!(skew.what.contains("s ahead of this machine's"), "{}", skew.what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
+async fn missing_monitoring_privilege_is_reported_with_its_grant() {
     let Some(database) = migrated().await else { return };
     let name: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(database.pool()).await.unwrap();
     // An account's name has at most 80 characters.
@@ -143,7 +143,7 @@ async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_index_that_the_migrations_make_would_be_missed() {
+async fn every_migrated_index_is_checked() {
     let Some(database) = migrated().await else { return };
     let made: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT table_name, index_name FROM information_schema.statistics WHERE table_schema = DATABASE()",

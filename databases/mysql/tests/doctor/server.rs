@@ -1,4 +1,4 @@
-//! One server with every setting wrong, that is a replica besides, with transactions that nobody ends.
+//! A server with every setting wrong that is also a replica, with transactions that stay open.
 
 use landfall_core::{Finding, Message, OutboxQueue, Rank, Schema, TopicName};
 use landfall_mysql::MySql;
@@ -6,19 +6,19 @@ use landfall_testkit::servers::{MariaDbOptions, MariaDbServer};
 use landfall_testkit::{current_test, eventually, not_run};
 use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::{after, an_hour_later, checks, diagnose, fresh, run, told};
+use crate::{after, an_hour_later, checks, diagnose, fresh, has, run};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_is_wrong_with_a_server_is_told() {
+async fn every_fault_of_a_server_is_reported() {
     let settings = [
         "innodb-flush-method=nosync",
         "skip-innodb-doublewrite",
         "log-bin=binlog",
         "server-id=7",
         "sync-binlog=0",
-        // It is going to be a replica of itself.
+        // It becomes a replica of itself.
         "replicate-same-server-id",
     ];
     let options = MariaDbOptions { fsync: false, settings: settings.map(str::to_owned).to_vec(), ..Default::default() };
@@ -41,7 +41,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
     assert_eq!(
         checks(&diagnose(&database).await),
         [("mysql.doublewrite", Rank::Loss), ("mysql.flush-method", Rank::Loss)],
-        "what was said to mend them does"
+        "the suggested fixes work"
     );
     binary_log_and_replicas(&database).await;
     transactions_that_stay_open(&database).await;
@@ -51,7 +51,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
 async fn binary_log_and_replicas(database: &MySql) {
     let mut format = MySqlConnection::connect_with(&database.pool().connect_options()).await.unwrap();
     sqlx::raw_sql("SET GLOBAL binlog_format = 'STATEMENT'").execute(&mut format).await.unwrap();
-    // A session has the format that the server had when it began.
+    // A session keeps the server's format from when it began.
     let statements = after(database, "DO 0").await;
     let found = diagnose(&statements).await;
     assert_eq!(only(&found, "mysql.binlog-format").rank, Rank::Latency);
@@ -62,20 +62,20 @@ async fn binary_log_and_replicas(database: &MySql) {
     sqlx::raw_sql("SET GLOBAL binlog_format = 'ROW'").execute(&mut format).await.unwrap();
     format.close().await.unwrap();
 
-    // A commit that no replica answers for turns the waiting off.
+    // A commit that no replica acknowledges turns semi-synchronous replication off.
     run(database, "SET GLOBAL rpl_semi_sync_master_timeout = 1; SET GLOBAL rpl_semi_sync_master_enabled = ON").await;
     run(database, "INSERT INTO landfall_outbox (topic, payload) VALUES ('t', '')").await;
     let mut found = Vec::new();
     eventually(SOON, "the server has stopped waiting for replicas", async || {
         found = diagnose(database).await;
-        told(&found, "mysql.semi-sync")
+        has(&found, "mysql.semi-sync")
     })
     .await;
     assert_eq!(only(&found, "mysql.semi-sync").rank, Rank::Loss);
     run(database, "SET GLOBAL rpl_semi_sync_master_enabled = OFF").await;
-    assert!(!told(&diagnose(database).await, "mysql.semi-sync"));
+    assert!(!has(&diagnose(database).await, "mysql.semi-sync"));
 
-    run(database, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'").await;
+    run(database, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'replica'").await;
     let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.replica").rank, Rank::Loss);
     let lag = only(&found, "mysql.replica-lag");
@@ -86,13 +86,13 @@ async fn binary_log_and_replicas(database: &MySql) {
     run(database, "SET GLOBAL read_only = ON").await;
     let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.read-only").rank, Rank::Latency);
-    assert!(!told(&found, "mysql.replica"), "nothing is written here that could be gone");
+    assert!(!has(&found, "mysql.replica"), "no writes can be lost here");
     run(database, "SET GLOBAL read_only = OFF; RESET SLAVE ALL").await;
     let found = diagnose(database).await;
-    assert!(!["mysql.read-only", "mysql.replica", "mysql.replica-lag"].iter().any(|check| told(&found, check)));
+    assert!(!["mysql.read-only", "mysql.replica", "mysql.replica-lag"].iter().any(|check| has(&found, check)));
 }
 
-/// The server follows its own binary log, an hour late, in which the next write is ten minutes old.
+/// The server replicates its own binary log an hour late, in which the next write is ten minutes old.
 async fn behind_itself(database: &MySql) {
     run(database, "RESET SLAVE ALL; FLUSH BINARY LOGS").await;
     let row = sqlx::raw_sql("SHOW MASTER STATUS").fetch_one(database.pool()).await.unwrap();
@@ -127,8 +127,8 @@ async fn transactions_that_stay_open(database: &MySql) {
     }
     prepared.close().await.unwrap();
 
-    let found = until(&later, "the coordinator's connection is gone", |found| {
-        told(found, "mysql.prepared-transaction") && told(found, "mysql.long-transaction")
+    let found = until(&later, "the coordinator has disconnected", |found| {
+        has(found, "mysql.prepared-transaction") && has(found, "mysql.long-transaction")
     })
     .await;
     assert_eq!(only(&found, "mysql.prepared-transaction").rank, Rank::Latency);
@@ -136,19 +136,19 @@ async fn transactions_that_stay_open(database: &MySql) {
     assert_eq!(long.rank, Rank::Latency);
     assert!(long.what.contains("its 1 changed rows"), "{}", long.what);
     let young = diagnose(database).await;
-    assert!(!told(&young, "mysql.long-transaction") && !told(&young, "mysql.prepared-transaction"), "{young:?}");
+    assert!(!has(&young, "mysql.long-transaction") && !has(&young, "mysql.prepared-transaction"), "{young:?}");
 
     writer.rollback().await.unwrap();
     run(database, "XA ROLLBACK 'left behind'").await;
     until(&later, "both transactions have ended", |found| {
-        !told(found, "mysql.prepared-transaction") && !told(found, "mysql.long-transaction")
+        !has(found, "mysql.prepared-transaction") && !has(found, "mysql.long-transaction")
     })
     .await;
     later.pool().close().await;
 }
 
-/// What is found once it is as it should be. The server shows the transactions that it had when it was last asked, unless
-/// that is a tenth of a second ago: whoever asks again and again learns nothing new.
+/// Waits for findings that satisfy a condition. The server caches its list of transactions until it was not read for a
+/// tenth of a second, so polling faster returns the same list.
 async fn until(database: &MySql, what: &str, is_so: impl Fn(&[Finding]) -> bool) -> Vec<Finding> {
     let mut found = Vec::new();
     eventually(SOON, what, async || {
@@ -169,14 +169,14 @@ async fn connections(database: &MySql) {
     let found = diagnose(database).await;
     assert_eq!(only(&found, "mysql.connections").rank, Rank::Latency);
     run(database, "SET GLOBAL max_connections = 200").await;
-    assert!(!told(&diagnose(database).await, "mysql.connections"));
+    assert!(!has(&diagnose(database).await, "mysql.connections"));
     drop(open);
 }
 
-/// The one finding of this check.
+/// Returns the only finding of this check.
 fn only<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     let mut of_check = findings.iter().filter(|finding| finding.check == check);
     let first = of_check.next();
-    assert!(first.is_some() && of_check.next().is_none(), "{check} is not told once in {findings:?}");
+    assert!(first.is_some() && of_check.next().is_none(), "{check} is not reported once in {findings:?}");
     first.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Relays that compete: every message goes to one of them, and what one holds is out of the others' way.
+//! Competing relays: each message goes to one of them, and a claimed row does not block the others.
 
 use landfall_core::{
     Claim, CompetingQueue, DeadLetterFilter, DeadLetters, Decision, ErrorCode, OutboxFilter, OutboxQueue, OutboxView,
@@ -22,7 +22,7 @@ fn rows(settlements: &[Settlement]) -> Vec<RowId> {
 }
 
 #[tokio::test]
-async fn two_claims_share_no_row_and_one_that_is_dropped_frees_its_own() {
+async fn claims_share_no_row_and_a_dropped_claim_frees_its_rows() {
     let Some(database) = migrated().await else { return };
     database.append(&(1..=6).map(|sequence| message("a", sequence)).collect::<Vec<_>>()).await.unwrap();
     let (first, of_first) = claim(&database, 2).await;
@@ -34,8 +34,8 @@ async fn two_claims_share_no_row_and_one_that_is_dropped_frees_its_own() {
 
     drop(first);
     second.settle(&of_second[..3]).await.unwrap();
-    // The driver may roll back a little after the drop.
-    eventually(SOON, "what nobody settled is free again", async || {
+    // The driver rolls back some time after the drop.
+    eventually(SOON, "unsettled rows are free again", async || {
         let (_, free) = claim(&database, 10).await;
         rows(&free) == [1, 2, 6]
     })
@@ -45,7 +45,7 @@ async fn two_claims_share_no_row_and_one_that_is_dropped_frees_its_own() {
 }
 
 #[tokio::test]
-async fn a_claim_carries_out_every_kind_of_decision() {
+async fn claim_applies_every_kind_of_decision() {
     let Some(database) = migrated().await else { return };
     database.append(&[message("a", 1), message("b", 1), message("c", 1), message("d", 1)]).await.unwrap();
     let (claimed, mut settlements) = claim(&database, 10).await;
@@ -53,7 +53,7 @@ async fn a_claim_carries_out_every_kind_of_decision() {
     settlements[2].decision =
         Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: false };
     settlements.truncate(3);
-    // A row that is not in the claim is not touched.
+    // A row outside the claim does not change.
     settlements.push(Settlement { row: 1000, shard: settlements[0].shard, decision: Decision::Published });
     claimed.settle(&settlements).await.unwrap();
     let stats = database.stats().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_claim_carries_out_every_kind_of_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_relays_at_once_take_every_message_once() {
+async fn competing_relays_claim_every_message_once() {
     const MESSAGES: i64 = 400;
     let Some(database) = migrated().await else { return };
     database.append(&(1..=MESSAGES).map(|n| message(&format!("k{}", n % 9), n)).collect::<Vec<_>>()).await.unwrap();

@@ -1,5 +1,6 @@
-//! Whoever acts on what it has read here acts on what is on the disk. The server shows a commit before that: without care
-//! a message is published whose transaction a crash undoes, and a copy is acknowledged whose original is gone.
+//! The adapter acts only on rows that are on disk. The server shows a commit before it is flushed. Without a flush, a
+//! relay could publish a message whose transaction a crash undoes, and a consumer acknowledge a duplicate whose
+//! original is lost.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use tokio::task::JoinHandle;
 
 use crate::stage::{LONG, SOON, lease_all, message, migrated, open};
 
-/// Long enough for whoever does not wait for the disk.
+/// Long enough for a call that does not wait for the disk.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 const IN_OUTBOX: &str = "SELECT COUNT(*) FROM landfall_outbox";
 const IN_INBOX: &str = "SELECT COUNT(*) FROM landfall_inbox";
 
-/// A database on a server whose log can be held back.
+/// A database on a server whose log writes can be blocked.
 struct Held {
     server: MariaDbServer,
     url: String,
@@ -35,7 +36,7 @@ impl Held {
         Some(Self { server, url, database })
     }
 
-    /// Holds the log back under a commit. Returns when a reader who takes no care sees one row, with the commit unanswered.
+    /// Blocks the log during a commit. Returns once a plain read sees one row while the commit is not acknowledged.
     async fn under<F>(&self, commit: F, counted: &'static str) -> JoinHandle<Result<()>>
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -51,7 +52,7 @@ impl Held {
         sqlx::query_scalar(statement).fetch_one(self.database.pool()).await.unwrap()
     }
 
-    /// Kills the server as it stands, and starts it again.
+    /// Kills the server and starts it again.
     async fn crash(&mut self) {
         self.server.kill_9().await.unwrap();
         self.server.release_log().unwrap();
@@ -60,7 +61,7 @@ impl Held {
     }
 }
 
-/// That `reading` has no answer while the log is held back.
+/// Asserts that `reading` does not return while the log is blocked.
 async fn waits<T: Send + 'static>(reading: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     let mut reading = tokio::spawn(reading);
     let early = tokio::time::timeout(A_WHILE, &mut reading).await;
@@ -69,7 +70,7 @@ async fn waits<T: Send + 'static>(reading: impl Future<Output = T> + Send + 'sta
 }
 
 #[tokio::test]
-async fn what_a_relay_reads_is_there_after_a_kill() {
+async fn rows_read_by_a_relay_survive_a_kill() {
     let Some(mut held) = Held::start().await else { return };
     let leases = lease_all(&held.database, "the relay", LONG).await;
     let next = |held: &Held| {
@@ -89,7 +90,7 @@ async fn what_a_relay_reads_is_there_after_a_kill() {
     held.crash().await;
     assert_eq!(commit.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
     assert!(in_order.await.unwrap().is_err() && without_order.await.unwrap().is_err());
-    assert_eq!(held.count(IN_OUTBOX).await, 0, "what the reader without care has seen is gone");
+    assert_eq!(held.count(IN_OUTBOX).await, 0, "the row that the plain read saw is lost");
 
     let commit = held.under(append(&held), IN_OUTBOX).await;
     let (in_order, without_order) = (waits(next(&held)).await, waits(claim(&held)).await);
@@ -100,7 +101,7 @@ async fn what_a_relay_reads_is_there_after_a_kill() {
 }
 
 #[tokio::test]
-async fn what_the_inbox_turns_away_is_there_after_a_kill() {
+async fn duplicates_known_to_the_inbox_survive_a_kill() {
     let Some(mut held) = Held::start().await else { return };
     let (group, message) = (GroupName::new("stock").unwrap(), message("a", 1));
     let handle = |held: &Held| handle(held.database.clone(), group.clone(), message.clone());
@@ -117,7 +118,7 @@ async fn what_the_inbox_turns_away_is_there_after_a_kill() {
     held.crash().await;
     assert_eq!(commit.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
     assert!(copy.await.unwrap().is_err() && looking.await.unwrap().is_err());
-    assert_eq!(held.count(IN_INBOX).await, 0, "what the reader without care has seen is gone");
+    assert_eq!(held.count(IN_INBOX).await, 0, "the row that the plain read saw is lost");
 
     let commit = held.under(taking_effect(&held), IN_INBOX).await;
     let (copy, looking) = (waits(handle(&held)).await, waits(look(&held)).await);
@@ -128,7 +129,7 @@ async fn what_the_inbox_turns_away_is_there_after_a_kill() {
 }
 
 #[tokio::test]
-async fn what_was_seen_before_a_crash_is_not_vouched_for_by_the_server_after_it() {
+async fn flush_after_a_crash_does_not_vouch_for_earlier_reads() {
     let Some(mut held) = Held::start().await else { return };
     let before = held.database.clone();
     let writer = before.clone();
@@ -137,13 +138,13 @@ async fn what_was_seen_before_a_crash_is_not_vouched_for_by_the_server_after_it(
     let seen: i64 = sqlx::query_scalar(IN_OUTBOX).fetch_one(&mut *look).await.unwrap();
     assert_eq!(seen, 1);
     held.crash().await;
-    assert_eq!(held.count(IN_OUTBOX).await, 0, "what was seen is gone");
-    assert!(before.flush(look).await.is_err(), "nobody knows any more");
+    assert_eq!(held.count(IN_OUTBOX).await, 0, "the row that was read is lost");
+    assert!(before.flush(look).await.is_err(), "the outcome is unknown");
     assert!(commit.await.unwrap().is_err());
     held.database.flush(held.database.begin().await.unwrap()).await.unwrap();
 }
 
-/// As a consumer does.
+/// Checks for a duplicate as a consumer does.
 async fn handle(database: MySql, group: GroupName, message: Message) -> Result<Admission> {
     let mut transaction = database.begin().await?;
     let admission = database.admit(&mut transaction, &group, &message, None).await?;
@@ -156,7 +157,7 @@ async fn handle(database: MySql, group: GroupName, message: Message) -> Result<A
 }
 
 #[tokio::test]
-async fn a_claim_says_that_it_needs_a_second_connection() {
+async fn claim_requires_a_second_connection() {
     let Some(database) = migrated().await else { return };
     let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(1);
     let pool = pool.connect_with((*database.pool().connect_options()).clone()).await.unwrap();

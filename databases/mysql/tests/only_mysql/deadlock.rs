@@ -1,13 +1,13 @@
-//! Two transactions that wait for each other: the server rolls one of them back, and whoever can try again does.
+//! Deadlocks: the server rolls one transaction back, and the adapter retries its own.
 
 use landfall_core::{Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, OutboxQueue};
 
-use crate::stage::{LONG, SOON, lease_all, message, migrated, settlement, somebody_is_blocked};
+use crate::stage::{LONG, SOON, lease_all, message, migrated, settlement, until_blocked};
 
-/// A settlement locks row 1 and wants row 2; somebody else has row 2 and wants row 1. The settlement is the cheaper one to
-/// roll back, since the other has changed more; it runs again and succeeds.
+/// A settlement locks row 1 and requests row 2; another transaction has row 2 and requests row 1. The server rolls the
+/// settlement back, since the other has changed more. The settlement is retried and succeeds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settlement_that_the_server_rolled_back_is_done_again() {
+async fn deadlocked_settlement_is_retried() {
     let Some(database) = migrated().await else { return };
     let messages = [message("a", 1), message("b", 1)];
     database.append(&messages).await.unwrap();
@@ -29,8 +29,8 @@ async fn a_settlement_that_the_server_rolled_back_is_done_again() {
     let settlements = vec![settlement(&entries[0], park()), settlement(&entries[1], park())];
     let (relay, given) = (database.clone(), leases.clone());
     let settling = tokio::spawn(async move { relay.settle(&given, &settlements).await });
-    somebody_is_blocked(&database).await;
-    // This closes the circle: the settlement is rolled back, and this statement goes on.
+    until_blocked(&database).await;
+    // This completes the deadlock: the settlement is rolled back, and this statement succeeds.
     sqlx::query(lock).bind(entries[0].row).execute(&mut *other).await.unwrap();
     sqlx::raw_sql("ROLLBACK").execute(&mut *other).await.unwrap();
 
@@ -39,9 +39,9 @@ async fn a_settlement_that_the_server_rolled_back_is_done_again() {
     assert_eq!(database.find(&DeadLetterFilter::default(), 10).await.unwrap().len(), 2);
 }
 
-/// In a transaction of the caller's own nobody but the caller can try again; the kind says that it may.
+/// Only the caller can retry its own transaction; the error's kind says that it may.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_not_given_in_time_is_a_passing_fault() {
+async fn lock_timeout_is_unavailable() {
     let Some(database) = migrated().await else { return };
     database.append(&[message("a", 1)]).await.unwrap();
     let leases = lease_all(&database, "one", LONG).await;

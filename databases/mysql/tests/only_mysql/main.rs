@@ -1,16 +1,15 @@
-//! What is special about MySQL and MariaDB: collations, time zones, deadlocks, statements that commit by themselves, a
-//! limit on packets, row locks that wait. What every database must do is in `conformance.rs`.
+//! Tests that are specific to MySQL and MariaDB: collations, time zones, deadlocks, implicit commits, the packet limit,
+//! row locks. The conformance suites are in `conformance.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod cancellation;
 mod commit;
 mod competing;
 mod connect;
 mod crash;
-mod cut_off;
 mod deadlock;
 mod fencing;
-mod late_commit;
 mod packet;
 mod plain_sql;
 mod plan;

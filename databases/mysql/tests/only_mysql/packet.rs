@@ -1,4 +1,4 @@
-//! The server takes statements of a limited size (`max_allowed_packet`).
+//! The server limits the size of statements (`max_allowed_packet`).
 
 use landfall_core::{ErrorKind, Limits, Message, OutboxQueue, Schema, TopicName};
 use landfall_mysql::{MySql, Options};
@@ -10,7 +10,7 @@ use crate::stage::{LONG, lease_all};
 const MEBIBYTE: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn a_batch_is_cut_and_a_message_that_can_never_fit_is_refused() {
+async fn batch_is_split_and_an_oversized_message_refused() {
     if mariadb().await.is_none() {
         return not_run("only_mysql::packet", "no MariaDB");
     }
@@ -21,7 +21,7 @@ async fn a_batch_is_cut_and_a_message_that_can_never_fit_is_refused() {
     database.migrate().await.unwrap();
 
     let message = |bytes: usize| Message::new(TopicName::new("orders").unwrap(), vec![7; bytes]);
-    // Five times what one statement may carry.
+    // Five times the limit of one statement.
     let batch: Vec<_> = (0..100).map(|_| message(MEBIBYTE / 10)).collect();
     database.append(&batch).await.unwrap();
     database.append(&[message(2 * MEBIBYTE - 64 * 1024)]).await.unwrap();

@@ -1,5 +1,5 @@
-//! The relay and the consumer read what they need and little more, whatever the optimizer's figures say: a table that is
-//! empty at one moment is full at the next.
+//! The relay and the consumer read few rows beyond those they need, with any statistics: a table that is empty at one
+//! moment is full at the next.
 
 use landfall_core::{DeadLetterFilter, DeadLetters, Decision, GroupName, Inbox, Key, OutboxQueue};
 use landfall_mysql::{MySql, Options};
@@ -7,14 +7,14 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use crate::stage::{LONG, lease_all, migrated, settlement};
 
-/// An instance with a single connection, whose counters are those of everything it does.
+/// Opens an instance with a single connection, whose counters include everything it does.
 async fn counted(database: &MySql) -> MySql {
     let target = (*database.pool().connect_options()).clone();
     let pool = MySqlPoolOptions::new().max_connections(1).connect_with(target).await.unwrap();
     MySql::from_pool(pool, Options::default())
 }
 
-/// Rows that this connection has read, by whatever index or none.
+/// Returns the number of rows that this connection has read.
 async fn rows_read(database: &MySql) -> i64 {
     let status: Vec<(String, String)> =
         sqlx::query_as("SHOW SESSION STATUS LIKE 'Handler_read%'").fetch_all(database.pool()).await.unwrap();
@@ -25,7 +25,7 @@ async fn run(database: &MySql, statement: &'static str) {
     sqlx::raw_sql(statement).execute(database.pool()).await.unwrap();
 }
 
-/// Twenty thousand numbers, by multiplying ten with itself.
+/// Twenty thousand numbers, from a cross join of ten.
 const LOAD: &str = "
     CREATE TABLE ten (n INT);
     INSERT INTO ten VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
@@ -34,7 +34,7 @@ const LOAD: &str = "
         FROM ten a, ten b, ten c, ten d, ten e WHERE e.n < 2";
 
 #[tokio::test]
-async fn a_batch_is_read_and_settled_by_the_primary_key() {
+async fn batch_is_read_and_settled_by_the_primary_key() {
     let Some(database) = migrated().await else { return };
     let database = counted(&database).await;
     let leases = lease_all(&database, "one", LONG).await;
@@ -56,7 +56,7 @@ async fn a_batch_is_read_and_settled_by_the_primary_key() {
     let entries = database.next(&leases, 500).await.unwrap();
     let after = rows_read(&database).await;
     assert_eq!(entries.len(), 500);
-    // The rows that are passed over, a look for what holds the key of each, and the list of four hundred keys that wait.
+    // The skipped rows, a lookup of each held key, and the list of four hundred blocked keys.
     assert!(after - before < 6000, "{} rows were read for a batch of 500", after - before);
 
     let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
@@ -66,15 +66,17 @@ async fn a_batch_is_read_and_settled_by_the_primary_key() {
     assert!(after - before < 2500, "{} rows were read to settle 500", after - before);
 }
 
-/// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.
+/// Consumers poll for redriven messages. Messages that wait behind a parked dead letter must cost them nothing.
 #[tokio::test]
-async fn letters_that_wait_are_not_read_to_find_one_that_is_due() {
+async fn waiting_dead_letters_are_not_read_to_find_a_due_one() {
     let Some(database) = migrated().await else { return };
     let database = counted(&database).await;
     run(&database, LOAD).await;
-    let fill = "INSERT INTO landfall_dead_letter (consumer_group, message_id, topic, `key`, kind, mode, headers, payload,
+    let fill = "INSERT INTO landfall_dead_letter (consumer_group, message_id, topic, `key`, kind, mode, headers, \
+         payload,
                     created_at, status, error_code, error, attempts)
-                SELECT 'stock', UNHEX(LPAD(HEX(n), 32, '0')), 'orders', IF(n = 19999, 'cold', 'hot'), 'message', 'effectively-once', '{}',
+                SELECT 'stock', UNHEX(LPAD(HEX(n), 32, '0')), 'orders', IF(n = 19999, 'cold', 'hot'), 'message',
+                    'effectively-once', '{}',
                     '', UTC_TIMESTAMP(6), IF(n IN (0, 19999), 'parked', 'waiting'), 'X', 'x', 1
                 FROM many ORDER BY n";
     run(&database, fill).await;

@@ -1,7 +1,7 @@
-//! The tables: beside others, from the printed statements, finished after an interruption, and refused when they are from
-//! the future or somebody else's.
+//! The tables in another database, created from the printed statements, resumed after an interruption, and refused if
+//! they are not Landfall's.
 
-use landfall_core::{ErrorKind, Message, OutboxQueue, OutboxView, Schema, TablePrefix, TopicName};
+use landfall_core::{ErrorKind, OutboxQueue, OutboxView, Schema, TablePrefix};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::servers::fresh_mysql_database;
 
@@ -17,9 +17,9 @@ async fn run(database: &MySql, script: &str) -> sqlx::Result<()> {
 }
 
 #[tokio::test]
-async fn tables_can_live_in_a_database_beside_others() {
+async fn tables_can_be_in_another_database() {
     let Some(url) = fresh_mysql_database().await else { return };
-    // The name of the test's own database, with something else at its end so that it is removed with the others.
+    // Derived from the name of the test's database.
     let other = format!("lf_{}", &url.rsplit('/').next().unwrap()[40..]);
     let (plain, billing, same) = (
         open(&url).await,
@@ -41,7 +41,7 @@ async fn tables_can_live_in_a_database_beside_others() {
     run(&plain, &format!("DROP DATABASE {other}")).await.unwrap();
 }
 
-/// Every table and view as the server would make it again, and the rows that are made with them.
+/// Lists the definition of every table and view, and their initial rows.
 async fn shape(database: &MySql) -> Vec<String> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name",
@@ -62,7 +62,7 @@ async fn shape(database: &MySql) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_printed_statements_make_the_same_tables_as_migrating() {
+async fn printed_statements_create_the_migrated_tables() {
     let (Some(migrated), Some(printed_url)) = (migrated().await, fresh_mysql_database().await) else { return };
     let printed = open(&printed_url).await;
     run(&printed, &printed.ddl()).await.unwrap();
@@ -71,9 +71,9 @@ async fn the_printed_statements_make_the_same_tables_as_migrating() {
     assert!(!printed.migrate().await.unwrap(), "there is nothing left to do");
 }
 
-/// DDL commits by itself, so a migration can stop after any of its statements. The next one finishes it.
+/// DDL commits implicitly, so a migration can stop after any statement. The next one resumes it.
 #[tokio::test]
-async fn an_interrupted_migration_is_finished() {
+async fn interrupted_migration_is_resumed() {
     let Some(whole) = migrated().await else { return };
     let expected = shape(&whole).await;
     let script = whole.ddl();
@@ -91,9 +91,9 @@ async fn an_interrupted_migration_is_finished() {
     }
 }
 
-/// Only what a migration of ours has begun may be there.
+/// Only tables of an interrupted migration may exist.
 #[tokio::test]
-async fn a_table_of_somebody_else_is_refused_again_and_again() {
+async fn foreign_table_is_refused_on_every_attempt() {
     let Some(url) = fresh_mysql_database().await else { return };
     let database = open(&url).await;
     run(&database, "CREATE TABLE landfall_outbox (id INT)").await.unwrap();
@@ -103,25 +103,4 @@ async fn a_table_of_somebody_else_is_refused_again_and_again() {
         assert!(error.to_string().contains("another table prefix"), "{error}");
     }
     run(&database, "SELECT id FROM landfall_outbox").await.unwrap();
-}
-
-#[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
-    let Some(database) = migrated().await else { return };
-    run(&database, "INSERT INTO landfall_schema VALUES (1000, UTC_TIMESTAMP(6))").await.unwrap();
-    for error in [database.migrate().await.unwrap_err(), database.check().await.unwrap_err()] {
-        assert_eq!(error.kind(), ErrorKind::Schema);
-        assert!(error.to_string().contains("version 1000"), "{error}");
-    }
-    assert_eq!(database.state().await.unwrap().found, 1000);
-}
-
-#[tokio::test]
-async fn without_tables_every_call_says_that_they_are_missing() {
-    let Some(url) = fresh_mysql_database().await else { return };
-    let database = open(&url).await;
-    let message = Message::new(TopicName::new("orders").unwrap(), "");
-    let error = database.append(&[message]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
-    assert_eq!(database.stats().await.unwrap_err().kind(), ErrorKind::Schema);
 }

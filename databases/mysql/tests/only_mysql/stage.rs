@@ -1,19 +1,14 @@
-//! A migrated database of the test's own, and the steps that many tests share.
+//! A migrated database for one test, and steps that the tests share.
 
 use std::time::Duration;
 
-use landfall_core::{
-    Decision, Holder, Key, Lease, Leases, Message, MessageId, OutboxEntry, OutboxQueue, Schema, Settlement, Shard,
-    TopicName,
-};
+use landfall_core::Schema;
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::eventually;
+pub(crate) use landfall_testkit::relay_steps::{LONG, SOON, due, lease_all, message, publish_everything, settlement};
 use landfall_testkit::servers::fresh_mysql_database;
 
-pub(crate) const LONG: Duration = Duration::from_secs(3600);
-pub(crate) const SOON: Duration = Duration::from_secs(60);
-
-/// `None`, after saying so, if there is no server.
+/// Returns `None`, after reporting it, if there is no server.
 pub(crate) async fn migrated() -> Option<MySql> {
     let url = fresh_mysql_database().await?;
     let database = open(&url).await;
@@ -25,12 +20,12 @@ pub(crate) async fn open(url: &str) -> MySql {
     MySql::connect(url, Options { max_connections: 6, ..Options::default() }).await.unwrap()
 }
 
-/// Another instance on the same database, as another process would have it.
+/// Opens another instance on the same database, which stands for another process.
 pub(crate) async fn another(database: &MySql) -> MySql {
     with(database, Options { prefix: database.prefix().clone(), ..Options::default() }).await
 }
 
-/// The same with other options.
+/// Opens another instance with other options.
 pub(crate) async fn with(database: &MySql, options: Options) -> MySql {
     let pool = sqlx::mysql::MySqlPoolOptions::new()
         .max_connections(4)
@@ -40,41 +35,9 @@ pub(crate) async fn with(database: &MySql, options: Options) -> MySql {
     MySql::from_pool(pool, options)
 }
 
-pub(crate) fn message(key: &str, sequence: i64) -> Message {
-    Message::new(TopicName::new("orders").unwrap(), format!("{key}/{sequence}"))
-        .with_key(Key::new(key).unwrap())
-        .with_sequence(sequence)
-}
-
-pub(crate) async fn lease_all(database: &MySql, holder: &str, ttl: Duration) -> Vec<Lease> {
-    let mut leases = Vec::new();
-    for shard in 0..database.shards() {
-        let name = Shard(shard).lease_name();
-        leases.extend(database.acquire(&name, &Holder(holder.into()), ttl).await.unwrap());
-    }
-    assert_eq!(leases.len(), usize::from(database.shards()));
-    leases
-}
-
-pub(crate) async fn due(database: &MySql, leases: &[Lease]) -> Vec<MessageId> {
-    database.next(leases, 1000).await.unwrap().iter().map(|entry| entry.message_id).collect()
-}
-
-pub(crate) fn settlement(entry: &OutboxEntry, decision: Decision) -> Settlement {
-    Settlement { row: entry.row, shard: entry.shard, decision }
-}
-
-/// Reads what is due, calls it published, and answers with its ids.
-pub(crate) async fn publish_everything(database: &MySql, leases: &[Lease]) -> Vec<MessageId> {
-    let entries = database.next(leases, 1000).await.unwrap();
-    let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
-    assert_eq!(database.settle(leases, &settlements).await.unwrap().len(), entries.len());
-    entries.iter().map(|entry| entry.message_id).collect()
-}
-
-/// To be held while `innodb_trx` is read. The server makes that table new only if nobody has read it for a tenth of a
-/// second: tests that look at the same time would keep each other from ever seeing anything.
-pub(crate) async fn turn_to_see_transactions() -> tokio::sync::MutexGuard<'static, ()> {
+/// Locks the right to read `innodb_trx`. The server refreshes that table only if it was not read for a tenth of a
+/// second: tests that read it at the same time would never see a change.
+pub(crate) async fn lock_transaction_list() -> tokio::sync::MutexGuard<'static, ()> {
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let turn = TURN.lock().await;
     tokio::time::sleep(Duration::from_millis(120)).await;
@@ -82,9 +45,9 @@ pub(crate) async fn turn_to_see_transactions() -> tokio::sync::MutexGuard<'stati
 }
 
 /// Waits until some statement on this database waits for a lock.
-pub(crate) async fn somebody_is_blocked(database: &MySql) {
+pub(crate) async fn until_blocked(database: &MySql) {
     eventually(SOON, "a statement waits for a lock", async || {
-        let _turn = turn_to_see_transactions().await;
+        let _turn = lock_transaction_list().await;
         let blocked: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM information_schema.innodb_trx trx
              JOIN information_schema.processlist process ON process.id = trx.trx_mysql_thread_id

@@ -1,4 +1,4 @@
-//! Where every message is, without knowing the internals: the view, and the columns that a person reads.
+//! The view of the outbox, and kept messages.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::stage::{LONG, lease_all, message, migrated, with};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test]
-async fn the_view_shows_every_message_in_its_state() {
+async fn view_shows_every_message_in_its_state() {
     let Some(database) = migrated().await else { return };
     let database = with(&database, Options { keep_sent: Some(DAY), ..Options::default() }).await;
     let messages = [message("sent", 1), message("retrying", 1), message("retrying", 2), message("parked", 1)];
@@ -46,17 +46,17 @@ async fn the_view_shows_every_message_in_its_state() {
     ];
     assert_eq!(states, expected);
     for (row, message) in rows.iter().zip(&messages) {
-        assert_eq!(row.1, message.id.to_string(), "as people write it");
+        assert_eq!(row.1, message.id.to_string(), "in its usual notation");
     }
-    assert!(rows[1].5.as_deref().unwrap().starts_with("20"), "a date that people can read: {:?}", rows[1].5);
+    assert!(rows[1].5.as_deref().unwrap().starts_with("20"), "a readable date: {:?}", rows[1].5);
     assert_eq!(rows[1].6.as_deref(), Some("BUSY: the broker is full"));
     assert_eq!(rows[3].6.as_deref(), Some("TOO_LARGE: too large"));
     assert_eq!(rows.iter().map(|row| row.7.is_some()).collect::<Vec<_>>(), [true, false, false, false, false]);
 }
 
-/// The fast way of settling and the one that keeps what was sent answer alike.
+/// Settling with and without kept messages has the same results.
 #[tokio::test]
-async fn what_is_kept_goes_in_steps() {
+async fn kept_messages_are_removed_in_chunks() {
     let Some(database) = migrated().await else { return };
     let database = with(&database, Options { keep_sent: Some(DAY), ..Options::default() }).await;
     let messages: Vec<_> = (1..=600).map(|sequence| message(&format!("k{}", sequence % 7), sequence)).collect();
@@ -64,7 +64,7 @@ async fn what_is_kept_goes_in_steps() {
     let leases = lease_all(&database, "one", LONG).await;
     let due = database.next(&leases, 1000).await.unwrap();
     let settlements: Vec<_> = due.iter().map(|entry| crate::stage::settlement(entry, Decision::Published)).collect();
-    assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), 600, "more than one statement carries");
+    assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), 600, "more than one statement can hold");
     let sent = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
     assert_eq!(database.list(&sent, 1000).await.unwrap().len(), 600);
     assert_eq!(database.stats().await.unwrap().published, 600);

@@ -1,4 +1,4 @@
-//! Keys are bytes: neither spaces at their end, nor case, nor accents make two of them the same.
+//! Keys are bytes: trailing spaces, case and accents distinguish them.
 
 use landfall_core::{
     Admission, Database, Decision, ErrorCode, Failure, GroupName, Inbox, OutboxFilter, OutboxQueue, OutboxView, Parking,
@@ -9,7 +9,7 @@ use crate::stage::{LONG, due, lease_all, message, migrated, settlement};
 const ALIKE: [&str; 6] = ["a", "a ", "a  ", "A", "á", "a\u{301}"];
 
 #[tokio::test]
-async fn keys_that_look_alike_do_not_hold_each_other_in_the_outbox() {
+async fn similar_keys_do_not_block_each_other_in_the_outbox() {
     let Some(database) = migrated().await else { return };
     let messages = ALIKE.map(|key| message(key, 1));
     database.append(&messages).await.unwrap();
@@ -33,7 +33,7 @@ async fn keys_that_look_alike_do_not_hold_each_other_in_the_outbox() {
 }
 
 #[tokio::test]
-async fn keys_that_look_alike_do_not_hold_each_other_in_the_inbox() {
+async fn similar_keys_do_not_block_each_other_in_the_inbox() {
     let Some(database) = migrated().await else { return };
     let group = GroupName::new("stock").unwrap();
     let mut transaction = database.begin().await.unwrap();
@@ -50,9 +50,9 @@ async fn keys_that_look_alike_do_not_hold_each_other_in_the_inbox() {
     }
 }
 
-/// Topics and groups differ by case, too.
+/// Case distinguishes topics and groups, too.
 #[tokio::test]
-async fn a_key_is_held_for_one_topic_and_one_group() {
+async fn key_is_held_for_one_topic_and_one_group() {
     let Some(database) = migrated().await else { return };
     let mut shouted = message("a", 1);
     shouted.topic = landfall_core::TopicName::new("ORDERS").unwrap();

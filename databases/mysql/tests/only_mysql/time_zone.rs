@@ -1,4 +1,4 @@
-//! A session's time zone changes nothing: every time is in UTC, and compared with the server's clock in UTC.
+//! A session's time zone has no effect: every time is in UTC, and compared with the server's clock in UTC.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use crate::stage::{LONG, lease_all, message, migrated, settlement};
 
-/// The same database through sessions that believe to be elsewhere.
+/// Returns the same database through sessions in another time zone.
 async fn in_zone(database: &MySql, zone: &str) -> MySql {
     let target = (*database.pool().connect_options()).clone().timezone(zone.to_owned());
     let pool = MySqlPoolOptions::new().max_connections(3).connect_with(target).await.unwrap();
@@ -16,7 +16,7 @@ async fn in_zone(database: &MySql, zone: &str) -> MySql {
 }
 
 #[tokio::test]
-async fn leases_and_retries_mean_the_same_in_every_zone() {
+async fn leases_and_retries_do_not_depend_on_the_time_zone() {
     let Some(database) = migrated().await else { return };
     let (east, west) = (in_zone(&database, "+13:00").await, in_zone(&database, "-12:00").await);
     let name = Shard(3).lease_name();
@@ -42,7 +42,7 @@ async fn leases_and_retries_mean_the_same_in_every_zone() {
 }
 
 #[tokio::test]
-async fn plain_sql_from_any_zone_is_enqueued_now() {
+async fn plain_sql_is_enqueued_now_in_every_time_zone() {
     let Some(database) = migrated().await else { return };
     for zone in ["+13:00", "-12:00"] {
         let elsewhere = in_zone(&database, zone).await;

@@ -1,6 +1,6 @@
-//! What the doctor sees in a PostgreSQL server: settings, tables, replication and sessions that break a promise.
+//! The doctor's checks of a PostgreSQL server: settings, tables, replication and sessions that break a promise.
 //!
-//! Everything is read from the catalogs and the statistics, on one connection; nothing is changed and nothing is locked.
+//! The checks read catalogs and statistics on one connection. They change and lock nothing.
 
 mod activity;
 mod clock;
@@ -22,7 +22,7 @@ impl Diagnose for Postgres {
     async fn diagnose(&self, _demands: &Demands) -> Result<Vec<Finding>> {
         let mut findings = pooler::sharing(self).await?;
         if findings.iter().any(|finding| finding.rank == Rank::Loss) {
-            // Through such a connection no answer is to be trusted.
+            // Answers through such a connection are unreliable.
             return Ok(findings);
         }
         findings.extend(tables::version(self).await?);
@@ -37,13 +37,13 @@ impl Diagnose for Postgres {
             findings.extend(tables::unlogged(&mut checkup).await?);
             findings.extend(tables::vacuum(&mut checkup).await?);
         }
-        if let Some(standby) = replication::being_a_standby(&mut checkup).await? {
+        if let Some(standby) = replication::is_standby(&mut checkup).await? {
             findings.push(standby);
         } else {
             findings.extend(replication::standbys(&mut checkup).await?);
             findings.extend(replication::slots(&mut checkup).await?);
         }
-        findings.extend(activity::what_cannot_be_seen(&mut checkup).await?);
+        findings.extend(activity::missing_privilege(&mut checkup).await?);
         findings.extend(activity::long_transactions(&mut checkup).await?);
         findings.extend(activity::prepared_transactions(&mut checkup).await?);
         findings.extend(activity::connections(&mut checkup).await?);
@@ -53,9 +53,9 @@ impl Diagnose for Postgres {
     }
 }
 
-const DOING: &str = "be examined";
+const DOING: &str = "run the doctor's checks";
 
-/// The server while it is looked at.
+/// A connection that the checks run on.
 struct Checkup<'a> {
     database: &'a Postgres,
     connection: &'a mut PgConnection,
@@ -73,7 +73,7 @@ impl Checkup<'_> {
     }
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes.
 fn size(bytes: i64) -> String {
     const MIB: i64 = 1024 * 1024;
     if bytes < MIB {
@@ -85,7 +85,7 @@ fn size(bytes: i64) -> String {
     }
 }
 
-/// Seconds as people read them.
+/// Formats a number of seconds.
 fn time(seconds: f64) -> String {
     let seconds = std::time::Duration::try_from_secs_f64(seconds.max(0.0).floor()).unwrap_or_default();
     landfall_core::Span::Time(seconds).to_string()

@@ -9,21 +9,21 @@ const BEHIND: (&str, Rank) = ("postgres.standby-behind", Rank::Loss);
 const REPLAY: (&str, Rank) = ("postgres.standby-replay", Rank::Latency);
 const SLOT: &str = "postgres.replication-slot";
 
-/// A standby that is further back than this is not just a moment late.
+/// A lag above this is not momentary.
 const LATE_BYTES: i64 = 32 * 1024 * 1024;
 
-pub(super) async fn being_a_standby(checkup: &mut Checkup<'_>) -> Result<Option<Finding>> {
+pub(super) async fn is_standby(checkup: &mut Checkup<'_>) -> Result<Option<Finding>> {
     let rows: Vec<(bool,)> = checkup.ask(sqlx::query_as("SELECT pg_is_in_recovery()")).await?;
     let judge = || {
-        let place = &checkup.database.inner.place;
-        let what = format!("{place} is a standby, which only reads: nothing is sent and nothing is handled through it");
-        let mend = "name the primary in the URL, or an address that always leads to it";
-        Finding::new(STANDBY, place, what, mend)
+        let address = checkup.database.inner.server.address();
+        let what = format!("{address} is a standby, which is read-only: no message is sent or handled through it");
+        let mend = "use the primary's address in the URL, or one that always leads to it";
+        Finding::new(STANDBY, address, what, mend)
     };
     Ok(rows.first().is_some_and(|(is_standby,)| *is_standby).then(judge))
 }
 
-/// Standbys as their WAL senders know them; those that only take a base backup, and readers of changes, are none.
+/// Checks the standbys that WAL senders know; base backups and logical readers do not count.
 pub(super) async fn standbys(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let question = "
         SELECT coalesce(nullif(application_name, ''), host(client_addr), 'pid ' || pid),
@@ -40,15 +40,15 @@ pub(super) async fn standbys(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> 
         let about = format!("standby {name}");
         if let Some(bytes) = missing.filter(|bytes| *bytes > LATE_BYTES && !is_synchronous) {
             let what = format!(
-                "the standby {name} lacks {} of what was committed: if it takes over, those messages and effects are gone",
+                "the standby {name} lacks {} of committed data: if it takes over, those messages and effects are lost",
                 size(bytes)
             );
-            let mend = "find what slows it down; synchronous_standby_names makes commits wait for it";
+            let mend = "find out what slows it down; synchronous_standby_names makes commits wait for it";
             findings.push(Finding::new(BEHIND, &about, what, mend));
         }
         if let Some(bytes) = unapplied.filter(|bytes| *bytes > LATE_BYTES) {
             let what = format!(
-                "the standby {name} has {} that it has not applied: what reads there is late, and a takeover takes longer",
+                "the standby {name} has not applied {}: reads there are stale, and a takeover takes longer",
                 size(bytes)
             );
             let mend = "SELECT pg_wal_replay_resume(); on the standby, if it is paused; end long queries there";
@@ -69,8 +69,8 @@ pub(super) async fn slots(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         let (rank, what, mend) = match (status.as_str(), held) {
             ("lost", _) => (
                 Rank::Loss,
-                format!("the replication slot {name} is lost: whoever reads by it has missed changes"),
-                format!("make its reader anew (a standby, or a copy of the tables), then {drop}"),
+                format!("the replication slot {name} is lost: its reader has missed changes"),
+                format!("rebuild its reader (a standby, or a copy of the tables), then {drop}"),
             ),
             ("unreserved", _) => (
                 Rank::Loss,
@@ -80,13 +80,13 @@ pub(super) async fn slots(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
             (_, Some(held)) => (
                 Rank::Latency,
                 format!(
-                    "nobody reads by the replication slot {name}, which keeps {} of WAL and more every day: a full disk \
-                     stops the server",
+                    "the replication slot {name} has no reader and retains {} of WAL, which grows: a full disk stops \
+                     the server",
                     size(held)
                 ),
                 format!("start its reader, or {drop}"),
             ),
-            // It keeps nothing yet.
+            // It retains nothing yet.
             (_, None) => return None,
         };
         Some(Finding::new((SLOT, rank), format!("replication slot {name}"), what, mend))

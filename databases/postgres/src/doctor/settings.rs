@@ -9,7 +9,7 @@ const FULL_PAGES: (&str, Rank) = ("postgres.full-page-writes", Rank::Loss);
 const COMMIT: (&str, Rank) = ("postgres.synchronous-commit", Rank::Loss);
 const AUTOVACUUM: (&str, Rank) = ("postgres.autovacuum", Rank::Latency);
 
-/// What a power cut would take although it was committed.
+/// Settings with which a power cut loses committed data.
 pub(super) async fn durability(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let question = "
         SELECT name, setting, source FROM pg_settings
@@ -23,22 +23,23 @@ pub(super) async fn durability(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>
             ("fsync", "off") => Some(Finding::new(
                 FSYNC,
                 "fsync",
-                "fsync is off: a crash of the machine can take back whatever was committed, and damage the rest",
+                "fsync is off: a crash of the machine can lose committed transactions and damage the rest",
                 set("fsync"),
             )),
             ("full_page_writes", "off") => Some(Finding::new(
                 FULL_PAGES,
                 "full_page_writes",
-                "full_page_writes is off: a page that was half written in a crash cannot be recovered",
+                "full_page_writes is off: a page that is half written in a crash cannot be recovered",
                 set("full_page_writes"),
             )),
-            // What a database or a role brings is told by `commits_of_roles`, of every role.
+            // Settings of databases and roles are reported by `commits_of_roles`, for every role.
             ("synchronous_commit", _) if matches!(source.as_str(), "database" | "user" | "database user") => None,
             ("synchronous_commit", value) => {
                 let what = weak_commit(value, has_synchronous_standbys)?;
                 let mend = match source.as_str() {
                     "session" | "client" => {
-                        "take SET synchronous_commit and `options=-c synchronous_commit=…` out of what opens connections"
+                        "remove SET synchronous_commit and `options=-c synchronous_commit=…` from what opens \
+                         connections"
                             .to_owned()
                     }
                     _ => set("synchronous_commit"),
@@ -51,7 +52,7 @@ pub(super) async fn durability(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>
     Ok(settings.iter().filter_map(judge).collect())
 }
 
-/// Writers have roles of their own, with settings of their own: each of those that writes to this database counts.
+/// Writers can have their own roles with their own settings; every role that may write to this database is checked.
 pub(super) async fn commits_of_roles(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let question = "
         SELECT quote_ident(role.rolname), quote_ident(base.datname), substr(config, length('synchronous_commit=') + 1),
@@ -81,13 +82,13 @@ pub(super) async fn commits_of_roles(checkup: &mut Checkup<'_>) -> Result<Vec<Fi
 fn weak_commit(value: &str, has_synchronous_standbys: bool) -> Option<String> {
     match value.trim_matches('\'') {
         "off" | "false" | "no" | "0" => Some(
-            "synchronous_commit is off: a commit is answered before it is on disk, and a crash takes back the last ones: \
-             messages, and effects that were acknowledged to the broker already"
+            "synchronous_commit is off: commits return before they are on disk, and a crash loses the last ones: \
+             messages, and effects that were already acknowledged to the broker"
                 .to_owned(),
         ),
         "local" if has_synchronous_standbys => Some(
-            "synchronous_commit is local: a commit does not wait for the synchronous standbys, and is gone if one of them \
-             takes over before it has it"
+            "synchronous_commit is local: commits do not wait for the synchronous standbys, and are lost if one of \
+             them takes over before it has received them"
                 .to_owned(),
         ),
         _ => None,
@@ -102,7 +103,8 @@ pub(super) async fn vacuum(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
             AUTOVACUUM,
             name.clone(),
             format!(
-                "{name} is off: the inbox, the dead letters and the leases keep their dead rows and get ever slower"
+                "{name} is off: the inbox, the dead letters and the leases keep their dead rows and get slower and \
+                 slower"
             ),
             format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"),
         )
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_commit_that_can_be_taken_back_is_weak() {
+    fn only_a_commit_that_can_be_lost_is_weak() {
         for (value, standbys) in [("off", false), ("'off'", true), ("local", true)] {
             assert!(weak_commit(value, standbys).is_some(), "{value}");
         }

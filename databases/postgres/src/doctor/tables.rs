@@ -1,8 +1,9 @@
-//! Landfall's own tables: their version, and what somebody changed about them.
+//! Landfall's own tables: their version, and changes made to them by hand.
 
 use std::collections::BTreeMap;
 
 use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_sql_toolkit::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
 
 use super::Checkup;
 use crate::Postgres;
@@ -14,15 +15,11 @@ const UNLOGGED: (&str, Rank) = ("postgres.unlogged-table", Rank::Loss);
 const AUTOVACUUM: (&str, Rank) = ("postgres.autovacuum", Rank::Latency);
 
 pub(super) async fn version(database: &Postgres) -> Result<Option<Finding>> {
-    let state = database.state().await?;
-    let Err(error) = state.require_current() else { return Ok(None) };
-    let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    let about = format!("tables {}*", database.prefix());
-    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(schema_finding(SCHEMA, database.prefix(), database.state().await?))
 }
 
-/// An index as the server has it: its table, its name, how statements name it, whether it is the primary key, and whether
-/// it is in use.
+/// An index on the server: its table, its name, its quoted name, whether it is the primary key, and whether it is
+/// valid.
 type Index = (String, String, String, bool, bool);
 
 pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
@@ -31,20 +28,10 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let question = "
         SELECT name FROM unnest($1::text[]) name WHERE to_regclass(name) IS NULL";
     let gone: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
-    let mut findings: Vec<Finding> = gone
-        .iter()
-        .map(|(table,)| {
-            let what = format!("the table {table} is gone although the version of the tables is this build's");
-            Finding::new(
-                (SCHEMA, Rank::Loss),
-                table,
-                what,
-                "restore it from a backup, or from `landfall migrate --print`",
-            )
-        })
-        .collect();
+    let mut findings: Vec<Finding> = gone.iter().map(|(table,)| missing_table_finding(SCHEMA, table)).collect();
     let question = "
-        SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND index.indisready
+        SELECT name, class.relname::text, class.oid::regclass::text, index.indisprimary, index.indisvalid AND
+            index.indisready
         FROM unnest($1::text[]) name
         JOIN pg_index index ON index.indrelid = to_regclass(name)
         JOIN pg_class class ON class.oid = index.indexrelid";
@@ -57,21 +44,15 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         let of_table = by_table.get(index.table.as_str()).map_or(&[][..], Vec::as_slice);
         let is_it =
             |(_, name, _, is_primary, _): &Index| index.name.as_ref().map_or(*is_primary, |wanted| wanted == name);
-        let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be taken twice",
-            _ => "work takes the longer, the more rows there are",
-        };
         match of_table.iter().find(|found| is_it(found)) {
-            None => findings.push(Finding::new(
-                (MISSING, index.rank()),
-                index.to_string(),
-                format!("the {index} is missing: {so_that}"),
-                "make it as `landfall migrate --print` shows it",
-            )),
+            None => findings.push(missing_index_finding(MISSING, index, SLOWER)),
             Some((_, _, name, _, false)) => findings.push(Finding::new(
                 (INVALID, index.rank()),
                 index.to_string(),
-                format!("the {index} is there but not valid, as an interrupted CREATE INDEX leaves it: {so_that}"),
+                format!(
+                    "the {index} is not valid, as after an interrupted CREATE INDEX: {}",
+                    index_consequence(index, SLOWER)
+                ),
                 format!("REINDEX INDEX {name};"),
             )),
             Some(_) => {}
@@ -80,12 +61,12 @@ pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Tables that are empty after a crash and on a standby. One is meant to be.
+/// Reports unlogged tables, which are empty after a crash and on a standby. One is unlogged on purpose.
 pub(super) async fn unlogged(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
     let tables: Vec<String> =
         expected.tables.into_iter().filter(|table| !table.is_unlogged).map(|table| table.name).collect();
-    // With their partitions, also those that are made day by day.
+    // Including their partitions, also those created per day.
     let question = "
         SELECT class.oid::regclass::text
         FROM unnest($1::text[]) name JOIN pg_class class
@@ -95,7 +76,7 @@ pub(super) async fn unlogged(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> 
     let found: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
     let judge = |(table,): (String,)| {
         let what =
-            format!("the table {table} is not logged: it is empty after a crash, and on a standby that takes over");
+            format!("the table {table} is unlogged: it is empty after a crash, and on a standby that takes over");
         Finding::new(UNLOGGED, &table, what, format!("ALTER TABLE {table} SET LOGGED;"))
     };
     Ok(found.into_iter().map(judge).collect())
@@ -110,7 +91,10 @@ pub(super) async fn vacuum(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
         WHERE option.option_name = 'autovacuum_enabled' AND NOT option.option_value::boolean";
     let found: Vec<(String,)> = checkup.ask(sqlx::query_as(question).bind(&tables)).await?;
     let judge = |(table,): (String,)| {
-        let what = format!("autovacuum is off for the table {table}: it keeps its dead rows and gets ever slower");
+        let what = format!(
+            "autovacuum is off for the table {table}: it keeps its dead rows and gets slower and \
+             slower"
+        );
         Finding::new(AUTOVACUUM, &table, what, format!("ALTER TABLE {table} RESET (autovacuum_enabled);"))
     };
     Ok(found.into_iter().map(judge).collect())

@@ -1,10 +1,10 @@
-//! Rows of somebody's own outbox, moved into Landfall's.
+//! Moves rows of an application's own outbox into Landfall's.
 //!
-//! One transaction reads what is present, takes it and enqueues it, under the lease's epoch. It is REPEATABLE READ: what
-//! somebody else changes between the reading and the taking makes it fail, and it is tried again. Nothing is locked before
-//! it is taken, so writers that have not committed hold nobody up.
+//! One transaction reads the rows that are present, removes or marks them, and enqueues them, under the lease's epoch.
+//! It is REPEATABLE READ: it fails and is retried if another session changes the rows in between. It locks rows only
+//! when it removes or marks them, so uncommitted writers delay nothing.
 //!
-//! Names of tables and columns are validated identifiers, and quoted. What is built here is built once, at the start.
+//! Names of tables and columns are validated identifiers, and quoted. Statements are built once, at the start.
 
 mod table;
 
@@ -26,16 +26,16 @@ impl ImportSource for Postgres {
         let table = Table::inspect(self, &mapping).await?;
         let (any, read, take, order) = (table.any()?, table.read()?, table.take()?, table.order());
         let id_is_binary = table.is_binary(&mapping.id)?;
-        let fill = |template| statements::fill(template, self.prefix());
+        let fill = |template| statements::fill_prefix(template, self.prefix());
         let (lease, enqueue) = (fill(LEASE), fill(ENQUEUE));
         Ok(Box::new(Prepared { database: self.clone(), mapping, order, id_is_binary, any, lease, read, take, enqueue }))
     }
 }
 
-/// A takeover in flight is waited for here and then seen; one that comes later waits for this transaction.
+/// Waits for a takeover in flight and then sees it; a later takeover waits for this transaction.
 const LEASE: &str = "SELECT 1 FROM {p}lease WHERE name = $1 AND holder = $2 AND epoch = $3 FOR SHARE";
 
-/// Rows get their ids in the order of the arrays.
+/// Ids are drawn in the order of the arrays.
 const ENQUEUE: &str = "
     INSERT INTO {p}outbox (message_id, topic, key, kind, headers, payload)
     SELECT message_id, topic, key, kind, headers::jsonb, payload
@@ -62,14 +62,14 @@ impl Import for Prepared {
     }
 
     async fn import(&self, lease: &Lease, limit: usize) -> Result<Imported> {
-        // Most looks find nothing, and those cost one round trip.
+        // Usually there is nothing to import, which costs one round trip.
         let mut session = self.database.session().await?;
         let any: bool = sqlx::query_scalar(AssertSqlSafe(self.any.as_str()))
             .persistent(self.database.may_prepare())
             .fetch_one(session.connection())
             .await
-            .map_err(self.database.could_not("look into the table to import"))?;
-        session.finish().await.map_err(self.database.could_not("look into the table to import"))?;
+            .map_err(self.database.could_not("check the table to import for rows"))?;
+        session.finish().await.map_err(self.database.could_not("check the table to import for rows"))?;
         if !any {
             return Ok(Imported::default());
         }
@@ -98,7 +98,7 @@ impl Prepared {
         Ok(held.is_some())
     }
 
-    /// Reads, and deletes or marks exactly what was read.
+    /// Reads rows, and deletes or marks exactly those.
     async fn take(&self, connection: &mut PgConnection, limit: usize) -> Result<Vec<ImportedRow>> {
         let found = sqlx::query(AssertSqlSafe(self.read.as_str()))
             .persistent(self.database.may_prepare())
@@ -106,21 +106,24 @@ impl Prepared {
             .fetch_all(&mut *connection)
             .await
             .map_err(self.database.could_not("read the table to import"))?;
-        let doing = "understand the table to import";
-        let places: Vec<(i64, String)> =
-            found.iter().map(place).collect::<sqlx::Result<_>>().map_err(self.database.could_not(doing))?;
-        let (parts, places): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+        let doing = "decode the table to import";
+        let locations: Vec<(i64, String)> =
+            found.iter().map(location).collect::<sqlx::Result<_>>().map_err(self.database.could_not(doing))?;
+        let (tables, row_versions): (Vec<_>, Vec<_>) = locations.into_iter().unzip();
         let taken = sqlx::query(AssertSqlSafe(self.take.as_str()))
             .persistent(self.database.may_prepare())
-            .bind(parts)
-            .bind(places)
+            .bind(tables)
+            .bind(row_versions)
             .execute(connection)
             .await
-            .map_err(self.database.could_not("take rows from the table to import"))?;
+            .map_err(self.database.could_not("remove or mark imported rows"))?;
         if taken.rows_affected() != found.len() as u64 {
-            // A trigger that keeps rows, for one. Going on would enqueue them again and again.
+            // For example, a trigger prevents it. Continuing would enqueue the same rows on every call.
             let (table, read, taken) = (&self.mapping.table, found.len(), taken.rows_affected());
-            let sentence = format!("of {read} rows read from {table} only {taken} could be taken; nothing was moved");
+            let sentence = format!(
+                "of {read} rows read from {table} only {taken} could be taken; nothing was \
+                 imported"
+            );
             return Err(Error::new(ErrorKind::Conflict, sentence));
         }
         let rows = found.iter().map(|row| Ok(self.mapping.import_row(self.foreign(row)?)));
@@ -152,12 +155,12 @@ impl Prepared {
             .bind(column(rows, |row| &row.payload[..]))
             .execute(connection)
             .await
-            .map_err(self.database.could_not("put imported rows into the outbox"))?;
+            .map_err(self.database.could_not("insert imported rows into the outbox"))?;
         Ok(())
     }
 }
 
-/// Where a row is: the table or partition, and the place in it. Stable for as long as the transaction lasts.
-fn place(row: &PgRow) -> sqlx::Result<(i64, String)> {
+/// Returns a row's table or partition and its `ctid` there, which are stable during the transaction.
+fn location(row: &PgRow) -> sqlx::Result<(i64, String)> {
     Ok((row.try_get(0)?, row.try_get(1)?))
 }

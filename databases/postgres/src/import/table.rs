@@ -1,34 +1,34 @@
-//! The mapping beside the live table: what does not fit is refused, and what fits becomes the statements.
+//! Checks a mapping against the live table, and builds the statements from it.
 
 use landfall_core::{ColumnName, Error, ErrorKind, ImportOrder, Mapping, Result, TableName, Taken};
 
 use crate::Postgres;
 
-/// The best PostgreSQL can tell by itself: which transaction began to write first, then its statements, then the place.
+/// The best order without a column for it: by the start of the writing transaction, by its statements, by location.
 const WRITTEN: &str = "age(t.xmin) DESC, t.cmin::text::bigint, t.ctid";
 
 /// A column of the live table.
 struct Column {
     name: String,
-    /// The type, or what a domain is made of.
+    /// The type; for a domain, its base type.
     kind: String,
-    /// An identity or a serial.
-    counts_up: bool,
+    /// Whether it is an identity or serial column.
+    is_serial: bool,
     may_update: bool,
     is_nullable: bool,
 }
 
-/// The mapping beside the live table: what the statements are made of.
+/// A mapping and the columns of its live table.
 pub(super) struct Table<'a> {
     mapping: &'a Mapping,
     columns: Vec<Column>,
 }
 
 impl<'a> Table<'a> {
-    /// Looks at the live table, and checks what has nothing to do with a single column.
+    /// Reads the live table's columns, and checks its kind and privileges.
     pub(super) async fn inspect(database: &Postgres, mapping: &'a Mapping) -> Result<Self> {
         let table = &mapping.table;
-        let doing = "look at the table to import";
+        let doing = "inspect the table to import";
         let mut session = database.session().await?;
         let found: Option<(String, bool, bool)> = sqlx::query_as(
             "SELECT relkind::text, has_table_privilege(oid, 'SELECT'), has_table_privilege(oid, 'DELETE')
@@ -69,10 +69,10 @@ impl<'a> Table<'a> {
         .await
         .map_err(database.could_not(doing))?;
         session.finish().await.map_err(database.could_not(doing))?;
-        let column = |(name, kind, counts_up, may_update, is_nullable)| Column {
+        let column = |(name, kind, is_serial, may_update, is_nullable)| Column {
             name,
             kind,
-            counts_up,
+            is_serial,
             may_update,
             is_nullable,
         };
@@ -102,19 +102,19 @@ impl<'a> Table<'a> {
             let names: Vec<_> = given.iter().map(ColumnName::as_str).collect();
             return ImportOrder::Known(names.join(", "));
         }
-        match self.columns.iter().find(|column| column.counts_up) {
+        match self.columns.iter().find(|column| column.is_serial) {
             Some(column) => ImportOrder::Known(column.name.clone()),
             None => ImportOrder::Guessed(
-                "no column says in which order rows were written, so they are taken in the order in which their \
-                 transactions began to write; messages of one key that are present together may be out of order; name a \
-                 column in order_by"
+                "no column gives the order in which rows were written, so they are imported in the order in which \
+                 their transactions began to write; messages of one key that are present together may be out of \
+                 order; name a column in order_by"
                     .into(),
             ),
         }
     }
 
     fn order_by(&self) -> String {
-        let counted = self.columns.iter().find(|column| column.counts_up).map(|column| column.name.as_str());
+        let counted = self.columns.iter().find(|column| column.is_serial).map(|column| column.name.as_str());
         let mut columns: Vec<&str> = self.mapping.order_by.iter().map(ColumnName::as_str).collect();
         if columns.is_empty() {
             columns.extend(counted);
@@ -160,7 +160,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The condition for rows that were not taken yet, with its `WHERE`.
+    /// Returns the `WHERE` clause for rows that are not marked as taken.
     fn unmarked(&self) -> Result<String> {
         Ok(match self.mark()? {
             None => String::new(),
@@ -194,13 +194,13 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How a row says that it was taken.
+/// How a row is marked as taken.
 struct Mark {
     is_unset: &'static str,
     set: &'static str,
 }
 
-/// A column as bytes: as it is, or its text in UTF-8.
+/// Returns a column as bytes: binary as it is, others as UTF-8 text.
 fn bytes(column: &Column) -> String {
     let Column { name, kind, .. } = column;
     if kind == "bytea" { format!(r#"t."{name}""#) } else { format!(r#"convert_to(t."{name}"::text, 'UTF8')"#) }

@@ -1,5 +1,5 @@
-//! What the doctor finds in a PostgreSQL server: each finding provoked once on a real one, and nothing on a server as
-//! `initdb` makes it. `server.rs` has a server of its own, whose settings are all wrong.
+//! The doctor on PostgreSQL: every finding is provoked once on a real server, and a server as created by `initdb` has
+//! none. `server.rs` starts its own server, with every setting wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn checks(findings: &[Finding]) -> Vec<(&'static str, Rank)> {
     findings.iter().map(|finding| (finding.check, finding.rank)).collect()
 }
 
-/// A migrated database on the private server that these tests share: what somebody else runs may well have findings.
+/// Returns a migrated database on the private server that these tests share: another server may have findings.
 async fn migrated() -> Option<Postgres> {
     let database = fresh(postgres().await?).await;
     database.migrate().await.unwrap();
@@ -41,7 +41,7 @@ async fn run(database: &Postgres, script: &str) {
     sqlx::raw_sql(AssertSqlSafe(script)).execute(database.pool()).await.unwrap();
 }
 
-/// The same database through connections that begin with `first`.
+/// Returns the same database through connections that start with the statement `first`.
 async fn after(database: &Postgres, first: &'static str) -> Postgres {
     let pool = PgPoolOptions::new().max_connections(2).after_connect(move |connection, _| {
         Box::pin(async move { sqlx::raw_sql(first).execute(connection).await.map(drop) })
@@ -50,7 +50,7 @@ async fn after(database: &Postgres, first: &'static str) -> Postgres {
     Postgres::from_pool(pool, Options::default())
 }
 
-/// The same database as it looks to somebody whose server's clock is an hour ahead.
+/// Returns the same database with a server clock that is an hour ahead.
 async fn an_hour_later(database: &Postgres) -> Postgres {
     run(
         database,
@@ -63,7 +63,7 @@ async fn an_hour_later(database: &Postgres) -> Postgres {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_as_initdb_makes_it_yields_nothing_once_the_tables_are_there() {
+async fn default_postgres_server_has_no_findings() {
     let Some(server) = postgres().await else { return };
     let database = fresh(server).await;
     let found = diagnose(&database).await;
@@ -74,14 +74,14 @@ async fn a_server_as_initdb_makes_it_yields_nothing_once_the_tables_are_there() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_does_not_wait_for_the_disk_is_a_loss_wherever_that_is_set() {
+async fn asynchronous_commit_is_reported_wherever_it_is_set() {
     let Some(database) = migrated().await else { return };
     let of_session = after(&database, "SET synchronous_commit = off").await;
     let found = diagnose(&of_session).await;
     assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
     assert!(found[0].mend.contains("what opens connections"), "{}", found[0].mend);
 
-    // The writers' role is another than the doctor's, and the setting is in none of the doctor's sessions.
+    // The writers' role is not the doctor's, and no session of the doctor has the setting.
     let name: String = sqlx::query_scalar("SELECT current_database()::text").fetch_one(database.pool()).await.unwrap();
     let role = format!("writer_of_{name}");
     run(&database, &format!("CREATE ROLE {role}; ALTER ROLE {role} IN DATABASE {name} SET synchronous_commit = off"))
@@ -90,21 +90,21 @@ async fn a_commit_that_does_not_wait_for_the_disk_is_a_loss_wherever_that_is_set
     assert_eq!(checks(&found), [("postgres.synchronous-commit", Rank::Loss)]);
     assert_eq!(found[0].about, format!("role {role} in database {name}"));
     run(&database, &found[0].mend).await;
-    assert_eq!(diagnose(&database).await, [], "what was said to mend it does");
+    assert_eq!(diagnose(&database).await, [], "the suggested fix works");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_wrong_is_told_with_how_much() {
+async fn clock_skew_is_reported_with_its_size() {
     let Some(database) = migrated().await else { return };
     let found = diagnose(&an_hour_later(&database).await).await;
-    // To such a clock the transactions of other tests look old as well.
+    // With such a clock, the transactions of other tests are old as well.
     let skew = found.iter().find(|finding| finding.check == "postgres.clock-skew").unwrap();
     assert_eq!(skew.rank, Rank::Latency);
     assert!(skew.what.contains("s ahead of this machine's"), "{}", skew.what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_does_not_see_enough_is_told_what_to_be_granted() {
+async fn missing_monitoring_privilege_is_reported_with_its_grant() {
     let Some(database) = migrated().await else { return };
     let name: String = sqlx::query_scalar("SELECT current_database()::text").fetch_one(database.pool()).await.unwrap();
     let role = format!("clerk_of_{name}");

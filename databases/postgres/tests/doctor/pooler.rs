@@ -1,4 +1,4 @@
-//! A pooler that shares connections by the transaction, with and without Landfall's knowledge.
+//! A pooler in transaction mode, with Landfall configured for it or not.
 
 use landfall_core::{Rank, Schema};
 use landfall_postgres::{Options, Postgres};
@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use crate::{SOON, checks, diagnose};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_costs_wake_ups_and_one_that_nobody_told_of_can_cost_messages() {
+async fn configured_and_undetected_poolers_are_reported() {
     let Some(pooler) = PgBouncer::fresh_database().await else { return };
     let mut connected = None;
     eventually(SOON, "the pooler answers", async || {
@@ -17,9 +17,9 @@ async fn a_pooler_costs_wake_ups_and_one_that_nobody_told_of_can_cost_messages()
         connected.is_some()
     })
     .await;
-    let told = connected.unwrap();
-    told.migrate().await.unwrap();
-    assert!(checks(&diagnose(&told).await).contains(&("postgres.pooler", Rank::Latency)));
+    let configured = connected.unwrap();
+    configured.migrate().await.unwrap();
+    assert!(checks(&diagnose(&configured).await).contains(&("postgres.pooler", Rank::Latency)));
 
     let (url, _) = pooler.url().split_once('?').unwrap();
     let target = url.parse::<PgConnectOptions>().unwrap().statement_cache_capacity(0).extra_float_digits(None);

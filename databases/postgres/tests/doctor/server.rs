@@ -1,4 +1,4 @@
-//! One server with every setting wrong, with slots, open transactions and a standby that cannot keep up.
+//! A server with every setting wrong, with replication slots, open transactions and a slow standby.
 
 use landfall_core::{Finding, Rank, Schema};
 use landfall_postgres::{Options, Postgres};
@@ -9,11 +9,11 @@ use sqlx::{Connection, PgConnection};
 
 use crate::{SOON, an_hour_later, checks, diagnose, fresh, run};
 
-/// Three segments more of the write-ahead log, with next to nothing in them.
+/// Adds three nearly empty segments to the write-ahead log.
 const THREE_SEGMENTS: [&str; 3] = ["SELECT pg_logical_emit_message(true, 'doctor', 'x'); SELECT pg_switch_wal()"; 3];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_is_wrong_with_a_server_is_told() {
+async fn every_fault_of_a_server_is_reported() {
     let server = match PostgresServer::start_with(PostgresOptions { fsync: false }).await {
         Ok(server) => server,
         Err(error) => return not_run(&current_test(), &error.to_string()),
@@ -29,7 +29,7 @@ async fn everything_that_is_wrong_with_a_server_is_told() {
         run(&database, &format!("ALTER SYSTEM SET {setting}")).await;
     }
     database.pool().close().await;
-    // In good order: without fsync the new database would not survive anything else.
+    // A clean stop: without fsync the new database would not survive a crash.
     server.stop().await.unwrap();
     server.restart().await.unwrap();
     let pool = PgPoolOptions::new().min_connections(4).max_connections(4);
@@ -78,12 +78,12 @@ async fn transactions_that_stay_open(database: &Postgres) {
     let left = only(&found, "postgres.prepared-transaction");
     assert_eq!((left.rank, left.about.as_str()), (Rank::Latency, "prepared transaction 'left behind'"));
     let young = diagnose(database).await;
-    assert!(!told(&young, "postgres.long-transaction") && !told(&young, "postgres.prepared-transaction"), "{young:?}");
+    assert!(!has(&young, "postgres.long-transaction") && !has(&young, "postgres.prepared-transaction"), "{young:?}");
 
     writer.rollback().await.unwrap();
     sqlx::raw_sql("ROLLBACK PREPARED 'left behind'").execute(&mut prepared).await.unwrap();
     let found = diagnose(&later).await;
-    assert!(!told(&found, "postgres.long-transaction") && !told(&found, "postgres.prepared-transaction"), "{found:?}");
+    assert!(!has(&found, "postgres.long-transaction") && !has(&found, "postgres.prepared-transaction"), "{found:?}");
     prepared.close().await.unwrap();
     later.pool().close().await;
 }
@@ -93,7 +93,7 @@ async fn slots(database: &Postgres) {
     let found = diagnose(database).await;
     let idle = only(&found, "postgres.replication-slot");
     assert_eq!((idle.rank, idle.about.as_str()), (Rank::Latency, "replication slot idle"));
-    assert!(idle.what.contains("keeps"), "{}", idle.what);
+    assert!(idle.what.contains("retains"), "{}", idle.what);
 
     for more in THREE_SEGMENTS {
         run(database, more).await;
@@ -109,7 +109,7 @@ async fn slots(database: &Postgres) {
     assert_eq!(lost.rank, Rank::Loss);
     assert!(lost.what.contains("has missed changes"), "{}", lost.what);
     run(database, "SELECT pg_drop_replication_slot('idle')").await;
-    assert!(!told(&diagnose(database).await, "postgres.replication-slot"));
+    assert!(!has(&diagnose(database).await, "postgres.replication-slot"));
 }
 
 async fn standby(server: &PostgresServer, database: &Postgres) {
@@ -119,7 +119,7 @@ async fn standby(server: &PostgresServer, database: &Postgres) {
     let found = diagnose(&reader).await;
     assert_eq!(only(&found, "postgres.standby").rank, Rank::Latency);
     let keeps_up = diagnose(database).await;
-    assert!(!told(&keeps_up, "postgres.standby-behind") && !told(&keeps_up, "postgres.standby-replay"), "{keeps_up:?}");
+    assert!(!has(&keeps_up, "postgres.standby-behind") && !has(&keeps_up, "postgres.standby-replay"), "{keeps_up:?}");
 
     run(&reader, "SELECT pg_wal_replay_pause()").await;
     for more in THREE_SEGMENTS {
@@ -137,14 +137,14 @@ async fn standby(server: &PostgresServer, database: &Postgres) {
     standby.resume().await.unwrap();
 }
 
-fn told(findings: &[Finding], check: &str) -> bool {
+fn has(findings: &[Finding], check: &str) -> bool {
     findings.iter().any(|finding| finding.check == check)
 }
 
-/// The one finding of this check.
+/// Returns the only finding of this check.
 fn only<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     let mut of_check = findings.iter().filter(|finding| finding.check == check);
     let first = of_check.next();
-    assert!(first.is_some() && of_check.next().is_none(), "{check} is not told once in {findings:?}");
+    assert!(first.is_some() && of_check.next().is_none(), "{check} is not reported once in {findings:?}");
     first.unwrap()
 }

@@ -1,11 +1,11 @@
-//! What somebody may do to Landfall's tables.
+//! Manual changes of Landfall's tables.
 
 use landfall_core::{ExpectedTables, Rank, Schema};
 
 use crate::{checks, diagnose, migrated, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
+async fn missing_and_invalid_indexes_are_reported_with_their_consequence() {
     let Some(database) = migrated().await else { return };
     run(
         &database,
@@ -15,10 +15,11 @@ async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
     )
     .await;
     let found = diagnose(&database).await;
-    let mut told: Vec<_> = found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
-    told.sort_unstable();
+    let mut reported: Vec<_> =
+        found.iter().map(|finding| (finding.check, finding.rank, finding.about.as_str())).collect();
+    reported.sort_unstable();
     assert_eq!(
-        told,
+        reported,
         [
             ("postgres.invalid-index", Rank::Latency, "index landfall_dead_letter_due of landfall_dead_letter"),
             ("postgres.missing-index", Rank::Duplicates, "index landfall_dead_letter_of_group of landfall_dead_letter"),
@@ -27,11 +28,11 @@ async fn indexes_that_are_gone_or_not_valid_are_named_with_what_they_cost() {
         ]
     );
     run(&database, "REINDEX INDEX landfall_dead_letter_due").await;
-    assert_eq!(diagnose(&database).await.len(), 3, "what was said to mend an invalid one does");
+    assert_eq!(diagnose(&database).await.len(), 3, "the suggested fix of an invalid index works");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_is_empty_after_a_crash_is_a_loss_unless_it_is_meant_to_be() {
+async fn unlogged_table_is_reported_unless_intended() {
     let Some(database) = migrated().await else { return };
     run(&database, "ALTER TABLE landfall_outbox_2 SET UNLOGGED; ALTER TABLE landfall_audit SET UNLOGGED").await;
     let found = diagnose(&database).await;
@@ -43,7 +44,7 @@ async fn a_table_that_is_empty_after_a_crash_is_a_loss_unless_it_is_meant_to_be(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_is_gone_and_one_that_nobody_vacuums_are_told() {
+async fn missing_table_and_disabled_autovacuum_are_reported() {
     let Some(database) = migrated().await else { return };
     run(&database, "DROP TABLE landfall_sequence; ALTER TABLE landfall_inbox SET (autovacuum_enabled = off)").await;
     let found = diagnose(&database).await;
@@ -52,7 +53,7 @@ async fn a_table_that_is_gone_and_one_that_nobody_vacuums_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
+async fn other_schema_version_is_reported_and_skips_table_checks() {
     let Some(database) = migrated().await else { return };
     run(&database, "INSERT INTO landfall_schema (version) VALUES (1000); DROP TABLE landfall_sequence").await;
     let found = diagnose(&database).await;
@@ -61,13 +62,14 @@ async fn tables_of_another_version_are_told_and_not_looked_at_any_further() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_index_that_the_migrations_make_would_be_missed() {
+async fn every_migrated_index_is_checked() {
     let Some(database) = migrated().await else { return };
-    // Those of partitions belong to the index of the whole.
+    // Indexes of partitions belong to the index of the partitioned table.
     let made: Vec<(String, Option<String>)> = sqlx::query_as(
         "SELECT indrelid::regclass::text, CASE WHEN indisprimary THEN NULL ELSE indexrelid::regclass::text END
          FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
-         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = indexrelid)",
+         WHERE starts_with(relname, 'landfall_') AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid =
+             indexrelid)",
     )
     .fetch_all(database.pool())
     .await

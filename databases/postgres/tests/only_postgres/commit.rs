@@ -1,4 +1,4 @@
-//! What a commit's answer means, and what is left of a begin that nobody waited for.
+//! Outcomes of a commit, and a begin that is cancelled.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,9 +9,9 @@ use sqlx::Row;
 
 use crate::stage::{message, migrated};
 
-/// PostgreSQL itself answers such a commit without an error, and a message would be lost with it.
+/// PostgreSQL itself reports no error for such a commit, and a message would be lost.
 #[tokio::test]
-async fn a_commit_after_a_failed_statement_is_an_error_and_commits_nothing() {
+async fn commit_after_a_failed_statement_fails_and_commits_nothing() {
     let Some(database) = migrated().await else { return };
     let mut transaction = database.begin().await.unwrap();
     database.enqueue(&mut transaction, &[message("a", 1)]).await.unwrap();
@@ -21,9 +21,9 @@ async fn a_commit_after_a_failed_statement_is_an_error_and_commits_nothing() {
     assert!(database.list(&OutboxFilter::default(), 10).await.unwrap().is_empty());
 }
 
-/// The short way to a commit, with the same answers.
+/// The shorter commit has the same outcomes.
 #[tokio::test]
-async fn enqueueing_as_the_last_act_commits_all_or_nothing() {
+async fn enqueue_and_commit_is_all_or_nothing() {
     let Some(database) = migrated().await else { return };
     let mut failed = database.begin().await.unwrap();
     sqlx::query("SELECT 1 / 0").execute(&mut *failed).await.unwrap_err();
@@ -39,7 +39,7 @@ async fn enqueueing_as_the_last_act_commits_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_constraint_that_fails_at_the_commit_is_told_apart_from_a_lost_connection() {
+async fn deferred_constraint_violation_is_not_a_lost_connection() {
     let Some(database) = migrated().await else { return };
     let table = "CREATE TABLE owner (id int PRIMARY KEY);
                  CREATE TABLE pet (owner int REFERENCES owner DEFERRABLE INITIALLY DEFERRED)";
@@ -50,52 +50,10 @@ async fn a_constraint_that_fails_at_the_commit_is_told_apart_from_a_lost_connect
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
 
+/// A caller that is dropped during `BEGIN` must not leave an open transaction in the pool: statements of the next
+/// caller outside a transaction would never be committed.
 #[tokio::test]
-async fn a_connection_lost_under_the_commit_is_unknown() {
-    let Some(database) = migrated().await else { return };
-    let mut transaction = database.begin().await.unwrap();
-    let process: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *transaction).await.unwrap();
-    let ended: bool = sqlx::query_scalar("SELECT pg_terminate_backend($1, 20000)")
-        .bind(process)
-        .fetch_one(database.pool())
-        .await
-        .unwrap();
-    assert!(ended);
-    let error = database.commit(transaction).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-}
-
-#[tokio::test]
-async fn connections_serve_many_transactions_one_after_the_other() {
-    let Some(database) = migrated().await else { return };
-    for sequence in 1..=20 {
-        let mut transaction = database.begin().await.unwrap();
-        database.enqueue(&mut transaction, &[message("a", sequence)]).await.unwrap();
-        if sequence % 4 == 0 {
-            drop(transaction);
-        } else {
-            database.commit(transaction).await.unwrap();
-        }
-    }
-    assert_eq!(database.list(&OutboxFilter::default(), 100).await.unwrap().len(), 15);
-    // What a commit left behind for the driver is rolled back: no connection sits in a transaction.
-    landfall_testkit::eventually(crate::stage::SOON, "no connection is idle in a transaction", async || {
-        let idle: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
-        )
-        .fetch_one(database.pool())
-        .await
-        .unwrap();
-        idle == 0
-    })
-    .await;
-}
-
-/// A caller that is dropped while `BEGIN` is on its way must not leave an open transaction in the pool: what the next
-/// one runs on that connection without a transaction of its own would never be committed.
-#[tokio::test]
-async fn a_begin_that_is_cut_off_leaves_no_transaction_behind() {
+async fn cancelled_begin_leaves_no_open_transaction() {
     let Some(database) = migrated().await else { return };
     database.begin().await.unwrap();
     for polls in 1..20 {
@@ -105,7 +63,7 @@ async fn a_begin_that_is_cut_off_leaves_no_transaction_behind() {
             busy.push(connection);
         }
         for connection in &mut busy {
-            // now() is when the transaction began; for a simple query that is its own transaction, when that did.
+            // now() is the start of the transaction; for a statement outside one, the start of the statement.
             let times = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut **connection);
             let is_alone: bool = times.await.unwrap().get(0);
             assert!(is_alone, "the pool has a connection with an open transaction");
@@ -113,7 +71,7 @@ async fn a_begin_that_is_cut_off_leaves_no_transaction_behind() {
     }
 }
 
-/// Polls `future` so many times, and drops it unless it has ended by then.
+/// Polls `future` at most `polls` times, and drops it.
 async fn cut_off(future: impl Future, polls: usize) {
     let mut future = pin!(future);
     let mut polled = 0;

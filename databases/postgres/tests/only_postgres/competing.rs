@@ -1,4 +1,4 @@
-//! Competing relays on PostgreSQL: parts are emptied there too, and order comes back when it is wanted.
+//! Competing relays on PostgreSQL: rotation works with them, and an ordered relay can follow them.
 
 use landfall_core::{CompetingQueue, Decision, OutboxQueue, OutboxView};
 use landfall_testkit::eventually;
@@ -6,7 +6,7 @@ use landfall_testkit::eventually;
 use crate::stage::{LONG, SOON, lease_all, message, migrated, publish_everything, settlement};
 
 #[tokio::test]
-async fn an_ordered_relay_and_a_competing_one_lose_nothing_to_each_other() {
+async fn ordered_and_competing_relays_lose_nothing() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut sent = Vec::new();
@@ -14,7 +14,7 @@ async fn an_ordered_relay_and_a_competing_one_lose_nothing_to_each_other() {
         let messages: Vec<_> = (0..20).map(|n| message(&format!("k{}", n % 5), round * 100 + n)).collect();
         database.append(&messages).await.unwrap();
         if round % 2 == 0 {
-            // Half of it in order; the other half stays in the cursor's open window.
+            // Half of it in order; the rest stays in the cursor's open window.
             let entries = database.next(&leases, 20).await.unwrap();
             let half = &entries[..entries.len() / 2];
             assert!(!half.is_empty());
@@ -45,17 +45,17 @@ async fn an_ordered_relay_and_a_competing_one_lose_nothing_to_each_other() {
 }
 
 #[tokio::test]
-async fn a_part_that_competing_relays_have_emptied_is_truncated() {
+async fn partition_emptied_by_competing_relays_is_truncated() {
     let Some(database) = migrated().await else { return };
     let messages: Vec<_> = (0..10).map(|n| message("a", n)).collect();
     database.append(&messages).await.unwrap();
     let mut claim = database.claim(100).await.unwrap();
     let entries = claim.take_entries();
     sqlx::query("SELECT setval('landfall_outbox_id_seq', 70000)").execute(database.pool()).await.unwrap();
-    assert_eq!(database.rotate().await.unwrap(), 0, "they are locked");
+    assert_eq!(database.rotate().await.unwrap(), 0, "the rows are locked");
     let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
     claim.settle(&settlements).await.unwrap();
-    eventually(SOON, "the part is truncated", async || {
+    eventually(SOON, "the partition is truncated", async || {
         database.rotate().await.unwrap();
         let bytes: i64 = sqlx::query_scalar("SELECT pg_relation_size('landfall_outbox_0')")
             .fetch_one(database.pool())

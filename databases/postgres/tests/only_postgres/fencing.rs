@@ -1,13 +1,13 @@
-//! A takeover while a settlement is in flight waits for it. The other way round is in the suite.
+//! A takeover waits for a settlement in flight. The opposite case is in the suite.
 
 use std::time::Duration;
 
 use landfall_core::{Holder, Leases, OutboxQueue};
 
-use crate::stage::{LONG, SOON, another, due, lease_all, message, migrated, somebody_is_blocked};
+use crate::stage::{LONG, SOON, another, due, lease_all, message, migrated, until_blocked};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
+async fn takeover_waits_for_a_settlement_in_flight() {
     let Some(database) = migrated().await else { return };
     database.append(&[message("a", 1)]).await.unwrap();
     let leases = lease_all(&database, "one", Duration::from_millis(1)).await;
@@ -33,13 +33,13 @@ async fn a_takeover_waits_for_a_settlement_in_flight_and_then_sees_it() {
 
     let (other, name) = (another(&database).await, lease.name.clone());
     let taking = tokio::spawn(async move {
-        let taken = other.acquire(&name, &Holder("two".into()), LONG).await.unwrap().expect("it has expired");
+        let taken = other.acquire(&name, &Holder("two".into()), LONG).await.unwrap().expect("the lease has expired");
         (other, taken)
     });
-    somebody_is_blocked(&database).await;
-    assert!(!taking.is_finished(), "it waits for the settlement");
+    until_blocked(&database).await;
+    assert!(!taking.is_finished(), "the takeover waits for the settlement");
     settling.commit().await.unwrap();
     let (other, taken) = tokio::time::timeout(SOON, taking).await.unwrap().unwrap();
     assert_eq!(taken.epoch, lease.epoch + 1);
-    assert!(due(&other, &[taken]).await.is_empty(), "what was settled is not read again");
+    assert!(due(&other, &[taken]).await.is_empty(), "settled rows are not read again");
 }

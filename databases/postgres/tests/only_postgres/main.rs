@@ -1,5 +1,5 @@
-//! What is special about PostgreSQL: concurrent writers, locks that wait, plain SQL from outside, cached plans.
-//! What every database must do is in `conformance.rs`.
+//! Tests that are specific to PostgreSQL: snapshot windows, rotation, row locks, SQL writers, cached plans. The
+//! conformance suites are in `conformance.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,16 +7,15 @@ mod commit;
 mod competing;
 mod connect;
 mod fencing;
-mod late_commit;
-mod marks;
 mod order;
 mod plain_sql;
 mod plan;
 mod pooler;
-mod read_ahead;
+mod prefetch;
 mod redrive;
 mod restore;
 mod rotation;
 mod schema;
 mod stage;
 mod wake;
+mod watermarks;

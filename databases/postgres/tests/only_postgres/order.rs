@@ -1,13 +1,14 @@
-//! The order of a key, where transaction ids, ids and commits disagree; and windows that are read in several batches.
+//! The order of a key if transaction ids, row ids and commits disagree; and windows that are read in several batches.
 
 use landfall_core::{Database, Decision, Leases, OutboxQueue, OutboxView, OutboxWriter, Shard};
 use landfall_testkit::servers::private_postgres;
 
 use crate::stage::{LONG, another, due, lease_all, message, migrated, open, publish_everything, settlement};
 
-/// One takes his transaction id first and writes the key last: a cursor over transaction ids would turn them round.
+/// A transaction gets its transaction id first and writes the key last: a cursor over transaction ids would reorder
+/// them.
 #[tokio::test]
-async fn the_order_of_row_locks_is_kept_whoever_began_first() {
+async fn order_of_row_locks_wins_over_transaction_order() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut began_first = database.begin().await.unwrap();
@@ -19,9 +20,9 @@ async fn the_order_of_row_locks_is_kept_whoever_began_first() {
     assert_eq!(publish_everything(&database, &leases).await, [first.id, second.id]);
 }
 
-/// Readers rely on ids that were given out in order, after the transaction got its number.
+/// Readers rely on row ids that are drawn in order, after the transaction got its transaction id.
 #[tokio::test]
-async fn nobody_chooses_an_id_himself() {
+async fn writers_cannot_choose_ids() {
     let Some(database) = migrated().await else { return };
     let chosen = "INSERT INTO landfall_outbox (id, topic, payload) VALUES (500, 'orders', '')";
     let error = sqlx::query(chosen).execute(database.pool()).await.unwrap_err();
@@ -32,11 +33,11 @@ async fn nobody_chooses_an_id_himself() {
     .fetch_one(database.pool())
     .await
     .unwrap();
-    assert_eq!(first, "xid", "columns get their values in their order");
+    assert_eq!(first, "xid", "columns get their values in order of definition");
 }
 
 #[tokio::test]
-async fn what_a_savepoint_took_back_is_not_sent_and_the_rest_is() {
+async fn rows_rolled_back_to_a_savepoint_are_not_sent() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut transaction = database.begin().await.unwrap();
@@ -53,9 +54,9 @@ async fn what_a_savepoint_took_back_is_not_sent_and_the_rest_is() {
     assert_eq!(publish_everything(&database, &leases).await, kept.map(|message| message.id));
 }
 
-/// More than a window is known by: it is walked, while others commit with lower and higher ids, and some of it is left.
+/// The window is too large to be listed. It is read range by range while others commit lower and higher ids.
 #[tokio::test]
-async fn a_large_window_is_walked_in_order_and_taken_over_in_the_middle() {
+async fn large_window_is_read_in_order_across_a_takeover() {
     let Some(database) = migrated().await else { return };
     let mut late = database.begin().await.unwrap();
     let from_the_past = message("k1", 0);
@@ -68,7 +69,7 @@ async fn a_large_window_is_walked_in_order_and_taken_over_in_the_middle() {
     for round in 0..3 {
         let entries = database.next(&leases, 700).await.unwrap();
         assert_eq!(entries.len(), 700, "round {round}");
-        // Every tenth is left for later, and read again.
+        // Every tenth row is left unsettled and read again.
         let settled: Vec<_> = entries.iter().filter(|entry| entry.row % 10 != 0).collect();
         let settlements: Vec<_> = settled.iter().map(|entry| settlement(entry, Decision::Published)).collect();
         assert_eq!(database.settle(&leases, &settlements).await.unwrap().len(), settled.len());
@@ -91,15 +92,15 @@ async fn a_large_window_is_walked_in_order_and_taken_over_in_the_middle() {
         past += entries.iter().filter(|entry| entry.message_id == from_the_past.id).count();
         seen.extend(entries.iter().filter_map(|entry| entry.message.as_ref().unwrap().sequence).filter(|n| *n > 0));
     }
-    assert_eq!(past, 1, "what committed late came once");
+    assert_eq!(past, 1, "the late commit came once");
     seen.sort_unstable();
     assert_eq!(seen, (1..=12_000).chain([20_000]).collect::<Vec<_>>(), "each once");
     assert_eq!(successor.stats().await.unwrap().published, 12_002);
 }
 
-/// Half of the shards change hands while they stand at different places, and come together again.
+/// Half of the shards get another holder while their progress differs, and then make equal progress again.
 #[tokio::test]
-async fn shards_that_were_apart_come_together_again() {
+async fn shards_with_different_progress_converge() {
     let Some(database) = migrated().await else { return };
     let other = another(&database).await;
     let leases = lease_all(&database, "one", LONG).await;
@@ -114,7 +115,7 @@ async fn shards_that_were_apart_come_together_again() {
             publish_everything(&other, given_away).await;
         }
     }
-    assert!(!publish_everything(&database, &leases).await.is_empty(), "what the other one left");
+    assert!(!publish_everything(&database, &leases).await.is_empty(), "the other relay's rest");
     assert!(due(&database, &leases).await.is_empty());
     assert_eq!(database.stats().await.unwrap().published, expected);
     database.append(&[message("k1", 7)]).await.unwrap();
@@ -123,13 +124,13 @@ async fn shards_that_were_apart_come_together_again() {
         .fetch_one(database.pool())
         .await
         .unwrap();
-    assert_eq!(places, 1, "one place for all of them");
+    assert_eq!(places, 1, "one row of progress for all shards");
 }
 
-/// A settlement that only said that something was sent need not survive a crash of the server; what follows from a loss
-/// is a copy. That something failed does survive.
+/// A settlement of published messages need not survive a crash of the server: losing it causes duplicates. A settlement
+/// of a failure survives.
 #[tokio::test]
-async fn after_a_crash_of_the_server_nothing_is_lost_and_failures_are_known() {
+async fn server_crash_loses_no_message_and_no_failure() {
     let Some(server) = private_postgres().await else { return };
     let database = open(&server.fresh_database().await.unwrap()).await;
     landfall_core::Schema::migrate(&database).await.unwrap();
@@ -150,7 +151,7 @@ async fn after_a_crash_of_the_server_nothing_is_lost_and_failures_are_known() {
 
     let stats = database.stats().await.unwrap();
     assert_eq!((stats.retrying, stats.pending + stats.published), (1, 5));
-    // The first look may only find out that the server has crashed.
+    // The first call may only detect the crash.
     let left = match database.next(&leases, 10).await {
         Ok(entries) => entries.iter().map(|entry| entry.message_id).collect(),
         Err(error) => {
@@ -162,10 +163,10 @@ async fn after_a_crash_of_the_server_nothing_is_lost_and_failures_are_known() {
     assert_eq!(left.len() as u64, stats.pending);
 }
 
-/// Two keys whose shards were left in the middle of a window each, and a relay that gets both and settles nothing for a
-/// while, as when the broker is away: whatever it is handed, no key comes without what it has left.
+/// Two keys are in shards that were each left in the middle of a window. A relay gets both and settles nothing for a
+/// while, as during an outage of the broker. No batch may contain a key without the rest of its older window.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_handed_out_before_what_another_window_has_left() {
+async fn newer_rows_wait_for_the_rest_of_an_older_window() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut keys: Vec<(String, Shard)> = Vec::new();
@@ -176,7 +177,7 @@ async fn nothing_is_handed_out_before_what_another_window_has_left() {
         let shard =
             entries.iter().find(|entry| entry.message.as_ref().unwrap().payload == format!("{key}/1")).unwrap().shard;
         if keys.iter().all(|(_, other)| *other != shard) {
-            // Its first message is settled by a relay that has only this shard: its window stays open.
+            // A relay with only this shard settles its first message, so its window stays open.
             let alone = another(&database).await;
             let lease = leases.iter().filter(|lease| lease.name == shard.lease_name()).cloned().collect::<Vec<_>>();
             let entries = alone.next(&lease, 1000).await.unwrap();

@@ -1,5 +1,5 @@
-//! The relay's speed: its functions use indexes whatever the statistics say, and read no more than they hand out. A plan
-//! that PostgreSQL cached while the table was empty must serve when it is full: that is how every deployment begins.
+//! The relay's plans: its functions use indexes with any statistics, and read no more rows than they return. A plan
+//! that PostgreSQL cached for an empty table must work for a full one, since every deployment begins like that.
 
 use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
 use landfall_testkit::eventually;
@@ -17,7 +17,7 @@ async fn count(connection: &mut PgConnection, statement: &str) -> i64 {
     sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(connection).await.unwrap()
 }
 
-/// Rows of the outbox and of its progress that this connection has read in this transaction: by sequential scans, and
+/// Counts the rows of the outbox and its progress that this connection has read in this transaction, by scans and
 /// through indexes.
 async fn read(connection: &mut PgConnection) -> (i64, i64) {
     sqlx::query_as(
@@ -29,7 +29,7 @@ async fn read(connection: &mut PgConnection) -> (i64, i64) {
     .unwrap()
 }
 
-/// What a statement reads that answers with a number of rows.
+/// Runs a statement that returns a count, and returns how many rows it read.
 async fn reads(connection: &mut PgConnection, statement: &str, expected: i64) -> i64 {
     run(connection, "BEGIN").await;
     let before = read(connection).await;
@@ -41,7 +41,7 @@ async fn reads(connection: &mut PgConnection, statement: &str, expected: i64) ->
 }
 
 #[tokio::test]
-async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
+async fn plan_for_an_empty_table_does_not_scan_a_full_one() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let s1: String =
@@ -66,9 +66,9 @@ async fn a_plan_made_for_an_empty_table_does_not_scan_a_full_one() {
     assert!(reads(&mut connection, &pick, 500).await <= 510);
 }
 
-/// Reading costs what there is to hand out, however much was settled before, and however old the oldest transaction is.
+/// The cost of a read depends on the rows returned, not on settled rows or on the age of the oldest transaction.
 #[tokio::test]
-async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
+async fn old_transactions_and_settled_rows_do_not_slow_reads() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let mut old = database.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
@@ -83,12 +83,13 @@ async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     }
     let (id, xid): (i64, String) =
         sqlx::query_as("SELECT id, xid::text FROM landfall_outbox_mark()").fetch_one(&mut *connection).await.unwrap();
-    // Transactions of other tests count as well: one that is older than the mark and ends after the next snapshot has the
-    // relay look back once to where it began.
+    // Transactions of other tests count as well: if one is older than the watermark and ends after the next snapshot,
+    // one read goes back to where it began.
     let others = format!(
-        "SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS open (xid) WHERE xid < '{xid}' AND xid <> '{old_xid}'"
+        "SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS open (xid) WHERE xid < '{xid}' AND xid <> \
+         '{old_xid}'"
     );
-    eventually(SOON, "the end of what others began before the mark", async || {
+    eventually(SOON, "transactions older than the watermark have ended", async || {
         count(&mut database.pool().acquire().await.unwrap(), &others).await == 0
     })
     .await;
@@ -105,9 +106,9 @@ async fn an_old_transaction_and_settled_rows_make_reading_no_slower() {
     old.rollback().await.unwrap();
 }
 
-/// Every look at a part asks where the shards are.
+/// Every rotation check reads the shards' progress.
 #[tokio::test]
-async fn where_the_shards_are_is_found_among_the_last_of_their_progress() {
+async fn shard_progress_is_read_from_the_newest_rows() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let settle =
@@ -121,9 +122,9 @@ async fn where_the_shards_are_is_found_among_the_last_of_their_progress() {
     }
 }
 
-/// Relays look again and again whether a part can be emptied while they work their way through it.
+/// Relays check repeatedly whether a partition can be truncated while they read it.
 #[tokio::test]
-async fn a_part_that_is_not_sent_to_its_end_is_not_scanned() {
+async fn unsettled_partition_is_not_scanned() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let load = "INSERT INTO landfall_outbox (topic, key, payload)
@@ -135,12 +136,12 @@ async fn a_part_that_is_not_sent_to_its_end_is_not_scanned() {
     let fetched = reads(&mut connection, settled, 0).await;
     assert!(fetched <= 40, "{fetched} rows were read to see that not everything is sent");
     while !publish_everything(&database, &leases).await.is_empty() {}
-    assert_eq!(count(&mut connection, settled).await, 1, "and now it is");
+    assert_eq!(count(&mut connection, settled).await, 1, "now every row is settled");
 }
 
-/// A consumer asks for redriven work all the time. What waits behind a parked letter must cost it nothing.
+/// Consumers poll for redriven messages. Messages that wait behind a parked dead letter must cost them nothing.
 #[tokio::test]
-async fn letters_that_wait_are_not_read_to_find_one_that_is_due() {
+async fn waiting_dead_letters_are_not_read_to_find_a_due_one() {
     let Some(database) = migrated().await else { return };
     let mut connection = database.pool().acquire().await.unwrap();
     let load = "INSERT INTO landfall_dead_letter (consumer_group, message_id, topic, key, kind, mode, headers, payload,

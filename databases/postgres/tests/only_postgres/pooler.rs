@@ -1,4 +1,4 @@
-//! Through PgBouncer in transaction mode: every statement may meet another connection of the server.
+//! Through PgBouncer in transaction mode: every statement may run on another server connection.
 
 use landfall_core::{
     Admission, Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, GroupName, Holder, Housekeeping,
@@ -86,7 +86,7 @@ async fn what_fails_is_handled_too(database: &Postgres) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_that_is_already_there_is_imported_through_a_pooler() {
+async fn existing_outbox_is_imported_through_a_pooler() {
     let Some(pooler) = PgBouncer::fresh_database().await else { return };
     let database = connect(&pooler).await;
     database.migrate().await.unwrap();
@@ -97,7 +97,8 @@ async fn an_outbox_that_is_already_there_is_imported_through_a_pooler() {
     .execute(database.pool())
     .await
     .unwrap();
-    // Several at once, on more connections than the pooler has: each statement may meet one that another has prepared on.
+    // Several at once, on more connections than the pooler has: a statement may run on a connection that another client
+    // has prepared statements on.
     let mut imports = tokio::task::JoinSet::new();
     for number in 0..6 {
         let database = connect(&pooler).await;
@@ -123,7 +124,7 @@ async fn an_outbox_that_is_already_there_is_imported_through_a_pooler() {
 }
 
 #[tokio::test]
-async fn another_word_for_the_pooler_is_refused() {
+async fn unknown_pooler_mode_is_refused() {
     let error = Postgres::connect("postgres://h/x?pooler=session", Options::default()).await.unwrap_err();
     assert_eq!(error.kind(), landfall_core::ErrorKind::Invalid);
     assert!(error.to_string().contains("pooler=transaction"), "{error}");

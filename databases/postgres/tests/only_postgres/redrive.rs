@@ -1,22 +1,22 @@
-//! A redrive beside the relay: they meet on the row of the held key. What else may meet there is in the suite.
+//! A redrive during a park by the relay: they synchronise on the row of the held key. Other races are in the suite.
 
 use landfall_core::{DeadLetterFilter, DeadLetters, Decision, ErrorCode, Message, OutboxQueue};
 
 use crate::stage::{
-    LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, somebody_is_blocked,
+    LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, until_blocked,
 };
 
 fn park() -> Decision {
     Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true }
 }
 
-fn of(message: &Message) -> DeadLetterFilter {
+fn filter_of(message: &Message) -> DeadLetterFilter {
     DeadLetterFilter { message_id: Some(message.id), ..Default::default() }
 }
 
-/// The relay parks the second row of a key while somebody redrives the first: the key must stay held for the second.
+/// The relay parks the second row of a key while the first is redriven: the key must stay held for the second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redrive_waits_for_a_park_in_flight_and_leaves_its_key_held() {
+async fn redrive_waits_for_a_park_in_flight_and_keeps_its_key_held() {
     let Some(database) = migrated().await else { return };
     let messages = [message("a", 1), message("a", 2), message("a", 3)];
     database.append(&messages).await.unwrap();
@@ -42,14 +42,14 @@ async fn a_redrive_waits_for_a_park_in_flight_and_leaves_its_key_held() {
     .execute(&mut *parking)
     .await
     .unwrap();
-    let (other, filter) = (another(&database).await, of(&messages[0]));
+    let (other, filter) = (another(&database).await, filter_of(&messages[0]));
     let redriving = tokio::spawn(async move { other.redrive(&filter, "alice").await.unwrap() });
-    somebody_is_blocked(&database).await;
+    until_blocked(&database).await;
     parking.commit().await.unwrap();
     assert_eq!(tokio::time::timeout(SOON, redriving).await.unwrap().unwrap().redriven.len(), 1);
 
     assert!(due(&database, &leases).await.is_empty(), "the second row is parked and holds the key");
-    database.redrive(&of(&messages[1]), "alice").await.unwrap();
+    database.redrive(&filter_of(&messages[1]), "alice").await.unwrap();
     let expected: Vec<_> = messages.iter().map(|message| message.id).collect();
     assert_eq!(publish_everything(&database, &leases).await, expected);
 }

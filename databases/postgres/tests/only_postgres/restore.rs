@@ -1,5 +1,5 @@
-//! A dump restored into another cluster, where transaction ids begin somewhere else: what was not sent is sent, what was
-//! sent is not, and what is written there is not mistaken for old.
+//! A dump is restored into another cluster with other transaction ids. Unsent messages are sent, sent ones are not, and
+//! new rows are not mistaken for old ones.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use landfall_testkit::servers::private_postgres;
 
 use crate::stage::{LONG, lease_all, message, open, publish_everything, settlement};
 
-/// Ends so many transactions.
+/// Commits `count` empty transactions.
 async fn spend_transactions(database: &Postgres, count: u32) {
     let spend = format!("DO $$ BEGIN FOR n IN 1..{count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$");
     sqlx::raw_sql(sqlx::AssertSqlSafe(spend)).execute(database.pool()).await.unwrap();
@@ -46,18 +46,18 @@ async fn restored_elsewhere(spent_here: u32, spent_there: u32, asks: bool) {
     spend_transactions(&elsewhere, spent_there).await;
     copy(&from, &to);
     if !asks {
-        // As where a role may not ask which cluster it is on.
+        // As without the privilege to read the cluster's identifier.
         let unknown = "UPDATE landfall_outbox_cluster SET system_identifier = NULL";
         sqlx::query(unknown).execute(elsewhere.pool()).await.unwrap();
     }
-    // Written there before any relay has looked.
+    // Written there before any relay reads.
     let early: Vec<Message> = (1..=3).map(|n| message("new", n)).collect();
     elsewhere.append(&early).await.unwrap();
     sqlx::query("UPDATE landfall_lease SET holder = NULL").execute(elsewhere.pool()).await.unwrap();
     let leases = lease_all(&elsewhere, "two", LONG).await;
     let mut sent = publish_everything(&elsewhere, &leases).await;
     sent.extend(publish_everything(&elsewhere, &leases).await);
-    // The fourth waits, and so does the eighth, which is of the same key.
+    // The fourth waits, and so does the eighth, which has the same key.
     let old = [2, 4, 5, 6].map(|n: usize| messages[n].id);
     let expected: Vec<MessageId> = old.into_iter().chain(early.iter().map(|message| message.id)).collect();
     assert_eq!(sent, expected);
@@ -69,17 +69,17 @@ async fn restored_elsewhere(spent_here: u32, spent_there: u32, asks: bool) {
 }
 
 #[tokio::test]
-async fn into_a_cluster_with_fewer_transactions() {
+async fn restore_into_a_cluster_with_fewer_transactions() {
     restored_elsewhere(5000, 0, true).await;
 }
 
 #[tokio::test]
-async fn into_a_cluster_with_more_transactions() {
+async fn restore_into_a_cluster_with_more_transactions() {
     restored_elsewhere(0, 5000, true).await;
 }
 
 #[tokio::test]
-async fn into_a_cluster_that_may_not_be_asked_for_its_name() {
+async fn restore_into_a_cluster_without_a_readable_identifier() {
     restored_elsewhere(5000, 0, false).await;
     restored_elsewhere(0, 5000, false).await;
 }

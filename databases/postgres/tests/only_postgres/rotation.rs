@@ -1,4 +1,4 @@
-//! Parts of the outbox are emptied as a whole: nothing is lost, nobody waits, and the tables stay small.
+//! Partitions of the outbox are truncated: no message is lost, no session waits, and the tables stay small.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use landfall_testkit::servers::fresh_postgres_database;
 use sqlx::PgConnection;
 
 use crate::stage::{
-    LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, somebody_is_blocked,
+    LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, until_blocked,
 };
 
 /// As in the migration.
 const PART: i64 = 65_536;
 
-/// The next id is the first of the given part, counted from the beginning of time.
+/// Sets the next id to the first one of the given lap and partition.
 async fn go_to_part(database: &Postgres, part: i64) {
     sqlx::query("SELECT setval('landfall_outbox_id_seq', $1, false)")
         .bind((part * PART).max(1))
@@ -26,7 +26,7 @@ async fn go_to_part(database: &Postgres, part: i64) {
         .unwrap();
 }
 
-/// How many rows there are in each of the four parts.
+/// Counts the rows in each of the four partitions.
 async fn parts(database: &Postgres) -> Vec<i64> {
     let mut rows = Vec::new();
     for part in 0..4 {
@@ -47,7 +47,7 @@ async fn bytes(database: &Postgres) -> i64 {
 }
 
 #[tokio::test]
-async fn many_laps_lose_nothing_and_leave_nothing() {
+async fn many_rotations_lose_nothing_and_leave_nothing() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut size_of_a_lap = 0;
@@ -62,7 +62,7 @@ async fn many_laps_lose_nothing_and_leave_nothing() {
             size_of_a_lap = bytes(&database).await;
         }
     }
-    // Whoever looks at a part at that moment keeps it from being emptied until the next time.
+    // A session that reads a partition at that moment delays its truncation until the next rotation.
     eventually(SOON, "only the part that is written to holds anything", async || {
         database.rotate().await.unwrap();
         parts(&database).await == [0, 0, 0, 300]
@@ -74,12 +74,12 @@ async fn many_laps_lose_nothing_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn a_relay_empties_what_is_settled_by_itself() {
+async fn relay_rotates_settled_partitions_automatically() {
     let Some(database) = migrated().await else { return };
     database.append(&[message("a", 1)]).await.unwrap();
     go_to_part(&database, 1).await;
     let leases = lease_all(&database, "one", LONG).await;
-    // Emptied, it has another file; to count its rows would be to lock it, and it is left alone then.
+    // Truncation changes the file. Counting the rows would lock the partition and prevent the truncation.
     let file = async || -> i64 {
         let statement = "SELECT relfilenode::bigint FROM pg_class WHERE oid = 'landfall_outbox_0'::regclass";
         sqlx::query_scalar(statement).fetch_one(database.pool()).await.unwrap()
@@ -91,7 +91,7 @@ async fn a_relay_empties_what_is_settled_by_itself() {
 }
 
 #[tokio::test]
-async fn a_part_with_anything_unsettled_stays() {
+async fn partition_with_an_unsettled_row_stays() {
     let Some(database) = migrated().await else { return };
     let messages = [message("a", 1), message("b", 1)];
     database.append(&messages).await.unwrap();
@@ -111,9 +111,9 @@ async fn a_part_with_anything_unsettled_stays() {
     assert_eq!((rows.len(), rows[0].state), (1, OutboxState::Retrying), "what waits is elsewhere");
 }
 
-/// He took his id when the part was current, and commits when everybody else is far ahead.
+/// A writer draws its id while the partition is current, and commits when the others are far ahead.
 #[tokio::test]
-async fn a_writer_who_commits_late_into_an_old_part_is_not_lost() {
+async fn late_commit_into_an_old_partition_is_not_lost() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let (late, punctual) = (message("a", 1), message("b", 1));
@@ -133,22 +133,22 @@ async fn a_writer_who_commits_late_into_an_old_part_is_not_lost() {
     .await;
 }
 
-/// What an insert does first: its transaction gets a number, then it takes an id.
+/// The first step of an insert: its transaction gets a transaction id, then draws a row id.
 async fn take_id(connection: &mut PgConnection) -> i64 {
     sqlx::query("SELECT pg_current_xact_id()").execute(&mut *connection).await.unwrap();
     sqlx::query_scalar("SELECT nextval('landfall_outbox_id_seq')").fetch_one(connection).await.unwrap()
 }
 
-/// What it does then, and a process that was stopped in between does much later.
+/// The second step, which a process that was paused in between does much later.
 async fn insert_with(connection: &mut PgConnection, id: i64) {
     let insert = "INSERT INTO landfall_outbox (id, topic, key, payload) OVERRIDING SYSTEM VALUE
                   VALUES ($1, 'orders', 'late', 'x')";
     sqlx::query(insert).bind(id).execute(connection).await.unwrap();
 }
 
-/// He took his id before the part was emptied, and inserts afterwards.
+/// A writer draws its id before the truncation, and inserts afterwards.
 #[tokio::test]
-async fn a_writer_who_inserts_into_a_part_that_was_emptied_is_not_lost() {
+async fn insert_into_a_truncated_partition_is_not_lost() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let mut late = database.pool().begin().await.unwrap();
@@ -167,13 +167,13 @@ async fn a_writer_who_inserts_into_a_part_that_was_emptied_is_not_lost() {
     assert_eq!(publish_everything(&database, &leases).await.len(), 1);
 }
 
-/// He commits between the look at the part and the lock on it.
+/// A writer commits between the check of the partition and the lock on it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_appears_while_the_lock_is_waited_for_stops_the_emptying() {
+async fn row_inserted_during_the_lock_wait_stops_rotation() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     database.append(&[message("a", 1)]).await.unwrap();
-    // Whoever settles first looks for parts to empty, in the background; nobody else shall be at it here.
+    // The first settlement rotates in the background; no other rotation may run in this test.
     let settling = another(&database).await;
     publish_everything(&settling, &leases).await;
     settling.pool().close().await;
@@ -182,23 +182,23 @@ async fn a_row_that_appears_while_the_lock_is_waited_for_stops_the_emptying() {
     database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();
     go_to_part(&database, 1).await;
 
-    // The same function, with more patience than a relay has.
+    // The same function, with a longer lock timeout than a relay has.
     let other = another(&database).await;
     sqlx::query("ALTER FUNCTION landfall_outbox_empty SET lock_timeout = '20s'").execute(other.pool()).await.unwrap();
     let emptying = tokio::spawn(async move {
         sqlx::query("SELECT landfall_outbox_empty(0, false)").execute(other.pool()).await.map(|_| ())
     });
-    somebody_is_blocked(&database).await;
+    until_blocked(&database).await;
     database.commit(open).await.unwrap();
     let refused = tokio::time::timeout(SOON, emptying).await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"), "{refused}");
     assert_eq!(due(&database, &leases).await, [late.id]);
 }
 
-/// Several relays, or one and a person. Each has looked at the part before it wants it for itself, and would wait for
-/// the others for ever: the server refuses that, which is no failure.
+/// Several relays rotate at once. Each has read the partition before it requests the exclusive lock, which is a
+/// deadlock: the server refuses one, and that is not a failure.
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_empty_a_part_at_once_give_way_to_each_other() {
+async fn concurrent_rotations_of_a_partition_do_not_deadlock() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let others = [another(&database).await, another(&database).await, another(&database).await];
@@ -220,10 +220,10 @@ async fn those_who_empty_a_part_at_once_give_way_to_each_other() {
     .await;
 }
 
-/// One who took his id before the ids went on to the next part holds the part that is to be emptied. Whoever comes
-/// after him into that part waits behind the emptying, until that gives up: it does so by itself, while he stays.
+/// A writer that drew its id before the ids reached the next partition holds the partition to be truncated. The next
+/// writer into it waits behind the truncation until that gives up, while the first writer stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_emptying_that_cannot_have_its_lock_gives_up_and_leaves_the_writers_alone() {
+async fn rotation_without_its_lock_gives_up_and_blocks_no_writer() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let (mut holder, mut behind) = (database.pool().begin().await.unwrap(), database.pool().begin().await.unwrap());
@@ -233,26 +233,26 @@ async fn an_emptying_that_cannot_have_its_lock_gives_up_and_leaves_the_writers_a
     go_to_part(&database, 1).await;
     insert_with(&mut holder, id).await;
 
-    // It never waits longer than its limit, so this comes to its end although the writer never goes.
+    // Rotation never waits longer than its lock timeout, so this ends although the writer stays.
     let rotating = another(&database).await;
     assert_eq!(tokio::time::timeout(SOON, rotating.rotate()).await.expect("it gave up").unwrap(), 0);
-    tokio::time::timeout(SOON, insert_with(&mut behind, id_behind)).await.expect("nobody stands in his way");
+    tokio::time::timeout(SOON, insert_with(&mut behind, id_behind)).await.expect("the insert is not blocked");
     behind.commit().await.unwrap();
 
     holder.commit().await.unwrap();
     let rows = database.list(&OutboxFilter::default(), 10).await.unwrap();
-    assert_eq!(rows.len(), 2, "nobody was lost");
+    assert_eq!(rows.len(), 2, "no row was lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_do_not_wait_for_the_emptying_and_it_does_not_wait_for_readers() {
+async fn rotation_blocks_no_writer_and_waits_for_no_reader() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     database.append(&[message("a", 1)]).await.unwrap();
     publish_everything(&database, &leases).await;
     go_to_part(&database, 1).await;
 
-    // As if the part were being emptied for as long as this is open.
+    // As if the partition were being truncated while this is open.
     let mut emptying = database.pool().begin().await.unwrap();
     sqlx::query("LOCK TABLE landfall_outbox_0 IN ACCESS EXCLUSIVE MODE").execute(&mut *emptying).await.unwrap();
     let next = message("a", 2);
@@ -275,9 +275,9 @@ async fn writers_do_not_wait_for_the_emptying_and_it_does_not_wait_for_readers()
     assert_eq!(publish_everything(&database, &leases).await, [next.id]);
 }
 
-/// Progress has parts of its own. What counts in the older one is carried on, whoever holds the shards.
+/// The progress table has its own partitions. Valid rows of the older one are copied for every shard.
 #[tokio::test]
-async fn progress_is_carried_on_when_its_part_is_emptied() {
+async fn valid_progress_is_copied_before_its_partition_is_truncated() {
     let Some(database) = migrated().await else { return };
     let leases = lease_all(&database, "one", LONG).await;
     let messages: Vec<_> = (1..=4).map(|n| message(&format!("k{n}"), n)).collect();
@@ -295,7 +295,7 @@ async fn progress_is_carried_on_when_its_part_is_emptied() {
     })
     .await;
     assert_eq!(database.stats().await.unwrap().published, 1);
-    // The one who had read them before goes on, and so does anybody else.
+    // The relay that had read them continues, and so does another one.
     assert_eq!(due(&another(&database).await, &leases).await.len(), 3);
     database.settle(&leases, &[settlement(&entries[0], Decision::Published)]).await.unwrap();
     assert_eq!(publish_everything(&database, &leases).await, [messages[2].id, messages[3].id]);
@@ -340,7 +340,7 @@ async fn sent_messages_can_be_kept() {
 }
 
 #[tokio::test]
-async fn a_day_goes_when_the_last_of_what_was_sent_on_it_is_taken_elsewhere() {
+async fn day_partition_is_dropped_with_its_last_archived_message() {
     let Some(database) = migrated().await else { return };
     sqlx::raw_sql(
         "SELECT landfall_outbox_sent_day();

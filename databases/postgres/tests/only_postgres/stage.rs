@@ -1,19 +1,12 @@
-//! A migrated database of the test's own, and the steps that many tests share.
+//! A migrated database for one test, and steps that the tests share.
 
-use std::time::Duration;
-
-use landfall_core::{
-    Decision, Holder, Key, Lease, Leases, Message, MessageId, OutboxEntry, OutboxQueue, Schema, Settlement, Shard,
-    TopicName,
-};
+use landfall_core::Schema;
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;
+pub(crate) use landfall_testkit::relay_steps::{LONG, SOON, due, lease_all, message, publish_everything, settlement};
 use landfall_testkit::servers::fresh_postgres_database;
 
-pub(crate) const LONG: Duration = Duration::from_secs(3600);
-pub(crate) const SOON: Duration = Duration::from_secs(60);
-
-/// `None`, after saying so, if there is no server.
+/// Returns `None`, after reporting it, if there is no server.
 pub(crate) async fn migrated() -> Option<Postgres> {
     let url = fresh_postgres_database().await?;
     let database = open(&url).await;
@@ -25,7 +18,7 @@ pub(crate) async fn open(url: &str) -> Postgres {
     Postgres::connect(url, Options { max_connections: 6, ..Options::default() }).await.unwrap()
 }
 
-/// Another instance on the same database, as another process would have it.
+/// Opens another instance on the same database, which stands for another process.
 pub(crate) async fn another(database: &Postgres) -> Postgres {
     let pool = sqlx::postgres::PgPoolOptions::new()
         .max_connections(4)
@@ -35,40 +28,8 @@ pub(crate) async fn another(database: &Postgres) -> Postgres {
     Postgres::from_pool(pool, Options { prefix: database.prefix().clone(), ..Options::default() })
 }
 
-pub(crate) fn message(key: &str, sequence: i64) -> Message {
-    Message::new(TopicName::new("orders").unwrap(), format!("{key}/{sequence}"))
-        .with_key(Key::new(key).unwrap())
-        .with_sequence(sequence)
-}
-
-pub(crate) async fn lease_all(database: &Postgres, holder: &str, ttl: Duration) -> Vec<Lease> {
-    let mut leases = Vec::new();
-    for shard in 0..database.shards() {
-        let name = Shard(shard).lease_name();
-        leases.extend(database.acquire(&name, &Holder(holder.into()), ttl).await.unwrap());
-    }
-    assert_eq!(leases.len(), usize::from(database.shards()));
-    leases
-}
-
-pub(crate) async fn due(database: &Postgres, leases: &[Lease]) -> Vec<MessageId> {
-    database.next(leases, 1000).await.unwrap().iter().map(|entry| entry.message_id).collect()
-}
-
-pub(crate) fn settlement(entry: &OutboxEntry, decision: Decision) -> Settlement {
-    Settlement { row: entry.row, shard: entry.shard, decision }
-}
-
-/// Reads what is due, calls it published, and answers with its ids.
-pub(crate) async fn publish_everything(database: &Postgres, leases: &[Lease]) -> Vec<MessageId> {
-    let entries = database.next(leases, 1000).await.unwrap();
-    let settlements: Vec<_> = entries.iter().map(|entry| settlement(entry, Decision::Published)).collect();
-    assert_eq!(database.settle(leases, &settlements).await.unwrap().len(), entries.len());
-    entries.iter().map(|entry| entry.message_id).collect()
-}
-
 /// Waits until some statement on this database waits for a lock.
-pub(crate) async fn somebody_is_blocked(database: &Postgres) {
+pub(crate) async fn until_blocked(database: &Postgres) {
     eventually(SOON, "a statement waits for a lock", async || {
         let blocked: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM pg_stat_activity

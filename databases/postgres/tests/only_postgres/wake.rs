@@ -1,4 +1,4 @@
-//! Wake-ups between processes, and the tasks behind them.
+//! Wake-ups between processes, and their background tasks.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use landfall_testkit::eventually;
 
 use crate::stage::{LONG, SOON, another, migrated};
 
-/// The server processes that listen on this database.
+/// Returns the server processes that listen on this database.
 async fn listeners(observer: &Postgres) -> Vec<i32> {
     sqlx::query_scalar(
         "SELECT pid FROM pg_stat_activity
@@ -19,7 +19,7 @@ async fn listeners(observer: &Postgres) -> Vec<i32> {
     .unwrap()
 }
 
-/// Starts the listener of `database`, and takes the wake-ups that its start leaves behind.
+/// Starts the listener of `database`, and consumes the wake-ups that its start causes.
 async fn listening(database: &Postgres, observer: &Postgres) {
     eventually(SOON, "the instance listens", async || {
         database.wait(Duration::from_millis(20)).await;
@@ -29,7 +29,7 @@ async fn listening(database: &Postgres, observer: &Postgres) {
     settled(database).await;
 }
 
-/// Waits until nothing is stored for the next one who waits.
+/// Waits until no wake-up is stored.
 async fn settled(database: &Postgres) {
     eventually(SOON, "earlier wake-ups are used up", async || {
         tokio::time::timeout(Duration::from_millis(200), database.wait(LONG)).await.is_err()
@@ -38,7 +38,7 @@ async fn settled(database: &Postgres) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_in_another_instance_ends_the_wait() {
+async fn wake_in_another_instance_ends_the_wait() {
     let Some(database) = migrated().await else { return };
     let elsewhere = another(&database).await;
     listening(&database, &elsewhere).await;
@@ -47,7 +47,7 @@ async fn a_wake_in_another_instance_ends_the_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_notify_in_plain_sql_ends_the_wait() {
+async fn notify_from_sql_ends_the_wait() {
     let Some(database) = migrated().await else { return };
     let observer = another(&database).await;
     listening(&database, &observer).await;
@@ -56,19 +56,19 @@ async fn a_notify_in_plain_sql_ends_the_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_does_not_wake_itself_a_second_time() {
+async fn instance_ignores_its_own_notification() {
     let Some(database) = migrated().await else { return };
     let elsewhere = another(&database).await;
     listening(&database, &elsewhere).await;
     let mut foreign = sqlx::postgres::PgListener::connect_with(elsewhere.pool()).await.unwrap();
     foreign.listen("landfall_outbox").await.unwrap();
     database.wake();
-    tokio::time::timeout(SOON, foreign.recv()).await.expect("others hear it").unwrap();
+    tokio::time::timeout(SOON, foreign.recv()).await.expect("other listeners are notified").unwrap();
     settled(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_clone_that_waits_is_woken() {
+async fn every_waiting_clone_is_woken() {
     let Some(database) = migrated().await else { return };
     let observer = another(&database).await;
     listening(&database, &observer).await;
@@ -77,7 +77,7 @@ async fn every_clone_that_waits_is_woken() {
         let clone = database.clone();
         waiting.spawn(async move { clone.wait(LONG).await });
     }
-    // A wake-up that comes before a clone waits is stored for one of them only, so it is repeated.
+    // A wake-up before a clone waits is stored for only one of them, so it is repeated.
     eventually(SOON, "all of them are woken", async || {
         database.wake();
         while waiting.try_join_next().is_some() {}
@@ -87,7 +87,7 @@ async fn every_clone_that_waits_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_whose_connection_was_lost_comes_back() {
+async fn listener_reconnects_after_a_lost_connection() {
     let Some(database) = migrated().await else { return };
     let elsewhere = another(&database).await;
     listening(&database, &elsewhere).await;
@@ -104,7 +104,7 @@ async fn a_listener_whose_connection_was_lost_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_listener_ends_with_the_last_clone() {
+async fn listener_ends_with_the_last_clone() {
     let Some(observer) = migrated().await else { return };
     let database = another(&observer).await;
     listening(&database, &observer).await;
@@ -112,5 +112,5 @@ async fn the_listener_ends_with_the_last_clone() {
     drop(database);
     assert_eq!(listeners(&observer).await.len(), 1, "one clone is left");
     drop(clone);
-    eventually(SOON, "nobody listens any more", async || listeners(&observer).await.is_empty()).await;
+    eventually(SOON, "the listener has ended", async || listeners(&observer).await.is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! The file, its write-ahead log, and the disk that they are on.
+//! The file, its write-ahead log, and their disk.
 
 use std::path::Path;
 
@@ -11,27 +11,27 @@ const FILE_SYSTEM: (&str, Rank) = ("sqlite.file-system", Rank::Loss);
 const DISK: (&str, Rank) = ("sqlite.disk-full", Rank::Latency);
 
 const MIB: u64 = 1024 * 1024;
-/// SQLite moves the write-ahead log into the file when it has 4 MB; one that is so much larger cannot be moved.
+/// SQLite checkpoints the write-ahead log at 4 MB; a log that is much larger is blocked.
 const LARGE_BYTES: u64 = 64 * MIB;
 
 pub(super) async fn checkpoint(checkup: &mut Checkup<'_>, file: &Path) -> Result<Option<Finding>> {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
-    // The file stays as large as it once was, so its size only says whether it is worth asking.
+    // The file never shrinks, so its size only tells whether to ask.
     if std::fs::metadata(&log).map_or(0, |found| found.len()) < LARGE_BYTES {
         return Ok(None);
     }
-    // Counts and moves nothing. A SQLite before 3.51 takes the word for PASSIVE, which moves what is in nobody's way.
+    // Counts and moves nothing. SQLite before 3.51 treats it as PASSIVE, which moves what no reader blocks.
     let (_, frames, moved): (i64, i64, i64) = checkup.ask("PRAGMA wal_checkpoint(NOOP)").await?;
     let (page,): (i64,) = checkup.ask("PRAGMA page_size").await?;
     let waiting = (frames - moved).max(0).unsigned_abs() * page.unsigned_abs();
     let judge = || {
         let what = format!(
-            "{} MiB of the write-ahead log are not in the file yet: a reader that stays open keeps them from moving, every \
+            "{} MiB of the write-ahead log are not in the file yet: a long transaction blocks the checkpoint, every \
              read gets slower and the disk fills",
             waiting / MIB
         );
-        let mend = "end the connection that keeps a transaction open; PRAGMA wal_autocheckpoint must not be 0";
+        let mend = "end the connection with the open transaction; PRAGMA wal_autocheckpoint must not be 0";
         Finding::new(CHECKPOINT, Path::new(&log).display().to_string(), what, mend)
     };
     Ok((waiting >= LARGE_BYTES).then(judge))
@@ -43,11 +43,12 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
     let unsafe_place = match disk.kind {
         FileSystemKind::Local => None,
         FileSystemKind::Memory(name) => Some(format!(
-            "the database is on {name}, which is memory: everything in it is gone after a restart of the machine or container"
+            "the database is on {name}, which is memory: everything in it is lost in a restart of the machine or \
+             container"
         )),
         FileSystemKind::Remote(name) => Some(format!(
-            "the database is on {name}, where locks and syncs are up to another machine or program: a write-ahead log does \
-             not work across machines, and two writers damage the file"
+            "the database is on {name}, where locks and syncs depend on another machine or program: a write-ahead log \
+             does not work across machines, and two writers damage the file"
         )),
     };
     if let Some(what) = unsafe_place {
@@ -55,7 +56,8 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
     }
     if disk.is_nearly_full() {
         let what = format!(
-            "{} MiB of {} MiB are free where the database is: when it is full, sends and handlers fail until there is room",
+            "{} MiB of {} MiB are free on the database's disk: when it is full, sends and handlers fail until there \
+             is space",
             disk.free_bytes / MIB,
             disk.total_bytes / MIB
         );
@@ -63,7 +65,7 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
             DISK,
             &about,
             what,
-            "make room, or keep less: keep_sent, the inbox, dead letters that are done",
+            "free space, or keep less: keep_sent, the inbox, dead letters that are done",
         ));
     }
     Ok(findings)
@@ -72,7 +74,7 @@ pub(super) fn disk(file: &Path) -> Result<Vec<Finding>> {
 #[cfg(target_os = "linux")]
 fn file_system(file: &Path) -> Result<Option<FileSystem>> {
     let found = rustix::fs::statfs(file).map_err(|error| {
-        let sentence = format!("the file system of {} does not answer", file.display());
+        let sentence = format!("the file system of {} cannot be read", file.display());
         Error::new(ErrorKind::Unavailable, sentence).with_source(std::io::Error::from(error))
     })?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_bsize as u64);
@@ -80,7 +82,7 @@ fn file_system(file: &Path) -> Result<Option<FileSystem>> {
     Ok(Some(FileSystem { kind, free_bytes: bytes(found.f_bavail), total_bytes: bytes(found.f_blocks) }))
 }
 
-/// Nobody else is asked in a portable way.
+/// Other systems have no portable call for this.
 #[cfg(not(target_os = "linux"))]
 fn file_system(_file: &Path) -> Result<Option<FileSystem>> {
     Ok(None)

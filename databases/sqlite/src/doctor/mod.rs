@@ -1,7 +1,7 @@
-//! What the doctor sees in a SQLite database: settings of the connections, the file and the disk that it is on.
+//! The doctor's checks of a SQLite database: connection settings, the file and its disk.
 //!
-//! No file is ever opened here. SQLite's locks belong to the process, and closing a file that it has open by another
-//! handle would release them: names and sizes are looked at, the rest is asked of SQLite.
+//! The checks open no file. SQLite's locks belong to the process, and closing another handle of the same file would
+//! release them. The checks read file names and sizes, and ask SQLite for the rest.
 
 mod file;
 mod settings;
@@ -38,9 +38,9 @@ impl Diagnose for Sqlite {
     }
 }
 
-const DOING: &str = "look at the settings";
+const DOING: &str = "run the doctor's checks";
 
-/// The database while it is looked at.
+/// A connection that the checks run on.
 struct Checkup<'a> {
     database: &'a Sqlite,
     connection: &'a mut SqliteConnection,
@@ -54,7 +54,7 @@ impl Checkup<'_> {
         sqlx::query_as(question).fetch_one(&mut *self.connection).await.map_err(self.database.cannot(DOING))
     }
 
-    /// The file as SQLite has opened it; `None` for a database in memory.
+    /// Returns the file that SQLite has opened; `None` for an in-memory database.
     async fn file(&mut self) -> Result<Option<PathBuf>> {
         let (path,): (Option<String>,) = self.ask("SELECT file FROM pragma_database_list WHERE name = 'main'").await?;
         Ok(path.filter(|path| !path.is_empty()).map(PathBuf::from))

@@ -1,4 +1,4 @@
-//! How the connections are set up. Those that `Sqlite::open` makes are safe; a caller's own pool may be otherwise.
+//! Settings of the connections. Those of `Sqlite::open` are safe; those of a caller's own pool may not be.
 
 use landfall_core::{Finding, Rank, Result};
 
@@ -10,11 +10,11 @@ const JOURNAL: &str = "sqlite.journal-mode";
 const LOCKING: (&str, Rank) = ("sqlite.locking-mode", Rank::Latency);
 
 pub(super) fn in_memory() -> Finding {
-    let what = "the database is in memory: everything in it is gone with the process";
+    let what = "the database is in memory: everything in it is lost with the process";
     Finding::new(MEMORY, "database", what, "name a file in the URL: sqlite:path/to/file.db")
 }
 
-/// With a write-ahead log, anything below FULL answers a commit before it is on disk.
+/// With a write-ahead log, commits below FULL return before they are on disk.
 pub(super) async fn synchronous(checkup: &mut Checkup<'_>) -> Result<Option<Finding>> {
     let (level,): (i64,) = checkup.ask("PRAGMA synchronous").await?;
     let name = match level {
@@ -23,8 +23,8 @@ pub(super) async fn synchronous(checkup: &mut Checkup<'_>) -> Result<Option<Find
         _ => return Ok(None),
     };
     let what = format!(
-        "synchronous is {name}: a commit is answered before it is on disk, and a power cut takes back the last ones: \
-         messages, and effects that were acknowledged to the broker already"
+        "synchronous is {name}: commits return before they are on disk, and a power cut loses the last ones: \
+         messages, and effects that were already acknowledged to the broker"
     );
     Ok(Some(Finding::new(
         SYNCHRONOUS,
@@ -47,8 +47,7 @@ pub(super) async fn journal(checkup: &mut Checkup<'_>) -> Result<Option<Finding>
 
 pub(super) async fn locking(checkup: &mut Checkup<'_>) -> Result<Option<Finding>> {
     let (mode,): (String,) = checkup.ask("PRAGMA locking_mode").await?;
-    let what =
-        "locking_mode is exclusive: no other connection gets at the file, and what waits for it fails after a while";
+    let what = "locking_mode is exclusive: no other connection can use the file, and waiting calls fail after a while";
     let judge =
         || Finding::new(LOCKING, "locking_mode", what, "PRAGMA locking_mode = NORMAL, on every connection of the pool");
     Ok((mode != "normal").then(judge))

@@ -1,8 +1,9 @@
-//! Landfall's own tables: their version, and what somebody took away from them.
+//! Landfall's own tables: their version, and missing tables and indexes.
 
 use std::collections::BTreeSet;
 
-use landfall_core::{ExpectedIndex, ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_core::{ExpectedIndex, ExpectedTables, Finding, Result, Schema};
+use landfall_sql_toolkit::{SLOWER, missing_index_finding, missing_table_finding, schema_finding};
 
 use super::{Checkup, DOING};
 use crate::Sqlite;
@@ -11,36 +12,22 @@ const SCHEMA: &str = "sqlite.schema";
 const MISSING: &str = "sqlite.missing-index";
 
 pub(super) async fn version(database: &Sqlite) -> Result<Option<Finding>> {
-    let state = database.state().await?;
-    let Err(error) = state.require_current() else { return Ok(None) };
-    let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    let about = format!("tables {}*", database.prefix());
-    Ok(Some(Finding::new((SCHEMA, Rank::Latency), about, error.to_string(), mend)))
+    Ok(schema_finding(SCHEMA, database.prefix(), database.state().await?))
 }
 
-/// A primary key belongs to its table for good in SQLite, so only what has a name of its own can be missing.
+/// SQLite cannot drop a primary key, so only named indexes can be missing.
 pub(super) async fn indexes(checkup: &mut Checkup<'_>) -> Result<Vec<Finding>> {
     let expected = ExpectedTables::from_ddl(&checkup.database.ddl());
     let question = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'index')";
     let found: Vec<(String,)> =
         sqlx::query_as(question).fetch_all(&mut *checkup.connection).await.map_err(checkup.database.cannot(DOING))?;
     let found: BTreeSet<&str> = found.iter().map(|(name,)| name.as_str()).collect();
-    let gone =
-        expected.tables.iter().map(|table| table.name.as_str()).filter(|name| !found.contains(name)).map(|table| {
-            let what = format!("the table {table} is gone although the version of the tables is this build's");
-            let mend = "restore it from a backup, or from `landfall migrate --print`";
-            Finding::new((SCHEMA, Rank::Loss), table, what, mend)
-        });
+    let missing_tables = expected.tables.iter().map(|table| table.name.as_str()).filter(|name| !found.contains(name));
+    let missing_tables = missing_tables.map(|table| missing_table_finding(SCHEMA, table));
     let is_missing = |index: &&ExpectedIndex| {
         found.contains(index.table.as_str()) && index.name.as_ref().is_some_and(|name| !found.contains(name.as_str()))
     };
-    let missing = expected.indexes.iter().filter(is_missing).map(|index| {
-        let so_that = match index.rank() {
-            Rank::Duplicates => "the same message can be taken twice",
-            _ => "work takes the longer, the more rows there are",
-        };
-        let what = format!("the {index} is missing: {so_that}");
-        Finding::new((MISSING, index.rank()), index.to_string(), what, "make it as `landfall migrate --print` shows it")
-    });
-    Ok(gone.chain(missing).collect())
+    let missing = expected.indexes.iter().filter(is_missing);
+    let missing = missing.map(|index| missing_index_finding(MISSING, index, SLOWER));
+    Ok(missing_tables.chain(missing).collect())
 }

@@ -1,9 +1,9 @@
-//! Rows of somebody's own outbox, moved into Landfall's.
+//! Moves rows of an application's own outbox into Landfall's.
 //!
-//! One transaction reads what is present, takes it and enqueues it, under the write lock and the lease's epoch. A look
-//! that finds nothing takes no lock.
+//! One transaction reads the rows that are present, removes or marks them, and enqueues them, under the write lock and
+//! the lease's epoch. Without rows, no lock is taken.
 //!
-//! Names of tables and columns are validated identifiers, and quoted. What is built here is built once, at the start.
+//! Names of tables and columns are validated identifiers, and quoted. Statements are built once, at the start.
 
 mod table;
 
@@ -25,7 +25,7 @@ impl ImportSource for Sqlite {
         let table = Table::inspect(self, &mapping).await?;
         let (any, read, take) = (table.any()?, table.read()?, table.take()?);
         let order = table.order();
-        let enqueue = statements::expand(ENQUEUE, self.prefix());
+        let enqueue = statements::fill(ENQUEUE, self.prefix());
         let [any, read, take, enqueue] = [any, read, take, enqueue].map(|text| AssertSqlSafe(text).into_sql_str());
         Ok(Box::new(Prepared { database: self.clone(), mapping, order, any, read, take, enqueue }))
     }
@@ -54,7 +54,7 @@ impl Import for Prepared {
         let any: bool = sqlx::query_scalar(self.any.clone())
             .fetch_one(self.database.pool())
             .await
-            .map_err(self.database.cannot("look into the table to import"))?;
+            .map_err(self.database.cannot("check the table to import for rows"))?;
         if !any {
             return Ok(Imported::default());
         }
@@ -73,9 +73,10 @@ impl Import for Prepared {
 }
 
 impl Prepared {
-    /// An expired one that nobody took counts: its epoch proves that nobody else moved anything.
+    /// Returns whether the lease is held. An expired lease without a new holder counts: its epoch proves that no other
+    /// session imported anything.
     async fn is_held(&self, connection: &mut SqliteConnection, lease: &Lease) -> Result<bool> {
-        sqlx::query_scalar(self.database.statements().lease_is_held.clone())
+        sqlx::query_scalar(self.database.statements().lease_is_held.text())
             .bind(&lease.name.0)
             .bind(&lease.holder.0)
             .bind(lease.epoch)
@@ -84,25 +85,28 @@ impl Prepared {
             .map_err(self.database.cannot("compare the lease of an import"))
     }
 
-    /// Reads, and deletes or marks exactly what was read.
+    /// Reads rows, and deletes or marks exactly those.
     async fn take(&self, connection: &mut SqliteConnection, limit: usize) -> Result<Vec<ImportedRow>> {
         let found = sqlx::query(self.read.clone())
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(&mut *connection)
             .await
             .map_err(self.database.cannot("read the table to import"))?;
-        let doing = "understand the table to import";
-        let places: Vec<i64> =
+        let doing = "decode the table to import";
+        let row_ids: Vec<i64> =
             found.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(self.database.cannot(doing))?;
         let taken = sqlx::query(self.take.clone())
-            .bind(serde_json::Value::from(places).to_string())
+            .bind(serde_json::Value::from(row_ids).to_string())
             .execute(connection)
             .await
-            .map_err(self.database.cannot("take rows from the table to import"))?;
+            .map_err(self.database.cannot("remove or mark imported rows"))?;
         if taken.rows_affected() != found.len() as u64 {
-            // A trigger that keeps rows, for one. Going on would enqueue them again and again.
+            // For example, a trigger prevents it. Continuing would enqueue the same rows on every call.
             let (table, read, taken) = (&self.mapping.table, found.len(), taken.rows_affected());
-            let sentence = format!("of {read} rows read from {table} only {taken} could be taken; nothing was moved");
+            let sentence = format!(
+                "of {read} rows read from {table} only {taken} could be taken; nothing was \
+                 imported"
+            );
             return Err(Error::new(ErrorKind::Conflict, sentence));
         }
         let rows = found.iter().map(|row| Ok(self.mapping.import_row(foreign(row)?)));
@@ -119,7 +123,7 @@ impl Prepared {
             .bind(&row.payload[..])
             .execute(connection)
             .await
-            .map_err(self.database.cannot("put imported rows into the outbox"))?;
+            .map_err(self.database.cannot("insert imported rows into the outbox"))?;
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! The mapping beside the live table: what does not fit is refused, and what fits becomes the statements.
+//! Checks a mapping against the live table, and builds the statements from it.
 //!
-//! SQLite's types belong to values and not to columns, so types are not checked here: a value is read as the bytes of
-//! its text, or as it is where it is a blob. Columns are named with their table everywhere: alone, SQLite takes a quoted
-//! name that it does not know for a text, and a column that was dropped would become its own name in every row.
+//! In SQLite, values have types and columns do not, so types are not checked: a blob is read as it is, and any other
+//! value as the bytes of its text. Columns are always qualified with their table. SQLite takes an unknown quoted name
+//! without one for a string, and a dropped column would become its own name in every row.
 
 use landfall_core::{ColumnName, Error, ErrorKind, ImportOrder, Mapping, Result, Taken};
 
@@ -15,7 +15,7 @@ pub(super) struct Table<'a> {
 
 struct Column {
     name: String,
-    /// As it was declared, in upper case; may be empty.
+    /// The declared type in upper case; may be empty.
     declared: String,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Table<'a> {
             let sentence = format!("{table} names the schema {schema}, and SQLite has no schemas; leave it out");
             return Err(Error::new(ErrorKind::Unsupported, sentence));
         }
-        let doing = "look at the table to import";
+        let doing = "inspect the table to import";
         let found: Option<(String, bool)> =
             sqlx::query_as("SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND lower(name) = lower(?)")
                 .bind(table.table())
@@ -61,7 +61,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// With one writer at a time, the order of insertion is the order of commits, and rowids grow with it.
+    /// With one writer at a time, rows are inserted in the order of commits, and rowids grow in that order.
     pub(super) fn order(&self) -> ImportOrder {
         let named: Vec<_> = self.mapping.order_by.iter().map(ColumnName::as_str).collect();
         ImportOrder::Known(if named.is_empty() { "rowid".into() } else { named.join(", ") })
@@ -99,7 +99,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The condition for rows that were not taken yet, with its `WHERE`.
+    /// Returns the `WHERE` clause for rows that are not marked as taken.
     fn unmarked(&self) -> Result<String> {
         Ok(match self.mark()? {
             None => String::new(),
@@ -112,7 +112,7 @@ impl<'a> Table<'a> {
     fn mark(&self) -> Result<Option<(&Column, Mark)>> {
         let Taken::Mark(name) = &self.mapping.taken else { return Ok(None) };
         let column = self.column(name)?;
-        // Booleans are whole numbers here.
+        // SQLite stores booleans as integers.
         let is_number = ["INT", "BOOL"].iter().any(|kind| column.declared.contains(kind));
         let mark = if is_number {
             Mark { is_unset: "coalesce({}, 0) = 0", set: "1" }
@@ -123,7 +123,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How a row says that it was taken.
+/// How a row is marked as taken.
 struct Mark {
     is_unset: &'static str,
     set: &'static str,

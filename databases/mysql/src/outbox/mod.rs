@@ -1,0 +1,9 @@
+//! The outbox: `writer` for senders; `queue` for relays that keep order and `competing` for relays that do not; `view`
+//! and `control` for operators. `settle` changes rows for all of them.
+
+mod competing;
+mod control;
+mod queue;
+pub(crate) mod settle;
+mod view;
+mod writer;

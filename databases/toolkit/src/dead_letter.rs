@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use landfall_core::{DeadLetterStats, DeadLetterStatus, ErrorCode, GroupName, Hold, Message, Origin, Parking, Result};
+
+/// A dead letter of a consumer group, about to be inserted.
+#[derive(Debug)]
+pub struct NewDeadLetter<'a> {
+    pub group: &'a GroupName,
+    pub message: &'a Message,
+    pub origin: Origin,
+    pub status: DeadLetterStatus,
+    pub code: &'a ErrorCode,
+    pub error: &'a str,
+    pub attempts: u32,
+    pub hold: Hold,
+    pub retry_after: Option<Duration>,
+}
+
+impl<'a> NewDeadLetter<'a> {
+    /// A message that waits because an earlier one of its key is a dead letter.
+    pub fn waiting(group: &'a GroupName, message: &'a Message, origin: Origin) -> Self {
+        Self {
+            group,
+            message,
+            origin,
+            status: DeadLetterStatus::Waiting,
+            code: &ErrorCode::PREDECESSOR,
+            error: "an earlier message of the same key is not done",
+            attempts: 0,
+            hold: Hold::Key,
+            retry_after: None,
+        }
+    }
+
+    /// A message that failed: parked, or delayed if it is to be retried.
+    pub fn failed(group: &'a GroupName, message: &'a Message, origin: Origin, parking: Parking<'a>) -> Self {
+        let Parking { attempts, failure, hold, again } = parking;
+        let (code, error) = (&failure.code, failure.error.as_str());
+        let status = status_after(again);
+        Self { group, message, origin, status, code, error, attempts, hold, retry_after: again }
+    }
+}
+
+/// The status of a failed dead letter: delayed if it is retried after a while, parked otherwise.
+pub fn status_after(retry: Option<Duration>) -> DeadLetterStatus {
+    if retry.is_some() { DeadLetterStatus::Delayed } else { DeadLetterStatus::Parked }
+}
+
+/// What the audit trail calls a dead letter's change to `status`.
+pub fn audit_action(status: DeadLetterStatus) -> &'static str {
+    if status == DeadLetterStatus::Delayed { "delay" } else { "park" }
+}
+
+/// The audit trail's actor for changes that a consumer group makes.
+pub fn consumer_actor(group: &str) -> String {
+    format!("consumer:{group}")
+}
+
+/// Builds the statistics from the number of dead letters per status.
+pub fn dead_letter_stats(counts: Vec<(String, i64)>) -> Result<DeadLetterStats> {
+    let mut stats = DeadLetterStats::default();
+    for (status, count) in counts {
+        let count = count.unsigned_abs();
+        match status.parse()? {
+            DeadLetterStatus::Parked => stats.parked = count,
+            DeadLetterStatus::Delayed => stats.delayed = count,
+            DeadLetterStatus::Waiting => stats.waiting = count,
+            DeadLetterStatus::Redriving => stats.redriving = count,
+            DeadLetterStatus::Done => stats.done = count,
+        }
+    }
+    Ok(stats)
+}
