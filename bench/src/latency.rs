@@ -112,7 +112,7 @@ async fn send_and_watch<D: Bare>(
 pub(crate) async fn send<D: Bare>(outbox: &Outbox<D>, number: u64) -> Result<MessageId> {
     let message = message(number, PAYLOAD_BYTES)?;
     let id = message.id;
-    outbox.execute::<_, landfall::Error, _>(|_| Box::pin(async move { Ok(((), vec![message])) })).await?;
+    outbox.execute::<_, landfall::Error, _>(async move |_| Ok(((), vec![message]))).await?;
     Ok(id)
 }
 

@@ -1,7 +1,7 @@
 //! A publisher that other relays can fence: each batch is a transaction under the relay's own `transactional.id`.
 //!
 //! A producer that starts under the same id aborts the open transaction and fences the producer before it; the cluster
-//! enforces both (`docs/adr/0020-a-relay-that-lost-its-shards-is-silenced-by-the-cluster.md`).
+//! enforces both (`docs/adr/0020-kafka-fence-stale-relays.md`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

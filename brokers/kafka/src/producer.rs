@@ -2,7 +2,7 @@
 //!
 //! A producer that could not deliver everything is retired as a whole and purged before the outcomes are returned. So
 //! none of its messages is sent later, while the caller sends the same ones again
-//! (`docs/adr/0014-a-producer-is-given-up-whole.md`).
+//! (`docs/adr/0014-kafka-replace-the-producer-after-unknown.md`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;

@@ -19,6 +19,27 @@ use tokio_util::sync::CancellationToken;
 pub use landfall_core::{RetentionPlan, Retries, Span, Window};
 
 /// Removes expired rows from one database.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use landfall::housekeeping::{Housekeeper, Policy, Span};
+/// use landfall::prelude::*;
+/// use landfall::sqlite::{self, Sqlite};
+/// use tokio_util::sync::CancellationToken;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let database = Arc::new(Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?);
+/// database.migrate().await?;
+/// let policy = Policy { inbox: Span::days(14), ..Policy::default() };
+/// let housekeeper = Housekeeper::new(database.clone(), database, policy);
+/// let stop = CancellationToken::new();
+/// # stop.cancel();
+/// housekeeper.run(stop).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Housekeeper {
     database: Arc<dyn Housekeeping>,
     leases: Arc<dyn Leases>,
@@ -26,6 +47,13 @@ pub struct Housekeeper {
 }
 
 /// Retention periods, and how fast expired rows are removed.
+///
+/// ```
+/// use landfall::housekeeping::{Policy, Span};
+///
+/// let policy = Policy { dead_letters: Span::days(90), ..Policy::default() };
+/// assert_eq!(policy.sequences, Span::Forever);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Sent messages, where the database keeps them (`keep_sent`).
@@ -82,8 +110,8 @@ impl Housekeeper {
         Self { database, leases, policy }
     }
 
-    /// Works until `stop` is cancelled. A failed round is repeated after the interval. Fails only if this build does not
-    /// support the schema.
+    /// Works until `stop` is cancelled. A failed round is repeated after the interval. Fails only if this build does
+    /// not support the schema.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let mut sequences_scanned = None;
         while !stop.is_cancelled() {
@@ -156,8 +184,8 @@ impl Housekeeper {
         }
     }
 
-    /// Renews the lease in good time and returns whether it is still held. After losing it this housekeeper stops: two at
-    /// once would be harmless and useless.
+    /// Renews the lease in good time and returns whether it is still held. After losing it this housekeeper stops: two
+    /// at once would be harmless and useless.
     async fn holds(&self, lease: &mut Lease) -> Result<bool> {
         if lease.until.saturating_duration_since(Instant::now()) > self.policy.lease_ttl / 2 {
             return Ok(true);

@@ -1,19 +1,19 @@
 //! # Landfall: every message lands, once
 //!
-//! Landfall carries a change that one service commits to every other service: never lost, never applied twice, never out
-//! of order, never stuck unnoticed. The modules follow the path of a message:
+//! Landfall carries a change that one service commits to every other service: never lost, never applied twice, never
+//! out of order, never stuck unnoticed. The modules follow the path of a message:
 //!
 //! 1. [`produce`]: enqueues a message in the transaction of the change it reports.
 //! 2. [`relay`]: publishes committed messages to the broker, per key in order.
 //! 3. [`consume`]: commits the handler's writes together with the record that the message was handled.
 //! 4. [`retry`]: calls remote services with timeouts, retries, a retry budget and a circuit breaker.
-//! 5. [`housekeeping`]: removes expired rows; its [`RetentionPlan`](housekeeping::RetentionPlan) computes how long ids are
-//!    kept.
+//! 5. [`housekeeping`]: removes expired rows; its [`RetentionPlan`](housekeeping::RetentionPlan) computes how long
+//!    ids are kept.
 //!
 //! [`import`] moves the rows of an existing outbox table into Landfall's own.
 //!
-//! The root has the names that services use; [`prelude`] has the most frequent ones. [`adapter`] has what the authors of
-//! databases and brokers need.
+//! The root has the names that services use; [`prelude`] has the most frequent ones. [`adapter`] has what the authors
+//! of databases and brokers need.
 //!
 //! # Features
 //!

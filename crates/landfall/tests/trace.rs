@@ -1,5 +1,5 @@
-//! What a handler logs belongs to the sender's trace. Alone in its process: the subscriber is everybody's.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! A handler's logs carry the sender's trace. In a process of its own, because the subscriber is global.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use landfall_sqlite::Sqlite;
 use landfall_testkit::{MemoryBroker, eventually};
 use tokio_util::sync::CancellationToken;
 
-/// What was logged.
+/// The log output.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -34,12 +34,12 @@ impl Write for Lines {
 
 async fn traced(context: Context<'_, Sqlite>) -> Result<(), Failure> {
     let sampled = context.trace().map(|Trace { is_sampled, .. }| is_sampled);
-    tracing::info!(sampled, "at work");
+    tracing::info!(sampled, "handling");
     Ok(())
 }
 
 #[tokio::test]
-async fn what_a_handler_logs_belongs_to_the_senders_trace() {
+async fn handler_logs_carry_the_senders_trace() {
     let lines = Lines::default();
     let writer = lines.clone();
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
@@ -61,11 +61,11 @@ async fn what_a_handler_logs_belongs_to_the_senders_trace() {
         .build()
         .unwrap();
     let consumer = tokio::spawn(consumer.run(stop.clone()));
-    eventually(Duration::from_secs(60), "the line", async || lines.find("at work").is_some()).await;
+    eventually(Duration::from_secs(60), "the handler logs", async || lines.find("handling").is_some()).await;
     stop.cancel();
     consumer.await.unwrap().unwrap();
 
-    let line = lines.find("at work").unwrap();
+    let line = lines.find("handling").unwrap();
     for part in ["trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"", "sampled=true", &format!("message_id={}", sent.id)] {
         assert!(line.contains(part), "{part} is missing: {line}");
     }

@@ -44,12 +44,10 @@ async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
         .with_kind(Kind::new("SeatBooked")?);
     let guest = guest.to_owned();
     outbox
-        .execute_with_message(message, |connection| {
-            Box::pin(async move {
-                // A second guest on a seat violates the primary key; the `?` rolls the transaction back.
-                sqlx::query("INSERT INTO seat VALUES (?, ?)").bind(seat).bind(guest).execute(connection).await?;
-                Ok(())
-            })
+        .execute_with_message(message, async |connection| {
+            // A second guest on a seat violates the primary key; the `?` rolls the transaction back.
+            sqlx::query("INSERT INTO seat VALUES (?, ?)").bind(seat).bind(guest).execute(connection).await?;
+            Ok(())
         })
         .await
 }
@@ -57,17 +55,15 @@ async fn book(outbox: &Outbox<Sqlite>, seat: i64, guest: &str) -> Result<()> {
 /// Here the business code determines the number and the content of the messages.
 async fn free_all(outbox: &Outbox<Sqlite>) -> Result<usize> {
     outbox
-        .execute(|connection: &mut SqliteConnection| {
-            Box::pin(async move {
-                let delete = "DELETE FROM seat RETURNING number, guest";
-                let freed: Vec<(i64, String)> = sqlx::query_as(delete).fetch_all(connection).await?;
-                let mut messages = Vec::new();
-                for (seat, guest) in &freed {
-                    let message = Message::new(TopicName::new("freed")?, guest.clone());
-                    messages.push(message.with_key(Key::new(format!("seat-{seat}"))?));
-                }
-                Ok((freed.len(), messages))
-            })
+        .execute(async |connection: &mut SqliteConnection| {
+            let delete = "DELETE FROM seat RETURNING number, guest";
+            let freed: Vec<(i64, String)> = sqlx::query_as(delete).fetch_all(connection).await?;
+            let mut messages = Vec::new();
+            for (seat, guest) in &freed {
+                let message = Message::new(TopicName::new("freed")?, guest.clone());
+                messages.push(message.with_key(Key::new(format!("seat-{seat}"))?));
+            }
+            Ok((freed.len(), messages))
         })
         .await
 }

@@ -16,6 +16,36 @@ use crate::dead_letter::{DeadLetterTopic, OutboxTopic};
 /// Collects the parts of a [`Consumer`]. Made by [`Consumer::builder`].
 ///
 /// A topic, a group and a handler are required.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use landfall::consume::{self, Early, SequenceCheck};
+/// use landfall::prelude::*;
+/// # use landfall::log::{self, Log};
+/// # use landfall::sqlite::{self, Sqlite};
+/// # async fn handle(_: Context<'_, Sqlite>) -> Result<(), Failure> { Ok(()) }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let broker = Arc::new(Log::open(folder.path(), log::Options::default())?);
+/// # let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+/// let early = Early::Wait(std::time::Duration::from_secs(60));
+/// let consumer = Consumer::builder(database.clone(), broker.clone())
+///     .topic(TopicName::new("orders")?)
+///     .group(GroupName::new("stock")?)
+///     .handler(plain(handle))
+///     .options(consume::Options { batch: 100, ..Default::default() })
+///     .sequence_check(SequenceCheck::Consecutive { first: Some(1), early })
+///     .dead_letter_topic()
+///     .build()?;
+///
+/// let error = Consumer::builder(database, broker).build().unwrap_err();
+/// assert_eq!(error.kind(), landfall::ErrorKind::Invalid);
+/// # drop(consumer);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<D: Database> {
     database: D,

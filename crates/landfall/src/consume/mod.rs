@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A crash before the commit leaves nothing behind, and the messages are redelivered; after the commit they are
-//! redelivered and their inbox rows identify them as duplicates. Messages of one key are handled sequentially, different
-//! keys concurrently. A message is acknowledged only after its own transaction has committed.
+//! redelivered and their inbox rows identify them as duplicates. Messages of one key are handled sequentially,
+//! different keys concurrently. A message is acknowledged only after its own transaction has committed.
 //!
 //! | folder | job |
 //! |---|---|
@@ -51,8 +51,8 @@ pub use builder::Builder;
 pub use dedup::RedisDedupCache;
 pub use dedup::{DedupCache, already_done, changed};
 pub use handler::{
-    BatchContext, BatchHandler, BatchHandlerFn, Context, Handler, HandlerFn, Plain, PlainBatch, Trace, Typed, TypedFn,
-    handler_fn, parse, plain, plain_batch, typed,
+    BatchContext, BatchHandler, BatchHandlerFn, Context, Handler, HandlerFn, Plain, PlainBatch, StatefulFn, Trace,
+    Typed, TypedFn, WithState, handler_fn, parse, plain, plain_batch, typed, with_state,
 };
 #[cfg(feature = "tower")]
 pub use handler::{Failed, HandlerService, Layered, layered};
@@ -65,6 +65,37 @@ pub(crate) use retry::{AttemptCount, DatabaseBackoff, MAX_RETRY_AFTER, sleep_unl
 pub(crate) use transaction::{GroupInbox, Input, MessageTransaction, TransactionError};
 
 /// Applies the messages of a topic to one database, as one member of a group.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use landfall::log::{self, Log};
+/// use landfall::prelude::*;
+/// use landfall::sqlite::{self, Sqlite};
+/// use tokio_util::sync::CancellationToken;
+///
+/// async fn reserve(context: Context<'_, Sqlite>) -> Result<(), Failure> {
+///     sqlx::query("UPDATE stock SET reserved = reserved + 1").execute(&mut *context.connection).await?;
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+/// database.migrate().await?;
+/// let broker = Arc::new(Log::open(folder.path(), log::Options::default())?);
+/// let consumer = Consumer::builder(database, broker)
+///     .topic(TopicName::new("orders")?)
+///     .group(GroupName::new("stock")?)
+///     .handler(plain(reserve))
+///     .build()?;
+/// let stop = CancellationToken::new();
+/// # stop.cancel();
+/// consumer.run(stop).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Consumer<D: Database> {
     broker: Arc<dyn Broker>,
     topic: TopicName,
@@ -93,8 +124,8 @@ impl<D: Inbox> Consumer<D> {
     /// Works until `stop` is cancelled or the broker is closed. Running handlers finish and their messages are
     /// acknowledged; deliveries that were not started are redelivered to another member.
     ///
-    /// While the broker is unavailable the consumer backs off and reconnects. Fails only on errors that are not temporary,
-    /// such as damaged data.
+    /// While the broker is unavailable the consumer backs off and reconnects. Fails only on errors that are not
+    /// temporary, such as damaged data.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
         let backoff = self.options.backoff;

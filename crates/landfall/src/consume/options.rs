@@ -15,6 +15,20 @@ const MAX_CONCURRENCY: usize = 100_000;
 const MAX_BATCH: usize = 1_000_000;
 
 /// How a consumer receives, orders and retries messages.
+///
+/// ```
+/// use landfall::consume::{Options, Order, RetryLane};
+///
+/// // A hundred messages share a transaction; failed ones wait in the database.
+/// let options = Options {
+///     batch: 100,
+///     concurrency: 4,
+///     order: Order::ByKey,
+///     retry_lane: RetryLane::Database,
+///     ..Options::default()
+/// };
+/// assert_eq!(options.max_in_flight, None);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The maximum number of open transactions. Two of them never hold messages of the same key.
@@ -26,8 +40,8 @@ pub struct Options {
     pub order: Order,
     /// What prevents a message from taking effect twice.
     pub idempotence: Idempotence,
-    /// The maximum number of deliveries in flight: at least 2 × `batch` × `concurrency`, so that the next batches arrive
-    /// while the current ones run. `None` is 256, or more where batches need it.
+    /// The maximum number of deliveries in flight: at least 2 × `batch` × `concurrency`, so that the next batches
+    /// arrive while the current ones run. `None` is 256, or more where batches need it.
     pub max_in_flight: Option<usize>,
     /// The share of `max_in_flight` that one key lane may use. Deliveries beyond it are kept in addition, up to
     /// [`Options::OVERFLOW_FACTOR`] times `max_in_flight`, so that a hot key does not block the receipt of others.
@@ -114,10 +128,18 @@ impl Options {
 }
 
 /// Which messages are handled sequentially; all others are handled concurrently.
+///
+/// ```
+/// use landfall::consume::{Options, Order};
+///
+/// // Log entries have no order: a failed one must not delay the next.
+/// let options = Options { order: Order::Unordered, ..Options::default() };
+/// # assert_ne!(options.order, Order::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// All messages of a partition. A message that is retried blocks its whole partition until it succeeds or is parked.
-    /// After that the partition continues, except the key of a parked message.
+    /// All messages of a partition. A message that is retried blocks its whole partition until it succeeds or is
+    /// parked. After that the partition continues, except the key of a parked message.
     ByPartition,
     /// The messages of a key. Messages without a key have no order.
     #[default]
@@ -127,6 +149,14 @@ pub enum Order {
 }
 
 /// What makes redeliveries harmless.
+///
+/// ```
+/// use landfall::consume::{Idempotence, Options};
+///
+/// // The handler inserts into a table with a unique constraint, and needs no inbox row.
+/// let options = Options { idempotence: Idempotence::Handler, ..Options::default() };
+/// # assert_ne!(options.idempotence, Idempotence::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idempotence {
     /// The inbox: its row commits with the effect, and a duplicate is discarded before the handler is called.

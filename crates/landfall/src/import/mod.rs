@@ -18,6 +18,29 @@ pub use landfall_core::{
 };
 
 /// Imports the rows of one table.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use landfall::import::{Importer, Mapping, Options, TableName};
+/// use landfall::prelude::*;
+/// use landfall::sqlite::{self, Sqlite};
+/// use tokio_util::sync::CancellationToken;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let database = Arc::new(Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?);
+/// database.migrate().await?;
+/// # let table = "CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload)";
+/// # sqlx::query(table).execute(database.pool()).await?;
+/// let mapping = Mapping::debezium(TableName::new("outbox")?)?;
+/// let importer = Importer::new(&*database, database.clone(), mapping, Options::default()).await?;
+/// let stop = CancellationToken::new();
+/// # stop.cancel();
+/// importer.run(stop).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Importer {
     import: Box<dyn Import>,
     leases: Arc<dyn Leases>,
@@ -26,6 +49,13 @@ pub struct Importer {
 }
 
 /// How an importer reads the table.
+///
+/// ```
+/// use landfall::import::Options;
+///
+/// let options = Options { batch: 100, ..Options::default() };
+/// # drop(options);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The maximum number of rows moved in one transaction.
@@ -54,7 +84,8 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_CAP: Duration = Duration::from_secs(5);
 
 impl Importer {
-    /// Checks the mapping against the live table. Logs a warning if no column gives the order in which rows were written.
+    /// Checks the mapping against the live table. Logs a warning if no column gives the order in which rows were
+    /// written.
     pub async fn new(
         source: &dyn ImportSource,
         leases: Arc<dyn Leases>,
@@ -77,8 +108,8 @@ impl Importer {
         self.import.order()
     }
 
-    /// Works until `stop` is cancelled, then releases its lease. While the database is unavailable the importer backs off.
-    /// Fails only on errors that are not temporary, such as a dropped column.
+    /// Works until `stop` is cancelled, then releases its lease. While the database is unavailable the importer backs
+    /// off. Fails only on errors that are not temporary, such as a dropped column.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let mut leadership = Leadership::default();
         let mut backoff = BACKOFF_FIRST;
@@ -99,7 +130,8 @@ impl Importer {
                 }
                 Ok(Progress::Standby) => self.renewal(),
                 Err(error) if error.is_temporary() => {
-                    tracing::warn!(lease = %self.lease.0, %error, pause = ?backoff, "import table unavailable, backing off");
+                    let lease = &self.lease.0;
+                    tracing::warn!(%lease, %error, pause = ?backoff, "import table unavailable, backing off");
                     let pause = backoff;
                     backoff = (backoff * 2).min(BACKOFF_CAP);
                     pause
@@ -129,7 +161,8 @@ impl Importer {
         fail::fail_point!("import.after-move");
         if imported.refused > 0 {
             let refused = imported.refused;
-            tracing::error!(lease = %self.lease.0, refused, "imported rows that are not valid messages; the relay parks them");
+            let lease = &self.lease.0;
+            tracing::error!(%lease, refused, "imported rows that are not valid messages; the relay parks them");
         }
         Ok(if imported.moved == 0 { Progress::Idle } else { Progress::Moved })
     }

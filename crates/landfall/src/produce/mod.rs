@@ -7,14 +7,34 @@
 //!   transaction;
 //! * plain SQL from any language: `INSERT INTO landfall_outbox (topic, key, payload) VALUES (…)`.
 //!
-//! After the commit the relay is woken at once. The caller never publishes directly: it would overtake older messages of
-//! the same key that are still pending.
+//! After the commit the relay is woken at once. The caller never publishes directly: it would overtake older messages
+//! of the same key that are still pending.
 
 use landfall_core::{Error, Message, OutboxWriter, Result};
 
-use futures_util::future::BoxFuture;
-
 /// Enqueues messages in the outbox of the service's own database.
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::{self, Sqlite};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+/// database.migrate().await?;
+/// # sqlx::query("CREATE TABLE orders (id TEXT)").execute(database.pool()).await?;
+/// let outbox = Outbox::new(database.clone());
+/// let message = Message::new(TopicName::new("orders")?, "order-1").with_key(Key::new("order-1")?);
+/// outbox
+///     .execute_with_message(message, async |connection| {
+///         sqlx::query("INSERT INTO orders VALUES ('order-1')").execute(connection).await?;
+///         Ok::<_, Box<dyn std::error::Error>>(())
+///     })
+///     .await?;
+/// assert_eq!(database.stats().await?.pending, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Outbox<D> {
     database: D,
@@ -44,8 +64,8 @@ impl<D: OutboxWriter> Outbox<D> {
         self.database.begin().await
     }
 
-    /// Commits and wakes the relay. An error of kind `Unknown` means that the connection was lost during the commit: check
-    /// whether the change exists; if it does, so does its message.
+    /// Commits and wakes the relay. An error of kind `Unknown` means that the connection was lost during the commit:
+    /// check whether the change exists; if it does, so does its message.
     pub async fn commit(&self, transaction: D::Transaction) -> Result<()> {
         fail::fail_point!("produce.before-commit");
         let committed = self.database.commit(transaction).await;
@@ -62,8 +82,7 @@ impl<D: OutboxWriter> Outbox<D> {
     /// Runs `business` and enqueues `message` in one transaction. An error from either rolls both back.
     pub async fn execute_with_message<T, E, F>(&self, message: Message, business: F) -> Result<T, E>
     where
-        F: for<'t> FnOnce(&'t mut D::Connection) -> BoxFuture<'t, Result<T, E>> + Send,
-        T: Send,
+        F: AsyncFnOnce(&mut D::Connection) -> Result<T, E>,
         E: From<Error>,
     {
         let mut transaction = self.begin().await?;
@@ -75,8 +94,7 @@ impl<D: OutboxWriter> Outbox<D> {
     /// Like [`Outbox::execute_with_message`], for messages that only the business code can create.
     pub async fn execute<T, E, F>(&self, business: F) -> Result<T, E>
     where
-        F: for<'t> FnOnce(&'t mut D::Connection) -> BoxFuture<'t, Result<(T, Vec<Message>), E>> + Send,
-        T: Send,
+        F: AsyncFnOnce(&mut D::Connection) -> Result<(T, Vec<Message>), E>,
         E: From<Error>,
     {
         let mut transaction = self.begin().await?;
@@ -85,8 +103,8 @@ impl<D: OutboxWriter> Outbox<D> {
         Ok(value)
     }
 
-    /// Enqueues `messages` and commits `transaction`, like [`Outbox::enqueue_all`] and [`Outbox::commit`] in fewer round
-    /// trips where the database allows it.
+    /// Enqueues `messages` and commits `transaction`, like [`Outbox::enqueue_all`] and [`Outbox::commit`] in fewer
+    /// round trips where the database allows it.
     pub async fn commit_with(&self, transaction: D::Transaction, messages: &[Message]) -> Result<()> {
         fail::fail_point!("produce.before-commit");
         let committed = self.database.enqueue_and_commit(transaction, messages).await;

@@ -7,6 +7,20 @@ use landfall_core::{CompetingQueue, Leases, OutboxQueue, Publisher, Result};
 use super::{Options, Relay};
 
 /// Collects the parts of a [`Relay`]. Made by [`Relay::builder`].
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use landfall::{CompetingQueue, Leases, OutboxQueue, Publisher};
+/// use landfall::relay::{Options, Relay};
+///
+/// # fn example<D>(database: D, publisher: Arc<dyn Publisher>) -> landfall::Result<()>
+/// # where D: OutboxQueue + CompetingQueue + Leases + 'static {
+/// let options = Options { batch: 200, ..Options::default() };
+/// let relay = Relay::builder(database, publisher).options(options).unordered().build()?;
+/// # drop(relay);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<D> {
     queue: Arc<D>,
@@ -29,8 +43,8 @@ impl<D: OutboxQueue + 'static> Builder<D> {
 
     /// Gives up the order of keys: the relay competes with any number of others for due messages.
     ///
-    /// It never holds keys, whatever [`Options::failed_holds_key`] says. While an ordered relay works on the same outbox,
-    /// it waits.
+    /// It never holds keys, whatever [`Options::failed_holds_key`] says. While an ordered relay works on the same
+    /// outbox, it waits.
     pub fn unordered(mut self) -> Self
     where
         D: CompetingQueue,

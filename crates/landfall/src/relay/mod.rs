@@ -6,9 +6,9 @@
 //!   next batch of the leased shards ─▶ publish ─▶ one outcome each ─▶ settle under the leases' epochs
 //! ```
 //!
-//! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: the relay that takes
-//! the shard over reads the same rows again. A message may thus be published twice, never zero times. Duplicates do not
-//! reorder the effects of a key: each follows at least one copy of everything before it.
+//! Reading changes nothing and settling compares the epoch, so a relay may die or stop at any point: the relay that
+//! takes the shard over reads the same rows again. A message may thus be published twice, never zero times. Duplicates
+//! do not reorder the effects of a key: each follows at least one copy of everything before it.
 //!
 //! Where the broker supports fencing ([`Publisher::fenced`]), duplicates of that kind are prevented too: the relay that
 //! takes over an expired shard fences the previous holder first.
@@ -45,6 +45,26 @@ pub use builder::Builder;
 const LEASE_TASK: &str = "lease";
 
 /// Publishes the messages of one outbox to one broker. Any number of relays may run, in any number of processes.
+///
+/// ```
+/// use landfall::log::{self, Log};
+/// use landfall::prelude::*;
+/// use landfall::sqlite::{self, Sqlite};
+/// use tokio_util::sync::CancellationToken;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+/// database.migrate().await?;
+/// let log = Log::open(folder.path(), log::Options::default())?;
+/// let relay = Relay::builder(database, log.publisher()).build()?;
+/// let stop = CancellationToken::new();
+/// # stop.cancel();
+/// relay.run(stop).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Relay {
     queue: Arc<dyn OutboxQueue>,
     /// Present in an unordered relay.
@@ -55,6 +75,15 @@ pub struct Relay {
 }
 
 /// How a relay reads, publishes and retries.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use landfall::relay::Options;
+///
+/// let options = Options { batch: 500, lease_ttl: Duration::from_secs(5), ..Options::default() };
+/// assert!(options.failed_holds_key);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The maximum number of messages that are read, published and settled in one pass.
@@ -63,8 +92,8 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// Delays between the attempts of a refused message, and the number of attempts before it is parked.
     pub backoff: Backoff,
-    /// Whether a parked message holds its key until it is redriven. If not, its successors overtake it. An unordered relay
-    /// never holds keys.
+    /// Whether a parked message holds its key until it is redriven. If not, its successors overtake it. An unordered
+    /// relay never holds keys.
     pub failed_holds_key: bool,
     /// The longest interval between two polls of an idle outbox, for writers that do not wake the relay.
     pub poll_max: Duration,
@@ -126,8 +155,8 @@ impl Relay {
 
     /// Works until `stop` is cancelled, then finishes the batch in flight and releases its leases.
     ///
-    /// While the database or the broker is unavailable the relay backs off. Fails only on errors that are not temporary,
-    /// such as a schema that this build does not support.
+    /// While the database or the broker is unavailable the relay backs off. Fails only on errors that are not
+    /// temporary, such as a schema that this build does not support.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let result = match &self.competing {
             None => self.run_ordered(&stop).await,

@@ -1,4 +1,5 @@
-//! A bulkhead: bounds the calls in progress and the callers waiting, so that a slow dependency cannot exhaust the service.
+//! A bulkhead: bounds the calls in progress and the callers waiting, so that a slow dependency cannot exhaust the
+//! service.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -8,6 +8,17 @@ use tokio::sync::OnceCell;
 /// Request collapsing: concurrent callers with the same key share one call and its result. Results are not cached; a
 /// caller that arrives after the result makes a new call.
 ///
+/// ```
+/// use landfall::retry::Collapse;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let prices = Collapse::new();
+/// let lookup = || prices.run("book", || async { 42 });
+/// assert_eq!(tokio::join!(lookup(), lookup()), (42, 42));
+/// # }
+/// ```
+///
 /// The first caller makes the call and the others wait for it. If the first is cancelled or panics, one of the others
 /// makes the call instead.
 pub struct Collapse<K, T> {

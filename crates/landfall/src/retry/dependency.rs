@@ -9,6 +9,23 @@ use super::health::{Health, now};
 use super::{Options, State};
 
 /// A remote service that calls may fail on. Clones share one breaker, budget and bulkhead.
+///
+/// ```
+/// use landfall::Failure;
+/// use landfall::retry::{Dependency, Options};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Failure> {
+/// let gateway = Dependency::new("gateway", Options::default());
+/// let attempts = gateway
+///     .retry(async |attempt| {
+///         if attempt < 2 { Err(Failure::retry("connection reset")) } else { Ok(attempt) }
+///     })
+///     .await?;
+/// assert_eq!(attempts, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Dependency(Arc<Inner>);
 
@@ -51,8 +68,8 @@ impl Dependency {
 
     /// Makes one attempt.
     ///
-    /// Fails with [`Verdict::Wait`] if the call was not made because the dependency is unavailable or busy. Otherwise the
-    /// failure is as `call` classified it; an error that is not a [`Failure`] is retried.
+    /// Fails with [`Verdict::Wait`] if the call was not made because the dependency is unavailable or busy. Otherwise
+    /// the failure is as `call` classified it; an error that is not a [`Failure`] is retried.
     pub async fn call<T, E, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,
@@ -76,8 +93,8 @@ impl Dependency {
         result
     }
 
-    /// Retries until the call succeeds or fails permanently, or until the policy, the deadline, the breaker or the budget
-    /// allows no more attempts. Returns the last failure. `call` receives the number of the attempt, from 1.
+    /// Retries until the call succeeds or fails permanently, or until the policy, the deadline, the breaker or the
+    /// budget allows no more attempts. Returns the last failure. `call` receives the number of the attempt, from 1.
     pub async fn retry<T, E, F>(&self, mut call: impl FnMut(u32) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, E>>,

@@ -9,6 +9,13 @@ use super::Options;
 use super::counters::Counters;
 
 /// A snapshot of a dependency's breaker, bulkhead and budget.
+///
+/// ```
+/// use landfall::retry::{BreakerState, Dependency, Options};
+///
+/// let state = Dependency::new("gateway", Options::default()).state();
+/// assert_eq!((state.breaker, state.running, state.waiting), (BreakerState::Closed, 0, 0));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     pub breaker: BreakerState,

@@ -3,6 +3,16 @@ use std::time::Duration;
 use landfall_core::{Backoff, BreakerOptions, BudgetOptions, Jitter, Repeat, RetryPolicy};
 
 /// How a dependency is called. The defaults suit a service in the same network.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use landfall::retry::{Options, Repeat};
+///
+/// // A payment must not be repeated when its outcome is unknown.
+/// let options = Options { call_timeout: Duration::from_secs(2), repeat: Repeat::Unsafe, ..Options::default() };
+/// # drop(options);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The time limit of one attempt.

@@ -1,4 +1,4 @@
-//! How often is tried, when, and what is left alone.
+//! The number of attempts, the pauses between them, and failures that are not retried.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use landfall::retry::{BudgetOptions, Dependency, Options, Repeat, RetryPolicy};
 use landfall::{ErrorCode, Failure, Verdict};
 use tokio::time::Instant;
 
-use crate::scene::{Calls, SECOND, options};
+use crate::fixture::{Calls, SECOND, options};
 
 fn unavailable() -> Failure {
     Failure::from_status(503, None).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_twice_is_made_three_times() {
+async fn call_that_fails_twice_succeeds_on_the_third_attempt() {
     let (dependency, calls) = (Dependency::new("search", options()), Calls::default());
     let done =
         dependency.retry(|attempt| calls.answer(if attempt < 3 { Err(unavailable()) } else { Ok(attempt) })).await;
@@ -21,14 +21,14 @@ async fn a_call_that_fails_twice_is_made_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_failure_is_returned_when_all_tries_are_made() {
+async fn last_failure_is_returned_after_all_attempts() {
     let (dependency, calls) = (Dependency::new("search", options()), Calls::default());
     let failure = dependency.retry(|_| calls.answer::<()>(Err(unavailable()))).await.unwrap_err();
     assert_eq!((failure.code, calls.count()), (ErrorCode::DEPENDENCY, 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_for_good_is_tried_once() {
+async fn permanent_failure_is_not_retried() {
     let (dependency, calls) = (Dependency::new("search", options()), Calls::default());
     let wrong = || Err(Failure::from_status(422, None).unwrap());
     let failure = dependency.retry(|_| calls.answer::<()>(wrong())).await.unwrap_err();
@@ -36,56 +36,56 @@ async fn what_is_wrong_for_good_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_is_waited_for() {
-    let (dependency, calls, begun) = (Dependency::new("search", options()), Calls::default(), Instant::now());
+async fn retry_after_is_honoured() {
+    let (dependency, calls, started) = (Dependency::new("search", options()), Calls::default(), Instant::now());
     let busy = || Err(Failure::from_status(429, Some(30 * SECOND)).unwrap());
     dependency.retry(|attempt| calls.answer(if attempt == 1 { busy() } else { Ok(()) })).await.unwrap();
-    assert_eq!((begun.elapsed(), calls.count()), (30 * SECOND, 2));
+    assert_eq!((started.elapsed(), calls.count()), (30 * SECOND, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_past_the_deadline_is_not_waited_for() {
+async fn retry_after_past_the_deadline_fails_at_once() {
     let policy = RetryPolicy { deadline: Some(20 * SECOND), ..options().policy };
     let (dependency, calls) = (Dependency::new("search", Options { policy, ..options() }), Calls::default());
-    let begun = Instant::now();
+    let started = Instant::now();
     let busy = || Err(Failure::from_status(429, Some(30 * SECOND)).unwrap());
     let failure = dependency.retry(|_| calls.answer::<()>(busy())).await.unwrap_err();
-    assert_eq!((failure.retry_after, calls.count(), begun.elapsed()), (Some(30 * SECOND), 1, Duration::ZERO));
+    assert_eq!((failure.retry_after, calls.count(), started.elapsed()), (Some(30 * SECOND), 1, Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_answers_is_given_up_and_made_again_until_the_deadline() {
+async fn hanging_call_is_retried_until_the_deadline() {
     let policy = RetryPolicy { deadline: Some(25 * SECOND), ..options().policy };
     let (dependency, calls) = (Dependency::new("search", Options { policy, ..options() }), Calls::default());
-    let begun = Instant::now();
+    let started = Instant::now();
     let failure = dependency.retry(|_| calls.hang()).await.unwrap_err();
     assert_eq!(failure.code, ErrorCode::TIMEOUT);
-    assert!((2..=3).contains(&calls.count()), "{} tries of ten seconds in 25", calls.count());
-    assert!(begun.elapsed() <= 25 * SECOND, "the deadline cuts the last try short");
+    assert!((2..=3).contains(&calls.count()), "{} attempts of ten seconds in 25", calls.count());
+    assert!(started.elapsed() <= 25 * SECOND, "the deadline cuts the last attempt short");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_not_idempotent_is_not_repeated_after_a_timeout() {
+async fn unsafe_call_is_not_repeated_after_a_timeout() {
     let options = Options { repeat: Repeat::Unsafe, ..options() };
     let (dependency, calls) = (Dependency::new("payments", options), Calls::default());
     let failure = dependency.retry(|_| calls.hang()).await.unwrap_err();
     assert_eq!((failure.code, failure.verdict, calls.count()), (ErrorCode::TIMEOUT, Verdict::Park, 1));
-    // Turned away is not done.
+    // A rejected call did not happen, so it may be repeated.
     let busy = || Err(Failure::from_status(429, None).unwrap());
     dependency.retry(|attempt| calls.answer(if attempt == 1 { busy() } else { Ok(()) })).await.unwrap();
     assert_eq!(calls.count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_budget_ends_the_tries_and_costs_no_attempt() {
+async fn exhausted_budget_stops_retries_and_costs_no_attempt() {
     let budget = BudgetOptions { ratio: 0.5, floor: 1, window: 100 * SECOND };
     let (dependency, calls) = (Dependency::new("search", Options { budget, ..options() }), Calls::default());
     let failure = dependency.retry(|_| calls.answer::<()>(Err(unavailable()))).await.unwrap_err();
     assert_eq!((failure.code, failure.verdict), (ErrorCode::BUDGET_EXHAUSTED, Verdict::Wait));
     assert!(failure.error.contains("HTTP 503"), "{}", failure.error);
-    assert_eq!(calls.count(), 2, "the first try and the one of the floor");
+    assert_eq!(calls.count(), 2, "the first attempt and the one that the floor allows");
 
-    // A consumer's second attempt is a retry too: it is not made, and is made when there are successes again.
+    // A consumer's second attempt is a retry too: it is made only after new successes.
     let refused = dependency.attempt(2, || calls.answer(Ok(()))).await.unwrap_err();
     assert_eq!((refused.code, refused.verdict, calls.count()), (ErrorCode::BUDGET_EXHAUSTED, Verdict::Wait, 2));
     for _ in 0..2 {
@@ -96,7 +96,7 @@ async fn an_empty_budget_ends_the_tries_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_error_is_retried_and_keeps_its_words() {
+async fn any_error_is_retried_and_keeps_its_text() {
     let dependency = Dependency::new("search", options());
     let failure = dependency.call(|| async { "x".parse::<u32>() }).await.unwrap_err();
     assert_eq!((failure.verdict, failure.error.as_str()), (Verdict::Retry, "invalid digit found in string"));

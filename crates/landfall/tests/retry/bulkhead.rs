@@ -1,4 +1,4 @@
-//! So many at once, so many waiting, and no more.
+//! Limits on the calls in progress and the callers waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use landfall::retry::{Dependency, Options};
 use landfall::{ErrorCode, Failure, Verdict};
 use tokio::task::JoinSet;
 
-use crate::scene::{SECOND, options};
+use crate::fixture::{SECOND, options};
 
-/// Two at once and three waiting, for five seconds at most.
+/// Two calls at once and three waiting for at most five seconds.
 fn narrow() -> Dependency {
     Dependency::new("search", Options { concurrency: 2, waiting: 3, longest_wait: 5 * SECOND, ..options() })
 }
 
-/// `count` calls at once that take `seconds` each: how many succeeded, and the most that ran together.
+/// Makes `count` concurrent calls of `seconds` each; returns the successes, the highest concurrency and the failures.
 async fn rush(dependency: &Dependency, count: usize, seconds: u32) -> (usize, usize, Vec<Failure>) {
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = JoinSet::new();
@@ -36,7 +36,7 @@ async fn rush(dependency: &Dependency, count: usize, seconds: u32) -> (usize, us
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_run_three_wait_and_the_others_are_turned_away_without_spending_an_attempt() {
+async fn bulkhead_rejects_callers_beyond_its_limits() {
     let dependency = narrow();
     let (succeeded, most, failures) = rush(&dependency, 9, 1).await;
     assert_eq!((succeeded, most, failures.len()), (5, 2, 4));
@@ -45,7 +45,7 @@ async fn two_run_three_wait_and_the_others_are_turned_away_without_spending_an_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_too_long_is_turned_away_and_leaves_no_trace() {
+async fn bulkhead_rejects_after_the_longest_wait() {
     let dependency = narrow();
     let (succeeded, _, failures) = rush(&dependency, 4, 8).await;
     assert_eq!((succeeded, failures.len()), (2, 2));

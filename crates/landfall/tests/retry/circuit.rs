@@ -5,7 +5,7 @@ use std::time::Duration;
 use landfall::retry::{BreakerOptions, BreakerState, Dependency, Options};
 use landfall::{ErrorCode, Failure, Verdict};
 
-use crate::scene::{Calls, SECOND, options};
+use crate::fixture::{Calls, SECOND, options};
 
 fn fragile() -> Dependency {
     let breaker = BreakerOptions {
@@ -27,7 +27,7 @@ async fn open(dependency: &Dependency) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_breaker_makes_no_call_and_costs_no_attempt() {
+async fn open_breaker_makes_no_call_and_costs_no_attempt() {
     let (dependency, calls) = (fragile(), Calls::default());
     open(&dependency).await;
     let failure = dependency.retry(|_| calls.answer(Ok(()))).await.unwrap_err();
@@ -37,14 +37,14 @@ async fn an_open_breaker_makes_no_call_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breaker_that_turns_calls_away_takes_nothing_from_the_budget() {
+async fn rejected_calls_do_not_use_the_budget() {
     let dependency = fragile();
     open(&dependency).await;
     let left = dependency.state().budget_left;
     dependency.attempt(2, || async { Ok::<_, Failure>(()) }).await.unwrap_err();
     assert_eq!(dependency.state().budget_left, left);
 
-    // Nor does a half-open one whose place is taken.
+    // Nor does a half-open breaker whose probe is in progress.
     tokio::time::advance(10 * SECOND).await;
     let left = dependency.state().budget_left;
     let probe = dependency.attempt(2, std::future::pending::<Result<(), Failure>>);
@@ -63,7 +63,7 @@ async fn a_breaker_that_turns_calls_away_takes_nothing_from_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_probe_at_a_time_finds_out_whether_it_works_again() {
+async fn half_open_breaker_allows_one_probe_at_a_time() {
     let (dependency, calls) = (fragile(), Calls::default());
     open(&dependency).await;
     tokio::time::advance(10 * SECOND).await;
@@ -77,7 +77,7 @@ async fn one_probe_at_a_time_finds_out_whether_it_works_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_whose_caller_went_away_frees_its_place() {
+async fn cancelled_probe_frees_its_place() {
     let (dependency, calls) = (fragile(), Calls::default());
     open(&dependency).await;
     tokio::time::advance(10 * SECOND).await;
@@ -88,7 +88,7 @@ async fn a_probe_whose_caller_went_away_frees_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_the_callers_fault_do_not_open_it() {
+async fn client_errors_do_not_open_the_breaker() {
     let dependency = fragile();
     for _ in 0..20 {
         dependency.call(|| async { Err::<(), _>(Failure::from_status(404, None).unwrap()) }).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn answers_that_are_the_callers_fault_do_not_open_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_long_ago_do_not_open_it() {
+async fn old_failures_do_not_open_the_breaker() {
     let dependency = fragile();
     for _ in 0..3 {
         dependency.call(|| async { Err::<(), _>(Failure::retry("down")) }).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! One call for all who ask for the same at the same time.
+//! Concurrent callers with the same key share one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use landfall::retry::Collapse;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::scene::{Calls, SECOND};
+use crate::fixture::{Calls, SECOND};
 
 type Shared = Arc<Collapse<&'static str, Result<u32, Failure>>>;
 
-/// Asks, and answers with the number of calls made so far, after a second.
-async fn ask(collapse: Shared, key: &'static str, calls: Calls) -> Result<u32, Failure> {
+/// Returns the number of calls made so far, after a second.
+async fn call_counted(collapse: Shared, key: &'static str, calls: Calls) -> Result<u32, Failure> {
     let call = || async {
         calls.answer(Ok(())).await?;
         tokio::time::sleep(SECOND).await;
@@ -23,29 +23,30 @@ async fn ask(collapse: Shared, key: &'static str, calls: Calls) -> Result<u32, F
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_with_one_key_make_one_call_and_all_get_its_answer() {
+async fn concurrent_callers_with_one_key_share_one_call() {
     let (collapse, calls) = (Shared::default(), Calls::default());
-    let asking: JoinSet<_> = (0..100).map(|_| ask(collapse.clone(), "pay/1", calls.clone())).collect();
-    assert_eq!(asking.join_all().await, vec![Ok(1); 100]);
+    let callers: JoinSet<_> = (0..100).map(|_| call_counted(collapse.clone(), "pay/1", calls.clone())).collect();
+    assert_eq!(callers.join_all().await, vec![Ok(1); 100]);
     assert_eq!(collapse.under_way(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_keys_and_later_calls_are_made_on_their_own() {
+async fn other_keys_and_later_callers_make_their_own_calls() {
     let (collapse, calls) = (Shared::default(), Calls::default());
-    let asking: JoinSet<_> = ["a", "b", "a"].map(|key| ask(collapse.clone(), key, calls.clone())).into_iter().collect();
-    asking.join_all().await;
+    let callers: JoinSet<_> =
+        ["a", "b", "a"].map(|key| call_counted(collapse.clone(), key, calls.clone())).into_iter().collect();
+    callers.join_all().await;
     assert_eq!(calls.count(), 2);
-    assert_eq!(ask(collapse.clone(), "a", calls).await, Ok(3));
+    assert_eq!(call_counted(collapse.clone(), "a", calls).await, Ok(3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_shared_too() {
+async fn failures_are_shared() {
     let (collapse, calls) = (Shared::default(), Calls::default());
-    let mut asking = JoinSet::new();
+    let mut callers = JoinSet::new();
     for _ in 0..3 {
         let (collapse, calls) = (collapse.clone(), calls.clone());
-        asking.spawn(async move {
+        callers.spawn(async move {
             let call = || async {
                 tokio::time::sleep(SECOND).await;
                 calls.answer(Err(Failure::retry("down"))).await
@@ -53,12 +54,12 @@ async fn a_failure_is_shared_too() {
             collapse.run("a", call).await
         });
     }
-    assert_eq!(asking.join_all().await, vec![Err(Failure::retry("down")); 3]);
+    assert_eq!(callers.join_all().await, vec![Err(Failure::retry("down")); 3]);
     assert_eq!(calls.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cancelled_leaves_the_call_to_a_follower() {
+async fn cancelled_leader_hands_the_call_to_a_follower() {
     let (collapse, calls) = (Shared::default(), Calls::default());
     let leader = {
         let (collapse, calls) = (collapse.clone(), calls.clone());
@@ -70,7 +71,7 @@ async fn a_leader_that_is_cancelled_leaves_the_call_to_a_follower() {
     while calls.count() == 0 {
         tokio::task::yield_now().await;
     }
-    let followers: JoinSet<_> = (0..3).map(|_| ask(collapse.clone(), "a", calls.clone())).collect();
+    let followers: JoinSet<_> = (0..3).map(|_| call_counted(collapse.clone(), "a", calls.clone())).collect();
     tokio::task::yield_now().await;
     leader.abort();
     assert!(leader.await.unwrap_err().is_cancelled());
@@ -79,7 +80,7 @@ async fn a_leader_that_is_cancelled_leaves_the_call_to_a_follower() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_panics_leaves_the_call_to_a_follower() {
+async fn panicking_leader_hands_the_call_to_a_follower() {
     let (collapse, calls) = (Shared::default(), Calls::default());
     let (go, wait) = oneshot::channel::<()>();
     let leader = {
@@ -95,7 +96,7 @@ async fn a_leader_that_panics_leaves_the_call_to_a_follower() {
     while collapse.under_way() == 0 {
         tokio::task::yield_now().await;
     }
-    let follower = tokio::spawn(ask(collapse.clone(), "a", calls.clone()));
+    let follower = tokio::spawn(call_counted(collapse.clone(), "a", calls.clone()));
     tokio::task::yield_now().await;
     go.send(()).unwrap();
     assert!(leader.await.unwrap_err().is_panic());
@@ -104,10 +105,11 @@ async fn a_leader_that_panics_leaves_the_call_to_a_follower() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_everybody_left_is_forgotten() {
+async fn abandoned_call_is_removed() {
     let (collapse, calls) = (Shared::default(), Calls::default());
-    let alone = tokio::time::timeout(Duration::from_millis(10), ask(collapse.clone(), "a", calls.clone())).await;
+    let alone =
+        tokio::time::timeout(Duration::from_millis(10), call_counted(collapse.clone(), "a", calls.clone())).await;
     assert!(alone.is_err());
     assert_eq!(collapse.under_way(), 0);
-    assert_eq!(ask(collapse, "a", calls).await, Ok(2));
+    assert_eq!(call_counted(collapse, "a", calls).await, Ok(2));
 }

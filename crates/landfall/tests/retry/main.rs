@@ -1,10 +1,10 @@
-//! `landfall::retry` on a clock that the tests turn: every time in here is exact, and none passes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `landfall::retry` on a paused clock: every time is exact.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod attempts;
 mod bulkhead;
 mod circuit;
 mod collapse;
+mod fixture;
 mod metrics;
 mod outage;
-mod scene;

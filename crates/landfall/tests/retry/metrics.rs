@@ -1,13 +1,13 @@
-//! The names that dashboards rely on.
+//! The metric names that dashboards use.
 
 use landfall::Failure;
 use landfall::retry::{BreakerOptions, BudgetOptions, Dependency, Options};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::scene::{SECOND, options};
+use crate::fixture::{SECOND, options};
 
 #[test]
-fn every_decision_is_counted_under_the_name_of_its_dependency() {
+fn decisions_are_counted_per_dependency() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
@@ -25,7 +25,7 @@ fn every_decision_is_counted_under_the_name_of_its_dependency() {
     }
 }
 
-/// Three tries fail, of which the third opens the breaker and finds the budget empty.
+/// Three attempts fail; the third opens the breaker and finds the budget empty.
 async fn fail() {
     let budget = BudgetOptions { ratio: 0.0, floor: 2, window: 100 * SECOND };
     let breaker = BreakerOptions { minimum_calls: 3, failure_rate: 1.0, window: 100 * SECOND, ..Default::default() };

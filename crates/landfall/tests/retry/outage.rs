@@ -1,7 +1,7 @@
 //! A dependency that fails for thirty seconds under load, second by second.
 //!
-//! A hundred messages a second come in for ninety seconds, and each calls the dependency as a handler does: tried again
-//! when it failed, kept waiting when the call was not made. From second 20 to second 50 nothing succeeds.
+//! A hundred messages arrive each second for ninety seconds. Each calls the dependency as a handler does: a failed call
+//! is retried, a call that was not made waits. From second 20 to second 50 every call fails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use landfall::{Backoff, Failure, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::scene::SECOND;
+use crate::fixture::SECOND;
 
 const RATE: u32 = 100;
 const OUTAGE: std::ops::Range<u64> = 20..50;
@@ -19,7 +19,7 @@ const END: u64 = 90;
 const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.1, floor: 10, window: Duration::from_secs(10) };
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 };
 
-/// When each thing happened, in milliseconds.
+/// The time of each event in milliseconds.
 #[derive(Debug, Default)]
 struct Record {
     successes: Vec<u64>,
@@ -28,8 +28,8 @@ struct Record {
     parked: u32,
 }
 
-async fn call(begun: Instant, attempt: u32, record: &Mutex<Record>) -> Result<(), Failure> {
-    let now = begun.elapsed().as_millis() as u64;
+async fn call(started: Instant, attempt: u32, record: &Mutex<Record>) -> Result<(), Failure> {
+    let now = started.elapsed().as_millis() as u64;
     if attempt > 1 {
         record.lock().unwrap().retries.push(now);
     }
@@ -42,12 +42,12 @@ async fn call(begun: Instant, attempt: u32, record: &Mutex<Record>) -> Result<()
     Ok(())
 }
 
-/// What a consumer does with one message.
-async fn settle(dependency: Dependency, begun: Instant, record: Arc<Mutex<Record>>) {
+/// Retries one message as a consumer does.
+async fn settle(dependency: Dependency, started: Instant, record: Arc<Mutex<Record>>) {
     let policy = RetryPolicy { jitter: Jitter::Full, ..BACKOFF.into() };
     let (mut failures, mut waits) = (0, 0);
     loop {
-        let failure = match dependency.attempt(failures + 1, || call(begun, failures + 1, &record)).await {
+        let failure = match dependency.attempt(failures + 1, || call(started, failures + 1, &record)).await {
             Ok(()) => return,
             Err(failure) => failure,
         };
@@ -58,9 +58,9 @@ async fn settle(dependency: Dependency, begun: Instant, record: Arc<Mutex<Record
             }
             Verdict::Wait => {
                 waits += 1;
-                let endless = Backoff { max_attempts: u32::MAX, ..BACKOFF };
+                let unbounded = Backoff { max_attempts: u32::MAX, ..BACKOFF };
                 let waited = Failed { attempts: waits, retry_after: failure.retry_after, ..Failed::default() };
-                RetryPolicy { jitter: Jitter::Full, ..endless.into() }.delay_after(waited, rand::random())
+                RetryPolicy { jitter: Jitter::Full, ..unbounded.into() }.delay_after(waited, rand::random())
             }
             Verdict::Park => None,
         };
@@ -74,16 +74,16 @@ async fn settle(dependency: Dependency, begun: Instant, record: Arc<Mutex<Record
 
 async fn run() -> (Record, u64) {
     let options = Options { budget: BUDGET, concurrency: 64, waiting: 10_000, ..Options::default() };
-    let (dependency, begun) = (Dependency::new("gateway", options), Instant::now());
+    let (dependency, started) = (Dependency::new("gateway", options), Instant::now());
     let record = Arc::new(Mutex::new(Record::default()));
     let mut messages = JoinSet::new();
     for number in 0..RATE * END as u32 {
-        messages.spawn(settle(dependency.clone(), begun, record.clone()));
-        tokio::time::sleep_until(begun + SECOND / RATE * (number + 1)).await;
+        messages.spawn(settle(dependency.clone(), started, record.clone()));
+        tokio::time::sleep_until(started + SECOND / RATE * (number + 1)).await;
     }
     messages.join_all().await;
     let record = Arc::try_unwrap(record).unwrap().into_inner().unwrap();
-    (record, begun.elapsed().as_secs())
+    (record, started.elapsed().as_secs())
 }
 
 fn within(times: &[u64], from: u64, to: u64) -> usize {
@@ -91,18 +91,18 @@ fn within(times: &[u64], from: u64, to: u64) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_stay_within_the_budget_nothing_is_lost_and_it_drains_by_itself() {
+async fn outage_keeps_retries_within_budget_and_drains_afterwards() {
     let (record, ended) = run().await;
     assert_eq!(
         (record.successes.len() as u64, record.parked),
         (u64::from(RATE) * END, 0),
-        "each message has its effect"
+        "every message takes effect"
     );
 
     for (earlier, time) in record.retries.iter().enumerate() {
         let from = time.saturating_sub(9_999);
         let retries = record.retries[..=earlier].iter().filter(|retry| **retry >= from).count();
-        // A success counts when the call ends.
+        // A success counts when the call returns.
         let successes = within(&record.successes, from.saturating_sub(20), time + 1);
         let most = (BUDGET.ratio * successes as f64) as usize + BUDGET.floor as usize;
         assert!(retries <= most, "at {time} ms there were {retries} retries in ten seconds, and {successes} successes");
@@ -110,21 +110,21 @@ async fn retries_stay_within_the_budget_nothing_is_lost_and_it_drains_by_itself(
 
     let tried = within(&record.failures, 20_000, 50_000);
     let arrived = (OUTAGE.end - OUTAGE.start) as usize * RATE as usize;
-    // Until half of the last ten seconds failed, which takes five of them; then only probes.
-    assert!(tried < arrived / 4, "{tried} calls were made to something that was down, for {arrived} messages");
+    // For five seconds, until half of the last ten failed; then only probes are made.
+    assert!(tried < arrived / 4, "{tried} calls reached the failed dependency, for {arrived} messages");
     assert!(within(&record.successes, 50_000, 85_000) > 6_000, "the backlog drained while new messages came");
-    // What failed once has to wait for a share of the budget, which the others earn.
+    // A failed message waits for retry budget, which the successes of others earn.
     assert!(ended < END + 30, "it took until second {ended}");
 }
 
-/// The run that shows what the parts are for: without a breaker and a budget everything is tried again and again.
+/// The counterexample: without a breaker and a budget every message is retried at full rate.
 #[tokio::test(start_paused = true)]
-async fn without_breaker_and_budget_the_dependency_would_get_many_times_the_calls() {
-    let dependency = crate::scene::options();
+async fn without_breaker_and_budget_calls_multiply() {
+    let dependency = crate::fixture::options();
     let dependency = Dependency::new("gateway", Options { concurrency: 64, waiting: 10_000, ..dependency });
-    let (record, begun) = (Arc::new(Mutex::new(Record::default())), Instant::now());
-    tokio::time::sleep_until(begun + SECOND * 20).await;
-    let messages: JoinSet<_> = (0..100).map(|_| settle(dependency.clone(), begun, record.clone())).collect();
+    let (record, started) = (Arc::new(Mutex::new(Record::default())), Instant::now());
+    tokio::time::sleep_until(started + SECOND * 20).await;
+    let messages: JoinSet<_> = (0..100).map(|_| settle(dependency.clone(), started, record.clone())).collect();
     messages.join_all().await;
     assert!(record.lock().unwrap().failures.len() > 300);
 }

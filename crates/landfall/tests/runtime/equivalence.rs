@@ -1,4 +1,4 @@
-//! Batched or one by one: for any history the same effects, the same letters, the same inbox.
+//! Batches and single messages have the same effects, dead letters and inbox rows, for any history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use crate::batches::{apply, batched};
-use crate::ground::{Ground, message};
+use crate::database::TestDatabase;
+use crate::fixture::{Fixture, message};
 use crate::on_every_database;
-use crate::place::Place;
 
-on_every_database!(batches_of_any_size_do_what_single_messages_do);
+on_every_database!(batches_match_single_messages);
 
-/// The numbers of the messages, per key in order.
+/// Sequence numbers per key, in order.
 pub(crate) type ByKey = BTreeMap<Option<String>, Vec<i64>>;
 
-/// What a history must come to, by the rules alone: a copy changes nothing, and behind a message that cannot be handled
-/// its key ends.
+/// The expected effects and dead letters of a history: a duplicate changes nothing, and a message that fails holds its
+/// key.
 pub(crate) fn expected(history: &[Message]) -> (ByKey, ByKey) {
     let (mut effects, mut letters) = (BTreeMap::new(), BTreeMap::new());
     let (mut seen, mut held) = (BTreeSet::new(), BTreeSet::new());
@@ -43,7 +43,7 @@ pub(crate) fn expected(history: &[Message]) -> (ByKey, ByKey) {
     (effects, letters)
 }
 
-/// Keys with few and with many messages, messages without one, copies near and far, and every kind of failure.
+/// Keys with few and with many messages, keyless messages, near and far duplicates, and every kind of failure.
 pub(crate) fn history(random: &mut StdRng) -> Vec<Message> {
     let mut history: Vec<Message> = Vec::new();
     for n in 0..random.random_range(40..160) {
@@ -67,26 +67,26 @@ pub(crate) fn history(random: &mut StdRng) -> Vec<Message> {
     history
 }
 
-async fn batches_of_any_size_do_what_single_messages_do<D: Place>(first: Ground<D>) {
+async fn batches_match_single_messages<D: TestDatabase>(first: Fixture<D>) {
     let seed = rand::random_range(0..1_000_000);
     let random = &mut StdRng::seed_from_u64(seed);
-    // Every case below names it, so that a run can be repeated.
-    let mut ground = Some(first);
+    // Every assertion prints the seed, so that a run can be repeated.
+    let mut fixture = Some(first);
     for _ in 0..4 {
         let history = history(random);
         let (effects, letters) = expected(&history);
         let ends = effects.values().chain(letters.values()).map(Vec::len).sum();
         let mut one_by_one = None;
         for (batch, concurrency) in [(1, 1), (100, 1), (random.random_range(2..20), 4)] {
-            let ground = match ground.take() {
-                Some(ground) => ground,
-                None => Ground::<D>::new().await.unwrap(),
+            let fixture = match fixture.take() {
+                Some(fixture) => fixture,
+                None => Fixture::<D>::new().await.unwrap(),
             };
-            ground.publish(&history).await;
-            let running = ground.consumer(batched(batch, concurrency), plain(apply::<D>));
-            ground.settle(ends).await;
+            fixture.publish(&history).await;
+            let running = fixture.consumer(batched(batch, concurrency), plain(apply::<D>));
+            fixture.settle(ends).await;
             running.stop().await;
-            let account = ground.account().await;
+            let account = fixture.account().await;
             let mut found: ByKey = BTreeMap::new();
             for effect in account.effects.values().flatten() {
                 found.entry(effect.key.clone()).or_default().extend(effect.sequence);

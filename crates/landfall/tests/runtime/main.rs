@@ -1,47 +1,47 @@
-//! The consumer on every database: batches, order, strategies.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! The consumer on every database: batches, order, retries, idempotence.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-mod aftermath;
+mod adverse_broker;
+mod adverse_idempotence;
 mod batches;
-mod early_after_trouble;
+mod database;
+mod dead_letter_topic;
+mod durability;
+mod early_after_disconnect;
 mod equivalence;
-mod ground;
+mod fixture;
+mod handler_errors;
 mod handlers;
-mod letters;
-mod on_disk;
+mod idempotence;
 mod order;
-mod place;
-mod redis_front;
+mod redis_cache;
 mod retry_lane;
-mod silent;
-mod strategies;
-mod unruly;
-mod unruly_strategies;
+mod silent_connections;
 
-/// One test of each case on each database. A case takes a [`ground::Ground`].
+/// Generates one test for each case and database. A case takes a [`fixture::Fixture`].
 macro_rules! on_every_database {
     ($($case:ident),+ $(,)?) => {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                if let Some(ground) = crate::ground::Ground::<landfall_sqlite::Sqlite>::new().await {
-                    super::$case(ground).await;
+                if let Some(fixture) = crate::fixture::Fixture::<landfall_sqlite::Sqlite>::new().await {
+                    super::$case(fixture).await;
                 }
             })+
         }
         mod on_postgresql {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                if let Some(ground) = crate::ground::Ground::<landfall_postgres::Postgres>::new().await {
-                    super::$case(ground).await;
+                if let Some(fixture) = crate::fixture::Fixture::<landfall_postgres::Postgres>::new().await {
+                    super::$case(fixture).await;
                 }
             })+
         }
         mod on_mariadb {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                if let Some(ground) = crate::ground::Ground::<landfall_mysql::MySql>::new().await {
-                    super::$case(ground).await;
+                if let Some(fixture) = crate::fixture::Fixture::<landfall_mysql::MySql>::new().await {
+                    super::$case(fixture).await;
                 }
             })+
         }

@@ -1,4 +1,4 @@
-//! An outbox that is already there, from its rows to the broker.
+//! Import of an existing outbox table, from its rows to the broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use landfall::{DeadLetterFilter, DeadLetters, Leases};
 use landfall_testkit::eventually;
 use tokio::task::JoinHandle;
 
-use crate::stage::{PATIENCE, Stage};
+use crate::fixture::{Fixture, TIMEOUT};
 
-impl Stage {
+impl Fixture {
     async fn import(&self) -> JoinHandle<landfall::Result<()>> {
         let options = Options { lease_ttl: Duration::from_millis(600), batch: 3, ..Options::default() };
         let database = Arc::new(self.database.clone());
@@ -21,16 +21,16 @@ impl Stage {
     }
 
     async fn with_table() -> Self {
-        let stage = Self::new().await;
+        let fixture = Self::new().await;
         let table =
             "CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload)";
-        sqlx::query(table).execute(stage.database.pool()).await.unwrap();
-        stage
+        sqlx::query(table).execute(fixture.database.pool()).await.unwrap();
+        fixture
     }
 
     async fn write(&self, kind: Option<&str>, payload: &str) {
         sqlx::query("INSERT INTO outbox VALUES (?, ?, 'k', 'Placed', ?)")
-            .bind(uuid_of(payload))
+            .bind(row_id(payload))
             .bind(kind)
             .bind(payload)
             .execute(self.database.pool())
@@ -39,71 +39,74 @@ impl Stage {
     }
 }
 
-fn uuid_of(payload: &str) -> String {
+fn row_id(payload: &str) -> String {
     format!("row-{payload}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_reach_the_broker_in_order_and_what_is_no_message_is_parked_with_its_contents() {
-    let stage = Stage::with_table().await;
+async fn imported_rows_are_published_in_order_and_invalid_ones_parked() {
+    let fixture = Fixture::with_table().await;
     for number in 0..20 {
-        stage.write(Some("Order"), &number.to_string()).await;
+        fixture.write(Some("Order"), &number.to_string()).await;
     }
-    stage.write(None, "bad").await;
-    let (relay, import) = (stage.relay(), stage.import().await);
-    eventually(PATIENCE, "published and parked", async || {
-        let stats = stage.stats().await;
+    fixture.write(None, "bad").await;
+    let (relay, import) = (fixture.relay(), fixture.import().await);
+    eventually(TIMEOUT, "published and parked", async || {
+        let stats = fixture.stats().await;
         (stats.published, stats.parked) == (20, 1)
     })
     .await;
-    assert_eq!(stage.published(), (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!(fixture.published(), (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
 
-    let letters = stage.database.find(&DeadLetterFilter::default(), 10).await.unwrap();
+    let letters = fixture.database.find(&DeadLetterFilter::default(), 10).await.unwrap();
     assert_eq!(letters[0].error_code, "VALIDATION_ERROR");
     assert!(letters[0].error.contains("column aggregatetype is null"), "{}", letters[0].error);
     let contents = String::from_utf8(letters[0].payload.to_vec()).unwrap();
     assert!(contents.contains(r#""payload":"bad""#) && contents.contains(r#""id":"row-bad""#), "{contents}");
 
-    // Redriven, it is no message either, and parked again.
-    stage.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
-    eventually(PATIENCE, "parked again", async || {
-        let letters = stage.database.find(&DeadLetterFilter::default(), 10).await.unwrap();
+    // After a redrive it is still invalid and is parked again.
+    fixture.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
+    eventually(TIMEOUT, "parked again", async || {
+        let letters = fixture.database.find(&DeadLetterFilter::default(), 10).await.unwrap();
         letters.len() == 1 && letters[0].redrives == 1 && letters[0].status.as_str() == "parked"
     })
     .await;
-    stage.stop.cancel();
+    fixture.stop.cancel();
     import.await.unwrap().unwrap();
     relay.await.unwrap().unwrap();
-    assert!(stage.database.held("import/").await.unwrap().is_empty(), "the lease was given back");
+    assert!(fixture.database.held("import/").await.unwrap().is_empty(), "the lease is released");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_mover_takes_over_when_the_first_falls_silent() {
-    let stage = Stage::with_table().await;
-    let (first, second) = (stage.import().await, stage.import().await);
-    stage.write(Some("Order"), "1").await;
-    let relay = stage.relay();
-    eventually(PATIENCE, "the first row", async || stage.stats().await.published == 1).await;
-    // Whichever of them holds the lease: aborted, it gives nothing back.
+async fn second_importer_takes_over_from_a_dead_one() {
+    let fixture = Fixture::with_table().await;
+    let (first, second) = (fixture.import().await, fixture.import().await);
+    fixture.write(Some("Order"), "1").await;
+    let relay = fixture.relay();
+    eventually(TIMEOUT, "the first row", async || fixture.stats().await.published == 1).await;
+    // An aborted importer does not release its lease.
     first.abort();
-    stage.write(Some("Order"), "2").await;
-    eventually(PATIENCE, "the row after the takeover", async || stage.stats().await.published == 2).await;
+    fixture.write(Some("Order"), "2").await;
+    eventually(TIMEOUT, "the row after the takeover", async || fixture.stats().await.published == 2).await;
     second.abort();
-    let third = stage.import().await;
-    stage.write(Some("Order"), "3").await;
-    eventually(PATIENCE, "the row after the second takeover", async || stage.stats().await.published == 3).await;
-    assert_eq!(stage.published(), ["1", "2", "3"]);
-    stage.stop.cancel();
+    let third = fixture.import().await;
+    fixture.write(Some("Order"), "3").await;
+    eventually(TIMEOUT, "the row after the second takeover", async || fixture.stats().await.published == 3).await;
+    assert_eq!(fixture.published(), ["1", "2", "3"]);
+    fixture.stop.cancel();
     third.await.unwrap().unwrap();
     relay.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_column_that_disappears_ends_the_mover_with_an_error() {
-    let stage = Stage::with_table().await;
-    let import = stage.import().await;
-    sqlx::query("ALTER TABLE outbox RENAME COLUMN aggregatetype TO kind").execute(stage.database.pool()).await.unwrap();
-    sqlx::query("INSERT INTO outbox (id) VALUES ('1')").execute(stage.database.pool()).await.unwrap();
-    let ended = tokio::time::timeout(PATIENCE, import).await.expect("it ends by itself").unwrap();
+async fn missing_column_stops_the_importer_with_an_error() {
+    let fixture = Fixture::with_table().await;
+    let import = fixture.import().await;
+    sqlx::query("ALTER TABLE outbox RENAME COLUMN aggregatetype TO kind")
+        .execute(fixture.database.pool())
+        .await
+        .unwrap();
+    sqlx::query("INSERT INTO outbox (id) VALUES ('1')").execute(fixture.database.pool()).await.unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, import).await.expect("the importer stops").unwrap();
     ended.unwrap_err();
 }

@@ -1,9 +1,9 @@
-//! The steps, each against a real database.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Each step against a real database.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod consume;
 mod fencing;
+mod fixture;
 mod housekeeping;
 mod import;
 mod relay;
-mod stage;

@@ -31,12 +31,10 @@ impl<D: ShopDatabase> Orders<D> {
             .with_kind(Kind::new("OrderPlaced")?);
         let item = item.to_owned();
         Outbox::new(self.database.clone())
-            .execute_with_message(message, |connection| {
-                Box::pin(async move {
-                    let insert = "INSERT INTO orders (id, item, status) VALUES ($1, $2, 'placed')";
-                    D::execute(connection, insert, &[&id, &item]).await?;
-                    Ok(())
-                })
+            .execute_with_message(message, async |connection| {
+                let insert = "INSERT INTO orders (id, item, status) VALUES ($1, $2, 'placed')";
+                D::execute(connection, insert, &[&id, &item]).await?;
+                Ok(())
             })
             .await
     }

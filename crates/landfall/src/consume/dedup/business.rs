@@ -7,14 +7,21 @@
 //! | a row that is only replaced | `INSERT … ON CONFLICT DO NOTHING` | [`changed`] |
 //! | none of these | anything | [`Context::first_time`] |
 //!
-//! Each returns [`already_done`] for a duplicate: the transaction is rolled back, so that its other writes do not happen
-//! twice either, and the message is acknowledged.
+//! Each returns [`already_done`] for a duplicate: the transaction is rolled back, so that its other writes do not
+//! happen twice either, and the message is acknowledged.
 
 use landfall_core::{Admission, Constraints, ErrorCode, Failure, Inbox, Message, MessageId, Result};
 
 use crate::consume::handler::Context;
 
 /// Reports that the effect exists already. The message is settled as a duplicate.
+///
+/// ```
+/// use landfall::consume::already_done;
+/// use landfall::ErrorCode;
+///
+/// assert_eq!(already_done("the invoice exists").code, ErrorCode::DUPLICATE);
+/// ```
 pub fn already_done(why: impl std::fmt::Display) -> Failure {
     Failure::park(ErrorCode::DUPLICATE, why)
 }
@@ -26,6 +33,13 @@ pub(crate) fn is_already_done(failure: &Failure) -> bool {
 
 /// For a conditional update or an upsert: `rows` is the number of rows that the statement changed. Zero means that the
 /// effect exists already.
+///
+/// ```
+/// use landfall::consume::changed;
+///
+/// assert!(changed(1).is_ok());
+/// assert!(changed(0).is_err());
+/// ```
 pub fn changed(rows: u64) -> Result<(), Failure> {
     if rows > 0 { Ok(()) } else { Err(already_done("the statement changed no row")) }
 }

@@ -9,6 +9,31 @@ use futures_util::future::BoxFuture;
 use landfall_core::{GroupName, InboxView, MessageId, Result};
 
 /// Remembers the ids of handled messages for a limited time.
+///
+/// ```
+/// use std::collections::HashSet;
+/// use std::sync::Mutex;
+///
+/// use landfall::consume::DedupCache;
+/// use landfall::{GroupName, MessageId, Result};
+///
+/// /// Keeps the ids in memory.
+/// #[derive(Default)]
+/// struct Memory(Mutex<HashSet<(String, MessageId)>>);
+///
+/// #[async_trait::async_trait]
+/// impl DedupCache for Memory {
+///     async fn probably_seen(&self, group: &GroupName, ids: &[MessageId]) -> Result<Vec<MessageId>> {
+///         let seen = self.0.lock().unwrap();
+///         Ok(ids.iter().copied().filter(|id| seen.contains(&(group.to_string(), *id))).collect())
+///     }
+///
+///     async fn remember(&self, group: &GroupName, ids: &[MessageId]) -> Result<()> {
+///         self.0.lock().unwrap().extend(ids.iter().map(|id| (group.to_string(), *id)));
+///         Ok(())
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait DedupCache: Send + Sync + 'static {
     /// Returns those of `ids` that `group` has probably handled. On error the cache is bypassed.

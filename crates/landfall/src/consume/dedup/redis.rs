@@ -16,6 +16,17 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 const BYPASS_FOR: Duration = Duration::from_secs(1);
 
 /// Keeps the ids of handled messages in Redis, as keys that expire.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use landfall::consume::RedisDedupCache;
+///
+/// // Connects on first use.
+/// let cache = RedisDedupCache::new("redis://127.0.0.1:6379/0", Duration::from_secs(600))?;
+/// # drop(cache);
+/// # Ok::<_, landfall::Error>(())
+/// ```
 pub struct RedisDedupCache {
     connection: ConnectionManager,
     keep: Duration,

@@ -8,6 +8,21 @@ use super::{AfterCommit, enqueue};
 
 /// Handles all new messages of one transaction.
 ///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// struct Count;
+///
+/// impl BatchHandler<Sqlite> for Count {
+///     async fn handle(&self, context: BatchContext<'_, Sqlite>) -> Result<(), Failure> {
+///         let count = context.messages.len() as i64;
+///         sqlx::query("UPDATE counter SET n = n + ?").bind(count).execute(&mut *context.connection).await?;
+///         Ok(())
+///     }
+/// }
+/// ```
+///
 /// An error rolls all of them back. The batch is then split in halves until the message that fails is alone; it is
 /// retried alone and finally parked, and the others commit.
 pub trait BatchHandler<D: Database>: Send + Sync + 'static {
@@ -36,6 +51,18 @@ where
 }
 
 /// Makes a batch handler from an `async fn handle(context: BatchContext<'_, D>) -> Result<(), Failure>`.
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// let handler = plain_batch(async |context: BatchContext<'_, Sqlite>| {
+///     tracing::info!(messages = context.messages.len(), "handled");
+///     Ok(())
+/// });
+/// # fn check(_: impl BatchHandler<Sqlite>) {}
+/// # check(handler);
+/// ```
 pub fn plain_batch<F>(function: F) -> PlainBatch<F> {
     PlainBatch(function)
 }

@@ -14,6 +14,22 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Wraps `handler` in `layer`.
 ///
+/// ```
+/// use std::time::Duration;
+///
+/// use landfall::consume::layered;
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+/// use tower::timeout::TimeoutLayer;
+///
+/// async fn handle(_: Context<'_, Sqlite>) -> Result<(), Failure> {
+///     Ok(())
+/// }
+/// let handler = layered(TimeoutLayer::new(Duration::from_secs(5)), plain(handle));
+/// # fn check(_: impl Handler<Sqlite>) {}
+/// # check(handler);
+/// ```
+///
 /// An error of the layer itself, such as a timeout or an overload, is retried. A failure of the handler passes through
 /// unchanged.
 pub fn layered<L, H>(layer: L, handler: H) -> Layered<L::Service>

@@ -22,8 +22,24 @@ pub use typed::{Typed, TypedFn, parse, typed};
 /// Handles one new message. What it writes through [`Context::connection`] commits together with the inbox row; an
 /// error rolls both back.
 ///
-/// Implemented by types, by closures that return a boxed future ([`handler_fn`]), and by `async fn`s: [`plain`] for one
-/// that takes the context, [`typed`] for one that also takes the payload.
+/// Implemented by types; by `async fn`s and async closures in [`plain`], in [`typed`] with the payload, or in
+/// [`with_state`] with shared state; and by closures that return a boxed future ([`handler_fn`]).
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// struct Reserve;
+///
+/// impl Handler<Sqlite> for Reserve {
+///     async fn handle(&self, context: Context<'_, Sqlite>) -> Result<(), Failure> {
+///         let update = "UPDATE stock SET reserved = reserved + 1 WHERE sku = ?";
+///         let sku = context.message.key.as_ref().map(|key| key.as_str());
+///         sqlx::query(update).bind(sku).execute(&mut *context.connection).await?;
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Handler<D: Database>: Send + Sync + 'static {
     /// Applies the message.
     ///
@@ -68,7 +84,20 @@ where
     }
 }
 
-/// Makes a handler from an `async fn handle(context: Context<'_, D>) -> Result<(), Failure>`.
+/// Makes a handler from an `async fn handle(context: Context<'_, D>) -> Result<(), Failure>`, or from an async closure
+/// that captures nothing. For shared state use [`with_state`].
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// let handler = plain(async |context: Context<'_, Sqlite>| {
+///     sqlx::query("UPDATE counter SET n = n + 1").execute(&mut *context.connection).await?;
+///     Ok(())
+/// });
+/// # fn check(_: impl Handler<Sqlite>) {}
+/// # check(handler);
+/// ```
 pub fn plain<F>(function: F) -> Plain<F> {
     Plain(function)
 }
@@ -87,10 +116,36 @@ where
     }
 }
 
-/// Makes a handler from a closure: `handler_fn(|context| Box::pin(async move { …; Ok(()) }))`.
+/// Makes a handler from a closure that returns a boxed future: `handler_fn(|context| Box::pin(async move { … }))`.
 ///
 /// Returns the closure unchanged. The bound tells the compiler that the future may borrow from the context, which the
-/// type of a bare closure does not say.
+/// type of a bare closure does not say. Prefer [`plain`] or [`with_state`], which need no box.
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// let handler = handler_fn::<Sqlite, _>(|context| {
+///     Box::pin(async move {
+///         tracing::info!(id = %context.message.id, "handled");
+///         Ok(())
+///     })
+/// });
+/// ```
+//
+// Why this takes a boxed future and not `AsyncFn(Context<'_, D>) -> Result<(), Failure>` (Rust 1.95):
+//
+// A handler's future must be `Send`, because the consumer spawns it. The future of an `AsyncFn` bound is
+// `F::CallRefFuture<'_>`, and a bound on it needs return-type notation (`F(..): Send`, rust-lang/rust#109417), which is
+// unstable. Without that bound the compiler rejects `Handler::handle`: "`CallRefFuture<'_>` cannot be sent between
+// threads safely".
+//
+// An async closure that captures nothing also implements `Fn(Context<'a, D>) -> impl Future`, whose future `HandlerFn`
+// can name and bound, so `plain` accepts it. One that captures lends its captures to its future and does not implement
+// `Fn`; `with_state` passes the state as an argument instead. `Outbox::execute` needs no such bound, because it awaits
+// the closure inside its own future, and takes `AsyncFnOnce`.
+//
+// Once return-type notation is stable, `plain`, `with_state` and this function become one blanket implementation.
 pub fn handler_fn<D, F>(closure: F) -> F
 where
     D: Database,
@@ -99,7 +154,81 @@ where
     closure
 }
 
+/// Makes a handler from a function of shared state and the context: an `async fn`, or an async closure that captures
+/// nothing.
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::consume::with_state;
+/// use landfall::retry::{self, Dependency};
+/// use landfall::sqlite::Sqlite;
+///
+/// let gateway = Dependency::new("gateway", retry::Options::default());
+/// let handler = with_state(gateway, async |gateway: &Dependency, context: Context<'_, Sqlite>| {
+///     gateway.attempt(context.attempt, async || Ok::<_, Failure>(())).await
+/// });
+/// # fn check(_: impl Handler<Sqlite>) {}
+/// # check(handler);
+/// ```
+pub fn with_state<S, F>(state: S, function: F) -> WithState<S, F> {
+    WithState { state, function }
+}
+
+/// The handler that [`with_state`] returns.
+#[derive(Debug)]
+pub struct WithState<S, F> {
+    state: S,
+    function: F,
+}
+
+/// A function of shared state and a context, whose future borrows from both; see [`HandlerFn`].
+pub trait StatefulFn<'a, S, D: Database>: Send + Sync + 'static {
+    type Future: Future<Output = Result<(), Failure>> + Send + 'a;
+
+    fn call(&self, state: &'a S, context: Context<'a, D>) -> Self::Future;
+}
+
+impl<'a, S, D, F, R> StatefulFn<'a, S, D> for F
+where
+    S: 'a,
+    D: Database,
+    F: Fn(&'a S, Context<'a, D>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), Failure>> + Send + 'a,
+{
+    type Future = R;
+
+    fn call(&self, state: &'a S, context: Context<'a, D>) -> R {
+        self(state, context)
+    }
+}
+
+impl<S, D, F> Handler<D> for WithState<S, F>
+where
+    S: Send + Sync + 'static,
+    D: Database,
+    F: for<'a> StatefulFn<'a, S, D>,
+{
+    fn handle<'a>(&'a self, context: Context<'a, D>) -> impl Future<Output = Result<(), Failure>> + Send + 'a {
+        self.function.call(&self.state, context)
+    }
+}
+
 /// The message, and the transaction in which a [`Handler`] applies it.
+///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// async fn ship(mut context: Context<'_, Sqlite>) -> Result<(), Failure> {
+///     let insert = "INSERT INTO shipment (order_id) VALUES (?)";
+///     sqlx::query(insert).bind(context.message.id.to_string()).execute(&mut *context.connection).await?;
+///     // Published if and only if the shipment commits.
+///     context.enqueue(&Message::new(TopicName::new("shipments")?, "shipped")).await?;
+///     Ok(())
+/// }
+/// # fn check(_: impl Handler<Sqlite>) {}
+/// # check(plain(ship));
+/// ```
 pub struct Context<'a, D: Database> {
     pub message: &'a Message,
     /// The connection of the inbox transaction. The consumer commits it or rolls it back; the handler must not.

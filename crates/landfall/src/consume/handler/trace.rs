@@ -5,6 +5,18 @@ use landfall_core::Message;
 const TRACEPARENT: &str = "traceparent";
 
 /// The trace and span that a message was sent in.
+///
+/// ```
+/// use landfall::consume::Trace;
+/// use landfall::prelude::*;
+///
+/// # fn main() -> landfall::Result<()> {
+/// let mut message = Message::new(TopicName::new("orders")?, "");
+/// message.headers.insert("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")?;
+/// assert!(Trace::from_message(&message).is_some_and(|trace| trace.is_sampled));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace<'a> {
     /// 32 hexadecimal digits.

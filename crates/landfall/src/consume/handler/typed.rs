@@ -9,6 +9,28 @@ use super::{Context, Handler};
 
 /// Makes a handler from an `async fn handle(context: Context<'_, D>, order: OrderPlaced) -> Result<(), Failure>`.
 ///
+/// ```
+/// use landfall::prelude::*;
+/// use landfall::sqlite::Sqlite;
+///
+/// #[derive(serde::Deserialize)]
+/// struct OrderPlaced {
+///     sku: String,
+///     quantity: i64,
+/// }
+///
+/// async fn reserve(context: Context<'_, Sqlite>, order: OrderPlaced) -> Result<(), Failure> {
+///     sqlx::query("UPDATE stock SET reserved = reserved + ? WHERE sku = ?")
+///         .bind(order.quantity)
+///         .bind(order.sku)
+///         .execute(&mut *context.connection)
+///         .await?;
+///     Ok(())
+/// }
+/// # fn check(_: impl Handler<Sqlite>) {}
+/// # check(typed(reserve));
+/// ```
+///
 /// The payload is JSON. A message whose payload does not deserialize is parked at once as `VALIDATION_ERROR` with the
 /// reason, because a retry cannot succeed.
 pub fn typed<T, F>(function: F) -> Typed<T, F> {
@@ -56,6 +78,18 @@ where
 }
 
 /// Deserializes the JSON payload of a message, for handlers that choose the type by the message's kind.
+///
+/// ```
+/// use landfall::consume::parse;
+/// use landfall::prelude::*;
+///
+/// # fn main() -> landfall::Result<()> {
+/// let message = Message::new(TopicName::new("orders")?, "[1, 2]");
+/// assert_eq!(parse::<Vec<i64>>(&message), Ok(vec![1, 2]));
+/// assert!(parse::<String>(&message).is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub fn parse<T: DeserializeOwned>(message: &Message) -> Result<T, Failure> {
     serde_json::from_slice(&message.payload).map_err(|error| {
         let name = std::any::type_name::<T>();

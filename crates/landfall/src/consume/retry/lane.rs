@@ -21,10 +21,19 @@ use super::topic::RetryTopic;
 use crate::consume::options::{Options, Order};
 
 /// Where a failed message waits for its next attempt.
+///
+/// ```
+/// use landfall::consume::{Options, RetryLane};
+///
+/// // Attempts are counted across restarts, and a failed message frees its place in the broker.
+/// let options = Options { retry_lane: RetryLane::Database, ..Options::default() };
+/// # assert_ne!(options.retry_lane, RetryLane::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryLane {
     /// In this process, as an unacknowledged delivery. Costs no write, counts against the broker's limits and
-    /// [`Options::max_in_flight`](crate::consume::Options::max_in_flight), and starts again from the first attempt after a crash.
+    /// [`Options::max_in_flight`](crate::consume::Options::max_in_flight), and starts again from the first attempt
+    /// after a crash.
     #[default]
     Broker,
     /// In the topic `<topic>.retry`, which the group reads when the message is due. Only messages without order are

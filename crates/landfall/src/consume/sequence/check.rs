@@ -11,6 +11,19 @@ use futures_util::future::BoxFuture;
 use landfall_core::{Database, EntityName, ErrorCode, Failure, GroupName, Message, Result, Sequences};
 
 /// How a consumer checks the sequence numbers of a key.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use landfall::consume::{Early, SequenceCheck};
+///
+/// // Every change is applied, in order; a message waits up to a minute for its predecessors.
+/// let every_change =
+///     SequenceCheck::Consecutive { first: Some(1), early: Early::Wait(Duration::from_secs(60)) };
+/// // Only newer versions of a state are applied.
+/// let latest_state = SequenceCheck::Newest;
+/// # assert_ne!(every_change, latest_state);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceCheck {
     /// Numbers follow each other without a gap. A number that was reached is a duplicate; one beyond the next is early.
@@ -26,6 +39,17 @@ pub enum SequenceCheck {
 }
 
 /// What a consumer does with a message that arrives before its predecessors.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use landfall::consume::{Early, SequenceCheck};
+///
+/// // The broker keeps it and delivers it again after a second.
+/// let early = Early::Refuse(Duration::from_secs(1));
+/// let check = SequenceCheck::Consecutive { first: None, early };
+/// # assert_ne!(check, SequenceCheck::Newest);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Early {
     /// Keeps it and retries while its predecessors are handled; parks it after this time.

@@ -1,4 +1,5 @@
-//! The transaction in which messages take effect: inbox rows, sequence numbers and the handler's writes commit together.
+//! The transaction in which messages take effect: inbox rows, sequence numbers and the handler's writes commit
+//! together.
 //!
 //! ```text
 //!   admit ─▶ check sequence numbers ─▶ call the handler ─▶ commit ─▶ wake waiting successors
@@ -180,7 +181,8 @@ impl<D: Inbox> MessageTransaction<D> {
                 (SequenceDecision::Stale { .. }, Some(failure)) => {
                     let parking = Parking { attempts: 1, failure: &failure, hold: Hold::Nothing, again: None };
                     self.dead_letters.write(connection, arrival, parking).await?;
-                    tracing::warn!(message_id = %arrival.message.id, %failure, "stale message parked; its key goes on");
+                    let message_id = arrival.message.id;
+                    tracing::warn!(%message_id, %failure, "stale message parked; its key continues");
                     outcomes[index] = Handled::Parked;
                 }
                 (SequenceDecision::Duplicate, _) => outcomes[index] = Handled::Duplicate,

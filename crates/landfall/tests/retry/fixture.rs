@@ -1,4 +1,4 @@
-//! Something to call, and the options that the tests start from.
+//! A counted call, and the options that the tests start from.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +9,8 @@ use landfall::{Backoff, Failure};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Delays of 1, 2, 4 and 4 seconds at most, no deadline, a breaker that never opens and a budget that never ends: each
-/// test sets what it is about.
+/// Delays of at most 1, 2, 4 and 4 seconds, no deadline, a breaker that never opens and an unlimited budget. Each test
+/// overrides its subject.
 pub(crate) fn options() -> Options {
     let backoff = Backoff { first: SECOND, cap: 4 * SECOND, max_attempts: 5 };
     Options {
@@ -22,7 +22,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// Counts how often it was called.
+/// Counts calls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Calls(Arc<AtomicU32>);
 
@@ -36,7 +36,7 @@ impl Calls {
         answer
     }
 
-    /// Never answers.
+    /// Never returns.
     pub(crate) async fn hang(&self) -> Result<(), Failure> {
         self.0.fetch_add(1, Ordering::SeqCst);
         std::future::pending().await

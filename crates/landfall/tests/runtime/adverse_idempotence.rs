@@ -1,6 +1,6 @@
-//! Every way to be idempotent on a broker that delivers each message about ten times, in several copies at once, and loses
-//! memberships in the middle of a batch; with messages among the others, of the same keys and of their own, that fail once, that
-//! are given up after the last try and that are given up at once, until a person redrives them.
+//! Every way to be idempotent on a broker that delivers each message about ten times, to several members at once, and
+//! loses memberships in the middle of a batch. Some messages fail once, some are parked after the last attempt and some
+//! at once, until they are redriven.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use landfall_testkit::{current_test, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::ground::{Ground, PATIENCE, QUICK, group, message, options, topic};
+use crate::database::TestDatabase;
+use crate::fixture::{Fixture, QUICK, TIMEOUT, group, message, options, topic};
+use crate::idempotence::constraint;
 use crate::on_every_database;
-use crate::place::Place;
-use crate::strategies::constraint;
 
 on_every_database!(
-    a_set_based_handler_stands_it,
-    a_unique_constraint_stands_it,
-    an_upsert_stands_it,
-    a_conditional_update_stands_it,
-    a_guard_row_stands_it,
-    a_version_stands_it,
-    redis_in_front_stands_it_and_is_flushed_all_the_time,
+    batch_handler_tolerates_an_adverse_broker,
+    unique_constraint_tolerates_an_adverse_broker,
+    upsert_tolerates_an_adverse_broker,
+    conditional_update_tolerates_an_adverse_broker,
+    guard_row_tolerates_an_adverse_broker,
+    version_check_tolerates_an_adverse_broker,
+    flushed_redis_cache_tolerates_an_adverse_broker,
 );
 
 const KEYS: i64 = 4;
@@ -39,8 +39,8 @@ fn messages() -> Vec<Message> {
     for n in 1..=EACH {
         for key in 0..KEYS {
             let kind = match (key, n) {
-                (0, 4) => "given up at once",
-                (1, 5) => "given up in the end",
+                (0, 4) => "parked at once",
+                (1, 5) => "parked in the end",
                 (_, n) if (n + key) % 5 == 0 => "flaky",
                 _ => "good",
             };
@@ -50,12 +50,12 @@ fn messages() -> Vec<Message> {
     messages
 }
 
-/// How a try ends, after everything was written.
-fn judge(message: &Message, attempt: u32) -> Result<(), Failure> {
+/// The result of an attempt, after its writes.
+fn result_of(message: &Message, attempt: u32) -> Result<(), Failure> {
     match message.kind.as_str() {
         "flaky" if attempt == 1 => Err(Failure::retry("it works the second time")),
-        "given up at once" if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
-        "given up in the end" if attempt <= QUICK.max_attempts => Err(Failure::retry("not repaired yet")),
+        "parked at once" if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
+        "parked in the end" if attempt <= QUICK.max_attempts => Err(Failure::retry("not repaired yet")),
         _ => Ok(()),
     }
 }
@@ -69,7 +69,7 @@ enum Guard {
     Row,
 }
 
-async fn guarded<D: Place>(guard: Guard, mut context: Context<'_, D>) -> Result<(), Failure> {
+async fn guarded<D: TestDatabase>(guard: Guard, mut context: Context<'_, D>) -> Result<(), Failure> {
     let Context { message, .. } = context;
     let id = message.id.to_string();
     D::record(&mut *context.connection, message).await?;
@@ -90,55 +90,60 @@ async fn guarded<D: Place>(guard: Guard, mut context: Context<'_, D>) -> Result<
         Guard::ConditionalUpdate => {
             let key = message.key.as_ref().map(ToString::to_string).unwrap_or_default();
             let number = message.sequence.unwrap_or_default();
-            let update = "UPDATE tallies SET applied = ? WHERE customer = ? AND applied = ?";
+            let update = "UPDATE applied_counts SET applied = ? WHERE customer = ? AND applied = ?";
             let (number, before) = (number.to_string(), (number - 1).to_string());
             changed(D::execute(&mut *context.connection, update, &[&number, &key, &before]).await?)?;
         }
         Guard::Row => context.first_time("order", &id).await?,
     }
-    judge(message, context.attempt)
+    result_of(message, context.attempt)
 }
 
-async fn slices<D: Place>(context: BatchContext<'_, D>) -> Result<(), Failure> {
+async fn handle_batch<D: TestDatabase>(context: BatchContext<'_, D>) -> Result<(), Failure> {
     D::record_all(&mut *context.connection, context.messages).await?;
-    context.messages.iter().try_for_each(|message| judge(message, context.attempt))
+    context.messages.iter().try_for_each(|message| result_of(message, context.attempt))
 }
 
-/// The troubles, and one consumer that is started on them; everything is as it must be in the end.
-async fn stands_it<D: Place>(
-    ground: Ground<D>,
+/// Runs one consumer on the adverse broker and asserts that each key has each number once, in order.
+async fn assert_tolerates<D: TestDatabase>(
+    fixture: Fixture<D>,
     start: impl FnOnce(D, Arc<dyn Broker>, CancellationToken) -> JoinHandle<landfall::Result<()>>,
 ) {
-    ground
+    fixture
         .database
         .run("CREATE TABLE orders (number VARCHAR(40) NOT NULL, CONSTRAINT orders_number UNIQUE (number))")
         .await;
-    ground.database.run("CREATE TABLE tallies (customer VARCHAR(40) PRIMARY KEY, applied VARCHAR(40) NOT NULL)").await;
+    fixture
+        .database
+        .run("CREATE TABLE applied_counts (customer VARCHAR(40) PRIMARY KEY, applied VARCHAR(40) NOT NULL)")
+        .await;
     for key in 0..KEYS {
-        ground.database.run(&format!("INSERT INTO tallies VALUES ('key-{key}', '0')")).await;
+        fixture.database.run(&format!("INSERT INTO applied_counts VALUES ('key-{key}', '0')")).await;
     }
     let troubles = ChaosOptions {
         duplicated: 0.5,
         duplicates_max: 18,
         ..ChaosOptions::everything(rand::random_range(0..1_000_000))
     };
-    let (seed, broker) = (troubles.seed, ChaosBroker::around(ground.broker.clone(), troubles));
-    ground.publish(&messages()).await;
+    let (seed, broker) = (troubles.seed, ChaosBroker::around(fixture.broker.clone(), troubles));
+    fixture.publish(&messages()).await;
     let stop = CancellationToken::new();
-    let consumer = start(ground.database.clone(), Arc::new(broker.clone()), stop.clone());
+    let consumer = start(fixture.database.clone(), Arc::new(broker.clone()), stop.clone());
     let parked = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
-    eventually(PATIENCE, "two are given up", async || ground.database.find(&parked, 10).await.unwrap().len() == 2)
-        .await;
-    ground.database.redrive(&parked, "test").await.unwrap();
-    ground.effects_become((KEYS * EACH) as usize).await;
+    eventually(TIMEOUT, "two messages are parked", async || {
+        fixture.database.find(&parked, 10).await.unwrap().len() == 2
+    })
+    .await;
+    fixture.database.redrive(&parked, "test").await.unwrap();
+    fixture.effects_become((KEYS * EACH) as usize).await;
     broker.heal();
-    eventually(PATIENCE, "no copy is left", async || {
-        ground.broker.unfinished(&topic(), &group()) == 0 && broker.unacked_duplicates() == 0
+    eventually(TIMEOUT, "every duplicate is settled", async || {
+        fixture.broker.unfinished(&topic(), &group()) == 0 && broker.unacked_duplicates() == 0
     })
     .await;
     stop.cancel();
     consumer.await.unwrap().unwrap();
-    let effects = ground.database.effects().await;
+    let effects = fixture.database.effects().await;
     for key in 0..KEYS {
         let key = Some(format!("key-{key}"));
         let numbers: Vec<_> =
@@ -147,8 +152,8 @@ async fn stands_it<D: Place>(
     }
 }
 
-async fn with_guard<D: Place>(ground: Ground<D>, guard: Guard) {
-    stands_it(ground, |database, broker, stop| {
+async fn with_guard<D: TestDatabase>(fixture: Fixture<D>, guard: Guard) {
+    assert_tolerates(fixture, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, idempotence: Idempotence::Handler, ..options() };
         let handler = handler_fn::<D, _>(move |context| Box::pin(guarded(guard, context)));
         tokio::spawn(
@@ -165,26 +170,26 @@ async fn with_guard<D: Place>(ground: Ground<D>, guard: Guard) {
     .await;
 }
 
-async fn a_unique_constraint_stands_it<D: Place>(ground: Ground<D>) {
-    with_guard(ground, Guard::UniqueConstraint).await;
+async fn unique_constraint_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    with_guard(fixture, Guard::UniqueConstraint).await;
 }
 
-async fn an_upsert_stands_it<D: Place>(ground: Ground<D>) {
-    with_guard(ground, Guard::Upsert).await;
+async fn upsert_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    with_guard(fixture, Guard::Upsert).await;
 }
 
-async fn a_conditional_update_stands_it<D: Place>(ground: Ground<D>) {
-    with_guard(ground, Guard::ConditionalUpdate).await;
+async fn conditional_update_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    with_guard(fixture, Guard::ConditionalUpdate).await;
 }
 
-async fn a_guard_row_stands_it<D: Place>(ground: Ground<D>) {
-    with_guard(ground, Guard::Row).await;
+async fn guard_row_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    with_guard(fixture, Guard::Row).await;
 }
 
-async fn a_set_based_handler_stands_it<D: Place>(ground: Ground<D>) {
-    stands_it(ground, |database, broker, stop| {
+async fn batch_handler_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    assert_tolerates(fixture, |database, broker, stop| {
         let options = Options { batch: 10, concurrency: 4, ..options() };
-        let handler = plain_batch(slices::<D>);
+        let handler = plain_batch(handle_batch::<D>);
         tokio::spawn(
             Consumer::builder(database, broker)
                 .topic(topic())
@@ -199,8 +204,8 @@ async fn a_set_based_handler_stands_it<D: Place>(ground: Ground<D>) {
     .await;
 }
 
-async fn a_version_stands_it<D: Place>(ground: Ground<D>) {
-    stands_it(ground, |database, broker, stop| {
+async fn version_check_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
+    assert_tolerates(fixture, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, ..options() };
         let handler = handler_fn::<D, _>(|context| Box::pin(guarded(Guard::None, context)));
         let consumer = Consumer::builder(database, broker)
@@ -216,27 +221,27 @@ async fn a_version_stands_it<D: Place>(ground: Ground<D>) {
     .await;
 }
 
-async fn redis_in_front_stands_it_and_is_flushed_all_the_time<D: Place>(ground: Ground<D>) {
+async fn flushed_redis_cache_tolerates_an_adverse_broker<D: TestDatabase>(fixture: Fixture<D>) {
     let Some(redis) = RedisServer::start(&current_test()).await else { return };
     let redis = Arc::new(redis);
     let flushed = redis.clone();
     let flushing = tokio::spawn(async move {
         loop {
             flushed.flush().await.unwrap();
-            // A trouble that comes again and again, not a wait for something.
+            // The fault repeats; this is not a wait for a condition.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    stands_it(ground, |database, broker, stop| {
+    assert_tolerates(fixture, |database, broker, stop| {
         let options = Options { batch: 5, concurrency: 4, ..options() };
         let handler = handler_fn::<D, _>(|context| Box::pin(guarded(Guard::None, context)));
-        let front = RedisDedupCache::new(&redis.url(), Duration::from_secs(600)).unwrap();
+        let cache = RedisDedupCache::new(&redis.url(), Duration::from_secs(600)).unwrap();
         let consumer = Consumer::builder(database, broker)
             .topic(topic())
             .group(group())
             .handler(handler)
             .options(options)
-            .dedup_cache(front)
+            .dedup_cache(cache)
             .build()
             .unwrap();
         tokio::spawn(consumer.run(stop))

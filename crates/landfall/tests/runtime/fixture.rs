@@ -1,4 +1,4 @@
-//! One database, the broker in memory, and consumers between them.
+//! One database, the in-memory broker, and consumers between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use landfall_testkit::{MemoryBroker, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{Effect, Place};
+use crate::database::{Effect, TestDatabase};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Quick to give up, so that a test sees every stage of a failure.
+/// Few and short retries, so that a test sees every stage of a failure.
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_millis(2), cap: Duration::from_millis(10), max_attempts: 3 };
 
@@ -32,32 +32,32 @@ pub(crate) fn group() -> GroupName {
     GroupName::new("stock").unwrap()
 }
 
-/// What a handler is to do with a message is its kind.
+/// The kind of a message tells the handler what to do with it.
 pub(crate) fn message(key: &str, sequence: i64, kind: &str) -> Message {
     let message = Message::new(topic(), format!("{key}/{sequence}")).with_kind(Kind::new(kind).unwrap());
     message.with_key(Key::new(key).unwrap()).with_sequence(sequence)
 }
 
-pub(crate) struct Ground<D> {
+pub(crate) struct Fixture<D> {
     pub(crate) database: D,
     pub(crate) broker: Arc<MemoryBroker>,
 }
 
-/// A consumer at work.
+/// A running consumer.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<landfall::Result<()>>,
 }
 
 impl Running {
-    /// Stops it in good order.
+    /// Stops it gracefully.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
     }
 }
 
-impl<D: Place> Ground<D> {
+impl<D: TestDatabase> Fixture<D> {
     pub(crate) async fn new() -> Option<Self> {
         Some(Self { database: D::fresh().await?, broker: Arc::new(MemoryBroker::new()) })
     }
@@ -102,7 +102,7 @@ impl<D: Place> Ground<D> {
     pub(crate) fn consumer_behind(
         &self,
         options: Options,
-        front: impl DedupCache,
+        cache: impl DedupCache,
         handler: impl Handler<D>,
     ) -> Running {
         let (database, broker) = (self.database.clone(), self.broker.clone());
@@ -111,7 +111,7 @@ impl<D: Place> Ground<D> {
             .group(group())
             .handler(handler)
             .options(options)
-            .dedup_cache(front)
+            .dedup_cache(cache)
             .build()
             .unwrap();
         let stop = CancellationToken::new();
@@ -132,36 +132,36 @@ impl<D: Place> Ground<D> {
     }
 
     pub(crate) async fn effects_become(&self, count: usize) {
-        eventually(PATIENCE, "the effects", async || self.database.effects().await.len() >= count).await;
+        eventually(TIMEOUT, "the effects", async || self.database.effects().await.len() >= count).await;
     }
 
     pub(crate) async fn letters(&self) -> Vec<DeadLetter> {
         self.database.find(&DeadLetterFilter::default(), 100_000).await.unwrap()
     }
 
-    /// Ends when this many messages have an end: an effect or a letter.
+    /// Waits until this many messages have an effect or a dead letter.
     pub(crate) async fn settle(&self, messages: usize) {
-        eventually(PATIENCE, "everything has an end", async || {
+        eventually(TIMEOUT, "every message is settled", async || {
             let stats = self.database.dead_letter_stats().await.unwrap();
             self.database.effects().await.len() + (stats.parked + stats.waiting) as usize >= messages
         })
         .await;
     }
 
-    /// Ends when everything that was published is acknowledged.
+    /// Waits until every published message is acknowledged.
     pub(crate) async fn is_drained(&self) {
-        eventually(PATIENCE, "everything is acknowledged", async || self.broker.unfinished(&topic(), &group()) == 0)
+        eventually(TIMEOUT, "everything is acknowledged", async || self.broker.unfinished(&topic(), &group()) == 0)
             .await;
     }
 
-    /// Nothing is left in the broker: whoever joins the group now gets nothing.
+    /// Asserts that a new member of the group receives nothing.
     pub(crate) async fn all_is_acknowledged(&self) {
         let mut subscriber = self.broker.subscribe(&topic(), &group()).await.unwrap();
         let left = tokio::time::timeout(Duration::from_millis(20), subscriber.next()).await;
         assert!(left.is_err(), "not acknowledged: {left:?}");
     }
 
-    /// What became of everything, in a form that does not depend on who was quicker: per key in order, the rest sorted.
+    /// All outcomes in a form that does not depend on timing: per key in order, keyless ones sorted.
     pub(crate) async fn account(&self) -> Account {
         let mut account = Account::default();
         for effect in self.database.effects().await {
@@ -190,6 +190,6 @@ type Letter = (String, DeadLetterStatus, String, u32);
 pub(crate) struct Account {
     pub(crate) effects: BTreeMap<Option<String>, Vec<Effect>>,
     pub(crate) letters: BTreeMap<Option<String>, Vec<Letter>>,
-    /// Rows of the inbox.
+    /// The number of inbox rows.
     pub(crate) handled: i64,
 }

@@ -1,4 +1,4 @@
-//! The three databases as the tests of the consumer need them: a table of effects, and who wrote into it.
+//! The three databases with a table of effects, for the tests of the consumer.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use landfall_sqlite::Sqlite;
 use landfall_testkit::servers::{fresh_mysql_database, fresh_postgres_database};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, PgConnection, SqliteConnection};
 
-/// What took effect: the message, its key and its number within it.
+/// One effect: the id, key and sequence number of its message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Effect {
     pub(crate) id: String,
@@ -26,40 +26,40 @@ impl From<&Message> for Effect {
     }
 }
 
-/// A database with a table `effects` that has no constraint: a doubled effect shows.
-pub(crate) trait Place:
+/// A database with a table `effects` that has no constraint, so that a duplicate effect shows.
+pub(crate) trait TestDatabase:
     InboxView + Constraints + Sequences + OutboxWriter + OutboxQueue + Leases + DeadLetters + Housekeeping + Schema
 {
-    /// Whether an SQL error inside of a transaction breaks it.
+    /// Whether an SQL error aborts the transaction.
     const ERRORS_BREAK: bool;
 
-    /// A new one, migrated; `None` where there is no server, which has been said then.
+    /// A new, migrated database; `None` if no server is available, which the testkit reports.
     fn fresh() -> impl Future<Output = Option<Self>> + Send;
 
-    /// Makes the tables, in one that is empty.
+    /// Creates the tables in an empty database.
     fn prepare(&self) -> impl Future<Output = ()> + Send;
 
     fn record(connection: &mut Self::Connection, message: &Message) -> impl Future<Output = sqlx::Result<()>> + Send;
 
-    /// All in one statement.
+    /// Records all messages with one statement.
     fn record_all(
         connection: &mut Self::Connection,
         messages: &[&Message],
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
 
-    /// A statement with texts in the place of its question marks; answers with the rows it changed.
+    /// Binds `texts` to the question marks of `statement` and returns the number of changed rows.
     fn execute(
         connection: &mut Self::Connection,
         statement: &str,
         texts: &[&str],
     ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
-    /// A statement that the database refuses.
-    fn blunder(connection: &mut Self::Connection) -> impl Future<Output = sqlx::Result<()>> + Send;
+    /// Runs a statement that the database refuses.
+    fn failing_statement(connection: &mut Self::Connection) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     fn effects(&self) -> impl Future<Output = Vec<Effect>> + Send;
 
-    /// Any statement of a test.
+    /// Runs any statement.
     fn run(&self, statement: &str) -> impl Future<Output = ()> + Send;
 
     fn number(&self, select: &str) -> impl Future<Output = i64> + Send;
@@ -70,9 +70,12 @@ const TABLE: &str =
 const INSERT: &str = "INSERT INTO effects (id, business_key, sequence) VALUES ";
 const SELECT: &str = "SELECT id, business_key, sequence FROM effects ORDER BY n";
 
-macro_rules! place {
-    ($database:ty, $connection:ty, $serial:literal, $errors_break:literal, $numbered:literal, $parameters:expr, $open:expr) => {
-        impl Place for $database {
+macro_rules! test_database {
+    (
+        $database:ty, $connection:ty, $serial:literal, $errors_break:literal, $numbered:literal, $parameters:expr,
+        $open:expr
+    ) => {
+        impl TestDatabase for $database {
             const ERRORS_BREAK: bool = $errors_break;
 
             async fn fresh() -> Option<Self> {
@@ -119,7 +122,7 @@ macro_rules! place {
                 Ok(query.execute(connection).await?.rows_affected())
             }
 
-            async fn blunder(connection: &mut $connection) -> sqlx::Result<()> {
+            async fn failing_statement(connection: &mut $connection) -> sqlx::Result<()> {
                 connection.execute("INSERT INTO effects (id) VALUES (NULL)").await?;
                 Ok(())
             }
@@ -145,11 +148,11 @@ fn questions(_: usize) -> String {
     "?, ?, ?".into()
 }
 
-place!(Sqlite, SqliteConnection, "INTEGER PRIMARY KEY", false, false, questions, async {
+test_database!(Sqlite, SqliteConnection, "INTEGER PRIMARY KEY", false, false, questions, async {
     let folder = tempfile::tempdir().unwrap().keep();
-    Some(Sqlite::open(folder.join("place.db").to_str().unwrap(), Default::default()).await.unwrap())
+    Some(Sqlite::open(folder.join("test.db").to_str().unwrap(), Default::default()).await.unwrap())
 });
-place!(
+test_database!(
     Postgres,
     PgConnection,
     "bigint GENERATED ALWAYS AS IDENTITY",
@@ -158,6 +161,6 @@ place!(
     |first| format!("${first}, ${}, ${}", first + 1, first + 2),
     async { Some(Postgres::connect(&fresh_postgres_database().await?, Default::default()).await.unwrap()) }
 );
-place!(MySql, MySqlConnection, "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", false, false, questions, async {
+test_database!(MySql, MySqlConnection, "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", false, false, questions, async {
     Some(MySql::connect(&fresh_mysql_database().await?, Default::default()).await.unwrap())
 });

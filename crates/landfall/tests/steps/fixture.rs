@@ -1,4 +1,4 @@
-//! What the tests of the steps stand on: a real SQLite in a temporary folder and the in-memory broker.
+//! A real SQLite in a temporary folder and the in-memory broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use landfall_testkit::{MemoryBroker, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) database: Sqlite,
     pub(crate) broker: Arc<MemoryBroker>,
     pub(crate) stop: CancellationToken,
@@ -36,22 +36,22 @@ pub(crate) fn message(key: &str, sequence: i64) -> Message {
     Message::new(topic(), format!("{key}{sequence}")).with_key(Key::new(key).unwrap()).with_sequence(sequence)
 }
 
-/// Quick to give up, so that a test sees every stage of a failure.
+/// Few and short retries, so that a test sees every stage of a failure.
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_millis(5), cap: Duration::from_millis(20), max_attempts: 3 };
 
-/// Leases that tell when one was asked for.
-pub(crate) struct Watched<F> {
+/// Leases that call a function on every request.
+pub(crate) struct ObservedLeases<F> {
     pub(crate) leases: Sqlite,
-    pub(crate) asked: F,
+    pub(crate) requested: F,
 }
 
 #[async_trait::async_trait]
-impl<F: Fn() + Send + Sync> Leases for Watched<F> {
+impl<F: Fn() + Send + Sync> Leases for ObservedLeases<F> {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> landfall::Result<Option<Lease>> {
-        let answer = self.leases.acquire(name, holder, ttl).await;
-        (self.asked)();
-        answer
+        let result = self.leases.acquire(name, holder, ttl).await;
+        (self.requested)();
+        result
     }
 
     async fn renew(&self, leases: &[Lease], ttl: Duration) -> landfall::Result<Vec<Lease>> {
@@ -71,10 +71,10 @@ impl<F: Fn() + Send + Sync> Leases for Watched<F> {
     }
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("stage.db").display());
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let database = Sqlite::open(&url, Default::default()).await.unwrap();
         database.migrate().await.unwrap();
         sqlx::query("CREATE TABLE effects (name TEXT NOT NULL)").execute(database.pool()).await.unwrap();
@@ -105,7 +105,7 @@ impl Stage {
         self.database.append(messages).await.unwrap();
     }
 
-    /// Hands messages to the broker as a foreign producer would, without an outbox.
+    /// Publishes messages like a producer without an outbox.
     pub(crate) async fn publish(&self, messages: &[Message]) {
         let outcomes = self.broker.publisher().publish(messages).await;
         assert!(outcomes.iter().all(landfall::Outcome::is_accepted), "{outcomes:?}");
@@ -130,7 +130,7 @@ impl Stage {
     }
 
     pub(crate) async fn effects_become(&self, expected: &[&str]) {
-        eventually(PATIENCE, "the effects", async || self.effects().await.len() >= expected.len()).await;
+        eventually(TIMEOUT, "the effects", async || self.effects().await.len() >= expected.len()).await;
         assert_eq!(self.effects().await, expected);
     }
 }

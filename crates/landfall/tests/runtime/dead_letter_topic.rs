@@ -1,4 +1,4 @@
-//! Dead letters on a topic of their own, beside the table.
+//! The dead-letter topic.
 
 use landfall::consume::{Consumer, SequenceCheck, plain};
 use landfall::relay::Relay;
@@ -7,17 +7,17 @@ use landfall_testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
 use crate::batches::{apply, batched};
-use crate::ground::{Ground, PATIENCE, group, message, topic};
+use crate::database::TestDatabase;
+use crate::fixture::{Fixture, TIMEOUT, group, message, topic};
 use crate::on_every_database;
-use crate::place::Place;
 
-on_every_database!(what_is_parked_goes_to_a_topic_with_everything_about_its_failure);
+on_every_database!(parked_message_is_published_to_the_dlq_topic_with_its_failure);
 
-async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Place>(ground: Ground<D>) {
+async fn parked_message_is_published_to_the_dlq_topic_with_its_failure<D: TestDatabase>(fixture: Fixture<D>) {
     let stop = CancellationToken::new();
-    let relay = Relay::builder(ground.database.clone(), ground.broker.publisher()).build().unwrap();
+    let relay = Relay::builder(fixture.database.clone(), fixture.broker.publisher()).build().unwrap();
     let relay = tokio::spawn(relay.run(stop.clone()));
-    let (database, broker) = (ground.database.clone(), ground.broker.clone());
+    let (database, broker) = (fixture.database.clone(), fixture.broker.clone());
     let consumer = Consumer::builder(database, broker)
         .topic(topic())
         .group(group())
@@ -33,25 +33,26 @@ async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Pla
     poison.headers.insert("tenant", "北京").unwrap();
     let failing = Message { payload: "line\nbreak".into(), ..message("b", 1, "failing") };
     let waiting = message("a", 8, "good");
-    let old = message("c", 2, "good");
-    // Position 5 is old; a copy of the poison makes no second letter.
-    let sent = [poison.clone(), failing.clone(), waiting.clone(), poison.clone(), message("c", 3, "good"), old.clone()];
-    ground.publish(&sent).await;
+    let stale = message("c", 2, "good");
+    // Offset 5 is stale; the duplicate of the poison message makes no second dead letter.
+    let sent =
+        [poison.clone(), failing.clone(), waiting.clone(), poison.clone(), message("c", 3, "good"), stale.clone()];
+    fixture.publish(&sent).await;
 
     let letters = TopicName::new("orders.dlq").unwrap();
     let found = || -> Vec<Message> {
-        let all = ground.broker.published().into_iter().map(|(_, message)| message);
+        let all = fixture.broker.published().into_iter().map(|(_, message)| message);
         all.filter(|message| message.topic == letters).collect()
     };
-    eventually(PATIENCE, "three letters", async || found().len() == 3).await;
-    ground.settle(5).await;
-    assert_eq!(found().len(), 3, "each once, and none for what only waits: {:?}", found());
-    // Redriven in vain it is parked again, and told again.
+    eventually(TIMEOUT, "three letters", async || found().len() == 3).await;
+    fixture.settle(5).await;
+    assert_eq!(found().len(), 3, "one for each parked message, none for a waiting one: {:?}", found());
+    // A redrive fails: it is parked and published again.
     let again = DeadLetterFilter { message_id: Some(poison.id), ..Default::default() };
-    ground.database.redrive(&again, "test").await.unwrap();
-    eventually(PATIENCE, "a fourth letter", async || found().len() == 4).await;
-    let told = |letter: &Message| letter.headers.noted(SystemHeader::Attempts).map(ToOwned::to_owned);
-    assert_eq!(told(&found()[3]).as_deref(), Some("2"), "all its tries");
+    fixture.database.redrive(&again, "test").await.unwrap();
+    eventually(TIMEOUT, "a fourth letter", async || found().len() == 4).await;
+    let attempts = |letter: &Message| letter.headers.noted(SystemHeader::Attempts).map(ToOwned::to_owned);
+    assert_eq!(attempts(&found()[3]).as_deref(), Some("2"), "all attempts are counted");
     stop.cancel();
     consumer.await.unwrap().unwrap();
     relay.await.unwrap().unwrap();
@@ -75,6 +76,6 @@ async fn what_is_parked_goes_to_a_topic_with_everything_about_its_failure<D: Pla
     }
     assert!(header(&poison, "landfall-failed-at").is_some());
     assert_eq!(header(&failing, "landfall-attempts").as_deref(), Some("3"));
-    assert_eq!(header(&old, "landfall-error-code").as_deref(), Some("VERSION_CONFLICT"));
-    assert_eq!(header(&old, "landfall-original-offset").as_deref(), Some("5"));
+    assert_eq!(header(&stale, "landfall-error-code").as_deref(), Some("VERSION_CONFLICT"));
+    assert_eq!(header(&stale, "landfall-original-offset").as_deref(), Some("5"));
 }
