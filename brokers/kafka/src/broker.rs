@@ -4,10 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{
-    Broker, BrokerCapabilities, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName,
-    TopicReader,
-};
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
+use landfall_core::{Broker, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 use rdkafka::consumer::Consumer;
 
 use crate::config::Options;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use landfall_core::{BrokerUrl, Error, Limits, Result, Span};
+use landfall_core::adapter::BrokerUrl;
+use landfall_core::{Error, Limits, Result, Span};
 
 /// The options of a `kafka:` URL.
 #[derive(Clone)]

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::{KeySequencer, Pipelining};
-use landfall_core::{ErrorCode, FencedPublisher, Holder, Message, Outcome, Publisher, Result};
+use landfall_core::adapter::FencedPublisher;
+use landfall_core::{ErrorCode, Holder, Message, Outcome, Publisher, Result};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::producer::Producer;

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::{KeySequencer, Pipelining};
-use landfall_core::{ErrorCode, FencedPublisher, Holder, Message, Outcome, Publisher, TopicName};
+use landfall_core::adapter::FencedPublisher;
+use landfall_core::{ErrorCode, Holder, Message, Outcome, Publisher, TopicName};
 
 use crate::config::{Acks, Options};
 use crate::delivery_reports::DeliveryReports;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::Receipt;
-use landfall_core::{Delivery, Error, ErrorKind, GroupName, Position, Result, Subscriber, TopicName};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Error, ErrorKind, GroupName, Position, Result, TopicName};
 use tokio::sync::oneshot;
 
 use crate::config::Options;

@@ -1,8 +1,9 @@
-//! Maps messages to Kafka records: CloudEvents in binary mode (see `landfall_core::wire`). The ordering key is the
+//! Maps messages to Kafka records: CloudEvents in binary mode (see `landfall_core::adapter::wire`). The ordering key is the
 //! record's key.
 
 use bytes::Bytes;
-use landfall_core::{Error, Message, Result, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Error, Message, Result, Timestamp, TopicName};
 use rdkafka::message::{Header, OwnedHeaders};
 
 /// Upper bounds of Kafka's own bytes per record and per header.

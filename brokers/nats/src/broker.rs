@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{
-    Broker, BrokerCapabilities, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader,
-};
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
+use landfall_core::{Broker, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 
 use crate::config::Options;
 use crate::connection::Connection;

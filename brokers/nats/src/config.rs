@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall_core::{BrokerUrl, Error, Result, Span};
+use landfall_core::adapter::BrokerUrl;
+use landfall_core::{Error, Result, Span};
 
 use crate::names::Names;
 

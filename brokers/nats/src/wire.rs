@@ -5,7 +5,8 @@
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use landfall_core::{Error, Message, Result, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Error, Message, Result, Timestamp, TopicName};
 
 /// Returns the headers of `message`, including the id by which the server deduplicates.
 pub(crate) fn headers(message: &Message, source: &str) -> Result<HeaderMap> {

@@ -1,7 +1,8 @@
 //! Maps messages to AMQP: CloudEvents attributes in the headers, the payload as the body.
 
 use bytes::Bytes;
-use landfall_core::{Message, Result, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Message, Result, Timestamp, TopicName};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, BrokerCapabilities, Error, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo,
-    TopicName, TopicReader,
+    Broker, Error, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
 };
 use redis::Value;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::{KeySequencer, Pipelining};
-use landfall_core::{ErrorCode, Message, Outcome, Position, Publisher, TopicName, wire::broker_id};
+use landfall_core::adapter::wire::broker_id;
+use landfall_core::{ErrorCode, Message, Outcome, Position, Publisher, TopicName};
 use redis::{Cmd, ServerError, Value};
 
 use crate::config::Options;

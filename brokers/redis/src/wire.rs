@@ -3,7 +3,8 @@
 //! The prefix `ce_` is reserved, so no header of a message clashes with `ce_data`.
 
 use bytes::Bytes;
-use landfall_core::{Error, Message, Result, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Error, Message, Result, TopicName};
 
 use crate::entry::Entry;
 

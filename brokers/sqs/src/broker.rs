@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, BrokerCapabilities, Error, ErrorKind, GroupName, Publisher, Result, StartAt, Subscriber, TopicInfo,
-    TopicName, TopicReader,
+    Broker, Error, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
 };
 
 use crate::error::CallError;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall_core::{BrokerUrl, Error, Result, Span};
+use landfall_core::adapter::BrokerUrl;
+use landfall_core::{Error, Result, Span};
 
 /// SQS's limit since August 2025, for a message with its attributes and for a call: 1 MiB.
 const MAX_BYTES: usize = 1024 * 1024;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::{StreamExt, stream};
-use landfall_core::{Demands, Diagnose, Finding, Rank, Result, Span, TopicName};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Result, Span, TopicName};
 
 use crate::clock::ServerClock;
 use crate::error::CallError;

@@ -11,7 +11,8 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use landfall_broker_toolkit::{KeySequencer, Pipelining};
-use landfall_core::{ErrorCode, Message, Outcome, Publisher, TopicName, wire::broker_id};
+use landfall_core::adapter::wire::broker_id;
+use landfall_core::{ErrorCode, Message, Outcome, Publisher, TopicName};
 
 use crate::error::{CallError, Effect};
 use crate::names;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::{InFlight, InFlightMessage, Receipt, Settle};
-use landfall_core::{Delivery, Error, ErrorKind, Message, Position, Result, Subscriber, TopicName};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Error, ErrorKind, Message, Position, Result, TopicName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::member::{Command, Member};

@@ -11,7 +11,8 @@ use aws_sdk_sqs::types::{Message as Stored, MessageAttributeValue, MessageSystem
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use landfall_core::{Error, Message, Position, Result, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Error, Message, Position, Result, Timestamp, TopicName};
 
 /// SQS's limit of the number of attributes.
 const MAX_ATTRIBUTES: usize = 10;

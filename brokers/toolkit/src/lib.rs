@@ -1,7 +1,7 @@
 //! Building blocks that every broker adapter needs and that are easy to get subtly wrong.
 //!
 //! * [`InFlight`]: messages delivered to a consumer and not yet acknowledged, with delayed redelivery and generations;
-//!   [`Receipt`] connects a [`Delivery`](landfall_core::Delivery) to them.
+//!   [`Receipt`] connects a [`Delivery`](landfall_core::adapter::Delivery) to them.
 //! * [`KeySequencer`]: publishes a batch so that no message of a key is sent behind one that was not accepted.
 //! * [`assignment`]: a fair share of partitions for each member of a group.
 //!

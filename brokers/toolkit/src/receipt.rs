@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Result};
+use landfall_core::Result;
+use landfall_core::adapter::Acknowledge;
 
 /// How an adapter settles a delivery. Both methods return at once: brokers are informed by a background task.
 pub trait Settle: Debug + Send + Sync {

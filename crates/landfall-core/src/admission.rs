@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::{Admission, Message, MessageId, Origin};
+use crate::adapter::{Admission, Origin};
+use crate::{Message, MessageId};
 
 /// A message as the broker delivered it.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Arrival, Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
+use crate::adapter::Arrival;
+use crate::{Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the caller's transaction and takes effect when that
 /// commits.

@@ -9,7 +9,7 @@
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
-//!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`], [`Broker`].
+//!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber), [`Broker`].
 
 pub mod adapter;
 mod admission;
@@ -49,47 +49,34 @@ mod system_header;
 mod timestamp;
 pub mod wire;
 
-pub use admission::{Arrival, BatchAdmission};
 pub use backoff::Backoff;
 pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
-pub use broker::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, FencedPublisher, Publisher, StartAt, StoredMessage, Subscriber,
-    TopicAdministration, TopicInfo, TopicReader,
-};
-pub use broker_url::BrokerUrl;
+pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
 pub use budget::{Budget, BudgetOptions};
-pub use clock_skew::ClockSkew;
-pub use connection_epoch::ConnectionEpoch;
-pub use database::{Constraints, Database, DatabaseCapabilities, Schema, SchemaState};
+pub use database::{Constraints, Database, Schema};
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
-pub use detach_on_drop::DetachOnDrop;
 pub use error::{Error, ErrorKind, Result};
-pub use expected_tables::{ExpectedIndex, ExpectedTable, ExpectedTables};
 pub use failure::{ErrorCode, Failure, Verdict};
-pub use file_system::{FileSystem, FileSystemKind};
-pub use finding::{Demands, Diagnose, Finding, Rank};
+pub use finding::{Diagnose, Finding, Rank};
 pub use id::MessageId;
-pub use import::{
-    ColumnName, ForeignRow, HeaderColumn, Import, ImportOrder, ImportSource, Imported, ImportedRow, Mapping, TableName,
-    Taken, TopicTemplate,
-};
-pub use inbox::{Admission, Hold, Inbox, InboxView, Origin, Parking, RedriveItem, Setback};
-pub use lease::{Epoch, Holder, Lease, LeaseName, Leases};
+pub use import::{ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate};
+pub use inbox::{Inbox, InboxView};
+pub use lease::{Holder, Leases};
 pub use limits::Limits;
 pub use message::{Headers, Kind, Message};
 pub use mode::Mode;
 pub use name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
 pub use outbox::{
-    Claim, CompetingQueue, Decision, Housekeeping, OutboxControl, OutboxDetail, OutboxEntry, OutboxFilter, OutboxQueue,
-    OutboxRow, OutboxState, OutboxStats, OutboxView, OutboxWriter, RowId, Settlement, Shard,
+    CompetingQueue, Housekeeping, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState,
+    OutboxStats, OutboxView, OutboxWriter, RowId,
 };
 pub use outcome::{Outcome, Position, Refusal};
 pub use retention::{RetentionPlan, Retries, Window};
 pub use retry_class::{Class, Repeat};
 pub use retry_policy::{Failed, Jitter, RetryPolicy};
-pub use sequence::{EntityName, Sequences};
+pub use sequence::Sequences;
 pub use snowflake::Snowflake;
 pub use span::Span;
 pub use system_header::SystemHeader;

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Database, Error, ErrorCode, Key, Lease, LeaseName, Message, MessageId, Result, Timestamp, TopicName};
+use crate::adapter::{Lease, LeaseName};
+use crate::{Database, Error, ErrorCode, Key, Message, MessageId, Result, Timestamp, TopicName};
 
 /// Writes messages into the outbox inside the caller's transaction.
 pub trait OutboxWriter: Database {
@@ -124,7 +125,7 @@ pub trait OutboxQueue: Send + Sync {
 pub trait CompetingQueue: Send + Sync {
     /// Locks at most `limit` due messages that are not locked elsewhere (`FOR UPDATE SKIP LOCKED`), oldest first,
     /// whatever their keys. Committed as for [`OutboxQueue::next`]. Kind `Unsupported` without
-    /// [`DatabaseCapabilities::competing_relays`](crate::DatabaseCapabilities).
+    /// [`DatabaseCapabilities::competing_relays`](crate::adapter::DatabaseCapabilities).
     async fn claim(&self, limit: usize) -> Result<Box<dyn Claim>>;
 }
 

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, BrokerCapabilities, ErrorCode, GroupName, Message, Outcome, Publisher, Result, StartAt, Subscriber,
-    TopicInfo, TopicName, TopicReader,
+    Broker, ErrorCode, GroupName, Message, Outcome, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
 };
 
 use crate::group::subscriber::LogSubscriber;

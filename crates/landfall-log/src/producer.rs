@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use landfall_core::{Error, ErrorCode, ErrorKind, Message, Outcome, ProducerName, Result, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{Error, ErrorCode, ErrorKind, Message, Outcome, ProducerName, Result, Timestamp, TopicName};
 
 use crate::log::Log;
 use crate::read::reader::no_such_topic;

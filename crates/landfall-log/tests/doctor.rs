@@ -6,7 +6,8 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Diagnose, Finding, Rank, Span, StartAt, TopicName};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Finding, Rank, Span, StartAt, TopicName};
 use landfall_log::{Acknowledge, Log, Options, TopicSettings};
 use landfall_testkit::{SMALL_DISK, eventually, run_on_a_small_disk};
 use support::*;

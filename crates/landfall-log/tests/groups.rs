@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, ErrorKind, Key, Message, Subscriber};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Broker, ErrorKind, Key, Message};
 use landfall_log::{GroupDescription, Log, Options, PartitionLag};
 use support::*;
 use tokio::sync::Mutex;

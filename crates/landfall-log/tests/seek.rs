@@ -6,7 +6,8 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use landfall_core::{Broker, ErrorKind, Message, StartAt, Subscriber, Timestamp};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Broker, ErrorKind, Message, StartAt, Timestamp};
 use landfall_log::{Log, Options};
 use support::*;
 

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use failing_disk::FailingDisk;
-use landfall_core::{Broker, ErrorKind, Message, StartAt, Subscriber};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Broker, ErrorKind, Message, StartAt};
 use landfall_log::{Log, Options, Problem, Repaired, Report};
 use proptest::prelude::*;
 use proptest::sample::Index;

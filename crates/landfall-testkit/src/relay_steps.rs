@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{
-    Decision, Holder, Key, Lease, Leases, Message, MessageId, OutboxEntry, OutboxQueue, Settlement, Shard, TopicName,
-};
+use landfall_core::adapter::{Decision, Lease, OutboxEntry, Settlement, Shard};
+use landfall_core::{Holder, Key, Leases, Message, MessageId, OutboxQueue, TopicName};
 
 /// Longer than any test runs.
 pub const LONG: Duration = Duration::from_secs(3600);

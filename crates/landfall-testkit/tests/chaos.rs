@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, GroupName, Key, Message, Outcome, Subscriber, TopicName};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Broker, GroupName, Key, Message, Outcome, TopicName};
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::chaos::{ChaosBroker, ChaosOptions};
 

@@ -13,7 +13,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{ErrorKind, Holder, Housekeeping, Lease, LeaseName, Leases, Result};
+use landfall_core::adapter::{Lease, LeaseName};
+use landfall_core::{ErrorKind, Holder, Housekeeping, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
 pub use landfall_core::{RetentionPlan, Retries, Span, Window};

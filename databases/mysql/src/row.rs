@@ -1,9 +1,10 @@
 //! Rows as core's types.
 
 use bytes::Bytes;
+use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
 use landfall_core::{
-    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
-    Position, RedriveItem, Result, Shard, Timestamp, TopicName,
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxRow, Position, Result,
+    Timestamp, TopicName,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{Decode, MySql as Server, Row, Type};

@@ -5,7 +5,8 @@
 //! migration to be resumed, and only then may a table exist already.
 
 use async_trait::async_trait;
-use landfall_core::{Error, ErrorKind, Result, Schema, SchemaState};
+use landfall_core::adapter::SchemaState;
+use landfall_core::{Error, ErrorKind, Result, Schema};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use crate::connection::error;

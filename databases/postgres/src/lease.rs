@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall_core::{Epoch, Holder, Lease, LeaseName, Leases, Result};
+use landfall_core::adapter::{Epoch, Lease, LeaseName};
+use landfall_core::{Holder, Leases, Result};
 
 use crate::Postgres;
 

@@ -32,7 +32,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{ConnectionEpoch, DatabaseCapabilities, Error, Limits, Result, TablePrefix};
+use landfall_core::adapter::{ConnectionEpoch, DatabaseCapabilities};
+use landfall_core::{Error, Limits, Result, TablePrefix};
 use landfall_sql_toolkit::{Server, pool_options, probe};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool};

@@ -1,9 +1,10 @@
 //! Rows as core's types. Columns are read by name.
 
 use bytes::Bytes;
+use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
 use landfall_core::{
-    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxEntry, OutboxRow,
-    Position, RedriveItem, Result, Shard, Timestamp, TopicName,
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxRow, Position, Result,
+    Timestamp, TopicName,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{ColumnIndex, Decode, Row, Type};

@@ -1,7 +1,8 @@
 //! Migrations: numbered, applied in one transaction under an advisory lock.
 
 use async_trait::async_trait;
-use landfall_core::{Database, Result, Schema, SchemaState};
+use landfall_core::adapter::SchemaState;
+use landfall_core::{Database, Result, Schema};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::{Postgres, statements};

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Key, MessageId, Result, TopicName};
+use landfall_core::adapter::DatabaseCapabilities;
+use landfall_core::{Key, MessageId, Result, TopicName};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
 use landfall_testkit::conformance::server_database::ServerFixture;

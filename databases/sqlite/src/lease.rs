@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use landfall_core::{Database, Holder, Lease, LeaseName, Leases, Result};
+use landfall_core::adapter::{Lease, LeaseName};
+use landfall_core::{Database, Holder, Leases, Result};
 
 use crate::Sqlite;
 use crate::outbox::settle::millis;

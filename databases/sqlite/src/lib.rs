@@ -36,7 +36,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Error, ErrorKind, Limits, Result, TablePrefix};
+use landfall_core::adapter::DatabaseCapabilities;
+use landfall_core::{Error, ErrorKind, Limits, Result, TablePrefix};
 use sqlx::SqlitePool;
 use tokio::sync::Semaphore;
 

@@ -5,9 +5,10 @@
 //! the others.
 
 use bytes::Bytes;
+use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
 use landfall_core::{
-    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxEntry,
-    OutboxRow, Position, RedriveItem, Result, Shard, Timestamp, TopicName,
+    DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxRow, Position,
+    Result, Timestamp, TopicName,
 };
 use sqlx::sqlite::{SqliteRow, SqliteTypeInfo};
 use sqlx::{Decode, Row, Type, TypeInfo, ValueRef};

@@ -1,7 +1,8 @@
 //! Migrations: numbered, applied in one transaction under the write lock.
 
 use async_trait::async_trait;
-use landfall_core::{Database, Error, ErrorKind, Result, Schema, SchemaState};
+use landfall_core::adapter::SchemaState;
+use landfall_core::{Database, Error, ErrorKind, Result, Schema};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use crate::Sqlite;

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Key, TopicName};
+use landfall_core::adapter::DatabaseCapabilities;
+use landfall_core::{Key, TopicName};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
 use sqlx::SqliteConnection;

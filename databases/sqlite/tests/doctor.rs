@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use landfall_core::{Demands, Diagnose, ExpectedTables, Finding, Rank, Schema, Span};
+use landfall_core::adapter::{Demands, ExpectedTables};
+use landfall_core::{Diagnose, Finding, Rank, Schema, Span};
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{SMALL_DISK, run_on_a_small_disk};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqlitePoolOptions, SqliteSynchronous};

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use folder::{TestFolder, lease, message};
+use landfall_core::adapter::{Decision, Settlement};
 use landfall_core::{
-    CompetingQueue, Decision, ErrorCode, ErrorKind, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
-    Schema, Settlement,
+    CompetingQueue, ErrorCode, ErrorKind, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, Schema,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{current_test, not_run};

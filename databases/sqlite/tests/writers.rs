@@ -5,9 +5,8 @@ mod folder;
 use std::time::Duration;
 
 use folder::{SOON, TestFolder, lease, message};
-use landfall_core::{
-    Database, Decision, ErrorKind, Key, Leases, OutboxQueue, OutboxView, OutboxWriter, Schema, Settlement, Shard,
-};
+use landfall_core::adapter::{Decision, Settlement, Shard};
+use landfall_core::{Database, ErrorKind, Key, Leases, OutboxQueue, OutboxView, OutboxWriter, Schema};
 use landfall_sqlite::{Options, Sqlite};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 

@@ -2,7 +2,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{ConnectionEpoch, DetachOnDrop};
+use landfall_core::adapter::{ConnectionEpoch, DetachOnDrop};
 use sqlx::{Database, Pool, SqlStr, Transaction};
 use tokio::time::timeout;
 

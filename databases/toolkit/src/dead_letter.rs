@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use landfall_core::{DeadLetterStats, DeadLetterStatus, ErrorCode, GroupName, Hold, Message, Origin, Parking, Result};
+use landfall_core::adapter::{Hold, Origin, Parking};
+use landfall_core::{DeadLetterStats, DeadLetterStatus, ErrorCode, GroupName, Message, Result};
 
 /// A dead letter of a consumer group, about to be inserted.
 #[derive(Debug)]

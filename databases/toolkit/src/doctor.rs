@@ -1,4 +1,5 @@
-use landfall_core::{ExpectedIndex, Finding, Rank, SchemaState, TablePrefix};
+use landfall_core::adapter::{ExpectedIndex, SchemaState};
+use landfall_core::{Finding, Rank, TablePrefix};
 
 /// What a missing index costs, unless a server has more to say: see [`missing_index_finding`].
 pub const SLOWER: &str = "calls get slower with the number of rows";

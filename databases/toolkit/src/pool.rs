@@ -2,7 +2,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{ConnectionEpoch, Error, ErrorKind, Result};
+use landfall_core::adapter::ConnectionEpoch;
+use landfall_core::{Error, ErrorKind, Result};
 use sqlx::pool::PoolOptions;
 use sqlx::{Connection, Database};
 

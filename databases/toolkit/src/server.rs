@@ -1,7 +1,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use landfall_core::{ConnectionEpoch, Error, ErrorKind};
+use landfall_core::adapter::ConnectionEpoch;
+use landfall_core::{Error, ErrorKind};
 use sqlx::error::DatabaseError;
 
 /// What a server's own error codes mean.

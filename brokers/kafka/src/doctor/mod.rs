@@ -4,7 +4,8 @@ mod cluster;
 mod topic;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Error, Finding, Rank, Result, Timestamp, TopicName};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Error, Finding, Rank, Result, Timestamp, TopicName};
 use rdkafka::admin::{ConfigResource, ResourceSpecifier};
 use rdkafka::consumer::Consumer;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};

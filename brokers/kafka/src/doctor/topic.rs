@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Demands, Finding, Limits, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Finding, Limits, Rank, Span};
 use rdkafka::admin::ConfigResource;
 
 use super::{TopicMetadata, value};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Diagnose, ErrorCode, ErrorKind, Outcome, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, ErrorCode, ErrorKind, Outcome, Span};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::traffic::{keyed, orders};
 use landfall_testkit::{current_test, eventually};

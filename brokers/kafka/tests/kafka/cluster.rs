@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Diagnose, Span, TopicInfo};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Span, TopicInfo};
 use landfall_kafka::Kafka;
 use landfall_testkit::servers::{KafkaCluster, KafkaOptions};
 use landfall_testkit::{current_test, eventually};

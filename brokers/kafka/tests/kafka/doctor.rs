@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{Broker, Demands, Diagnose, Finding, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Finding, Span};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::traffic::{keyed, orders, stock};

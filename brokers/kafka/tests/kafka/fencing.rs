@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use landfall_core::{Broker, ErrorCode, FencedPublisher, Holder, Message, MessageId, Outcome, Publisher, StartAt};
+use landfall_core::adapter::FencedPublisher;
+use landfall_core::{Broker, ErrorCode, Holder, Message, MessageId, Outcome, Publisher, StartAt};
 use landfall_kafka::Kafka;
 use landfall_testkit::eventually;
 use landfall_testkit::servers::SharedGuard;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, Message, Subscriber};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Broker, Message};
 use landfall_kafka::Kafka;
 use landfall_testkit::servers::SharedGuard;
 use landfall_testkit::traffic::{Plan, Traffic, keyed, orders, stock};

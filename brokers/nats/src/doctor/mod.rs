@@ -6,7 +6,8 @@ mod server;
 mod stream;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Error, Finding, Rank, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Error, Finding, Rank, Result};
 
 use crate::broker::Nats;
 use crate::error::is_denied;

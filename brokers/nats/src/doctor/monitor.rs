@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{ClockSkew, Error, ErrorKind, Result, Timestamp};
+use landfall_core::adapter::ClockSkew;
+use landfall_core::{Error, ErrorKind, Result, Timestamp};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,6 +1,7 @@
 //! Checks of the transport, and of the server's sync setting and clock.
 
-use landfall_core::{ClockSkew, Finding, Rank};
+use landfall_core::adapter::ClockSkew;
+use landfall_core::{Finding, Rank};
 
 use super::monitor::{Server, fetch};
 use crate::config::Options;

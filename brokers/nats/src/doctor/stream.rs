@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
-use landfall_core::{Demands, Finding, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Finding, Rank, Span};
 
 use crate::topic::Topic;
 

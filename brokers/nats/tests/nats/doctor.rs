@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use landfall_core::{Broker, Demands, Diagnose, Finding, Span, TopicAdministration};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Finding, Span, TopicAdministration};
 use landfall_nats::Nats;
 use landfall_testkit::servers::{NatsOptions, NatsServer};
 use landfall_testkit::traffic::{orders, stock};

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use landfall_core::{Broker, Delivery, ErrorKind, Message, Outcome, StartAt, Subscriber, TopicAdministration};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Broker, ErrorKind, Message, Outcome, StartAt, TopicAdministration};
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;
 use landfall_testkit::traffic::{keyed, orders, stock};

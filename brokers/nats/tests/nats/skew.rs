@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Span};
 use landfall_testkit::{current_test, not_run};
 
 use crate::support::{connect, own};

@@ -7,7 +7,8 @@ mod queues;
 mod topics;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Result};
 
 use self::account::list_or_report;
 

@@ -1,6 +1,7 @@
 //! A server without space raises an alarm, which blocks all publishing connections.
 
-use landfall_core::{Demands, Diagnose, ErrorCode, ErrorKind, Outcome, Rank, Span, TopicAdministration};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, ErrorCode, ErrorKind, Outcome, Rank, Span, TopicAdministration};
 use landfall_testkit::eventually;
 
 use crate::support::*;

@@ -1,6 +1,7 @@
 //! A cluster of three servers, one of which is killed under load.
 
-use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::servers::RabbitMqServer;
 use landfall_testkit::{current_test, eventually};

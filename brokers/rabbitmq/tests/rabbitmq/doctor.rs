@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Demands, Diagnose, Finding, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::eventually;
 use landfall_testkit::servers::RabbitMqServer;

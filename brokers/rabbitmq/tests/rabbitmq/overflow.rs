@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use landfall_core::{Broker, Demands, Diagnose, Message, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Message, Rank, Span};
 use landfall_rabbitmq::RabbitMq;
 use landfall_testkit::eventually;
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use landfall_core::{Broker, Demands, Diagnose, Error, ErrorKind, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Error, ErrorKind, Span};
 use landfall_rabbitmq::{Options, RabbitMq};
 use landfall_testkit::servers::{Certificates, RabbitMqServer};
 use landfall_testkit::{current_test, eventually};

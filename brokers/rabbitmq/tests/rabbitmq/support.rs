@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use landfall_core::{Broker, Message, Outcome, Refusal, Subscriber};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Broker, Message, Outcome, Refusal};
 use landfall_rabbitmq::{Options, RabbitMq};
 use landfall_testkit::servers::{ExclusiveGuard, RabbitMqOptions, RabbitMqServer, SharedGuard, SharedServer};
 use landfall_testkit::traffic::Traffic;

@@ -8,7 +8,8 @@ mod state;
 mod streams;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Result};
 
 use crate::broker::Redis;
 use state::ServerState;

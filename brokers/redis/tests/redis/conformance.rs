@@ -45,5 +45,5 @@ landfall_testkit::broker_conformance!(Fixture);
 #[tokio::test]
 async fn durable_redis_has_all_capabilities() {
     let Some(fixture) = Fixture::create().await else { return };
-    assert_eq!(fixture.broker().capabilities(), landfall_core::BrokerCapabilities::ALL);
+    assert_eq!(fixture.broker().capabilities(), landfall_core::adapter::BrokerCapabilities::ALL);
 }

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use landfall_core::{Broker, Demands, Diagnose, ErrorCode, Finding, Outcome, Rank, Span, TopicAdministration};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, ErrorCode, Finding, Outcome, Rank, Span, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use landfall_testkit::traffic::{keyed, orders, stock};

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use landfall_core::{Broker, Delivery, GroupName, Message, Subscriber, TopicAdministration};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Broker, GroupName, Message, TopicAdministration};
 use landfall_redis::Redis;
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::Proxy;

@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use landfall_core::{Broker, Demands, Diagnose, ErrorKind, Span, StartAt, TopicAdministration};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, ErrorKind, Span, StartAt, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{Certificates, RedisOptions, RedisServer};

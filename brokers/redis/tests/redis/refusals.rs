@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use landfall_core::{
-    Broker, ErrorCode, ErrorKind, Message, Outcome, Publisher, StartAt, Subscriber, TopicAdministration,
-};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Broker, ErrorCode, ErrorKind, Message, Outcome, Publisher, StartAt, TopicAdministration};
 use landfall_redis::{Options, Redis};
 use landfall_testkit::servers::{RedisOptions, RedisServer};
 use landfall_testkit::traffic::{Traffic, keyed, orders, stock};

@@ -6,10 +6,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{
-    Broker, BrokerCapabilities, GroupName, MessageId, Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName,
-    TopicReader,
-};
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
+use landfall_core::{Broker, GroupName, MessageId, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 use landfall_sqs::{Options, Sqs};
 use landfall_testkit::conformance::broker::BrokerFixture;
 use landfall_testkit::servers::{ElasticMq, SharedGuard};

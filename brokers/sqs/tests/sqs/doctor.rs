@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use landfall_core::{Broker, Demands, Diagnose, Finding, MessageId, Rank, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Broker, Diagnose, Finding, MessageId, Rank, Span};
 use landfall_sqs::{Options, Sqs};
 use landfall_testkit::current_test;
 use landfall_testkit::servers::{Moto, SharedGuard, SharedServer, python_sqs};

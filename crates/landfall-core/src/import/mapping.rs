@@ -1,7 +1,8 @@
 //! The mapping of an existing outbox table's columns.
 
 use super::{ColumnName, TableName, TopicTemplate};
-use crate::{Error, HeaderName, LeaseName, Result};
+use crate::adapter::LeaseName;
+use crate::{Error, HeaderName, Result};
 
 /// A table and the meaning of its columns. [`Mapping::debezium`] fits Debezium's outbox event router.
 #[derive(Debug, Clone, PartialEq, Eq)]

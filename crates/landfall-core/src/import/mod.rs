@@ -16,7 +16,8 @@ pub use mapping::{HeaderColumn, Mapping, Taken};
 pub use row::{ForeignRow, ImportedRow};
 pub use template::TopicTemplate;
 
-use crate::{Lease, Result};
+use crate::Result;
+use crate::adapter::Lease;
 
 /// A database that can import rows from a table of the user.
 #[async_trait]

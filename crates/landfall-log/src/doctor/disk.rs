@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use landfall_core::{FileSystem, FileSystemKind, Finding, Rank, Result};
+use landfall_core::adapter::{FileSystem, FileSystemKind};
+use landfall_core::{Finding, Rank, Result};
 
 const FILE_SYSTEM: (&str, Rank) = ("log.file-system", Rank::Loss);
 const DISK: (&str, Rank) = ("log.disk-full", Rank::Latency);

@@ -9,7 +9,8 @@ mod topic;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, ErrorKind, Finding, Rank, Result, Timestamp, TopicName};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, ErrorKind, Finding, Rank, Result, Timestamp, TopicName};
 
 use crate::damage::verify::{self, Folder};
 use crate::disk::SystemDisk;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Demands, Finding, Rank, Result, Span, Timestamp, TopicName};
+use landfall_core::adapter::Demands;
+use landfall_core::{Finding, Rank, Result, Span, Timestamp, TopicName};
 
 use crate::group::lag::{GroupDescription, PartitionLag};
 use crate::storage::cursor::{Cursor, Extents};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall_broker_toolkit::{InFlightMessage, Receipt};
-use landfall_core::{Delivery, GroupName, Position, Result, Subscriber, TopicName};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{GroupName, Position, Result, TopicName};
 use tokio::sync::watch;
 
 use crate::group::deliveries::{Delivered, MemberDeliveries};

@@ -21,8 +21,9 @@
 //! send. A record has no checksum and no offset of its own; its batch has both.
 
 use bytes::{Buf, Bytes};
+use landfall_core::adapter::wire;
 use landfall_core::{
-    Error, ErrorKind, Headers, Key, Kind, Message, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName, wire,
+    Error, ErrorKind, Headers, Key, Kind, Message, MessageId, Mode, Result, SystemHeader, Timestamp, TopicName,
 };
 
 pub(crate) const LENGTH_BYTES: usize = 4;

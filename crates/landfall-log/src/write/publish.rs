@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{ErrorCode, Key, Message, Outcome, Position, Timestamp, TopicName};
 
 use crate::options::Options;
 use crate::storage::record;

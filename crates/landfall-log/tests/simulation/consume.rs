@@ -1,6 +1,7 @@
 //! Calls of a session that concern groups: consume, acknowledge, seek.
 
-use landfall_core::{Broker, Delivery, GroupName, StartAt, TopicName};
+use landfall_core::adapter::Delivery;
+use landfall_core::{Broker, GroupName, StartAt, TopicName};
 
 use crate::events::Event;
 use crate::promise::Partition;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Delivery, GroupName, Message, ProducerName, StartAt, TopicName};
+use landfall_core::adapter::Delivery;
+use landfall_core::{GroupName, Message, ProducerName, StartAt, TopicName};
 use landfall_log::{Gaps, Options, TopicSettings};
 
 use crate::disk::{DiskBug, Faults, ModelDisk};

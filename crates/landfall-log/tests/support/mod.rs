@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use landfall_core::adapter::{Delivery, Subscriber};
 use landfall_core::{
-    Broker, Delivery, ErrorKind, GroupName, Key, Message, Outcome, Position, Publisher, Result, StartAt, StoredMessage,
-    Subscriber, TopicName, TopicReader,
+    Broker, ErrorKind, GroupName, Key, Message, Outcome, Position, Publisher, Result, StartAt, StoredMessage,
+    TopicName, TopicReader,
 };
 use landfall_log::{Log, Options};
 

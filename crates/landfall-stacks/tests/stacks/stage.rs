@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_core::{
-    Holder, Key, Kind, Leases, Message, Mode, OutboxQueue, OutboxView, Schema, Shard, Timestamp, TopicName,
-};
+use landfall_core::adapter::Shard;
+use landfall_core::{Holder, Key, Kind, Leases, Message, Mode, OutboxQueue, OutboxView, Schema, Timestamp, TopicName};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::servers::fresh_postgres_database;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Error, ErrorKind, GroupName, Result, TopicName};
+use landfall_core::adapter::Acknowledge;
+use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 use tokio::time::Instant;
 
 use super::shared::{Duplicate, Shared};

@@ -1,6 +1,7 @@
 //! Deliveries that a member holds back, in the order of arrival.
 
-use landfall_core::{Delivery, Key};
+use landfall_core::Key;
+use landfall_core::adapter::Delivery;
 use tokio::time::Instant;
 
 use super::delivery_faults::DeliveryFaults;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Delivery, Error, ErrorKind, GroupName, Result, Subscriber, TopicName};
+use landfall_core::adapter::{Delivery, Subscriber};
+use landfall_core::{Error, ErrorKind, GroupName, Result, TopicName};
 use tokio::time::Instant;
 
 use super::ChaosBroker;

@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use landfall_core::adapter::Decision;
 use landfall_core::{
-    Database, DeadLetterFilter, DeadLetters, Decision, Error, ErrorCode, ErrorKind, Kind, Mode, OutboxFilter,
-    OutboxQueue, OutboxView, OutboxWriter, Result, Schema,
+    Database, DeadLetterFilter, DeadLetters, Error, ErrorCode, ErrorKind, Kind, Mode, OutboxFilter, OutboxQueue,
+    OutboxView, OutboxWriter, Result, Schema,
 };
 
 use super::database::{CASE_LIMIT, Connection, DatabaseFixture};

@@ -12,9 +12,10 @@ mod subscriber;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, BrokerCapabilities, ErrorCode, GroupName, Message, Outcome, Position, Publisher, Result, StartAt,
-    Subscriber, TopicInfo, TopicName, TopicReader,
+    Broker, ErrorCode, GroupName, Message, Outcome, Position, Publisher, Result, StartAt, TopicInfo, TopicName,
+    TopicReader,
 };
 use tokio::sync::Notify;
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_core::{GroupName, Message, Outcome, Position, Timestamp, TopicInfo, TopicName, wire};
+use landfall_core::adapter::wire;
+use landfall_core::{GroupName, Message, Outcome, Position, Timestamp, TopicInfo, TopicName};
 
 use super::fault::Faults;
 use super::group::Group;

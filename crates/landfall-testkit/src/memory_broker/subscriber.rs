@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, GroupName, Position, Result, Subscriber, TopicName};
+use landfall_core::adapter::{Acknowledge, Delivery, Subscriber};
+use landfall_core::{GroupName, Position, Result, TopicName};
 use tokio::time::Instant;
 
 use super::Inner;

@@ -9,7 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Acknowledge, Broker, Error, ErrorKind, GroupName, Result, TopicName};
+use landfall_core::adapter::Acknowledge;
+use landfall_core::{Broker, Error, ErrorKind, GroupName, Result, TopicName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter, ReadHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, mpsc};

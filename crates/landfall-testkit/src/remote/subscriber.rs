@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Delivery, Error, ErrorKind, Message, Position, Result, Subscriber};
+use landfall_core::adapter::{Acknowledge, Delivery, Subscriber};
+use landfall_core::{Error, ErrorKind, Message, Position, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use landfall_core::{Delivery, Subscriber};
+use landfall_core::adapter::{Delivery, Subscriber};
 use tokio::sync::Notify;
 
 use super::recorder::Recorder;

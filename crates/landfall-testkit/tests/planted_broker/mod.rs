@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use landfall_core::adapter::{Acknowledge, BrokerCapabilities, Delivery, Subscriber, wire};
 use landfall_core::{
-    Acknowledge, Broker, BrokerCapabilities, Delivery, ErrorCode, GroupName, Message, MessageId, Outcome, Position,
-    Publisher, Result, StartAt, Subscriber, TopicInfo, TopicName, TopicReader, wire,
+    Broker, ErrorCode, GroupName, Message, MessageId, Outcome, Position, Publisher, Result, StartAt, TopicInfo,
+    TopicName, TopicReader,
 };
 use landfall_testkit::MemoryBroker;
 use landfall_testkit::conformance::broker::BrokerFixture;

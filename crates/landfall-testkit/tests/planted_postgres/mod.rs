@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{DatabaseCapabilities, Key, TopicName};
+use landfall_core::adapter::DatabaseCapabilities;
+use landfall_core::{Key, TopicName};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::conformance::database::{AuditRow, DatabaseFixture, Effect};
 use landfall_testkit::servers::fresh_postgres_database;

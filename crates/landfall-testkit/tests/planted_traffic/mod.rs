@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, BrokerCapabilities, ErrorCode, GroupName, Message, Outcome, Position, Publisher, Result, StartAt,
-    Subscriber, TopicInfo, TopicName, TopicReader,
+    Broker, ErrorCode, GroupName, Message, Outcome, Position, Publisher, Result, StartAt, TopicInfo, TopicName,
+    TopicReader,
 };
 use landfall_testkit::MemoryBroker;
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_core::{DeadLetterId, RedriveItem};
+use landfall_core::DeadLetterId;
+use landfall_core::adapter::RedriveItem;
 
 use crate::consume::AttemptCount;
 

@@ -1,6 +1,7 @@
 //! Headers that describe a failure.
 
-use landfall_core::{Arrival, Failure, GroupName, Message, SystemHeader, Timestamp, TopicName};
+use landfall_core::adapter::Arrival;
+use landfall_core::{Failure, GroupName, Message, SystemHeader, Timestamp, TopicName};
 
 /// A copy of the message for `topic`, with everything known about its failure in `group` as headers.
 pub(crate) fn with_failure_headers(

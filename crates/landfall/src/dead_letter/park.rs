@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Admission, Arrival, Backoff, Database, Failure, Inbox, Parking, Result};
+use landfall_core::adapter::{Admission, Arrival, Parking};
+use landfall_core::{Backoff, Database, Failure, Inbox, Result};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Arrival, Backoff, Database, Failure, Inbox, RedriveItem, Result, Setback};
+use landfall_core::adapter::{Arrival, RedriveItem, Setback};
+use landfall_core::{Backoff, Database, Failure, Inbox, Result};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,7 @@
 //! Writes dead letters inside a transaction of the consumer.
 
-use landfall_core::{Arrival, Database, ErrorCode, ErrorKind, Failure, Hold, Inbox, Parking, Result};
+use landfall_core::adapter::{Arrival, Hold, Parking};
+use landfall_core::{Database, ErrorCode, ErrorKind, Failure, Inbox, Result};
 
 use super::headers::with_failure_headers;
 use super::topic::DeadLetterTopic;

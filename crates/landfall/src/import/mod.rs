@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{Holder, Import, Lease, LeaseName, Leases, Result};
+use landfall_core::adapter::{Import, Lease, LeaseName};
+use landfall_core::{Holder, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
 pub use landfall_core::{

@@ -6,7 +6,8 @@
 //! An unordered relay never works beside ordered ones, which would publish the same rows: it stops while an ordered
 //! relay is registered.
 
-use landfall_core::{CompetingQueue, Lease, Mode, Result};
+use landfall_core::adapter::Lease;
+use landfall_core::{CompetingQueue, Mode, Result};
 use tokio::sync::watch;
 
 use super::publish::{BatchPublisher, Pass, Progress, Published, at_most_once, log_failures};

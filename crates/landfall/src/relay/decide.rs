@@ -1,6 +1,7 @@
 //! How a publish outcome settles an entry. Pure, so that every case can be tested.
 
-use landfall_core::{Backoff, Decision, ErrorCode, Outcome};
+use landfall_core::adapter::Decision;
+use landfall_core::{Backoff, ErrorCode, Outcome};
 
 use super::Options;
 

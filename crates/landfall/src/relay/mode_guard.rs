@@ -1,6 +1,7 @@
 //! Keeps an unordered relay from working while an ordered one is registered.
 
-use landfall_core::{Lease, Result};
+use landfall_core::Result;
+use landfall_core::adapter::Lease;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,7 @@
 //! One pass of an ordered relay: read a batch of the leased shards, publish it, settle it under the leases.
 
-use landfall_core::{FencedPublisher, Lease, Mode, OutboxQueue, Result, Settlement};
+use landfall_core::adapter::{FencedPublisher, Lease, Settlement};
+use landfall_core::{Mode, OutboxQueue, Result};
 
 use super::publish::{BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, log_failures};
 use super::shard_leases::{HeldLeases, PassLock};

@@ -1,8 +1,7 @@
 //! The part that ordered and unordered relays share: check a batch, publish it, decide how each entry is settled.
 
-use landfall_core::{
-    Decision, Error, ErrorCode, Message, Mode, OutboxEntry, Outcome, Publisher, Result, Settlement, Timestamp,
-};
+use landfall_core::adapter::{Decision, OutboxEntry, Settlement};
+use landfall_core::{Error, ErrorCode, Message, Mode, Outcome, Publisher, Result, Timestamp};
 
 use super::Options;
 use super::decide::{decide, outage};

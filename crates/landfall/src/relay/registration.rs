@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Holder, Lease, LeaseName, Leases, Result};
+use landfall_core::adapter::{Lease, LeaseName};
+use landfall_core::{Holder, Leases, Result};
 
 use crate::call_deadline::CallDeadline;
 

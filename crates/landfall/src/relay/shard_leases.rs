@@ -11,7 +11,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use landfall_core::{Error, ErrorKind, FencedPublisher, Lease, Result, Shard};
+use landfall_core::adapter::{FencedPublisher, Lease, Shard};
+use landfall_core::{Error, ErrorKind, Result};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 

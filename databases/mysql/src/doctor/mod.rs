@@ -13,7 +13,8 @@ mod variables;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Result};
 use sqlx::mysql::{MySqlDatabaseError, MySqlRow};
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 

@@ -1,7 +1,8 @@
 //! The sequence that each entity has reached. Entities are processed in the given order, with two statements each and a
 //! third one for a new sequence.
 
-use landfall_core::{EntityName, GroupName, Result, Sequences};
+use landfall_core::adapter::EntityName;
+use landfall_core::{GroupName, Result, Sequences};
 use sqlx::MySqlConnection;
 
 use crate::MySql;

@@ -1,7 +1,8 @@
 //! The outbox for relays without order: any number of them lock, publish and delete rows.
 
 use async_trait::async_trait;
-use landfall_core::{Claim, CompetingQueue, Database, Error, OutboxEntry, Result, Settlement};
+use landfall_core::adapter::{Claim, OutboxEntry, Settlement};
+use landfall_core::{CompetingQueue, Database, Error, Result};
 use sqlx::Connection;
 
 use crate::connection::transaction::Transaction;

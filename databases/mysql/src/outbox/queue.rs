@@ -8,9 +8,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{
-    Database, Decision, Lease, Message, OutboxEntry, OutboxQueue, OutboxWriter, Result, RowId, Settlement, Shard,
-};
+use landfall_core::adapter::{Decision, Lease, OutboxEntry, Settlement, Shard};
+use landfall_core::{Database, Message, OutboxQueue, OutboxWriter, Result, RowId};
 use sqlx::MySqlConnection;
 
 use crate::connection::retry::retry_deadlocks;

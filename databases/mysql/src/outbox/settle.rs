@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, ErrorCode, Result, RowId, Settlement};
+use landfall_core::adapter::{Decision, Settlement};
+use landfall_core::{ErrorCode, Result, RowId};
 use sqlx::MySqlConnection;
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;

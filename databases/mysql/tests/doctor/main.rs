@@ -5,7 +5,8 @@
 
 mod server;
 
-use landfall_core::{Demands, Diagnose, ExpectedTables, Finding, Rank, Schema, Span};
+use landfall_core::adapter::{Demands, ExpectedTables};
+use landfall_core::{Diagnose, Finding, Rank, Schema, Span};
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::servers::{MariaDbServer, mariadb};
 use sqlx::mysql::MySqlPoolOptions;

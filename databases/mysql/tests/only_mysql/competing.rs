@@ -1,8 +1,8 @@
 //! Competing relays: each message goes to one of them, and a claimed row does not block the others.
 
+use landfall_core::adapter::{Claim, Decision, Settlement};
 use landfall_core::{
-    Claim, CompetingQueue, DeadLetterFilter, DeadLetters, Decision, ErrorCode, OutboxFilter, OutboxQueue, OutboxView,
-    RowId, Settlement,
+    CompetingQueue, DeadLetterFilter, DeadLetters, ErrorCode, OutboxFilter, OutboxQueue, OutboxView, RowId,
 };
 use landfall_mysql::MySql;
 use landfall_testkit::eventually;

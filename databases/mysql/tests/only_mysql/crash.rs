@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use landfall_core::adapter::Admission;
 use landfall_core::{
-    Admission, CompetingQueue, Database, ErrorKind, GroupName, Inbox, InboxView, Message, OutboxQueue, Result, Schema,
+    CompetingQueue, Database, ErrorKind, GroupName, Inbox, InboxView, Message, OutboxQueue, Result, Schema,
 };
 use landfall_mysql::{MySql, Options};
 use landfall_testkit::eventually;

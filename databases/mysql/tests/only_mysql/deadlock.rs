@@ -1,6 +1,7 @@
 //! Deadlocks: the server rolls one transaction back, and the adapter retries its own.
 
-use landfall_core::{Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, OutboxQueue};
+use landfall_core::adapter::Decision;
+use landfall_core::{Database, DeadLetterFilter, DeadLetters, ErrorCode, ErrorKind, OutboxQueue};
 
 use crate::stage::{LONG, SOON, lease_all, message, migrated, settlement, until_blocked};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Database, Decision, Holder, Leases, OutboxQueue};
+use landfall_core::adapter::Decision;
+use landfall_core::{Database, Holder, Leases, OutboxQueue};
 
 use crate::stage::{LONG, SOON, another, due, lease_all, message, migrated, settlement, until_blocked};
 

@@ -1,7 +1,8 @@
 //! The relay and the consumer read few rows beyond those they need, with any statistics: a table that is empty at one
 //! moment is full at the next.
 
-use landfall_core::{DeadLetterFilter, DeadLetters, Decision, GroupName, Inbox, Key, OutboxQueue};
+use landfall_core::adapter::Decision;
+use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
 use landfall_mysql::{MySql, Options};
 use sqlx::mysql::MySqlPoolOptions;
 

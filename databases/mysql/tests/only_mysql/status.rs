@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{
-    Decision, ErrorCode, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, Settlement,
-};
+use landfall_core::adapter::{Decision, Settlement};
+use landfall_core::{ErrorCode, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView};
 use landfall_mysql::Options;
 
 use crate::stage::{LONG, lease_all, message, migrated, with};

@@ -1,8 +1,7 @@
 //! Keys are bytes: trailing spaces, case and accents distinguish them.
 
-use landfall_core::{
-    Admission, Database, Decision, ErrorCode, Failure, GroupName, Inbox, OutboxFilter, OutboxQueue, OutboxView, Parking,
-};
+use landfall_core::adapter::{Admission, Decision, Parking};
+use landfall_core::{Database, ErrorCode, Failure, GroupName, Inbox, OutboxFilter, OutboxQueue, OutboxView};
 
 use crate::stage::{LONG, due, lease_all, message, migrated, settlement};
 

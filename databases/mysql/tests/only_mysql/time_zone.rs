@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, Holder, Leases, OutboxFilter, OutboxQueue, OutboxView, Shard, Timestamp};
+use landfall_core::adapter::{Decision, Shard};
+use landfall_core::{Holder, Leases, OutboxFilter, OutboxQueue, OutboxView, Timestamp};
 use landfall_mysql::{MySql, Options};
 use sqlx::mysql::MySqlPoolOptions;
 

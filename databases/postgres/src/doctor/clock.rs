@@ -1,6 +1,7 @@
 //! The server's clock compared with this machine's.
 
-use landfall_core::{ClockSkew, Finding, Result, Timestamp};
+use landfall_core::adapter::ClockSkew;
+use landfall_core::{Finding, Result, Timestamp};
 
 use super::Checkup;
 

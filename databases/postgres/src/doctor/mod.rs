@@ -10,7 +10,8 @@ mod settings;
 mod tables;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Finding, Rank, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Result};
 use sqlx::postgres::PgArguments;
 use sqlx::query::QueryAs;
 use sqlx::{PgConnection, Postgres as Server};

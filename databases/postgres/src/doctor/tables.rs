@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use landfall_core::{ExpectedTables, Finding, Rank, Result, Schema};
+use landfall_core::adapter::ExpectedTables;
+use landfall_core::{Finding, Rank, Result, Schema};
 use landfall_sql_toolkit::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
 
 use super::Checkup;

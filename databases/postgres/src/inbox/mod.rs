@@ -7,10 +7,8 @@
 mod sequence;
 mod view;
 
-use landfall_core::{
-    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorCode, ErrorKind, GroupName, Hold, Inbox, Message,
-    MessageId, Origin, Parking, RedriveItem, Result, Setback,
-};
+use landfall_core::adapter::{Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback};
+use landfall_core::{DeadLetterId, Error, ErrorCode, ErrorKind, GroupName, Inbox, Message, MessageId, Result};
 use landfall_sql_toolkit::bind_message;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;

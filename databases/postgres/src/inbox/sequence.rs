@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use landfall_core::{EntityName, GroupName, Result, Sequences};
+use landfall_core::adapter::EntityName;
+use landfall_core::{GroupName, Result, Sequences};
 use sqlx::PgConnection;
 
 use crate::Postgres;

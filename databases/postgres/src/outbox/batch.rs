@@ -1,6 +1,7 @@
 //! The relay's next batch: rows of an open window or a new one, and waiting rows that are due.
 
-use landfall_core::{Mode, OutboxEntry, Result, RowId};
+use landfall_core::adapter::OutboxEntry;
+use landfall_core::{Mode, Result, RowId};
 use uuid::Uuid;
 
 use super::settle::Changes;

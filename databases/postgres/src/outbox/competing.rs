@@ -1,7 +1,8 @@
 //! The outbox for relays without order: any number of them lock, publish and delete rows.
 
 use async_trait::async_trait;
-use landfall_core::{Claim, CompetingQueue, Database, Decision, OutboxEntry, Result, RowId, Settlement};
+use landfall_core::adapter::{Claim, Decision, OutboxEntry, Settlement};
+use landfall_core::{CompetingQueue, Database, Result, RowId};
 use sqlx::Transaction;
 
 use super::settle::{Changes, RowLocation};

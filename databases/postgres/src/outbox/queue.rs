@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Lease, Message, OutboxEntry, OutboxQueue, OutboxWriter, Result, RowId, Settlement};
+use landfall_core::adapter::{Lease, OutboxEntry, Settlement};
+use landfall_core::{Database, Message, OutboxQueue, OutboxWriter, Result, RowId};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::window::{Cursor, ShardLease};

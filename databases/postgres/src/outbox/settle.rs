@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use landfall_core::{Decision, Error, ErrorKind, Lease, Result, RowId, Settlement};
+use landfall_core::adapter::{Decision, Lease, Settlement};
+use landfall_core::{Error, ErrorKind, Result, RowId};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Row};

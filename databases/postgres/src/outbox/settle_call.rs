@@ -1,6 +1,7 @@
 //! The call of the SQL function `outbox_settle`, whose arguments are passed by name.
 
-use landfall_core::{Epoch, RowId};
+use landfall_core::RowId;
+use landfall_core::adapter::Epoch;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use uuid::Uuid;

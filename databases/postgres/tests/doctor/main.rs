@@ -9,7 +9,8 @@ mod tables;
 
 use std::time::Duration;
 
-use landfall_core::{Demands, Diagnose, Finding, Rank, Schema, Span};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Rank, Schema, Span};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::servers::{PostgresServer, postgres};
 use sqlx::AssertSqlSafe;

@@ -1,6 +1,7 @@
 //! Manual changes of Landfall's tables.
 
-use landfall_core::{ExpectedTables, Rank, Schema};
+use landfall_core::adapter::ExpectedTables;
+use landfall_core::{Rank, Schema};
 
 use crate::{checks, diagnose, migrated, run};
 

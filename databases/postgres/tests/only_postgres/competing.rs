@@ -1,6 +1,7 @@
 //! Competing relays on PostgreSQL: rotation works with them, and an ordered relay can follow them.
 
-use landfall_core::{CompetingQueue, Decision, OutboxQueue, OutboxView};
+use landfall_core::adapter::Decision;
+use landfall_core::{CompetingQueue, OutboxQueue, OutboxView};
 use landfall_testkit::eventually;
 
 use crate::stage::{LONG, SOON, lease_all, message, migrated, publish_everything, settlement};

@@ -1,6 +1,7 @@
 //! The order of a key if transaction ids, row ids and commits disagree; and windows that are read in several batches.
 
-use landfall_core::{Database, Decision, Leases, OutboxQueue, OutboxView, OutboxWriter, Shard};
+use landfall_core::adapter::{Decision, Shard};
+use landfall_core::{Database, Leases, OutboxQueue, OutboxView, OutboxWriter};
 use landfall_testkit::servers::private_postgres;
 
 use crate::stage::{LONG, another, due, lease_all, message, migrated, open, publish_everything, settlement};

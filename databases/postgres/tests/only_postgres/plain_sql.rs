@@ -1,8 +1,7 @@
 //! SQL writers: the function `landfall_publish`, and rows that cannot be messages.
 
-use landfall_core::{
-    DeadLetterFilter, DeadLetters, Decision, ErrorCode, ErrorKind, OutboxFilter, OutboxQueue, OutboxView,
-};
+use landfall_core::adapter::Decision;
+use landfall_core::{DeadLetterFilter, DeadLetters, ErrorCode, ErrorKind, OutboxFilter, OutboxQueue, OutboxView};
 use uuid::Uuid;
 
 use crate::stage::{LONG, lease_all, migrated, settlement};

@@ -1,9 +1,9 @@
 //! Through PgBouncer in transaction mode: every statement may run on another server connection.
 
+use landfall_core::adapter::{Admission, Decision, LeaseName};
 use landfall_core::{
-    Admission, Database, DeadLetterFilter, DeadLetters, Decision, ErrorCode, GroupName, Holder, Housekeeping,
-    ImportSource, Inbox, LeaseName, Leases, Mapping, OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema,
-    TableName,
+    Database, DeadLetterFilter, DeadLetters, ErrorCode, GroupName, Holder, Housekeeping, ImportSource, Inbox, Leases,
+    Mapping, OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema, TableName,
 };
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;

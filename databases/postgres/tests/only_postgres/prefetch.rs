@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, Lease, OutboxEntry, OutboxQueue};
+use landfall_core::OutboxQueue;
+use landfall_core::adapter::{Decision, Lease, OutboxEntry};
 use landfall_postgres::Postgres;
 use landfall_testkit::eventually;
 

@@ -1,6 +1,7 @@
 //! A redrive during a park by the relay: they synchronise on the row of the held key. Other races are in the suite.
 
-use landfall_core::{DeadLetterFilter, DeadLetters, Decision, ErrorCode, Message, OutboxQueue};
+use landfall_core::adapter::Decision;
+use landfall_core::{DeadLetterFilter, DeadLetters, ErrorCode, Message, OutboxQueue};
 
 use crate::stage::{
     LONG, SOON, another, due, lease_all, message, migrated, publish_everything, settlement, until_blocked,

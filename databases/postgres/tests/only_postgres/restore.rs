@@ -3,7 +3,8 @@
 
 use std::process::{Command, Stdio};
 
-use landfall_core::{Decision, Message, MessageId, OutboxQueue, OutboxView, Schema};
+use landfall_core::adapter::Decision;
+use landfall_core::{Message, MessageId, OutboxQueue, OutboxView, Schema};
 use landfall_postgres::Postgres;
 use landfall_testkit::servers::private_postgres;
 

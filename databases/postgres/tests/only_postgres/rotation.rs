@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_core::{
-    Database, Decision, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter,
-};
+use landfall_core::adapter::Decision;
+use landfall_core::{Database, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter};
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;
 use landfall_testkit::servers::fresh_postgres_database;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use landfall_core::{Error, ErrorKind, FileSystem, FileSystemKind, Finding, Rank, Result};
+use landfall_core::adapter::{FileSystem, FileSystemKind};
+use landfall_core::{Error, ErrorKind, Finding, Rank, Result};
 
 use super::Checkup;
 

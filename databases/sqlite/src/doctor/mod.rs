@@ -10,7 +10,8 @@ mod tables;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use landfall_core::{Demands, Diagnose, Finding, Result};
+use landfall_core::adapter::Demands;
+use landfall_core::{Diagnose, Finding, Result};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;

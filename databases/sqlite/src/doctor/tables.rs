@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{ExpectedIndex, ExpectedTables, Finding, Result, Schema};
+use landfall_core::adapter::{ExpectedIndex, ExpectedTables};
+use landfall_core::{Finding, Result, Schema};
 use landfall_sql_toolkit::{SLOWER, missing_index_finding, missing_table_finding, schema_finding};
 
 use super::{Checkup, DOING};

@@ -8,10 +8,8 @@
 mod table;
 
 use async_trait::async_trait;
-use landfall_core::{
-    Database, Error, ErrorKind, ForeignRow, Import, ImportOrder, ImportSource, Imported, ImportedRow, Lease, Mapping,
-    OutboxWriter, Result,
-};
+use landfall_core::adapter::{ForeignRow, Import, Imported, ImportedRow, Lease};
+use landfall_core::{Database, Error, ErrorKind, ImportOrder, ImportSource, Mapping, OutboxWriter, Result};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqlSafeStr, SqlStr, SqliteConnection};
 

@@ -6,10 +6,8 @@
 mod sequence;
 mod view;
 
-use landfall_core::{
-    Admission, Arrival, BatchAdmission, DeadLetterId, Error, ErrorKind, GroupName, Hold, Inbox, Message, Origin,
-    Parking, RedriveItem, Result, Setback,
-};
+use landfall_core::adapter::{Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback};
+use landfall_core::{DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Result};
 use landfall_sql_toolkit::{NewDeadLetter, audit_action, bind_message, consumer_actor, status_after};
 use sqlx::{Row, SqliteConnection};
 

@@ -1,7 +1,8 @@
 //! Refuses relays without order, which have no advantage on SQLite.
 
 use async_trait::async_trait;
-use landfall_core::{Claim, CompetingQueue, Error, ErrorKind, Result};
+use landfall_core::adapter::Claim;
+use landfall_core::{CompetingQueue, Error, ErrorKind, Result};
 
 use crate::Sqlite;
 

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use landfall_core::{Decision, ErrorCode, Result, RowId, Settlement};
+use landfall_core::adapter::{Decision, Settlement};
+use landfall_core::{ErrorCode, Result, RowId};
 use sqlx::SqliteConnection;
 
 use crate::{Sqlite, dead_letter};

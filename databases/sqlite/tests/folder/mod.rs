@@ -10,7 +10,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall_core::{Holder, Key, Lease, Leases, Message, Schema, Shard, TopicName};
+use landfall_core::adapter::{Lease, Shard};
+use landfall_core::{Holder, Key, Leases, Message, Schema, TopicName};
 use landfall_sqlite::{Options, Sqlite};
 use tempfile::TempDir;
 

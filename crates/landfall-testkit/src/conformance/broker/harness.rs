@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{
-    Broker, BrokerCapabilities, Delivery, Message, Position, Publisher, StartAt, StoredMessage, Subscriber, TopicReader,
-};
+use landfall_core::adapter::{BrokerCapabilities, Delivery, Subscriber};
+use landfall_core::{Broker, Message, Position, Publisher, StartAt, StoredMessage, TopicReader};
 
 use super::BrokerFixture;
 use crate::conformance::sample::{group, topic};

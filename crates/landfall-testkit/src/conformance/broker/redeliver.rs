@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Message, MessageId, Subscriber};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Message, MessageId};
 use tokio::time::Instant;
 
 use super::harness::{close, consume_many, consume_one, next, receive_many};

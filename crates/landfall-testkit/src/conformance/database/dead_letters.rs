@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use landfall_core::adapter::{Decision, Hold};
 use landfall_core::{
-    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, Hold, MessageId, Timestamp,
-    TopicName,
+    DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, MessageId, Timestamp, TopicName,
 };
 
 use super::harness::{LONG, SHORT_WAIT};

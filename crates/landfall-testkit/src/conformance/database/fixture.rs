@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use landfall_core::adapter::DatabaseCapabilities;
 use landfall_core::{
-    CompetingQueue, Database, DatabaseCapabilities, DeadLetters, Housekeeping, Inbox, Key, Leases, Message, MessageId,
-    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
+    CompetingQueue, Database, DeadLetters, Housekeeping, Inbox, Key, Leases, Message, MessageId, OutboxControl,
+    OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.

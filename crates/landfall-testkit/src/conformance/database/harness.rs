@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall_core::adapter::{
+    Admission, Decision, Hold, Lease, OutboxEntry, Parking, RedriveItem, Setback, Settlement, Shard,
+};
 use landfall_core::{
-    Admission, Database, DeadLetter, DeadLetterFilter, DeadLetters, Decision, Failure, GroupName, Hold, Holder, Inbox,
-    Lease, Leases, Message, MessageId, OutboxEntry, OutboxQueue, OutboxWriter, Parking, Position, RedriveItem, RowId,
-    Schema, Setback, Settlement, Shard,
+    Database, DeadLetter, DeadLetterFilter, DeadLetters, Failure, GroupName, Holder, Inbox, Leases, Message, MessageId,
+    OutboxQueue, OutboxWriter, Position, RowId, Schema,
 };
 
 use super::{AuditRow, DatabaseFixture, Effect};

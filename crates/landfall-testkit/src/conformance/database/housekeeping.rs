@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use landfall_core::adapter::{Admission, Decision, Lease, OutboxEntry};
 use landfall_core::{
-    Admission, DeadLetterStatus, Decision, ErrorCode, Housekeeping, Lease, Message, OutboxEntry, OutboxFilter,
-    OutboxQueue, OutboxState, OutboxView,
+    DeadLetterStatus, ErrorCode, Housekeeping, Message, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
 };
 
 use super::harness::{LONG, TIMEOUT, settlement};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Admission, Database, Inbox, Mode};
+use landfall_core::adapter::Admission;
+use landfall_core::{Database, Inbox, Mode};
 
 use super::harness::SHORT_WAIT;
 use super::{DatabaseFixture, Harness};

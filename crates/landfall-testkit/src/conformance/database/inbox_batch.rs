@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Admission, Arrival, Database, GroupName, Inbox, Message, Mode, Parking, Position};
+use landfall_core::adapter::{Admission, Arrival, Parking};
+use landfall_core::{Database, GroupName, Inbox, Message, Mode, Position};
 
 use super::harness::SHORT_WAIT;
 use super::{DatabaseFixture, Harness};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetterStatus, DeadLetters, Hold, Inbox, Parking};
+use landfall_core::adapter::{Admission, Hold, Parking};
+use landfall_core::{Database, DeadLetterFilter, DeadLetterStatus, DeadLetters, Inbox};
 
 use super::harness::{LONG, TIMEOUT, drain_one};
 use super::{DatabaseFixture, Effect, Harness};

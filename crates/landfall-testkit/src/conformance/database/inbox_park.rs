@@ -1,6 +1,7 @@
 //! Parked messages: a dead letter holds its key, and its successors queue behind it.
 
-use landfall_core::{Admission, Database, DeadLetterStatus, DeadLetters, Hold, Inbox, Mode, Parking};
+use landfall_core::adapter::{Admission, Hold, Parking};
+use landfall_core::{Database, DeadLetterStatus, DeadLetters, Inbox, Mode};
 
 use super::{DatabaseFixture, Harness};
 use crate::conformance::sample::{elaborate, failure, group, ids, keyed, keyless, series, topic};

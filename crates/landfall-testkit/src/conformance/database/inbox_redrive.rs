@@ -1,6 +1,7 @@
 //! Redrive: parked messages are handled in order, and then their key is free.
 
-use landfall_core::{Admission, Database, DeadLetterStatus, DeadLetters, ErrorKind, Hold, Inbox, Setback};
+use landfall_core::adapter::{Admission, Hold, Setback};
+use landfall_core::{Database, DeadLetterStatus, DeadLetters, ErrorKind, Inbox};
 
 use super::harness::setback;
 use super::{DatabaseFixture, Effect, Harness};

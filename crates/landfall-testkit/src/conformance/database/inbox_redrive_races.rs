@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use landfall_core::{Admission, Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Parking, Result};
+use landfall_core::adapter::{Admission, Parking};
+use landfall_core::{Database, DeadLetterFilter, DeadLetters, GroupName, Inbox, Message, Result};
 
 use super::harness::{SHORT_WAIT, TIMEOUT, drain_one, setback};
 use super::{DatabaseFixture, Harness};

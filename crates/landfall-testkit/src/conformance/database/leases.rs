@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_core::{Lease, LeaseName, Leases};
+use landfall_core::Leases;
+use landfall_core::adapter::{Lease, LeaseName};
 
 use super::harness::{LONG, SHORT_WAIT, TIMEOUT, holder};
 use super::{DatabaseFixture, Harness};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use landfall_core::adapter::{Decision, OutboxEntry};
 use landfall_core::{
-    CompetingQueue, Database, DeadLetterStatus, Decision, ErrorCode, ErrorKind, MessageId, OutboxEntry, OutboxQueue,
-    OutboxView, OutboxWriter,
+    CompetingQueue, Database, DeadLetterStatus, ErrorCode, ErrorKind, MessageId, OutboxQueue, OutboxView, OutboxWriter,
 };
 
 use super::harness::{LONG, TIMEOUT, settlement};

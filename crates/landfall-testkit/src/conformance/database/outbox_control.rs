@@ -1,7 +1,8 @@
 //! Manual operations on the outbox: retry and park, and their limits.
 
+use landfall_core::adapter::Decision;
 use landfall_core::{
-    DeadLetterStatus, Decision, Message, OutboxControl, OutboxFilter, OutboxQueue, OutboxState, OutboxView, RowId,
+    DeadLetterStatus, Message, OutboxControl, OutboxFilter, OutboxQueue, OutboxState, OutboxView, RowId,
 };
 
 use super::harness::{LONG, TIMEOUT, settlement};

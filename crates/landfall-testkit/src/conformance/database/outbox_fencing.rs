@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{
-    Decision, ErrorCode, Lease, Leases, OutboxEntry, OutboxFilter, OutboxQueue, OutboxState, OutboxView, Settlement,
-};
+use landfall_core::adapter::{Decision, Lease, OutboxEntry, Settlement};
+use landfall_core::{ErrorCode, Leases, OutboxFilter, OutboxQueue, OutboxState, OutboxView};
 
 use super::harness::{LONG, SHORT_WAIT, TIMEOUT, holder, lease_all, settlement};
 use super::{DatabaseFixture, Harness};

@@ -1,6 +1,7 @@
 //! Ids are assigned in one order and committed in another: nothing is lost, and nothing waits.
 
-use landfall_core::{Database, Decision, Message, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter};
+use landfall_core::adapter::Decision;
+use landfall_core::{Database, Message, OutboxFilter, OutboxQueue, OutboxView, OutboxWriter};
 
 use super::harness::{Harness, settlement};
 use super::{DatabaseFixture, FullDatabase};

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_core::{Database, Decision, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter, Shard};
+use landfall_core::adapter::{Decision, Shard};
+use landfall_core::{Database, OutboxFilter, OutboxQueue, OutboxState, OutboxView, OutboxWriter};
 
 use super::harness::settlement;
 use super::{DatabaseFixture, Harness};

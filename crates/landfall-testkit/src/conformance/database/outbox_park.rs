@@ -1,7 +1,8 @@
 //! Messages parked by the relay: a dead letter that holds its key, and its redrive.
 
+use landfall_core::adapter::Decision;
 use landfall_core::{Database, Message, OutboxQueue};
-use landfall_core::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Decision, ErrorCode, ErrorKind, OutboxView};
+use landfall_core::{DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, ErrorKind, OutboxView};
 
 use super::harness::settlement;
 use super::{DatabaseFixture, Harness};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Decision, OutboxFilter, OutboxState, OutboxView, Timestamp};
+use landfall_core::adapter::Decision;
+use landfall_core::{OutboxFilter, OutboxState, OutboxView, Timestamp};
 
 use super::harness::{LONG, TIMEOUT};
 use super::{DatabaseFixture, Harness};

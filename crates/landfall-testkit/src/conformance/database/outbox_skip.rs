@@ -1,6 +1,7 @@
 //! Skipped messages: parked without holding their key, so that successors overtake them.
 
-use landfall_core::{DeadLetterStatus, Decision, ErrorCode, OutboxQueue, OutboxState, OutboxView};
+use landfall_core::adapter::Decision;
+use landfall_core::{DeadLetterStatus, ErrorCode, OutboxQueue, OutboxState, OutboxView};
 
 use super::harness::{LONG, TIMEOUT, settlement};
 use super::{DatabaseFixture, Harness};

@@ -1,8 +1,7 @@
 //! Lease takeover concurrent with a settlement: both lock the lease's row, and one waits for the other.
 
-use landfall_core::{
-    Database, Decision, ErrorCode, Lease, Leases, OutboxFilter, OutboxQueue, OutboxView, Settlement, Shard,
-};
+use landfall_core::adapter::{Decision, Lease, Settlement, Shard};
+use landfall_core::{Database, ErrorCode, Leases, OutboxFilter, OutboxQueue, OutboxView};
 
 use super::DatabaseFixture;
 use super::harness::{Harness, LONG, SHORT_WAIT, TIMEOUT, settlement};

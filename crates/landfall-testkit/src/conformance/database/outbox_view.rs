@@ -1,8 +1,9 @@
 //! Views of the outbox: each message in exactly one state, filters, pages and details.
 
+use landfall_core::adapter::Decision;
 use landfall_core::{
-    Database, Decision, ErrorCode, Message, MessageId, OutboxControl, OutboxFilter, OutboxQueue, OutboxRow,
-    OutboxState, OutboxView, RowId,
+    Database, ErrorCode, Message, MessageId, OutboxControl, OutboxFilter, OutboxQueue, OutboxRow, OutboxState,
+    OutboxView, RowId,
 };
 
 use super::harness::{LONG, settlement};

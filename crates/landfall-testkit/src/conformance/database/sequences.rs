@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{Database, EntityName, GroupName, Hold, Housekeeping, Sequences};
+use landfall_core::adapter::{EntityName, Hold};
+use landfall_core::{Database, GroupName, Housekeeping, Sequences};
 
 use super::harness::{LONG, SHORT_WAIT, TIMEOUT};
 use super::{DatabaseFixture, Harness};

@@ -1,6 +1,7 @@
 //! Mapping of columns to message fields.
 
-use landfall_core::{ColumnName, HeaderColumn, Imported, Mapping, TableName, Taken, TopicTemplate};
+use landfall_core::adapter::Imported;
+use landfall_core::{ColumnName, HeaderColumn, Mapping, TableName, Taken, TopicTemplate};
 
 use super::harness::{debezium, id, insert};
 use super::{Harness, ImportFixture};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_core::{
-    Database, Decision, Holder, Import, ImportSource, Imported, Lease, Leases, Mapping, Message, OutboxEntry,
-    OutboxQueue, Schema, Settlement, Shard, TableName,
-};
+use landfall_core::adapter::{Decision, Import, Imported, Lease, OutboxEntry, Settlement, Shard};
+use landfall_core::{Database, Holder, ImportSource, Leases, Mapping, Message, OutboxQueue, Schema, TableName};
 use tokio::sync::Mutex;
 
 use super::ImportFixture;

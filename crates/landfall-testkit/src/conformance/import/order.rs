@@ -1,6 +1,7 @@
 //! The order in which rows are imported.
 
-use landfall_core::{ColumnName, Database, Import, ImportOrder, Lease, Mapping};
+use landfall_core::adapter::{Import, Lease};
+use landfall_core::{ColumnName, Database, ImportOrder, Mapping};
 
 use super::harness::{debezium, id, insert};
 use super::{Harness, ImportFixture};

@@ -10,7 +10,8 @@
 //! Each returns [`already_done`] for a duplicate: the transaction is rolled back, so that its other writes do not
 //! happen twice either, and the message is acknowledged.
 
-use landfall_core::{Admission, Constraints, ErrorCode, Failure, Inbox, Message, MessageId, Result};
+use landfall_core::adapter::Admission;
+use landfall_core::{Constraints, ErrorCode, Failure, Inbox, Message, MessageId, Result};
 
 use crate::consume::handler::Context;
 

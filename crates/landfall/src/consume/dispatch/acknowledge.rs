@@ -1,6 +1,6 @@
 //! Reports to the broker what became of a delivery.
 
-use landfall_core::Acknowledge;
+use landfall_core::adapter::Acknowledge;
 
 use super::isolated::Disposition;
 use crate::consume::outcome::Handled;

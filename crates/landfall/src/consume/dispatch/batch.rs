@@ -13,7 +13,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use landfall_core::{Acknowledge, Arrival, Backoff, Database, Delivery, Failure, Inbox, Message, Position};
+use landfall_core::adapter::{Acknowledge, Arrival, Delivery};
+use landfall_core::{Backoff, Database, Failure, Inbox, Message, Position};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_core::{
-    Arrival, Backoff, Database, Delivery, Error, ErrorCode, Failure, Inbox, Message, MessageId, Position, TopicName,
-};
+use landfall_core::adapter::{Arrival, Delivery};
+use landfall_core::{Backoff, Database, Error, ErrorCode, Failure, Inbox, Message, MessageId, Position, TopicName};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

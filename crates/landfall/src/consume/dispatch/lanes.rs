@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use landfall_core::{Delivery, Key};
+use landfall_core::Key;
+use landfall_core::adapter::Delivery;
 
 use crate::consume::options::{Options, Order};
 

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Acknowledge, Message, Position, Result, TopicName};
+use landfall_core::adapter::Acknowledge;
+use landfall_core::{Message, Position, Result, TopicName};
 
 use super::*;
 

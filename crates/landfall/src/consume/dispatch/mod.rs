@@ -8,7 +8,8 @@ mod lanes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, Subscriber, TopicName};
+use landfall_core::adapter::Subscriber;
+use landfall_core::{Broker, Database, Error, ErrorKind, GroupName, Inbox, Result, TopicName};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall_core::adapter::Arrival;
 use landfall_core::{
-    Arrival, Broker, Failure, GroupName, Message, Outcome, Position, Publisher, Result, SystemHeader, Timestamp,
-    TopicName,
+    Broker, Failure, GroupName, Message, Outcome, Position, Publisher, Result, SystemHeader, Timestamp, TopicName,
 };
 
 use crate::dead_letter::with_failure_headers;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use landfall_core::{Arrival, Broker, Database, Delivery, GroupName, Inbox, Message, Result, Timestamp};
+use landfall_core::adapter::{Arrival, Delivery};
+use landfall_core::{Broker, Database, GroupName, Inbox, Message, Result, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

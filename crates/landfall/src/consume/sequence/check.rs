@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use landfall_core::{Database, EntityName, ErrorCode, Failure, GroupName, Message, Result, Sequences};
+use landfall_core::adapter::EntityName;
+use landfall_core::{Database, ErrorCode, Failure, GroupName, Message, Result, Sequences};
 
 /// How a consumer checks the sequence numbers of a key.
 ///

@@ -1,6 +1,7 @@
 //! The inbox of one consumer group.
 
-use landfall_core::{Admission, Arrival, GroupName, Inbox, Message, Mode, Result};
+use landfall_core::adapter::{Admission, Arrival};
+use landfall_core::{GroupName, Inbox, Message, Mode, Result};
 
 use crate::call_deadline::CallDeadline;
 use crate::consume::options::Idempotence;

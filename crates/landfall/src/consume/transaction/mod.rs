@@ -14,10 +14,8 @@ mod group_inbox;
 
 use std::sync::Arc;
 
-use landfall_core::{
-    Admission, Arrival, Database, Error, ErrorKind, Failure, Hold, Inbox, Message, Parking, RedriveItem, Result,
-    Verdict,
-};
+use landfall_core::adapter::{Admission, Arrival, Hold, Parking, RedriveItem};
+use landfall_core::{Database, Error, ErrorKind, Failure, Inbox, Message, Result, Verdict};
 
 use crate::call_deadline::CallDeadline;
 use crate::consume::dedup::is_already_done;

@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use landfall_core::{Epoch, Lease, Result, RowId, Shard};
+use landfall_core::adapter::{Epoch, Lease, Shard};
+use landfall_core::{Result, RowId};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 

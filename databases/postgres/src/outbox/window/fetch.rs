@@ -1,6 +1,7 @@
 //! Reading the next rows of open windows.
 
-use landfall_core::{Error, ErrorKind, OutboxEntry, Result, RowId};
+use landfall_core::adapter::OutboxEntry;
+use landfall_core::{Error, ErrorKind, Result, RowId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use landfall_core::{OutboxEntry, Result, RowId};
+use landfall_core::adapter::OutboxEntry;
+use landfall_core::{Result, RowId};
 use serde_json::json;
 use sqlx::postgres::PgRow;
 use sqlx::{ColumnIndex, Row};
