@@ -4,8 +4,8 @@
 //! producer, so that a thousand messages cost about one round trip. The order of a key holds because the producer is
 //! idempotent and the cluster accepts no request behind a missing one, because a permanent refusal stops the producer,
 //! and because a producer that did not deliver everything in time is retired as a whole
-//! (`docs/adr/0014-kafka-replace-the-producer-after-unknown.md`). With `acks=1` and `acks=0` producers are not idempotent, so one
-//! message of a key is in flight at a time.
+//! (`docs/adr/0014-kafka-replace-the-producer-after-unknown.md`). With `acks=1` and `acks=0` producers are not
+//! idempotent, so one message of a key is in flight at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;

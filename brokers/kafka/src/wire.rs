@@ -1,5 +1,5 @@
-//! Maps messages to Kafka records: CloudEvents in binary mode (see `landfall_core::adapter::wire`). The ordering key is the
-//! record's key.
+//! Maps messages to Kafka records: CloudEvents in binary mode (see `landfall_core::adapter::wire`). The ordering key is
+//! the record's key.
 
 use bytes::Bytes;
 use landfall_core::adapter::wire;

@@ -1,7 +1,8 @@
 //! Publishing: concurrent calls of up to ten messages, with the order of each key.
 //!
 //! SQS may accept some messages of a call and refuse others. So a call never has two messages of one key, and the next
-//! message of a key is sent only after the one before was accepted (`docs/adr/0018-sqs-one-message-per-key-per-call.md`).
+//! message of a key is sent only after the one before was accepted
+//! (`docs/adr/0018-sqs-one-message-per-key-per-call.md`).
 
 use std::collections::BTreeMap;
 

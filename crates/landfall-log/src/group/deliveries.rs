@@ -87,8 +87,9 @@ impl MemberDeliveries {
         self.in_flight.len()
     }
 
-    /// Adds a record that was read, to be delivered by [`MemberDeliveries::next`]. Per partition this happens in the order of
-    /// the offsets. Ignores a record that an earlier owner of the partition has finished, or whose partition has moved.
+    /// Adds a record that was read, to be delivered by [`MemberDeliveries::next`]. Per partition this happens in the
+    /// order of the offsets. Ignores a record that an earlier owner of the partition has finished, or whose partition
+    /// has moved.
     pub(crate) fn deliver(&self, partition: u32, record: Record) {
         let mut state = self.state();
         let Some(current) = state.partitions.get_mut(&partition) else { return };
