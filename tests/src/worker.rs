@@ -174,7 +174,7 @@ impl<D: Adapter> Worker<D> {
             backoff: self.setup.backoff(),
             ..Default::default()
         };
-        Ok(Relay::builder(self.producer.clone(), publisher).options(options).build()?)
+        Relay::builder(self.producer.clone(), publisher).options(options).build()
     }
 }
 
@@ -183,7 +183,7 @@ pub fn consumer<D: Adapter>(database: D, broker: Arc<dyn Broker>, backoff: Backo
     let options = consumer_options(backoff);
     let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
     let handler = AppendEffect(database.clone());
-    Ok(Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options).build()?)
+    Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options).build()
 }
 
 pub(crate) fn consumer_options(backoff: Backoff) -> consume::Options {

@@ -75,6 +75,9 @@ pub(crate) trait TopicManagement: Administration {
     async fn forget_group(&self, topic: &TopicName, group: &GroupName) -> PortResult<()>;
 }
 
+type OpenManagement = fn(&Config) -> Opening<'_, Arc<dyn TopicManagement>>;
+type OpenFiles = fn(&Config) -> PortResult<Box<dyn Files>>;
+
 /// What an adapter can do. A capability that not every broker has is `None` in the adapters without it.
 pub(super) struct Adapter {
     /// Validates a URL without opening anything.
@@ -83,9 +86,9 @@ pub(super) struct Adapter {
     pub(super) open_to_read: fn(&Config) -> Opening<'_, Arc<dyn TopicSource>>,
     pub(super) open_to_diagnose: fn(&Config) -> Opening<'_, Arc<dyn Diagnose>>,
     pub(super) administer: fn(&Config) -> Opening<'_, Arc<dyn Administration>>,
-    pub(super) manage: Option<fn(&Config) -> Opening<'_, Arc<dyn TopicManagement>>>,
+    pub(super) manage: Option<OpenManagement>,
     pub(super) describe: Option<for<'a> fn(&'a Config, &'a TopicName) -> Opening<'a, TopicDetails>>,
-    pub(super) files: Option<fn(&Config) -> PortResult<Box<dyn Files>>>,
+    pub(super) files: Option<OpenFiles>,
 }
 
 /// Registers a broker that is reached over the network: its schemes, its Cargo feature, and its type.
