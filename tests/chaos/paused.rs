@@ -74,8 +74,10 @@ async fn late_settlement_of_a_paused_relay_is_rejected() {
     let before = everything(&scenario).await;
 
     paused.resume();
-    eventually(TIMEOUT, "the late settlement is rejected", async || paused.has_logged("another relay has taken over"))
-        .await;
+    eventually(TIMEOUT, "the late settlement is rejected", async || {
+        paused.has_logged("lease lost; the relay that took over")
+    })
+    .await;
     assert_eq!(everything(&scenario).await, before);
 
     scenario.broker.heal();
