@@ -1,8 +1,12 @@
 # The two commands a newcomer needs are `cargo run --release -- demo` and `make test`.
-.PHONY: test demo bench soak lint
+.PHONY: test quick demo bench soak lint
 
 test:
 	@scripts/test
+
+# The inner loop: SQLite and the log only, without servers and lints.
+quick:
+	@scripts/test --quick
 
 demo:
 	cargo run --release -- demo
