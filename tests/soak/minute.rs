@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use landfall_system_tests::soak::{DatabaseKind, Figures, Options};
+use landfall_testkit::assert_no_violation;
 
 use crate::{SOAK, alone, seed, soak};
 
@@ -31,7 +32,7 @@ async fn soak_is_clean_after_a_minute_on_mariadb() {
 async fn soak_a_minute(database: DatabaseKind) -> Option<Figures> {
     let _alone = alone().await;
     let figures = soak(&Options::new(database, MINUTE, seed(), SOAK)).await?;
-    assert!(figures.is_clean(), "{figures}");
+    assert_no_violation(figures.is_clean(), &figures);
     Some(figures)
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use landfall_system_tests::soak::{DatabaseKind, Figures, Focus, Options, Order, SoakBug};
+use landfall_testkit::assert_no_violation;
 
 use crate::{SOAK, alone, seed, soak};
 
@@ -38,7 +39,7 @@ async fn without_order(database: DatabaseKind) -> Option<Figures> {
     let mut options = Options::new(database, DURATION, seed(), SOAK);
     options.order = Order::None;
     let figures = soak(&options).await?;
-    assert!(figures.is_clean(), "{figures}");
+    assert_no_violation(figures.is_clean(), &figures);
     Some(figures)
 }
 

@@ -3,13 +3,15 @@
 //! The committed rows of `orders` are the truth. A transaction whose process was killed before it reported an outcome
 //! is committed or not. If it is, its message must have taken effect; if not, it must not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use landfall::{Key, MessageId};
+use landfall_testkit::assert_no_violation;
 use landfall_testkit::history::{History, Report, check};
 
 use crate::business_tables::Order;
 use crate::history::Event;
+use crate::sequence_check::bad_sequences;
 use crate::setup::GROUP;
 use crate::undelivered::Undelivered;
 
@@ -19,7 +21,7 @@ pub struct CheckReport {
     pub report: Report,
     /// Results of writers that contradict the database: a lost commit, or a rollback that is stored.
     pub contradicted: Vec<MessageId>,
-    /// Keys whose effects are not exactly 1, 2, 3… in this order.
+    /// Keys whose effects are not exactly 1, 2, 3… in this order, up to the committed number.
     pub bad_sequences: Vec<String>,
     /// Transactions with an unknown outcome, and those that were committed.
     pub unanswered: usize,
@@ -53,7 +55,11 @@ impl CheckReport {
         let mut result = Self {
             report: Report::default(),
             contradicted,
-            bad_sequences: bad_sequences(effects),
+            bad_sequences: bad_sequences(
+                true,
+                orders.iter().map(|order| order.key.as_str()),
+                effects.iter().map(|effect| (effect.key.as_str(), effect.sequence)),
+            ),
             unanswered: 0,
             unanswered_committed: 0,
             rolled_back: ends.values().filter(|end| matches!(end, Event::Failed { .. })).count(),
@@ -85,17 +91,19 @@ impl CheckReport {
     /// With the whole report, unless the result is the same as without kills, apart from the order.
     pub fn assert_clean_except_order(&self) {
         let Report { lost, phantom, doubled, ok, effects, .. } = &self.report;
-        assert!(lost.is_empty() && phantom.is_empty() && doubled.is_empty(), "{self}");
-        assert!(self.contradicted.is_empty() && *ok > 0 && effects == ok, "{self}");
+        assert_no_violation(lost.is_empty() && phantom.is_empty() && doubled.is_empty(), self);
+        assert_no_violation(self.contradicted.is_empty() && effects == ok, self);
+        assert!(*ok > 0, "{self}");
     }
 
     /// # Panics
     ///
     /// With the whole report, unless the result is the same as without kills.
     pub fn assert_clean(&self) {
-        assert!(self.report.is_clean(), "{self}");
-        assert!(self.contradicted.is_empty() && self.bad_sequences.is_empty(), "{self}");
-        assert!(self.report.ok > 0 && self.report.effects == self.report.ok, "{self}");
+        assert_no_violation(self.report.is_clean(), self);
+        assert_no_violation(self.contradicted.is_empty() && self.bad_sequences.is_empty(), self);
+        assert_no_violation(self.report.effects == self.report.ok, self);
+        assert!(self.report.ok > 0, "{self}");
     }
 }
 
@@ -108,15 +116,6 @@ fn ends(events: &[Event]) -> HashMap<MessageId, &Event> {
         }
     }
     ends
-}
-
-fn bad_sequences(effects: &[Order]) -> Vec<String> {
-    let mut sequences: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for effect in effects {
-        sequences.entry(&effect.key).or_default().push(effect.sequence);
-    }
-    let bad_sequences = sequences.into_iter().filter(|(_, found)| !found.iter().copied().eq(1..=found.len() as i64));
-    bad_sequences.map(|(key, found)| format!("{key}: {found:?}")).collect()
 }
 
 impl std::fmt::Display for CheckReport {

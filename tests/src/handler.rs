@@ -39,10 +39,16 @@ impl Behaviour {
     /// The result of this attempt of `message`.
     pub fn result(message: &Message, attempt: u32) -> Result<(), Failure> {
         match Self::parse(&message.payload) {
-            Some(Behaviour::Flaky) if attempt == 1 => Err(Failure::retry("flaky at the first attempt")),
-            Some(Behaviour::Poison) if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
-            Some(_) => Ok(()),
+            Some(behaviour) => behaviour.apply(attempt),
             None => Err(Failure::park(ErrorCode::VALIDATION, "not a payload of the writers")),
+        }
+    }
+
+    pub fn apply(self, attempt: u32) -> Result<(), Failure> {
+        match self {
+            Behaviour::Flaky if attempt == 1 => Err(Failure::retry("flaky at the first attempt")),
+            Behaviour::Poison if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
+            _ => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod harness;
 pub mod history;
 pub mod parent;
 pub mod planted_bug;
+pub mod sequence_check;
 pub mod service;
 pub mod setup;
 pub mod soak;

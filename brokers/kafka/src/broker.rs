@@ -71,6 +71,11 @@ impl Broker for Kafka {
         Ok(Box::new(KafkaSubscriber::join(&self.options, &self.topics, topic, group)?))
     }
 
+    async fn ping(&self) -> Result<()> {
+        let timeout = self.options.connect_timeout;
+        self.topics.query(move |client| client.fetch_metadata(None, timeout).map(drop)).await
+    }
+
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let (prefix, timeout) = (self.options.prefix.clone(), self.options.connect_timeout);
         let listed = self.topics.query(move |client| {

@@ -1,9 +1,9 @@
 //! Publishing: hands a batch to librdkafka and waits for the delivery reports.
 //!
-//! With `acks=all` a batch is handed over whole, and as many requests are in flight as Kafka keeps in order for one
-//! producer, so that a thousand messages cost about one round trip. The order of a key holds because the producer is
-//! idempotent and the cluster accepts no request behind a missing one, because a permanent refusal stops the producer,
-//! and because a producer that did not deliver everything in time is retired as a whole
+//! With `acks=all` a batch is handed over whole. As many requests are in flight as Kafka keeps in order for one
+//! producer, so a thousand messages cost about one round trip. The order of a key holds for three reasons. The producer
+//! is idempotent, and the cluster accepts no request behind a missing one. A permanent refusal stops the producer. A
+//! producer that did not deliver everything in time is retired as a whole
 //! (`docs/adr/0014-kafka-replace-the-producer-after-unknown.md`). With `acks=1` and `acks=0` producers are not
 //! idempotent, so one message of a key is in flight at a time.
 

@@ -298,7 +298,8 @@ fn not_connected(options: &Options, error: async_nats::ConnectError) -> Error {
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             let reason = format!("NATS at {servers} rejected the credentials; check user and password in the URL");
-            Error::invalid(reason).with_source(error)
+            // Temporary, because a password may be rotated.
+            Error::new(ErrorKind::Unavailable, reason).with_source(error)
         }
         _ => Error::new(ErrorKind::Unavailable, format!("NATS at {servers} is unreachable")).with_source(error),
     }

@@ -1,8 +1,8 @@
 //! Sends the messages of one topic to its stream: many keys at once, and of each key one message at a time.
 //!
 //! Without waiting for the acknowledgement of its predecessor, a message could be stored although its predecessor was
-//! not. The client sends the rest over a new connection when it loses the first, a new leader accepts what the old one
-//! did not, and a small message fits where a large one did not.
+//! not. The client sends the rest over a new connection when it loses the first. A new leader accepts what the old one
+//! did not. A small message fits where a large one did not.
 //!
 //! The acknowledgements of one call arrive on one subscription, each under the index of its message. A future, a timer
 //! and an entry in the client's request table for each of a thousand messages would cost more than sending them.

@@ -61,6 +61,10 @@ impl Broker for RabbitMq {
         Ok(Box::new(RabbitSubscriber::join(options, link, topic, group).await?))
     }
 
+    async fn ping(&self) -> Result<()> {
+        self.publishing.channel().await.map(drop)
+    }
+
     /// Lists the topics. Each shows the partitions of one of its groups, and the messages of the group with the most.
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let client = self.management()?;

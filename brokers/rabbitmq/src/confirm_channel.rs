@@ -26,8 +26,8 @@ pub(crate) struct ConfirmChannel {
     pub(crate) connection: Arc<Connection>,
     channel: Channel,
     pub(crate) proven: Proven,
-    /// A queue refused the first message that this channel sent it. After the death of its leader such a queue was seen
-    /// to refuse this channel for ever, as if the channel kept using the dead server; a new channel was accepted.
+    /// A queue refused the first message that this channel sent it. After the death of its leader, such a queue was
+    /// seen to refuse this channel for ever and to accept a new one. The channel seems to keep using the dead server.
     pub(crate) is_stale: bool,
     sent: u64,
 }

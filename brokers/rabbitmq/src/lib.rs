@@ -2,7 +2,7 @@
 //!
 //! * **Accepted** means that every group's quorum queue has the message: a majority of its replicas has written and
 //!   synced it. The broker reports this with a publisher confirm.
-//! * **Order** holds per key. A key belongs to one of 32 slots, a slot to one queue of each group, and a queue has one
+//! * **Order** holds per key. A key belongs to one of 32 slots, and a slot to one queue of each group. A queue has one
 //!   active consumer at a time.
 //! * **Deduplication**: RabbitMQ has none, so only the inbox deduplicates. A message that is sent again is stored
 //!   again.

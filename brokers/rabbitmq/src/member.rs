@@ -51,8 +51,8 @@ pub(crate) struct Attached {
 }
 
 impl Drop for Attached {
-    /// Closes the channel before its consumers. The client would cancel them one by one on an open channel, and another
-    /// member would get the successors of the messages in flight here before these messages.
+    /// Closes the channel before its consumers. The client would cancel them one by one on an open channel. Another
+    /// member would then get the successors of messages that are in flight here.
     fn drop(&mut self) {
         // Polled once, the request is on its way; its response does not matter. A lost channel needs no closing.
         let _ = self.channel.close(200, "".into()).now_or_never();

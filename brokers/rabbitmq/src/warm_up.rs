@@ -1,11 +1,10 @@
 //! How a new channel begins to publish.
 //!
 //! Publishing everything at once is fast, and breaks the order of a key if the server refuses one message and accepts
-//! the next. That happens only at the start: while no group is bound to the topic yet, or while a queue without an
-//! elected leader (after a restart) refuses a channel's first message to it. Neither happens again on the same
-//! channel: bindings stay, and a queue that knows the channel accepts its messages in order or not at all. So a
-//! channel sends the first message of a topic alone, then the first one of each slot, and from then on everything at
-//! once.
+//! the next. There are only two such moments. At the start, no group is bound to the topic yet. After a restart, a
+//! queue without an elected leader refuses a channel's first message. Neither happens again on the same channel:
+//! bindings stay, and a queue that knows the channel accepts its messages in order or not at all. So a channel sends
+//! the first message of a topic alone, then the first one of each slot, and from then on everything at once.
 //!
 //! A queue that refuses messages when it is full gives no such guarantee: it may have room again within a batch. For
 //! topics with such queues one message of a key is in flight at a time ([`OnePerKey`]).

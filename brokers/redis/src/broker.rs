@@ -121,6 +121,12 @@ impl Broker for Redis {
         Ok(Box::new(RedisSubscriber::join(self, topic, group).await?))
     }
 
+    async fn ping(&self) -> Result<()> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("PING");
+        self.link.ask(&pipeline).await.map(drop).map_err(error::call_error)
+    }
+
     async fn topics(&self) -> Result<Vec<TopicInfo>> {
         let failed = |error: topics::LookupError, topic: &str| {
             TopicName::new(topic).map_or_else(|error| error, |topic| error.into_error(&topic))

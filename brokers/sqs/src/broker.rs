@@ -7,7 +7,7 @@ use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, Error, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
+    Broker, Error, ErrorCode, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
 };
 
 use crate::error::CallError;
@@ -97,6 +97,14 @@ impl Broker for Sqs {
         let found = self.queues.url(topic).await;
         found.map_err(|error| error.into_error(&format!("cannot subscribe to the queue of topic {topic}")))?;
         Ok(Box::new(SqsSubscriber::start(self.queues.clone(), topic.clone())))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        match self.queues.client.list_queues().max_results(1).send().await.map_err(CallError::from) {
+            // An account may publish without the right to list queues: SQS has answered.
+            Err(error) if error.code != ErrorCode::DENIED => Err(error.into_error("SQS did not answer")),
+            _ => Ok(()),
+        }
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {

@@ -1,6 +1,6 @@
 //! The background task of a subscriber: it fetches, extends visibility timeouts, and informs SQS of settled messages.
 //!
-//! It ends when its subscriber is gone and every message it delivered is settled, so that a delivery which outlives its
+//! It ends when its subscriber is gone and every message it delivered is settled. So a delivery that outlives its
 //! subscriber can still be acknowledged or given back.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Long polls for messages: one at a time while messages are few, several while they are many, none while the
-//! subscriber does not wait, and with backoff while SQS is unavailable.
+//! Long polls for messages: one at a time while messages are few, several while they are many. There is none while the
+//! subscriber does not wait. While SQS is unavailable, polls back off.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,6 +1,6 @@
 //! Publishing: concurrent calls of up to ten messages, with the order of each key.
 //!
-//! SQS may accept some messages of a call and refuse others. So a call never has two messages of one key, and the next
+//! SQS may accept some messages of a call and refuse others. So a call never has two messages of one key. The next
 //! message of a key is sent only after the one before was accepted
 //! (`docs/adr/0018-sqs-one-message-per-key-per-call.md`).
 

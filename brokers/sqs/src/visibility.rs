@@ -75,8 +75,8 @@ impl Visibility {
         self.received.remove(&number);
     }
 
-    /// Returns the messages whose timeout must be extended now, because a third of it has passed, with their receipt
-    /// handles, and marks them as being extended.
+    /// Returns the messages whose timeout must be extended now, with their receipt handles: a third of it has passed.
+    /// Marks them as being extended.
     pub(crate) fn extend(&mut self, now: Instant) -> Vec<(u64, String)> {
         let left = self.timeout * 2 / 3;
         let needs_time =

@@ -293,38 +293,38 @@ mod tests {
         Next,
         /// Admits a message by a bit of this number.
         TakeReady(u32),
-        /// The message at this place among those in flight.
-        Settle(usize, Answer),
+        /// The message with this index among those in flight.
+        Settle(usize, BrokerReply),
         PutBackLast,
         RefuseUnsent(u32),
     }
 
     #[derive(Debug, Clone, Copy)]
-    enum Answer {
+    enum BrokerReply {
         Accepted,
         Refused,
         Unknown,
     }
 
-    impl Answer {
+    impl BrokerReply {
         fn outcome(self) -> Outcome {
             match self {
-                Answer::Accepted => accepted(),
-                Answer::Refused => refused(),
-                Answer::Unknown => Outcome::Unknown("lost".into()),
+                BrokerReply::Accepted => accepted(),
+                BrokerReply::Refused => refused(),
+                BrokerReply::Unknown => Outcome::Unknown("lost".into()),
             }
         }
     }
 
-    fn any_answer() -> impl Strategy<Value = Answer> {
-        prop_oneof![8 => Just(Answer::Accepted), 1 => Just(Answer::Refused), 1 => Just(Answer::Unknown)]
+    fn any_reply() -> impl Strategy<Value = BrokerReply> {
+        prop_oneof![8 => Just(BrokerReply::Accepted), 1 => Just(BrokerReply::Refused), 1 => Just(BrokerReply::Unknown)]
     }
 
     fn any_action() -> impl Strategy<Value = Action> {
         prop_oneof![
             8 => Just(Action::Next),
             4 => any::<u32>().prop_map(Action::TakeReady),
-            10 => (0..100_usize, any_answer()).prop_map(|(place, answer)| Action::Settle(place, answer)),
+            10 => (0..100_usize, any_reply()).prop_map(|(index, reply)| Action::Settle(index, reply)),
             1 => Just(Action::PutBackLast),
             // Seldom, and few of them: most bits are zero.
             1 => (any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(a, b, c)| Action::RefuseUnsent(a & b & c)),
@@ -410,7 +410,7 @@ mod tests {
             let mut model = Model { batch: &batch, pipelining, in_flight: Vec::new(), settled };
             let mut sent = vec![false; batch.len()];
             // At last everything that may be sent is sent and accepted.
-            let last = [Action::TakeReady(u32::MAX), Action::Settle(0, Answer::Accepted)];
+            let last = [Action::TakeReady(u32::MAX), Action::Settle(0, BrokerReply::Accepted)];
             for action in actions.into_iter().chain(std::iter::repeat_n(last, 2 * batch.len() + 2).flatten()) {
                 match action {
                     Action::Next => match sequencer.take_next() {

@@ -14,6 +14,8 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) enum Error {
     /// The request cannot be met: not found, unreachable, wrong schema version. Exit code 1.
     Failed(String),
+    /// A server is unreachable or rejects the credentials, which may pass. The daemon waits for it. Exit code 1.
+    Outage(String),
     /// Another process holds an exclusive lock. Separate from `Failed` because some commands add advice. Exit code 1.
     InUse(String),
     /// Wrong usage: an invalid flag, configuration key or value, which no retry fixes. Exit code 2.
@@ -34,7 +36,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Failed(_) | Self::InUse(_) => ExitCode::from(1),
+            Self::Failed(_) | Self::Outage(_) | Self::InUse(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
         }
     }
@@ -43,7 +45,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(text) | Self::InUse(text) | Self::Usage(text) => f.write_str(text),
+            Self::Failed(text) | Self::Outage(text) | Self::InUse(text) | Self::Usage(text) => f.write_str(text),
             Self::OutputClosed => f.write_str("the reader closed the output"),
         }
     }
@@ -57,6 +59,7 @@ impl From<landfall::Error> for Error {
         match error.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => Self::Usage(error.to_string()),
             ErrorKind::InUse => Self::InUse(error.to_string()),
+            ErrorKind::Unavailable | ErrorKind::Unknown => Self::Outage(error.to_string()),
             ErrorKind::Corrupt => Self::Failed(format!("{error}; `landfall topic verify` lists all damage")),
             _ => Self::Failed(error.to_string()),
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use landfall_testkit::eventually;
+use landfall_testkit::{VIOLATION, eventually};
 use serde_json::Value;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
@@ -79,9 +79,10 @@ fn demo_of_200_orders_survives_crashes_and_balances() {
         .env("TMPDIR", temporary.path())
         .output()
         .unwrap();
+    let account = account(&output);
+    assert_eq!(wrong(&account), [0, 0, 0], "{VIOLATION} {account}: {}", stderr(&output));
     assert!(output.status.success(), "{}", stderr(&output));
 
-    let account = account(&output);
     let fields = account.as_object().unwrap();
     assert_eq!(fields.len(), FIELDS.len());
     let figure = |field: &str| fields[field].as_u64().unwrap_or_else(|| panic!("{field} in {account}"));
@@ -91,7 +92,6 @@ fn demo_of_200_orders_survives_crashes_and_balances() {
     for field in ["published", "delivered", "effects"] {
         assert_eq!(figure(field), 600, "{field}: each order is reserved, charged and marked as paid");
     }
-    assert_eq!(wrong(&account), [0, 0, 0]);
     assert!(figure("duplicates_injected") >= 10, "about every tenth of 600: {account}");
     assert!(figure("duplicates_absorbed") >= figure("duplicates_injected"), "{account}");
     assert!(figure("crashes_injected") >= 5, "{account}");
@@ -151,10 +151,10 @@ async fn killed_demo_resumes_in_its_folder() {
     director.wait().unwrap();
 
     let output = demo_in(data, "150");
-    assert!(output.status.success(), "{}", stderr(&output));
     let account = account(&output);
+    assert_eq!(wrong(&account), [0, 0, 0], "{VIOLATION} {account}: {}", stderr(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!((&account["placed"], &account["effects"]), (&150.into(), &450.into()));
-    assert_eq!(wrong(&account), [0, 0, 0]);
 }
 
 #[test]

@@ -10,74 +10,52 @@
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
 //!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber), [`Broker`].
+//!
+//! [`history`] checks what was sent against what took effect: the tests, `landfall demo` and your own runs use it.
 
 pub mod adapter;
-mod admission;
-mod backoff;
-mod breaker;
 mod broker;
-mod broker_url;
-mod budget;
-mod clock_skew;
-mod connection_epoch;
 mod database;
-mod dead_letter;
-mod detach_on_drop;
+mod doctor;
 mod error;
-mod expected_tables;
 mod failure;
-mod file_system;
-mod finding;
-mod id;
-mod import;
-mod inbox;
-mod lease;
-mod limits;
+pub mod history;
 mod message;
-mod mode;
-mod name;
-mod outbox;
-mod outcome;
-mod retention;
-mod retry_class;
-mod retry_policy;
-mod retry_window;
-mod sequence;
-mod snowflake;
+mod retry;
 mod span;
-mod system_header;
 mod timestamp;
-pub mod wire;
 
-pub use backoff::Backoff;
-pub use breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
+pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
-pub use budget::{Budget, BudgetOptions};
-pub use database::{Constraints, Database, Schema};
-pub use dead_letter::{
+pub use database::dead_letter::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
 };
-pub use error::{Error, ErrorKind, Result};
-pub use failure::{ErrorCode, Failure, Verdict};
-pub use finding::{Diagnose, Finding, Rank};
-pub use id::MessageId;
-pub use import::{ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate};
-pub use inbox::{Inbox, InboxView};
-pub use lease::{Holder, Leases};
-pub use limits::Limits;
-pub use message::{Headers, Kind, Message};
-pub use mode::Mode;
-pub use name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
-pub use outbox::{
+pub use database::import::{
+    ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
+};
+pub use database::inbox::{Inbox, InboxView};
+pub use database::lease::{Holder, Leases};
+pub use database::outbox::{
     CompetingQueue, Housekeeping, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState,
     OutboxStats, OutboxView, OutboxWriter, RowId,
 };
-pub use outcome::{Outcome, Position, Refusal};
-pub use retention::{RetentionPlan, Retries, Window};
-pub use retry_class::{Class, Repeat};
-pub use retry_policy::{Failed, Jitter, RetryPolicy};
-pub use sequence::Sequences;
-pub use snowflake::Snowflake;
+pub use database::retention::{RetentionPlan, Retries, Window};
+pub use database::sequence::Sequences;
+pub use database::{Constraints, Database, Schema};
+pub use doctor::finding::{Diagnose, Finding, Rank};
+pub use error::{Error, ErrorKind, Result};
+pub use failure::{ErrorCode, Failure, Verdict};
+pub use message::id::MessageId;
+pub use message::limits::Limits;
+pub use message::mode::Mode;
+pub use message::name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, TopicName};
+pub use message::snowflake::Snowflake;
+pub use message::system_header::SystemHeader;
+pub use message::{Headers, Kind, Message, wire};
+pub use retry::backoff::Backoff;
+pub use retry::breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
+pub use retry::budget::{Budget, BudgetOptions};
+pub use retry::class::{Class, Repeat};
+pub use retry::policy::{Failed, Jitter, RetryPolicy};
 pub use span::Span;
-pub use system_header::SystemHeader;
 pub use timestamp::Timestamp;

@@ -1,4 +1,4 @@
-//! `docs/guarantees.md` names only tests that exist.
+//! `docs/guarantees.md` names only tests that exist, and lists every capability with its tests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,6 +16,57 @@ fn guarantees_page_names_only_existing_tests() {
     assert!(named.len() > 80, "{named:?}");
     let missing = missing(&named, &identifiers(&root));
     assert!(missing.is_empty(), "docs/guarantees.md names tests that do not exist: {missing:#?}");
+}
+
+/// The capabilities, as a letter and how many there are.
+const CAPABILITIES: [(char, usize); 9] =
+    [('P', 7), ('K', 4), ('B', 7), ('O', 4), ('C', 7), ('R', 7), ('D', 9), ('I', 9), ('G', 2)];
+
+#[test]
+fn capability_table_is_complete_and_names_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
+    assert_eq!(capability_faults(&page), [""; 0]);
+}
+
+#[test]
+fn faults_of_the_capability_table_are_detected() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
+    let without_tests = |line: &str| line.rsplitn(3, '|').last().unwrap().to_owned() + "| |";
+    let edited = |id: &str, edit: &dyn Fn(&str) -> String| -> String {
+        let lines =
+            page.lines().map(|line| if line.starts_with(&format!("| {id} |")) { edit(line) } else { line.into() });
+        lines.collect::<Vec<String>>().join("\n")
+    };
+    assert_eq!(capability_faults(&edited("C1", &without_tests)), ["C1 counts as built and names no test"]);
+    assert_eq!(capability_faults(&edited("K4", &|_| String::new())), ["K4 is listed 0 times"]);
+    assert_eq!(capability_faults(&edited("K4", &|line| line.replace("not yet", "soon"))), ["K4 has no known state"]);
+}
+
+fn capability_faults(page: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (letter, count) in CAPABILITIES {
+        for id in (1..=count).map(|number| format!("{letter}{number}")) {
+            let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&format!("| {id} |"))).collect();
+            let [row] = rows[..] else {
+                faults.push(format!("{id} is listed {} times", rows.len()));
+                continue;
+            };
+            let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+            match columns[3] {
+                "not yet" => {}
+                state if state != "done" && !state.starts_with("partly: ") => {
+                    faults.push(format!("{id} has no known state"));
+                }
+                _ if named_tests(columns[4]).is_empty() => {
+                    faults.push(format!("{id} counts as built and names no test"));
+                }
+                _ => {}
+            }
+        }
+    }
+    faults
 }
 
 #[test]
@@ -50,7 +101,7 @@ fn missing<'a>(named: &'a [String], known: &BTreeSet<String>) -> Vec<&'a str> {
 /// Returns every identifier in the Rust sources: functions, and the cases that macros turn into functions.
 fn identifiers(root: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut folders = ["crates", "brokers", "databases", "tests"].map(|folder| root.join(folder)).to_vec();
+    let mut folders = ["crates", "brokers", "databases", "examples", "tests"].map(|folder| root.join(folder)).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

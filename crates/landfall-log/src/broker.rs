@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{
-    Broker, ErrorCode, GroupName, Message, Outcome, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader,
+    Broker, Error, ErrorCode, ErrorKind, GroupName, Message, Outcome, Publisher, Result, StartAt, TopicInfo, TopicName,
+    TopicReader,
 };
 
 use crate::group::subscriber::LogSubscriber;
@@ -69,6 +70,15 @@ impl Broker for Log {
     /// topic that does not exist yet.
     async fn subscribe(&self, topic: &TopicName, group: &GroupName) -> Result<Box<dyn Subscriber>> {
         Ok(Box::new(LogSubscriber::join(self, topic, group)))
+    }
+
+    /// Fails while the log has stopped, and while it refuses messages because the disk is full.
+    async fn ping(&self) -> Result<()> {
+        self.health()?;
+        match self.writer().refusal() {
+            Some(refusal) => Err(Error::new(ErrorKind::Unavailable, refusal)),
+            None => Ok(()),
+        }
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>> {

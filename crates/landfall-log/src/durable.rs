@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Result};
 
@@ -67,12 +68,12 @@ pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
 pub(crate) fn empty(disk: &dyn Disk, path: &Path) -> Result<()> {
     for name in list(disk, path)? {
         let child = path.join(name);
-        if is_directory(disk, &child) {
+        if is_directory(disk, &child)? {
             empty(disk, &child)?;
         }
         disk.remove(&child).map_err(failed("remove", &child))?;
     }
-    if is_directory(disk, path) { sync_directory(disk, path) } else { Ok(()) }
+    if is_directory(disk, path)? { sync_directory(disk, path) } else { Ok(()) }
 }
 
 /// Removes the directory at `path` and its contents durably.
@@ -94,7 +95,7 @@ pub(crate) fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
 
 /// Creates `path` and its missing parents durably.
 pub(crate) fn create_directories(disk: &dyn Disk, path: &Path) -> Result<()> {
-    if is_directory(disk, path) {
+    if is_directory(disk, path)? {
         return Ok(());
     }
     create_directories(disk, parent(path)?)?;
@@ -111,8 +112,12 @@ pub(crate) fn sync_name(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-pub(crate) fn is_directory(disk: &dyn Disk, path: &Path) -> bool {
-    disk.list(path).is_ok()
+/// Whether `path` is a directory that can be listed. Fails only if no file descriptor is left to find out.
+pub(crate) fn is_directory(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    match disk.list(path) {
+        Err(error) if lacks_descriptors(&error) => Err(failed("list", path)(error)),
+        listed => Ok(listed.is_ok()),
+    }
 }
 
 pub(crate) fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
@@ -144,6 +149,35 @@ pub(crate) fn fatal(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Erro
 /// Whether the disk or its quota is full.
 pub(crate) fn is_full(error: &Error) -> bool {
     cause(error).is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+/// Whether the process or the machine had no file descriptor left. Only opening fails so, which changes nothing.
+pub(crate) fn is_out_of_descriptors(error: &Error) -> bool {
+    cause(error).is_some_and(lacks_descriptors)
+}
+
+/// Whether the error passes once space or file descriptors are free: nothing has changed, and a retry may succeed.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    is_full(error) || is_out_of_descriptors(error)
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
+/// Syncs the directory at `path`, which now holds a new name that must not be lost. Waits for a file descriptor.
+pub(crate) fn sync_new_name(disk: &dyn Disk, path: &Path) -> Result<()> {
+    const LONGEST_WAIT: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    loop {
+        match disk.sync_directory(path) {
+            Err(error) if lacks_descriptors(&error) && start.elapsed() < LONGEST_WAIT => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            synced => return synced.map_err(fatal("sync the folder", path)),
+        }
+    }
 }
 
 /// Returns the error for stored bytes that differ from what was written.

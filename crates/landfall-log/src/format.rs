@@ -15,7 +15,7 @@ pub(crate) fn check(disk: &dyn Disk, folder: &Path) -> Result<bool> {
     let path = folder.join("format");
     let Some(text) = durable::read(disk, &path)? else {
         // The version is written before the first topic, so no crash leaves topics without a version.
-        return match durable::is_directory(disk, &folder.join("topics")) {
+        return match durable::is_directory(disk, &folder.join("topics"))? {
             false => Ok(false),
             true => Err(durable::damaged(&path, 0, "the file is missing although the folder holds topics")),
         };

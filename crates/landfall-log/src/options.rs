@@ -30,8 +30,8 @@ pub struct Options {
     pub maintenance: Duration,
     /// Maximum unacknowledged deliveries of one subscriber.
     pub max_in_flight: usize,
-    /// A subscriber that neither waits for, acknowledges, nor returns a delivery for this long loses its partitions to
-    /// the other members of its group, if any. It gets partitions again when it asks for its next delivery.
+    /// A subscriber that neither waits for, acknowledges nor returns a delivery for this long loses its partitions. The
+    /// other members of its group get them. It gets partitions again when it asks for its next delivery.
     pub session_timeout: Duration,
 }
 

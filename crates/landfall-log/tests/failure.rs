@@ -2,6 +2,7 @@
 //! one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "log/support/mod.rs"]
 mod support;
 
 use std::fs;

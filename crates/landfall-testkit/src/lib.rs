@@ -21,18 +21,17 @@
 //! [`servers`] starts private servers from the programs installed on the machine, each with its own port and folder.
 //! They are stopped and removed when the test process ends, even by SIGKILL. `LANDFALL_TEST_POSTGRES_URL` and
 //! `LANDFALL_TEST_MYSQL_URL` name an external server to use instead. A test that finds no server calls [`not_run`] and
-//! returns: it is then reported by name as not run.
+//! returns: it is then reported by name as skipped, and fails with `CI=true`.
 //!
 //! # A new adapter
 //!
 //! Implement [`conformance::database::DatabaseFixture`] or [`conformance::broker::BrokerFixture`] in one file under the
 //! adapter's `tests/` and call [`database_conformance!`] or [`broker_conformance!`]. Every promise of the ports becomes
-//! a test of your crate. The suites are tested too: `tests/*_planted_bugs.rs` contain brokers and databases with one
-//! bug each, and name the cases that detect it.
+//! a test of your crate. The suites are tested too: `tests/testkit/*_planted_bugs.rs` contain brokers and databases
+//! with one bug each, and name the cases that detect it.
 
 pub mod chaos;
 pub mod conformance;
-pub mod history;
 mod memory_broker;
 mod not_run;
 mod process;
@@ -44,8 +43,9 @@ mod small_disk;
 pub mod traffic;
 mod wait;
 
+pub use landfall_core::history::{self, VIOLATION, assert_no_violation};
 pub use memory_broker::{Fault, MemoryBroker};
-pub use not_run::{NOT_RUN_FILE, current_test, not_run};
+pub use not_run::{NOT_RUN_FILE, REQUIRE_SERVERS, current_test, not_possible_here, not_run};
 pub use process::Process;
 pub use small_disk::{SMALL_DISK, run_on_a_small_disk};
 pub use wait::eventually;

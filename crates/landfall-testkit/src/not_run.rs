@@ -3,15 +3,34 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// The environment variable that names the file for these reports; `make test` reads it for its last line.
+/// The environment variable that names the file for these reports; `scripts/test` counts them as skipped.
 pub const NOT_RUN_FILE: &str = "LANDFALL_NOT_RUN_FILE";
 
-/// Reports that `what` did not run, and why, as one line on stderr and in the file named by [`NOT_RUN_FILE`].
+/// Set to `1`, a missing server or tool is a failure. `CI=true` has the same effect.
+pub const REQUIRE_SERVERS: &str = "LANDFALL_REQUIRE_SERVERS";
+
+/// Reports that the test `what` did not run because a server or tool is missing.
 ///
-/// A test calls this and returns. libtest cannot skip a running test, so only this line distinguishes not run from
-/// passed.
-#[allow(clippy::print_stderr, reason = "the line is for the person who runs the tests")]
+/// A test calls this and returns. libtest cannot skip a running test, so only the report distinguishes not run from
+/// passed: one line on stderr and in the file named by [`NOT_RUN_FILE`].
+///
+/// # Panics
+///
+/// With `CI=true` or [`REQUIRE_SERVERS`]: `scripts/services` installs all that the tests need.
 pub fn not_run(what: &str, why: &str) {
+    assert!(!is_required(), "{what} must run in CI: {why}");
+    not_possible_here(what, why);
+}
+
+fn is_required() -> bool {
+    let is_set = |name, value| std::env::var(name).is_ok_and(|found| found == value);
+    is_set("CI", "true") || is_set(REQUIRE_SERVERS, "1")
+}
+
+/// Reports that this machine cannot run the test `what`, whatever is installed: it may not mount a file system, say.
+/// Unlike [`not_run`], CI tolerates it.
+#[allow(clippy::print_stderr, reason = "the line is for the person who runs the tests")]
+pub fn not_possible_here(what: &str, why: &str) {
     let line = format!("landfall-not-run: {what}: {}", why.replace(['\r', '\n'], " "));
     eprintln!("{line}");
     let Some(path) = std::env::var_os(NOT_RUN_FILE) else { return };

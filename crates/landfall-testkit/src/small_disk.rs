@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use crate::not_run::{current_test, not_run};
+use crate::not_run::{current_test, not_possible_here};
 
 /// The environment variable with the path of the small disk.
 pub const SMALL_DISK: &str = "LANDFALL_TEST_SMALL_DISK";
 
 /// Runs the ignored test `child` of this binary in a separate process, with a disk of `megabytes` at [`SMALL_DISK`].
 ///
-/// Calls [`not_run()`] and returns if this account may not mount file systems, not even in its own namespace.
+/// Calls [`not_possible_here()`] and returns if this account may not mount file systems, not even in its own namespace.
 ///
 /// # Panics
 ///
@@ -25,8 +25,8 @@ pub fn run_on_a_small_disk(child: &str, megabytes: u32) {
     };
     match run_unshared(&mount, &[]) {
         Ok(output) if output.status.success() => {}
-        Ok(output) => return not_run(&current_test(), String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => return not_run(&current_test(), &format!("cannot run unshare: {error}")),
+        Ok(output) => return not_possible_here(&current_test(), String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => return not_possible_here(&current_test(), &format!("cannot run unshare: {error}")),
     }
     let binary = std::env::current_exe().expect("cannot find the test binary");
     let script = format!("{mount} && exec \"$0\" --ignored --exact --nocapture \"$1\"");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::adapter::{Lease, LeaseName};
-use landfall_core::{ErrorKind, Holder, Housekeeping, Leases, Result};
+use landfall_core::{Error, ErrorKind, Holder, Housekeeping, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
 pub use landfall_core::{RetentionPlan, Retries, Span, Window};
@@ -34,7 +34,7 @@ pub use landfall_core::{RetentionPlan, Retries, Span, Window};
 /// let database = Arc::new(Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?);
 /// database.migrate().await?;
 /// let policy = Policy { inbox: Span::days(14), ..Policy::default() };
-/// let housekeeper = Housekeeper::new(database.clone(), database, policy);
+/// let housekeeper = Housekeeper::new(database.clone(), database, policy)?;
 /// let stop = CancellationToken::new();
 /// # stop.cancel();
 /// housekeeper.run(stop).await?;
@@ -91,6 +91,23 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// Refuses values with which the housekeeper could not work.
+    fn check(&self) -> Result<()> {
+        let refused = |problem: &str| Err(Error::invalid(format!("housekeeping option {problem}")));
+        if self.step == 0 {
+            return refused("step is 0; it must be at least 1");
+        }
+        if self.interval.is_zero() {
+            return refused("interval is zero; rounds would follow each other without a pause");
+        }
+        if self.lease_ttl.is_zero() {
+            return refused("lease_ttl is zero; a lease would expire at once");
+        }
+        Ok(())
+    }
+}
+
 const LEASE: &str = "housekeeping";
 
 /// There is no index on the time of the last message, which every message would have to update: each scan reads the
@@ -106,9 +123,11 @@ enum Task {
 }
 
 impl Housekeeper {
-    /// Works on `database` under a lease of `leases`.
-    pub fn new(database: Arc<dyn Housekeeping>, leases: Arc<dyn Leases>, policy: Policy) -> Self {
-        Self { database, leases, policy }
+    /// Works on `database` under a lease of `leases`. Fails with kind `Invalid` if an option of `policy` is out of
+    /// range.
+    pub fn new(database: Arc<dyn Housekeeping>, leases: Arc<dyn Leases>, policy: Policy) -> Result<Self> {
+        policy.check()?;
+        Ok(Self { database, leases, policy })
     }
 
     /// Works until `stop` is cancelled. A failed round is repeated after the interval. Fails only if this build does
@@ -176,7 +195,7 @@ impl Housekeeper {
     }
 
     async fn step(&self, task: Task, age: Duration) -> Result<u64> {
-        let at_most = self.policy.step.max(1);
+        let at_most = self.policy.step;
         match task {
             Task::Sent => self.database.remove_sent(age, at_most).await,
             Task::Inbox => self.database.forget_handled(age, at_most).await,

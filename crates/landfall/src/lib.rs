@@ -10,7 +10,8 @@
 //! 5. [`housekeeping`]: removes expired rows; its [`RetentionPlan`](housekeeping::RetentionPlan) computes how long
 //!    ids are kept.
 //!
-//! [`import`] moves the rows of an existing outbox table into Landfall's own.
+//! [`import`] moves the rows of an existing outbox table into Landfall's own. [`history`] checks whether a run lost,
+//! doubled, reordered or invented messages.
 //!
 //! The root has the names that services use; [`prelude`] has the most frequent ones. [`adapter`] has what the authors
 //! of databases and brokers need.
@@ -39,7 +40,7 @@ pub mod relay;
 pub mod retry;
 mod supervised_task;
 
-pub use landfall_core::adapter;
+pub use landfall_core::{adapter, history};
 
 // The message.
 pub use landfall_core::{

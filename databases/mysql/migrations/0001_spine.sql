@@ -5,8 +5,8 @@
 -- for this has a different name on each server, in a comment that only that server reads. A column is one character
 -- longer than its check allows, so that in a session that is not strict a longer text is refused, not cut.
 
--- One row is one message to be published. `INSERT INTO … (topic, `key`, payload)` is enough; the other columns have
--- defaults. The default id is a UUIDv7: 48 bits of milliseconds, then random bits.
+-- One row is one message to be published. `INSERT INTO … (topic, `key`, payload_text)` is enough (migration 2 adds that
+-- column); the other columns have defaults. The default id is a UUIDv7: 48 bits of milliseconds, then random bits.
 CREATE TABLE {new} {p}outbox (
     id              BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     message_id      BINARY(16)   NOT NULL DEFAULT (UNHEX(CONCAT(

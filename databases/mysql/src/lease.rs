@@ -63,21 +63,32 @@ impl MySql {
     /// Updates the lease's row, or inserts it. Each statement is its own transaction; the row exists nearly always.
     async fn try_acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Epoch>> {
         let doing = "acquire a lease";
+        let misdated: Option<String> = sqlx::query_scalar(self.statements().lease_misdated.text())
+            .bind(&name.0)
+            .fetch_optional(self.pool())
+            .await
+            .map_err(self.could_not(doing))?;
         let taken = sqlx::query(self.statements().lease_take.text())
             .bind(&holder.0)
             .bind(micros(ttl))
+            .bind(millis(ttl))
             .bind(&name.0)
             .bind(&holder.0)
             .execute(self.pool())
             .await
             .map_err(self.could_not(doing))?;
         if taken.rows_affected() > 0 {
-            return Ok(Some(taken.last_insert_id() as Epoch));
+            let epoch = taken.last_insert_id() as Epoch;
+            if let Some(previous) = misdated {
+                tracing::warn!(lease = %name.0, %previous, epoch, "took over a lease written under a wrong clock");
+            }
+            return Ok(Some(epoch));
         }
         let made = sqlx::query(self.statements().lease_make.text())
             .bind(&name.0)
             .bind(&holder.0)
             .bind(micros(ttl))
+            .bind(millis(ttl))
             .execute(self.pool())
             .await
             .map_err(self.could_not(doing))?;
@@ -90,6 +101,7 @@ impl MySql {
         for lease in sorted_by_name(leases) {
             let done = sqlx::query(self.statements().lease_renew.text())
                 .bind(micros(ttl))
+                .bind(millis(ttl))
                 .bind(&lease.name.0)
                 .bind(&lease.holder.0)
                 .bind(lease.epoch)
@@ -117,6 +129,11 @@ impl MySql {
         }
         self.commit(transaction).await
     }
+}
+
+/// The duration as the column `ttl_ms` has it, rounded up.
+fn millis(ttl: Duration) -> i64 {
+    micros(ttl).div_euclid(1000) + 1
 }
 
 /// Sorts leases by name. They are locked in this order everywhere, so that there are no deadlocks.

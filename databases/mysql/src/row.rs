@@ -1,4 +1,4 @@
-//! Rows as core's types.
+//! Rows as core's types. Columns are read by name.
 
 use bytes::Bytes;
 use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
@@ -7,7 +7,7 @@ use landfall_core::{
     Timestamp, TopicName,
 };
 use sqlx::mysql::MySqlRow;
-use sqlx::{Decode, MySql as Server, Row, Type};
+use sqlx::{ColumnIndex, Decode, MySql as Server, Row, Type};
 use uuid::Uuid;
 
 /// The longest error that is stored: enough for a list, where a longer stack trace does not help.
@@ -23,118 +23,154 @@ pub(crate) fn actor(name: &str) -> String {
     name.chars().take(300).collect()
 }
 
-/// Decodes a row of `next` or `claim`. A foreign writer may have stored what cannot be a message; the entry then
+/// Decodes the rows of `next` or `claim`. A foreign writer may have stored what cannot be a message; the entry then
 /// contains the error.
-pub(crate) fn entry(row: &MySqlRow) -> sqlx::Result<OutboxEntry> {
-    let id: i64 = row.try_get(0)?;
-    Ok(OutboxEntry {
-        row: id,
-        shard: Shard(row.try_get::<i8, _>(1)? as u16),
-        attempts: row.try_get::<i32, _>(2)?.max(0) as u32,
-        message_id: row.try_get::<Uuid, _>(3)?.into(),
-        message: message(row, 3).map_err(|error| OutboxEntry::unreadable(id, error)),
-    })
+pub(crate) fn entries(rows: &[MySqlRow]) -> sqlx::Result<Vec<OutboxEntry>> {
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let (id, shard, attempts) = ("id".index(first)?, "shard".index(first)?, "attempts".index(first)?);
+    let message = MessageColumns::find(first)?;
+    let entry = |row: &MySqlRow| {
+        let id: i64 = row.try_get(id)?;
+        Ok(OutboxEntry {
+            row: id,
+            shard: Shard(row.try_get::<i8, _>(shard)? as u16),
+            attempts: row.try_get::<i32, _>(attempts)?.max(0) as u32,
+            message_id: row.try_get::<Uuid, _>(message.id)?.into(),
+            message: message.message(row).map_err(|error| OutboxEntry::unreadable(id, error)),
+        })
+    };
+    rows.iter().map(entry).collect()
 }
 
 /// Decodes a row of `next_delayed` or `next_redriven`.
 pub(crate) fn redrive_item(row: &MySqlRow) -> Result<RedriveItem> {
-    let id: i64 = column(row, 0)?;
-    let message = message(row, 2).map_err(|error| {
+    let id: i64 = column(row, "id")?;
+    let columns = MessageColumns::find(row).map_err(undecodable)?;
+    let message = columns.message(row).map_err(|error| {
         let sentence = format!("dead letter {id} is no longer a valid message");
         Error::new(ErrorKind::Corrupt, sentence).with_source(error)
     })?;
-    let (partition, offset) = original_position(row, 12)?;
+    let (partition, offset) = original_position(row)?;
     let origin = partition.zip(offset).map(|(partition, offset)| Position { partition, offset });
-    Ok(RedriveItem { id, message, origin, attempts: count(column(row, 1)?), redrives: count(column(row, 11)?) })
+    Ok(RedriveItem { id, message, origin, attempts: count(row, "attempts")?, redrives: count(row, "redrives")? })
 }
 
-/// Decodes the nine columns of a message, which start at `at`.
-fn message(row: &MySqlRow, at: usize) -> Result<Message> {
-    let headers: &str = column(row, at + 6)?;
-    let created_at: Option<i64> = column(row, at + 8)?;
-    Ok(Message {
-        id: column::<Uuid>(row, at)?.into(),
-        topic: TopicName::new(column::<&str>(row, at + 1)?)?,
-        key: column::<Option<&str>>(row, at + 2)?.map(Key::new).transpose()?,
-        sequence: column(row, at + 3)?,
-        kind: Kind::new(column::<&str>(row, at + 4)?)?,
-        mode: column::<&str>(row, at + 5)?.parse()?,
-        headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
-        payload: Bytes::copy_from_slice(column(row, at + 7)?),
-        // A session that is not strict can store an invalid date.
-        time: created_at.map(Timestamp::from_millis).ok_or_else(|| Error::invalid("created_at is not a date"))?,
-    })
+/// The positions of a message's columns. A name is looked up once per result, not once per row.
+struct MessageColumns {
+    id: usize,
+    topic: usize,
+    key: usize,
+    sequence: usize,
+    kind: usize,
+    mode: usize,
+    headers: usize,
+    payload: usize,
+    created_at: usize,
+}
+
+impl MessageColumns {
+    fn find(row: &MySqlRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            id: "message_id".index(row)?,
+            topic: "topic".index(row)?,
+            key: "key".index(row)?,
+            sequence: "sequence".index(row)?,
+            kind: "kind".index(row)?,
+            mode: "mode".index(row)?,
+            headers: "headers".index(row)?,
+            payload: "payload".index(row)?,
+            created_at: "created_at".index(row)?,
+        })
+    }
+
+    fn message(&self, row: &MySqlRow) -> Result<Message> {
+        let headers: &str = column(row, self.headers)?;
+        let created_at: Option<i64> = column(row, self.created_at)?;
+        Ok(Message {
+            id: column::<Uuid>(row, self.id)?.into(),
+            topic: TopicName::new(column::<&str>(row, self.topic)?)?,
+            key: column::<Option<&str>>(row, self.key)?.map(Key::new).transpose()?,
+            sequence: column(row, self.sequence)?,
+            kind: Kind::new(column::<&str>(row, self.kind)?)?,
+            mode: column::<&str>(row, self.mode)?.parse()?,
+            headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
+            payload: Bytes::copy_from_slice(column(row, self.payload)?),
+            // A session that is not strict can store an invalid date.
+            time: created_at.map(Timestamp::from_millis).ok_or_else(|| Error::invalid("created_at is not a date"))?,
+        })
+    }
 }
 
 /// Decodes a row of `outbox_rows`, `parked_rows` or `sent_rows`.
 pub(crate) fn outbox_row(row: &MySqlRow) -> Result<OutboxRow> {
     Ok(OutboxRow {
-        row: column(row, 0)?,
-        message_id: column::<Uuid>(row, 1)?.into(),
-        topic: TopicName::new(column::<&str>(row, 2)?)?,
-        key: column::<Option<&str>>(row, 3)?.map(legible_key).transpose()?,
-        state: column::<&str>(row, 4)?.parse()?,
-        attempts: count(column(row, 5)?),
-        next_attempt: time(row, 6)?,
-        last_error: column(row, 7)?,
-        created_at: time(row, 8)?.unwrap_or(Timestamp::from_millis(0)),
-        sent_at: time(row, 9)?,
-        payload_bytes: column::<i64>(row, 10)?.unsigned_abs(),
+        row: column(row, "id")?,
+        message_id: column::<Uuid>(row, "message_id")?.into(),
+        topic: TopicName::new(column::<&str>(row, "topic")?)?,
+        key: column::<Option<&str>>(row, "key")?.map(legible_key).transpose()?,
+        state: column::<&str>(row, "state")?.parse()?,
+        attempts: count(row, "attempts")?,
+        next_attempt: time(row, "next_attempt_at")?,
+        last_error: column(row, "last_error")?,
+        created_at: time(row, "created_at")?.unwrap_or(Timestamp::from_millis(0)),
+        sent_at: time(row, "sent_at")?,
+        payload_bytes: column::<i64>(row, "payload_bytes")?.unsigned_abs(),
     })
 }
 
 /// Decodes a row of `outbox_details`, `parked_details` or `sent_details`.
 pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
-    let headers: &str = column(row, 14)?;
+    let headers: &str = column(row, "headers")?;
     Ok(OutboxDetail {
         row: outbox_row(row)?,
-        sequence: column(row, 11)?,
-        kind: column(row, 12)?,
-        mode: column(row, 13)?,
+        sequence: column(row, "sequence")?,
+        kind: column(row, "kind")?,
+        mode: column(row, "mode")?,
         headers: legible_headers(headers),
-        payload: Bytes::copy_from_slice(column(row, 15)?),
+        payload: Bytes::copy_from_slice(column(row, "payload")?),
     })
 }
 
 /// Decodes a row of `find`.
 pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
-    let group: &str = column(row, 2)?;
-    let (original_partition, original_offset) = original_position(row, 12)?;
+    let group: &str = column(row, "consumer_group")?;
+    let (original_partition, original_offset) = original_position(row)?;
     Ok(DeadLetter {
-        id: column(row, 0)?,
-        message_id: column::<Uuid>(row, 1)?.into(),
+        id: column(row, "id")?,
+        message_id: column::<Uuid>(row, "message_id")?.into(),
         group: if group.is_empty() { None } else { Some(GroupName::new(group)?) },
-        topic: TopicName::new(column::<&str>(row, 3)?)?,
-        key: column::<Option<&str>>(row, 4)?.map(legible_key).transpose()?,
-        sequence: column(row, 5)?,
-        kind: column(row, 6)?,
-        status: column::<&str>(row, 7)?.parse()?,
-        error_code: column(row, 8)?,
-        error: column(row, 9)?,
-        attempts: count(column(row, 10)?),
-        redrives: count(column(row, 11)?),
+        topic: TopicName::new(column::<&str>(row, "topic")?)?,
+        key: column::<Option<&str>>(row, "key")?.map(legible_key).transpose()?,
+        sequence: column(row, "sequence")?,
+        kind: column(row, "kind")?,
+        status: column::<&str>(row, "status")?.parse()?,
+        error_code: column(row, "error_code")?,
+        error: column(row, "error")?,
+        attempts: count(row, "attempts")?,
+        redrives: count(row, "redrives")?,
         original_partition,
         original_offset,
-        first_seen: time(row, 14)?.unwrap_or(Timestamp::from_millis(0)),
-        last_attempt: time(row, 15)?.unwrap_or(Timestamp::from_millis(0)),
-        retry_at: time(row, 18)?,
-        headers: legible_headers(column(row, 16)?),
-        payload: Bytes::copy_from_slice(column(row, 17)?),
+        first_seen: time(row, "first_seen")?.unwrap_or(Timestamp::from_millis(0)),
+        last_attempt: time(row, "last_attempt")?.unwrap_or(Timestamp::from_millis(0)),
+        retry_at: time(row, "retry_at")?,
+        headers: legible_headers(column(row, "headers")?),
+        payload: Bytes::copy_from_slice(column(row, "payload")?),
     })
 }
 
 /// The column of the offset is signed and a broker's number is not; the bits come back as they were.
-fn original_position(row: &MySqlRow, at: usize) -> Result<(Option<u32>, Option<u64>)> {
-    let (partition, offset): (Option<i64>, Option<i64>) = (column(row, at)?, column(row, at + 1)?);
+fn original_position(row: &MySqlRow) -> Result<(Option<u32>, Option<u64>)> {
+    let partition: Option<i64> = column(row, "original_partition")?;
+    let offset: Option<i64> = column(row, "original_offset")?;
     Ok((partition.and_then(|partition| u32::try_from(partition).ok()), offset.map(|offset| offset as u64)))
 }
 
-fn count(stored: i32) -> u32 {
-    u32::try_from(stored).unwrap_or_default()
+fn count(row: &MySqlRow, name: &str) -> Result<u32> {
+    Ok(u32::try_from(column::<i32>(row, name)?).unwrap_or_default())
 }
 
-fn time(row: &MySqlRow, at: usize) -> Result<Option<Timestamp>> {
-    Ok(column::<Option<i64>>(row, at)?.map(Timestamp::from_millis))
+fn time(row: &MySqlRow, name: &str) -> Result<Option<Timestamp>> {
+    Ok(column::<Option<i64>>(row, name)?.map(Timestamp::from_millis))
 }
 
 /// A key as lists show it. A foreign writer's key can contain control characters, which is why its message was parked:
@@ -147,8 +183,11 @@ fn legible_headers(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-fn column<'r, T: Decode<'r, Server> + Type<Server>>(row: &'r MySqlRow, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|error| {
-        Error::new(ErrorKind::Internal, "a column does not have the type that this build expects").with_source(error)
-    })
+/// Reads a column by its name or its position.
+fn column<'r, T: Decode<'r, Server> + Type<Server>>(row: &'r MySqlRow, index: impl ColumnIndex<MySqlRow>) -> Result<T> {
+    row.try_get(index).map_err(undecodable)
+}
+
+fn undecodable(error: sqlx::Error) -> Error {
+    Error::new(ErrorKind::Internal, "a column does not have the type that this build expects").with_source(error)
 }

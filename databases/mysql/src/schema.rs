@@ -14,8 +14,14 @@ use crate::{MySql, statements};
 
 /// Migration `n` upgrades the tables from version `n - 1` to `n`. Each of its statements can be run again. Only its
 /// number is recorded, so comments may change.
-const MIGRATIONS: &[&str] =
-    &[concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
+const MIGRATIONS: &[&str] = &[
+    concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql")),
+    concat!(
+        include_str!("../migrations/0002_lease_ttl.sql"),
+        "\n",
+        include_str!("../migrations/0002_payload_text.sql")
+    ),
+];
 
 const SCHEMA_TABLE: &str = "\
 -- The migrations that were applied to these tables; an unfinished one has no time.
@@ -78,6 +84,20 @@ fn is_behind(state: SchemaState) -> Result<bool> {
     Ok(state.found < state.expected)
 }
 
+/// Runs the statements of a migration. Skips columns that an interrupted run has added.
+async fn run_script(connection: &mut MySqlConnection, script: &str, is_resumed: bool) -> sqlx::Result<()> {
+    if !is_resumed {
+        return sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop);
+    }
+    for statement in script.split_inclusive(";\n").filter(|statement| statement.trim_end().ends_with(';')) {
+        match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await {
+            Err(error) if !error::is_existing_column(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl MySql {
     async fn migrate_under_lock(&self, connection: &mut MySqlConnection) -> Result<bool> {
         // A lock's name is global to the server and has at most 64 characters, like this hash.
@@ -123,8 +143,8 @@ impl MySql {
             record(connection, &sql.schema_begin).await?;
         }
         let script = self.filled(migration, begun > 0);
-        match sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut *connection).await {
-            Ok(_) => record(connection, &sql.schema_record).await,
+        match run_script(connection, &script, begun > 0).await {
+            Ok(()) => record(connection, &sql.schema_record).await,
             Err(error) if begun == 0 && error::is_existing_table(&error) => {
                 // The table is not Landfall's. With the number left behind, the next migration would adopt it.
                 record(connection, &sql.schema_abandon).await?;

@@ -61,7 +61,7 @@ const TABLE: &str = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET 
     COLLATE /*M!100202 utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */";
 
 /// The columns of a [`Message`](landfall_core::Message).
-const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, payload, {ms:created_at}";
+const MESSAGE: &str = "message_id, topic, `key`, sequence, kind, mode, headers, payload, {ms:created_at} AS created_at";
 
 /// Expands the words of a template and fills in the prefix.
 pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
@@ -73,13 +73,18 @@ pub(crate) fn expand_words(template: &str) -> String {
     let text = template
         .replace("{blocked}", BLOCKED)
         .replace("{free}", FREE)
+        .replace("{expired}", EXPIRED)
+        .replace("{misdated}", MISDATED)
         .replace("{message}", MESSAGE)
+        // Only the outbox has a column for text.
+        .replace("{outbox_message}", &MESSAGE.replace(" payload,", " {payload:o} AS payload,"))
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
         .replace("{now}", "UTC_TIMESTAMP(6)");
     // Topic and key as one value of 32 bytes (MySQL 9.7 no longer has older hashes). Times as milliseconds since 1970.
-    // Ids in their usual notation.
+    // Ids in their usual notation. The payload of a row of the outbox, as bytes.
     let text = expand(text, "{name:", "CAST(UNHEX(SHA2(CONCAT(@.topic, '/', @.`key`), 256)) AS BINARY(32))");
+    let text = expand(text, "{payload:", "COALESCE(@.payload, CAST(@.payload_text AS BINARY))");
     let text = expand(text, "{ms:", "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', @) DIV 1000 AS SIGNED)");
     expand(
         text,
@@ -112,6 +117,12 @@ const BLOCKED: &str = "
 const FREE: &str = "
     blocked.name IS NULL AND NOT EXISTS (
         SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.`key` = o.`key`)";
+
+/// Whether a lease has expired. Its holder writes now + `ttl_ms`, and a clock that is set back makes that moment more
+/// distant. An expiry further away than twice `ttl_ms` was written under a wrong clock and counts as expired. Rows of
+/// schema version 1 have no `ttl_ms`; for them the longest configurable lease is assumed.
+const EXPIRED: &str = "(expires_at <= {now} OR {misdated})";
+const MISDATED: &str = "expires_at > {now} + INTERVAL (2000 * COALESCE(ttl_ms, 3600000)) MICROSECOND";
 
 #[cfg(test)]
 mod tests {

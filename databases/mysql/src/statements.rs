@@ -18,15 +18,18 @@ pub(crate) use landfall_sql_toolkit::Sql;
 const OUTBOX_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`,
            CASE WHEN o.attempts > 0 THEN 'retrying' WHEN {free} THEN 'pending' ELSE 'waiting' END AS state,
-           o.attempts, {ms:o.next_attempt_at}, o.last_error, {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+           o.attempts, {ms:o.next_attempt_at} AS next_attempt_at, o.last_error, {ms:o.created_at} AS created_at,
+           NULL AS sent_at, OCTET_LENGTH({payload:o}) AS payload_bytes{more}
     FROM {p}outbox o {blocked} WHERE TRUE";
 const PARKED_ROWS: &str = "
-    SELECT o.outbox_id, o.message_id, o.topic, o.`key`, 'parked' AS state,
-           o.attempts, NULL, CONCAT(o.error_code, ': ', o.error), {ms:o.created_at}, NULL, OCTET_LENGTH(o.payload){more}
+    SELECT o.outbox_id AS id, o.message_id, o.topic, o.`key`, 'parked' AS state,
+           o.attempts, NULL AS next_attempt_at, CONCAT(o.error_code, ': ', o.error) AS last_error,
+           {ms:o.created_at} AS created_at, NULL AS sent_at, OCTET_LENGTH(o.payload) AS payload_bytes{more}
     FROM {p}dead_letter o WHERE o.is_open = 1 AND o.consumer_group = ''";
 const SENT_ROWS: &str = "
     SELECT o.id, o.message_id, o.topic, o.`key`, 'sent' AS state,
-           o.attempts, NULL, o.last_error, {ms:o.created_at}, {ms:o.sent_at}, OCTET_LENGTH(o.payload){more}
+           o.attempts, NULL AS next_attempt_at, o.last_error, {ms:o.created_at} AS created_at,
+           {ms:o.sent_at} AS sent_at, OCTET_LENGTH(o.payload) AS payload_bytes{more}
     FROM {p}outbox_sent o WHERE TRUE";
 
 fn rows(template: &str) -> String {
@@ -34,7 +37,8 @@ fn rows(template: &str) -> String {
 }
 
 fn whole(template: &str) -> String {
-    template.replace("{more}", ", o.sequence, o.kind, o.mode, o.headers, o.payload")
+    let payload = if template == OUTBOX_ROWS { "{payload:o} AS payload" } else { "o.payload" };
+    template.replace("{more}", &format!(", o.sequence, o.kind, o.mode, o.headers, {payload}"))
 }
 
 fn details(template: &str) -> String {
@@ -68,11 +72,11 @@ statements! {
     // The outbox: the relay. One statement sees one state of the tables. The primary key is named because statistics of
     // a table that is empty at one moment and full at the next are useless.
     next: Sql = "
-        SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY) {blocked}
+        SELECT o.id, o.shard, o.attempts, {outbox_message} FROM {p}outbox o FORCE INDEX (PRIMARY) {blocked}
         WHERE o.shard IN ({shards}) AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}) AND {free}
         ORDER BY o.id LIMIT ?";
     claim: Sql = "
-        SELECT o.id, o.shard, o.attempts, {message} FROM {p}outbox o FORCE INDEX (PRIMARY)
+        SELECT o.id, o.shard, o.attempts, {outbox_message} FROM {p}outbox o FORCE INDEX (PRIMARY)
         WHERE o.next_attempt_at IS NULL OR o.next_attempt_at <= {now}
         ORDER BY o.id LIMIT ? FOR UPDATE SKIP LOCKED";
     // Waits for a takeover in flight and then sees it; a later takeover waits for this transaction. Leases are locked
@@ -96,9 +100,9 @@ statements! {
     keep: ByRows = "
         REPLACE INTO {p}outbox_sent (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts,
             last_error, payload, sent_at)
-        SELECT id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts, last_error, payload,
-            {now}
-        FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows})";
+        SELECT id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, attempts, last_error,
+            {payload:o}, {now}
+        FROM {p}outbox o FORCE INDEX (PRIMARY) WHERE id IN ({rows})";
     flush: Sql = "INSERT INTO {p}flush (slot, times) VALUES (?, 1) ON DUPLICATE KEY UPDATE times = times + 1";
     count_published: Sql = "UPDATE {p}outbox_published SET count = count + ? WHERE shard = ?";
     retry: Sql = "
@@ -108,7 +112,7 @@ statements! {
     park_row: Sql = "
         INSERT INTO {p}dead_letter (message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
             outbox_id, status, error_code, error, attempts, holds_key)
-        SELECT o.message_id, o.topic, o.`key`, o.sequence, o.kind, o.mode, o.headers, o.payload, o.created_at,
+        SELECT o.message_id, o.topic, o.`key`, o.sequence, o.kind, o.mode, o.headers, {payload:o}, o.created_at,
             o.id, 'parked', ?, ?, o.attempts + ?, ?
         FROM {p}outbox o WHERE o.id = ?
         ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID({p}dead_letter.id),
@@ -144,21 +148,23 @@ statements! {
     // holder and expires_at still have their old values.
     lease_take: Sql = "
         UPDATE {p}lease
-        SET epoch = LAST_INSERT_ID(epoch + (holder IS NULL OR expires_at <= {now})),
-            holder = ?, expires_at = {now} + INTERVAL ? MICROSECOND
-        WHERE name = ? AND (holder IS NULL OR holder = ? OR expires_at <= {now})";
+        SET epoch = LAST_INSERT_ID(epoch + (holder IS NULL OR {expired})),
+            holder = ?, expires_at = {now} + INTERVAL ? MICROSECOND, ttl_ms = ?
+        WHERE name = ? AND (holder IS NULL OR holder = ? OR {expired})";
+    lease_misdated: Sql = "SELECT holder FROM {p}lease WHERE name = ? AND holder IS NOT NULL AND {misdated}";
     lease_make: Sql = "
-        INSERT IGNORE INTO {p}lease (name, holder, epoch, expires_at)
-        VALUES (?, ?, 1, {now} + INTERVAL ? MICROSECOND)";
+        INSERT IGNORE INTO {p}lease (name, holder, epoch, expires_at, ttl_ms)
+        VALUES (?, ?, 1, {now} + INTERVAL ? MICROSECOND, ?)";
     lease_renew: Sql = "
-        UPDATE {p}lease SET expires_at = {now} + INTERVAL ? MICROSECOND WHERE name = ? AND holder = ? AND epoch = ?";
+        UPDATE {p}lease SET expires_at = {now} + INTERVAL ? MICROSECOND, ttl_ms = ?
+        WHERE name = ? AND holder = ? AND epoch = ?";
     lease_release: Sql = "UPDATE {p}lease SET holder = NULL WHERE name = ? AND holder = ? AND epoch = ?";
     lease_held: Sql = "
         SELECT name FROM {p}lease
-        WHERE holder IS NOT NULL AND expires_at > {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY name";
+        WHERE holder IS NOT NULL AND NOT {expired} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY name";
     lease_lapsed: Sql = "
         SELECT DISTINCT holder FROM {p}lease
-        WHERE holder IS NOT NULL AND expires_at <= {now} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY holder";
+        WHERE holder IS NOT NULL AND {expired} AND LEFT(name, CHAR_LENGTH(?)) = ? ORDER BY holder";
 
     // The inbox. The id is inserted before the held key is locked, so that two deliveries of one message cannot
     // deadlock.
@@ -240,8 +246,8 @@ statements! {
     // A filter is appended to the first two.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
-               redrives, original_partition, original_offset, {ms:first_seen}, {ms:last_attempt}, headers, payload,
-               {ms:retry_at}
+               redrives, original_partition, original_offset, {ms:first_seen} AS first_seen,
+               {ms:last_attempt} AS last_attempt, headers, payload, {ms:retry_at} AS retry_at
         FROM {p}dead_letter WHERE TRUE";
     find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
     lock_parked: ByRows = "

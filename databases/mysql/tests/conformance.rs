@@ -13,5 +13,8 @@ impl Server for MariaDb {
     }
 }
 
-landfall_testkit::database_conformance!(MySqlFixture<MariaDb>);
+landfall_testkit::database_conformance!(
+    MySqlFixture<MariaDb>,
+    without wakes_across_processes: "no `wakes_across_processes`: MySQL has no notifications"
+);
 landfall_testkit::server_database_conformance!(MySqlFixture<MariaDb>);

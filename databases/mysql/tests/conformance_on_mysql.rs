@@ -12,5 +12,8 @@ impl Server for MySqlItself {
     }
 }
 
-landfall_testkit::database_conformance!(MySqlFixture<MySqlItself>);
+landfall_testkit::database_conformance!(
+    MySqlFixture<MySqlItself>,
+    without wakes_across_processes: "no `wakes_across_processes`: MySQL has no notifications"
+);
 landfall_testkit::server_database_conformance!(MySqlFixture<MySqlItself>);

@@ -18,9 +18,9 @@ CREATE FUNCTION {p}shard_of(key text, id bigint) RETURNS smallint LANGUAGE sql I
     SELECT (coalesce(hashtext($1)::bigint, $2) & 15)::smallint
 $$;
 
--- One row is one message. `INSERT INTO … (topic, key, payload)` is enough; the other columns have defaults. There are
--- no constraints: PostgreSQL parses their text for every statement, and two short ones took as long as the rest of the
--- insert. The relay parks a row that cannot be a message (such as a topic with a blank) with an error that says why.
+-- One row is one message. `INSERT INTO … (topic, key, payload_text)` is enough (migration 2 adds that column); the other
+-- columns have defaults. There are no constraints: PostgreSQL parses their text for every statement, and two short ones
+-- took as long as the rest of the insert. The relay parks a row that cannot be a message (such as a topic with a blank) with an error that says why.
 --
 -- Rows are never updated and never deleted. The relay's progress, below, records which rows were sent, and a partition
 -- is truncated once every row in it is settled. The partitions are a ring: each takes 65,536 consecutive ids. Nothing

@@ -17,8 +17,8 @@ impl Leases for Postgres {
         let until = Instant::now() + ttl;
         let doing = "acquire a lease";
         let mut session = self.session().await?;
-        let epoch: Option<Epoch> = self
-            .query_scalar(&self.statements().lease_acquire)
+        let acquired: Option<(Epoch, Option<String>)> = self
+            .query_as(&self.statements().lease_acquire)
             .bind(&name.0)
             .bind(&holder.0)
             .bind(ttl.as_secs_f64())
@@ -26,7 +26,10 @@ impl Leases for Postgres {
             .await
             .map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
-        Ok(epoch.map(|epoch| Lease { name: name.clone(), holder: holder.clone(), epoch, until }))
+        if let Some((epoch, Some(previous))) = &acquired {
+            tracing::warn!(lease = %name.0, %previous, epoch, "took over a lease written under a wrong clock");
+        }
+        Ok(acquired.map(|(epoch, _)| Lease { name: name.clone(), holder: holder.clone(), epoch, until }))
     }
 
     async fn renew(&self, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>> {

@@ -106,8 +106,15 @@ impl MessageColumns {
             kind: Kind::new(row.try_get_unchecked::<&str, _>(self.kind).map_err(undecodable)?)?,
             mode: row.try_get_unchecked::<&str, _>(self.mode).map_err(undecodable)?.parse()?,
             headers: if headers == "{}" { Headers::default() } else { Headers::from_json(headers)? },
-            payload: Bytes::copy_from_slice(row.try_get_unchecked(self.payload).map_err(undecodable)?),
+            payload: self.payload(row)?,
             time: row.try_get_unchecked::<TimestampTz, _>(self.created_at).map_err(undecodable)?.0,
+        })
+    }
+
+    fn payload(&self, row: &PgRow) -> Result<Bytes> {
+        let payload: Option<&[u8]> = row.try_get_unchecked(self.payload).map_err(undecodable)?;
+        payload.map(Bytes::copy_from_slice).ok_or_else(|| {
+            Error::invalid("both or neither of payload and payload_text are set; set exactly one of them")
         })
     }
 }

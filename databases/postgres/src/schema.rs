@@ -8,23 +8,38 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use crate::{Postgres, statements};
 
 /// Migration `n` upgrades the tables from version `n - 1` to `n`. Only its number is recorded, so comments may change.
-const MIGRATIONS: &[&str] = &[concat!(
-    include_str!("../migrations/0001_spine.sql"),
-    "\n",
-    include_str!("../migrations/0001_sequence.sql"),
-    "\n",
-    include_str!("../migrations/0001_read.sql"),
-    "\n",
-    include_str!("../migrations/0001_settle.sql"),
-    "\n",
-    include_str!("../migrations/0001_view.sql"),
-    "\n",
-    include_str!("../migrations/0001_rotate.sql"),
-    "\n",
-    include_str!("../migrations/0001_claim.sql"),
-    "\n",
-    include_str!("../migrations/0001_restore.sql"),
-)];
+const MIGRATIONS: &[&str] = &[
+    concat!(
+        include_str!("../migrations/0001_spine.sql"),
+        "\n",
+        include_str!("../migrations/0001_sequence.sql"),
+        "\n",
+        include_str!("../migrations/0001_read.sql"),
+        "\n",
+        include_str!("../migrations/0001_settle.sql"),
+        "\n",
+        include_str!("../migrations/0001_view.sql"),
+        "\n",
+        include_str!("../migrations/0001_rotate.sql"),
+        "\n",
+        include_str!("../migrations/0001_claim.sql"),
+        "\n",
+        include_str!("../migrations/0001_restore.sql"),
+    ),
+    concat!(
+        include_str!("../migrations/0002_lease_ttl.sql"),
+        "\n",
+        include_str!("../migrations/0002_payload_text.sql"),
+        "\n",
+        include_str!("../migrations/0002_settle.sql"),
+        "\n",
+        include_str!("../migrations/0002_view.sql"),
+        "\n",
+        include_str!("../migrations/0002_rotate.sql"),
+        "\n",
+        include_str!("../migrations/0002_claim.sql"),
+    ),
+];
 
 const SCHEMA_TABLE: &str = "\
 -- The migrations that were applied to these tables.

@@ -8,7 +8,20 @@ use crate::outbox::settle_call::SettleArguments;
 
 pub(crate) use landfall_sql_toolkit::{Sql, fill_prefix};
 
+/// Whether a lease has expired. Its holder writes now + `ttl_ms`, and a clock that is set back makes that moment more
+/// distant. An expiry further away than twice `ttl_ms` was written under a wrong clock and counts as expired. Rows of
+/// schema version 1 have no `ttl_ms`; for them the longest configurable lease is assumed.
+const EXPIRED: &str = "(lease.expires_at <= clock_timestamp() OR {misdated})";
+const MISDATED: &str =
+    "lease.expires_at > clock_timestamp() + 2 * coalesce(lease.ttl_ms, 3600000) * interval '1 millisecond'";
+
+fn expand_words(template: &str) -> String {
+    template.replace("{expired}", EXPIRED).replace("{misdated}", MISDATED)
+}
+
 statements! {
+    expand = expand_words;
+
     // The outbox. One message is the usual case; arrays would cost it a fifth of the inserts per second.
     enqueue_one: Sql = "
         INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
@@ -66,15 +79,16 @@ statements! {
             DELETE FROM {p}outbox_waiting WHERE id = ANY ($1) AND attempts > 0 RETURNING *
         ), letter AS (
             INSERT INTO {p}dead_letter AS letter (
-                message_id, topic, key, sequence, kind, mode, headers, payload, created_at, outbox_id, status,
-                error_code, error, attempts)
-            SELECT message_id, topic, key, sequence, kind, mode, headers, payload, created_at, id, 'parked', $2, $3,
-                attempts
+                message_id, topic, key, sequence, kind, mode, headers, payload, payload_text, created_at, outbox_id,
+                status, error_code, error, attempts)
+            SELECT message_id, topic, key, sequence, kind, mode, headers, payload, payload_text, created_at, id,
+                'parked', $2, $3, attempts
             FROM gone ORDER BY id
             ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE
             SET message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
                 sequence = excluded.sequence, kind = excluded.kind, mode = excluded.mode,
-                headers = excluded.headers, payload = excluded.payload, status = 'parked',
+                headers = excluded.headers, payload = excluded.payload, payload_text = excluded.payload_text,
+                status = 'parked',
                 error_code = excluded.error_code, error = excluded.error, holds_key = true,
                 attempts = letter.attempts + excluded.attempts, last_attempt = now()
             RETURNING letter.id, letter.message_id, letter.topic, letter.key, letter.error, letter.outbox_id
@@ -140,17 +154,20 @@ statements! {
     // Leases. A lease that another holder has is not locked, so that attempts to acquire it do not slow the holder
     // down.
     lease_acquire: Sql = "
-        INSERT INTO {p}lease AS lease (name, holder, epoch, expires_at)
-        SELECT $1, $2, 1, clock_timestamp() + make_interval(secs => $3)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM {p}lease WHERE name = $1 AND holder <> $2 AND expires_at > clock_timestamp())
+        WITH misdated AS (
+            SELECT holder FROM {p}lease lease WHERE name = $1 AND holder IS NOT NULL AND {misdated}
+        )
+        INSERT INTO {p}lease AS lease (name, holder, epoch, expires_at, ttl_ms)
+        SELECT $1, $2, 1, clock_timestamp() + make_interval(secs => $3), ceil($3 * 1000)
+        WHERE NOT EXISTS (SELECT 1 FROM {p}lease lease WHERE name = $1 AND holder <> $2 AND NOT {expired})
         ON CONFLICT (name) DO UPDATE
         SET holder = excluded.holder,
-            epoch = CASE WHEN lease.holder = excluded.holder AND lease.expires_at > clock_timestamp()
-                         THEN lease.epoch ELSE lease.epoch + 1 END,
-            expires_at = clock_timestamp() + make_interval(secs => $3)
-        WHERE lease.holder IS NULL OR lease.holder = excluded.holder OR lease.expires_at <= clock_timestamp()
-        RETURNING epoch";
+            epoch = CASE WHEN lease.holder = excluded.holder AND NOT {expired} THEN lease.epoch
+                         ELSE lease.epoch + 1 END,
+            expires_at = clock_timestamp() + make_interval(secs => $3),
+            ttl_ms = excluded.ttl_ms
+        WHERE lease.holder IS NULL OR lease.holder = excluded.holder OR {expired}
+        RETURNING epoch, (SELECT holder FROM misdated) AS misdated";
     lease_renew: Sql = "
         WITH mine AS (
             SELECT lease.name
@@ -159,7 +176,8 @@ statements! {
             ORDER BY lease.name
             FOR NO KEY UPDATE OF lease
         )
-        UPDATE {p}lease lease SET expires_at = clock_timestamp() + make_interval(secs => $4)
+        UPDATE {p}lease lease
+        SET expires_at = clock_timestamp() + make_interval(secs => $4), ttl_ms = ceil($4 * 1000)
         FROM mine WHERE lease.name = mine.name
         RETURNING lease.name";
     lease_release: Sql = "
@@ -172,12 +190,12 @@ statements! {
         )
         UPDATE {p}lease lease SET holder = NULL FROM mine WHERE lease.name = mine.name";
     lease_held: Sql = r#"
-        SELECT name FROM {p}lease
-        WHERE holder IS NOT NULL AND expires_at > clock_timestamp() AND starts_with(name, $1)
+        SELECT name FROM {p}lease lease
+        WHERE holder IS NOT NULL AND NOT {expired} AND starts_with(name, $1)
         ORDER BY name COLLATE "C""#;
     lease_lapsed: Sql = r#"
-        SELECT DISTINCT holder COLLATE "C" FROM {p}lease
-        WHERE holder IS NOT NULL AND expires_at <= clock_timestamp() AND starts_with(name, $1)
+        SELECT DISTINCT holder COLLATE "C" FROM {p}lease lease
+        WHERE holder IS NOT NULL AND {expired} AND starts_with(name, $1)
         ORDER BY 1"#;
 
     // The inbox. The id is inserted before the held key is locked, so that two deliveries of one message cannot
@@ -316,8 +334,8 @@ statements! {
     // Dead letters. A filter is appended to the first two.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error, attempts,
-               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text, payload,
-               retry_at
+               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text,
+               {p}payload_shown(payload, payload_text) AS payload, retry_at
         FROM {p}dead_letter WHERE true";
     find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true";
     redrive_consumer: Sql = "
@@ -333,8 +351,9 @@ statements! {
             WHERE id = ANY ($1) RETURNING *
         ), restored AS (
             INSERT INTO {p}outbox_waiting (
-                id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at, shard, next_attempt_at)
-            SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
+                id, message_id, topic, key, sequence, kind, mode, headers, payload, payload_text, created_at, shard,
+                next_attempt_at)
+            SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, payload, payload_text, created_at,
                 {p}shard_of(key, outbox_id), clock_timestamp()
             FROM letter
         )

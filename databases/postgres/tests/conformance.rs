@@ -80,6 +80,35 @@ impl DatabaseFixture for PostgresFixture {
         sqlx::query(take).execute(connection).await.expect("the leases get another holder");
     }
 
+    async fn execute_text(&self, connection: &mut PgConnection, statement: &str) -> Result<(), String> {
+        let statement = statement.replace("{key}", "key");
+        let executed = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(connection).await;
+        executed.map(drop).map_err(|error| error.to_string())
+    }
+
+    const VERSION_1_ROWS: &'static str = "
+        INSERT INTO landfall_outbox (topic, key, payload)
+            VALUES ('orders', 'a', 'a1'), ('orders', 'b', 'b1'), ('orders', 'b', 'b2'), ('orders', 'c', 'c1'),
+                ('orders', 'c', 'c2');
+        WITH gone AS (DELETE FROM landfall_outbox WHERE payload = 'b1' RETURNING *)
+            INSERT INTO landfall_outbox_waiting (id, message_id, topic, key, kind, mode, headers, payload, created_at,
+                shard, attempts, next_attempt_at, last_error)
+            SELECT id, message_id, topic, key, kind, mode, headers, payload, created_at, landfall_shard_of(key, id), 2,
+                now(), 'FULL: full' FROM gone;
+        WITH gone AS (DELETE FROM landfall_outbox WHERE payload = 'c1' RETURNING *)
+            INSERT INTO landfall_dead_letter (message_id, topic, key, kind, mode, headers, payload, created_at,
+                outbox_id, status, error_code, error, attempts)
+            SELECT message_id, topic, key, kind, mode, headers, payload, created_at, id, 'parked', 'FULL', 'full', 3
+            FROM gone;
+        INSERT INTO landfall_held_key (consumer_group, topic, key) VALUES ('', 'orders', 'c');
+        INSERT INTO landfall_lease (name, holder, epoch, expires_at)
+            VALUES ('outbox/0', 'old', 1, now() + interval '1 day')";
+
+    async fn misdate_leases(&self, connection: &mut PgConnection) {
+        let misdate = "UPDATE landfall_lease SET expires_at = expires_at + interval '1 day'";
+        sqlx::query(misdate).execute(connection).await.expect("the leases get another expiry");
+    }
+
     async fn insert_unreadable(&self, connection: &mut PgConnection, topic: &TopicName, key: &Key) {
         let statement = r#"INSERT INTO landfall_outbox (topic, key, payload, headers)
             VALUES ($1, $2, '', '{"x": "a\nb"}')"#;

@@ -1,7 +1,7 @@
 -- {p} is the prefix and {now} the current time: milliseconds since 1970 in UTC, like every time here.
 -- Message ids are readable text. Payloads are the last columns, so that a scan without them reads no overflow pages.
 
--- One row is one message to be published. `INSERT INTO … (topic, key, payload)` is enough; the other columns have
+-- One row is one message to be published. `INSERT INTO … (topic, key, payload_text)` is enough; the other columns have
 -- defaults. The default id is a UUIDv7, built from functions that every SQLite has.
 CREATE TABLE {p}outbox (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -154,6 +154,6 @@ SELECT id, message_id, topic, key, state, attempts,
     strftime('%Y-%m-%dT%H:%M:%fZ', sent_at / 1000.0, 'unixepoch') AS sent_at,
     payload_bytes
 FROM (
-    {outbox_open} UNION ALL
+    {outbox_open_1} UNION ALL
     {outbox_parked} UNION ALL
     {outbox_sent});

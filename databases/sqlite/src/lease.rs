@@ -17,6 +17,11 @@ impl Leases for Sqlite {
     async fn acquire(&self, name: &LeaseName, holder: &Holder, ttl: Duration) -> Result<Option<Lease>> {
         let asked = Instant::now();
         let mut transaction = self.begin().await?;
+        let misdated: Option<String> = sqlx::query_scalar(self.statements().lease_misdated.text())
+            .bind(&name.0)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(self.cannot("acquire a lease"))?;
         let epochs: Vec<i64> = sqlx::query_scalar(self.statements().lease_acquire.text())
             .bind(&name.0)
             .bind(&holder.0)
@@ -28,6 +33,9 @@ impl Leases for Sqlite {
             return Ok(None);
         };
         self.commit(transaction).await?;
+        if let Some(previous) = misdated {
+            tracing::warn!(lease = %name.0, %previous, epoch, "took over a lease written under a wrong clock");
+        }
         Ok(Some(Lease { name: name.clone(), holder: holder.clone(), epoch, until: asked + ttl }))
     }
 

@@ -98,7 +98,7 @@ impl Sqlite {
     /// Opens `url`: `sqlite:orders.db`, `sqlite:///var/lib/orders.db`, `sqlite::memory:` or a plain path. Creates the
     /// file and its folder if they are missing, unless the URL has `?mode=rw` or `?mode=ro`.
     ///
-    /// Errors: `Invalid` for a path that cannot be a database file, `Corrupt` for a file that is not a database,
+    /// Errors: `Invalid` for a path that cannot be a database file; `Corrupt` for a file that is not a database;
     /// `Unavailable` for one that cannot be opened now. [`Schema::migrate`](landfall_core::Schema::migrate) creates the
     /// tables.
     pub async fn open(url: &str, options: Options) -> Result<Self> {

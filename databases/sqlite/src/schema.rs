@@ -10,8 +10,14 @@ use crate::statements::fill;
 
 /// Migration `n` upgrades the tables from version `n - 1` to `n`. The statements of a released migration never change.
 /// Only its number is recorded, so comments may.
-const MIGRATIONS: [&str; 1] =
-    [concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql"),)];
+const MIGRATIONS: &[&str] = &[
+    concat!(include_str!("../migrations/0001_spine.sql"), "\n", include_str!("../migrations/0001_sequence.sql")),
+    concat!(
+        include_str!("../migrations/0002_lease_ttl.sql"),
+        "\n",
+        include_str!("../migrations/0002_payload_text.sql")
+    ),
+];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS {p}schema (
     version    INTEGER PRIMARY KEY,

@@ -12,6 +12,12 @@ pub(crate) use landfall_sql_toolkit::Sql;
 /// Milliseconds since 1970. SQLite counts days in a double, which is precise to 0.04 ms, so the value is rounded.
 const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)";
 
+/// Whether a lease has expired. Its holder writes now + `ttl_ms`, and a clock that is set back makes that moment more
+/// distant. An expiry further away than twice `ttl_ms` was written under a wrong clock and counts as expired. Rows of
+/// schema version 1 have no `ttl_ms`; for them the longest configurable lease is assumed.
+const EXPIRED: &str = "(expires_at <= {now} OR {misdated})";
+const MISDATED: &str = "expires_at > {now} + 2 * coalesce(ttl_ms, 3600000)";
+
 /// The rows that may be published now. A row that waits for its next attempt, or behind a dead letter, blocks its topic
 /// and key. A row without a key blocks nothing.
 ///
@@ -27,9 +33,11 @@ const DUE: &str = "WITH clock (now) AS MATERIALIZED (SELECT {now})
     ORDER BY o.id LIMIT ";
 
 /// The columns of a [`Message`](landfall_core::Message). A payload that a foreign writer stored as text is read as
-/// bytes.
+/// bytes. Only the outbox has a column for text.
 const MESSAGE: &str = "message_id, topic, key, sequence, kind, mode, headers, created_at,
     CAST(payload AS BLOB) AS payload";
+const OUTBOX_MESSAGE: &str = "message_id, topic, key, sequence, kind, mode, headers, created_at,
+    CAST(coalesce(payload, payload_text) AS BLOB) AS payload";
 
 /// Rows of the outbox as operators see them: unsent, parked and sent. The columns are the same, so that a view can
 /// combine them.
@@ -42,8 +50,9 @@ const OUTBOX_OPEN: &str = "SELECT o.id, o.message_id, o.topic, o.key,
                 SELECT 1 FROM {p}held_key h WHERE h.consumer_group = '' AND h.topic = o.topic AND h.key = o.key)
             THEN 'waiting' ELSE 'pending' END AS state,
         o.attempts, o.next_attempt_at, o.last_error, o.created_at, NULL AS sent_at,
-        length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
+        length(CAST({payload} AS BLOB)) AS payload_bytes{more}
     FROM {p}outbox o";
+const OUTBOX_PAYLOAD: &str = "coalesce(o.payload, o.payload_text)";
 const OUTBOX_PARKED: &str = "SELECT o.outbox_id AS id, o.message_id, o.topic, o.key, 'parked' AS state,
         o.attempts, NULL AS next_attempt_at, o.error_code || ': ' || o.error AS last_error, o.created_at,
         NULL AS sent_at, length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
@@ -53,7 +62,7 @@ const OUTBOX_SENT: &str = "SELECT o.id, o.message_id, o.topic, o.key, 'sent' AS 
         length(CAST(o.payload AS BLOB)) AS payload_bytes{more}
     FROM {p}outbox_sent o";
 /// The columns that are read only for a single message.
-const OUTBOX_MORE: &str = ", o.sequence, o.kind, o.mode, o.headers, CAST(o.payload AS BLOB) AS payload";
+const OUTBOX_MORE: &str = ", o.sequence, o.kind, o.mode, o.headers, CAST({payload} AS BLOB) AS payload";
 
 /// The longest error that is stored: an error can contain a whole page of HTML.
 const MAX_ERROR_CHARACTERS: &str = "2000";
@@ -67,10 +76,15 @@ pub(crate) fn fill(template: &str, prefix: &TablePrefix) -> String {
 fn expand_words(template: &str) -> String {
     template
         .replace("{message}", MESSAGE)
-        .replace("{outbox_open}", OUTBOX_OPEN)
+        .replace("{outbox_message}", OUTBOX_MESSAGE)
+        .replace("{outbox_open}", &OUTBOX_OPEN.replace("{payload}", OUTBOX_PAYLOAD))
+        // As in schema version 1.
+        .replace("{outbox_open_1}", &OUTBOX_OPEN.replace("{payload}", "o.payload"))
         .replace("{outbox_parked}", OUTBOX_PARKED)
         .replace("{outbox_sent}", OUTBOX_SENT)
         .replace("{more}", "")
+        .replace("{expired}", EXPIRED)
+        .replace("{misdated}", MISDATED)
         .replace("{error_characters}", MAX_ERROR_CHARACTERS)
         .replace("{now}", NOW)
 }
@@ -86,14 +100,14 @@ statements! {
     enqueue_64: Sql = &enqueue(64);
 
     // Outbox: the relay.
-    next: Sql = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {message}"));
+    next: Sql = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {outbox_message}"));
     is_any_due: Sql = &format!("SELECT EXISTS ({}1)", DUE.replace("{columns}", "1"));
     lease_is_held: Sql = "SELECT EXISTS (SELECT 1 FROM {p}lease WHERE name = ?1 AND holder = ?2 AND epoch = ?3)";
     // A row to which a foreign writer gave an earlier row's id replaces it: the newer one is worth more.
     keep_sent: Sql = "INSERT OR REPLACE INTO {p}outbox_sent (id, message_id, topic, key, sequence, kind, mode, headers,
             created_at, attempts, last_error, payload)
         SELECT id, lower(message_id), topic, key, sequence, kind, mode, headers, created_at, attempts, last_error,
-            payload
+            coalesce(payload, CAST(payload_text AS BLOB))
         FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1))";
     published: Sql = "DELETE FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id";
     count_published: Sql = "UPDATE {p}outbox_published SET count = count + ?1 WHERE shard = 0";
@@ -105,7 +119,8 @@ statements! {
          created_at,
             outbox_id, status, error_code, error, holds_key, attempts, payload)
         SELECT lower(message_id), topic, key, sequence, kind, mode, headers, created_at,
-            id, 'parked', ?2, substr(?3, 1, {error_characters}), ?4, attempts + ?5, payload
+            id, 'parked', ?2, substr(?3, 1, {error_characters}), ?4, attempts + ?5,
+            coalesce(payload, CAST(payload_text AS BLOB))
         FROM {p}outbox WHERE id = ?1 AND attempts >= ?6
         ON CONFLICT (outbox_id) WHERE consumer_group = '' DO UPDATE SET
             message_id = excluded.message_id, topic = excluded.topic, key = excluded.key,
@@ -129,9 +144,16 @@ statements! {
     outbox_parked: Sql = "SELECT * FROM ({outbox_parked}) WHERE 1";
     outbox_sent: Sql = "SELECT * FROM ({outbox_sent}) WHERE 1";
     // A foreign writer may have written an id with capital letters; other tables have it in lower case.
-    outbox_show: Sql = &[(OUTBOX_OPEN, "lower(message_id)"), (OUTBOX_PARKED, "message_id"), (OUTBOX_SENT, "message_id")]
-        .map(|(part, id)| format!("SELECT * FROM ({}) WHERE {id} = ?1", part.replace("{more}", OUTBOX_MORE)))
-        .join(" UNION ALL ");
+    outbox_show: Sql = &[
+        (OUTBOX_OPEN, "lower(message_id)", OUTBOX_PAYLOAD),
+        (OUTBOX_PARKED, "message_id", "o.payload"),
+        (OUTBOX_SENT, "message_id", "o.payload"),
+    ]
+    .map(|(part, id, payload)| {
+        let part = part.replace("{more}", OUTBOX_MORE).replace("{payload}", payload);
+        format!("SELECT * FROM ({part}) WHERE {id} = ?1")
+    })
+    .join(" UNION ALL ");
     retry_now: Sql = "UPDATE {p}outbox SET next_attempt_at = {now}
         WHERE id IN (SELECT value FROM json_each(?1)) AND next_attempt_at > {now} RETURNING id";
     record_row: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail)
@@ -141,7 +163,7 @@ statements! {
     remove_sent: Sql = "DELETE FROM {p}outbox_sent WHERE id IN (
         SELECT id FROM {p}outbox_sent WHERE sent_at <= {now} - ?1 ORDER BY sent_at LIMIT ?2)";
     old_sent: Sql = &format!("SELECT * FROM ({}) WHERE sent_at <= {{now}} - ?1 ORDER BY sent_at LIMIT ?2",
-        OUTBOX_SENT.replace("{more}", OUTBOX_MORE));
+        OUTBOX_SENT.replace("{more}", OUTBOX_MORE).replace("{payload}", "o.payload"));
     remove_these_sent: Sql = "DELETE FROM {p}outbox_sent WHERE id IN (SELECT value FROM json_each(?1))";
     // An id stays as long as its dead letter exists, done or not: the message can be redriven.
     forget_handled: Sql = "DELETE FROM {p}inbox WHERE (consumer_group, message_id) IN (
@@ -160,20 +182,24 @@ statements! {
 
     // Leases. An additional millisecond compensates for the rounding of {now}: a lease must not expire here before its
     // holder expects it.
-    lease_acquire: Sql = "INSERT INTO {p}lease (name, holder, epoch, expires_at) VALUES (?1, ?2, 1, {now} + ?3 + 1)
+    lease_acquire: Sql = "INSERT INTO {p}lease (name, holder, epoch, expires_at, ttl_ms)
+        VALUES (?1, ?2, 1, {now} + ?3 + 1, ?3)
         ON CONFLICT (name) DO UPDATE SET
-            epoch = epoch + (holder IS NULL OR expires_at <= {now}),
+            epoch = epoch + (holder IS NULL OR {expired}),
             holder = excluded.holder,
-            expires_at = excluded.expires_at
-        WHERE holder IS NULL OR holder = excluded.holder OR expires_at <= {now}
+            expires_at = excluded.expires_at,
+            ttl_ms = excluded.ttl_ms
+        WHERE holder IS NULL OR holder = excluded.holder OR {expired}
         RETURNING epoch";
-    lease_renew: Sql = "UPDATE {p}lease SET expires_at = {now} + ?4 + 1 WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
+    lease_misdated: Sql = "SELECT holder FROM {p}lease WHERE name = ?1 AND holder IS NOT NULL AND {misdated}";
+    lease_renew: Sql = "UPDATE {p}lease SET expires_at = {now} + ?4 + 1, ttl_ms = ?4
+        WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
     lease_release: Sql = "UPDATE {p}lease SET holder = NULL, expires_at = {now}
         WHERE name = ?1 AND holder = ?2 AND epoch = ?3";
     leases_held: Sql = "SELECT name FROM {p}lease
-        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND expires_at > {now} ORDER BY name";
+        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND NOT {expired} ORDER BY name";
     leases_lapsed: Sql = "SELECT DISTINCT holder FROM {p}lease
-        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND expires_at <= {now} ORDER BY holder";
+        WHERE substr(name, 1, length(?1)) = ?1 AND holder IS NOT NULL AND {expired} ORDER BY holder";
 
     // Inbox. Without a row from `admit`, the id existed before.
     admit: Sql = "INSERT INTO {p}inbox (consumer_group, message_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING

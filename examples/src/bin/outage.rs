@@ -37,7 +37,7 @@ async fn main() -> Result<()> {
     database.pool().execute("CREATE TABLE payment (number INTEGER NOT NULL)").await?;
     let log = Arc::new(Log::open(folder.path().join("log"), log::Options::default())?);
 
-    let gateway = Arc::new(Gateway::new(outage));
+    let gateway = Arc::new(Gateway::new(outage)?);
     let stop = CancellationToken::new();
     let backoff = Backoff { first: Duration::from_millis(50), cap: Duration::from_secs(1), max_attempts: 8 };
     let options = consume::Options { backoff, ..consume::Options::default() };
@@ -113,16 +113,16 @@ struct Record {
 }
 
 impl Gateway {
-    fn new(outage: u64) -> Self {
+    fn new(outage: u64) -> landfall::Result<Self> {
         let breaker = BreakerOptions {
             window: Duration::from_secs(1),
             open_first: Duration::from_millis(200),
             open_cap: Duration::from_secs(2),
             ..BreakerOptions::default()
         };
-        let dependency = Dependency::new("gateway", retry::Options { breaker, budget: BUDGET, ..Default::default() });
+        let dependency = Dependency::new("gateway", retry::Options { breaker, budget: BUDGET, ..Default::default() })?;
         let outage = Duration::from_secs(BEFORE)..Duration::from_secs(BEFORE + outage);
-        Self { dependency, started: Instant::now(), outage, record: Mutex::default() }
+        Ok(Self { dependency, started: Instant::now(), outage, record: Mutex::default() })
     }
 
     async fn charge(&self, attempt: u32) -> Result<(), Failure> {
@@ -163,7 +163,7 @@ struct Pay(Arc<Gateway>);
 
 impl Handler<Sqlite> for Pay {
     async fn handle<'a>(&'a self, context: Context<'a, Sqlite>) -> Result<(), Failure> {
-        let attempt = context.attempt;
+        let attempt = context.attempt_since_redrive;
         self.0.dependency.attempt(attempt, || self.0.charge(attempt)).await?;
         let number: i64 = std::str::from_utf8(&context.message.payload)?.parse()?;
         sqlx::query("INSERT INTO payment VALUES (?)").bind(number).execute(context.connection).await?;

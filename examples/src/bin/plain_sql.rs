@@ -49,22 +49,22 @@ async fn service_in_plain_sql(file: &str) -> Result<()> {
     let transactions = [
         "BEGIN;
         INSERT INTO orders VALUES (1, 250);
-        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":250}' AS BLOB));
+        INSERT INTO landfall_outbox (topic, key, payload_text) VALUES ('orders', 'order-1', '{\"total\":250}');
         COMMIT",
         "BEGIN;
         INSERT INTO orders VALUES (2, 990);
-        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-2', CAST('{\"total\":990}' AS BLOB));
+        INSERT INTO landfall_outbox (topic, key, payload_text) VALUES ('orders', 'order-2', '{\"total\":990}');
         ROLLBACK",
         "BEGIN;
         UPDATE orders SET total = 200 WHERE id = 1;
-        INSERT INTO landfall_outbox (topic, key, payload) VALUES ('orders', 'order-1', CAST('{\"total\":200}' AS BLOB));
+        INSERT INTO landfall_outbox (topic, key, payload_text) VALUES ('orders', 'order-1', '{\"total\":200}');
         COMMIT",
     ];
     for transaction in transactions {
         connection.execute(transaction).await?;
     }
     // The table itself refuses what can never be a message, before anything is committed.
-    let invalid = "INSERT INTO landfall_outbox (topic, payload) VALUES ('no spaces please', x'00')";
+    let invalid = "INSERT INTO landfall_outbox (topic, payload_text) VALUES ('no spaces please', '')";
     println!("an invalid topic is refused: {}", connection.execute(invalid).await.is_err());
     Ok(connection.close().await?)
 }

@@ -9,6 +9,7 @@ use super::handler::parse;
 use super::ledger::Entry;
 use super::order::Order;
 use crate::history::Event;
+use crate::sequence_check::bad_sequences;
 use crate::setup::GROUP;
 
 #[derive(Debug, Default)]
@@ -90,7 +91,11 @@ pub fn check_history(order: Order, histories: &[Vec<Event>], sent: &[Entry], app
     if order == Order::None {
         soak_report.overtaken = std::mem::take(&mut soak_report.report.reordered).len();
     }
-    soak_report.bad_sequences = bad_sequences(order, sent, applied);
+    soak_report.bad_sequences = bad_sequences(
+        order == Order::Key,
+        sent.iter().map(|entry| entry.account.as_str()),
+        applied.iter().map(|entry| (entry.account.as_str(), entry.number)),
+    );
     soak_report
 }
 
@@ -155,30 +160,6 @@ pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
         }
     }
     disorder
-}
-
-fn bad_sequences(order: Order, sent: &[Entry], applied: &[Entry]) -> Vec<String> {
-    let mut accounts: BTreeMap<&str, (i64, Vec<i64>)> = BTreeMap::new();
-    for entry in sent {
-        accounts.entry(&entry.account).or_default().0 += 1;
-    }
-    for entry in applied {
-        accounts.entry(&entry.account).or_default().1.push(entry.number);
-    }
-    let mut bad_sequences = Vec::new();
-    for (account, (committed, mut numbers)) in accounts {
-        if order == Order::None {
-            numbers.sort_unstable();
-        }
-        let wrong = numbers.iter().zip(1..).position(|(number, expected)| *number != expected);
-        if let Some(index) = wrong {
-            let found = &numbers[index.saturating_sub(2)..numbers.len().min(index + 5)];
-            bad_sequences.push(format!("{account}: … {found:?} … at effect {}", index + 1));
-        } else if numbers.len() as i64 != committed {
-            bad_sequences.push(format!("{account}: {} effects for {committed} committed", numbers.len()));
-        }
-    }
-    bad_sequences
 }
 
 #[cfg(test)]

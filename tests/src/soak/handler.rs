@@ -28,10 +28,6 @@ impl<D: Ledger> Handler<D> for Apply<D> {
             return Err(Failure::park(ErrorCode::VALIDATION, "not a message of the writers"));
         };
         self.0.apply(connection, &Entry { token, account: key.to_string(), number }).await?;
-        match behaviour {
-            Behaviour::Flaky if attempt == 1 => Err(Failure::retry("flaky at the first attempt")),
-            Behaviour::Poison if attempt == 1 => Err(Failure::park(ErrorCode::new("poison"), "not repaired yet")),
-            _ => Ok(()),
-        }
+        behaviour.apply(attempt)
     }
 }

@@ -1,5 +1,5 @@
-//! One process of the soak: opens its database and broker, waits for a database that is down, and runs its role until
-//! SIGTERM, a kill, or the end of its parent.
+//! One process of the soak. It opens its database and broker, and waits for a database that is down. It runs its role
+//! until SIGTERM, a kill, or the end of its parent.
 
 use std::sync::Arc;
 use std::time::Duration;

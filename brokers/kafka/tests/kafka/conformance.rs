@@ -34,4 +34,7 @@ impl BrokerFixture for Fixture {
     }
 }
 
-landfall_testkit::broker_conformance!(Fixture);
+landfall_testkit::broker_conformance!(
+    Fixture,
+    without deduplicates: "no `deduplicates`: Kafka deduplicates retried requests, not messages"
+);

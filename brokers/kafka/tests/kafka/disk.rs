@@ -9,7 +9,7 @@ use std::time::Duration;
 use landfall_core::{Broker, Key, Message, Outcome, StartAt};
 use landfall_testkit::servers::{KafkaOptions, KafkaServer};
 use landfall_testkit::traffic::{assert_keys_wait, orders};
-use landfall_testkit::{SMALL_DISK, current_test, eventually, not_run};
+use landfall_testkit::{SMALL_DISK, current_test, eventually, not_possible_here};
 
 use crate::support::kafka;
 
@@ -34,8 +34,8 @@ fn full_disk_loses_no_accepted_message() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     match run_isolated(&mount) {
         Ok(output) if output.status.success() => {}
-        Ok(output) => return not_run(&current_test(), String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => return not_run(&current_test(), &format!("unshare is not available: {error}")),
+        Ok(output) => return not_possible_here(&current_test(), String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => return not_possible_here(&current_test(), &format!("unshare is not available: {error}")),
     }
     let output = run_isolated(&format!("{mount} && exec \"$0\" --ignored --exact --nocapture \"$1\"")).unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);

@@ -9,7 +9,7 @@ use landfall_core::{Broker, Diagnose, Finding, Span, TopicAdministration};
 use landfall_nats::Nats;
 use landfall_testkit::servers::{NatsOptions, NatsServer};
 use landfall_testkit::traffic::{orders, stock};
-use landfall_testkit::{current_test, eventually, not_run};
+use landfall_testkit::{current_test, eventually, not_possible_here};
 use serde_json::{Value, json};
 
 use crate::support::{SOON, connect, own, shared};
@@ -136,7 +136,7 @@ async fn unencrypted_remote_connection_is_a_finding() {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     let Some(address) = address.ok().map(|address| address.ip()).filter(|address| !address.is_loopback()) else {
-        return not_run(&current_test(), "this machine has only loopback addresses");
+        return not_possible_here(&current_test(), "this machine has only loopback addresses");
     };
     let port = server.address().rsplit_once(':').unwrap().1.to_owned();
     assert!(checks(&connect(&format!("nats://{address}:{port}")).await).await.contains("nats.no-tls"));

@@ -149,7 +149,7 @@ async fn wrong_credentials_fail_without_leaking_the_password() {
     let Some(server) = NatsServer::start(&current_test(), options).await else { return };
     let options = Options::from_url(&format!("nats://shop:hunter2@{}", server.address())).unwrap();
     let error = Nats::connect(options).await.err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
         error.to_string().contains("rejected the credentials") && !error.to_string().contains("hunter2"),
         "{error}"

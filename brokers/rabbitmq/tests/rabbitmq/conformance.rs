@@ -64,4 +64,9 @@ impl BrokerFixture for Fixture {
     }
 }
 
-landfall_testkit::broker_conformance!(Fixture);
+landfall_testkit::broker_conformance!(
+    Fixture,
+    without replay: "no `replay`: a queue keeps no acknowledged message",
+    deduplicates: "no `deduplicates`: RabbitMQ stores every message",
+    payload_bytes: "no `payload_bytes`: the broker accepts every payload that Landfall does"
+);

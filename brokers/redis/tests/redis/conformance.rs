@@ -40,7 +40,10 @@ impl BrokerFixture for Fixture {
     }
 }
 
-landfall_testkit::broker_conformance!(Fixture);
+landfall_testkit::broker_conformance!(
+    Fixture,
+    without payload_bytes: "no `payload_bytes`: the broker accepts every payload that Landfall does"
+);
 
 #[tokio::test]
 async fn durable_redis_has_all_capabilities() {

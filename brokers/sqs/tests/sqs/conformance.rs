@@ -69,9 +69,20 @@ impl Broker for NeverRestarted {
 }
 
 mod fifo {
-    landfall_testkit::broker_conformance!(super::Fixture<true>);
+    landfall_testkit::broker_conformance!(
+        super::Fixture<true>,
+        without replay: "no `replay`: a queue keeps no acknowledged message",
+        groups: "no `groups`: all members share one queue"
+    );
 }
 
 mod standard {
-    landfall_testkit::broker_conformance!(super::Fixture<false>);
+    landfall_testkit::broker_conformance!(
+        super::Fixture<false>,
+        without ordered_by_key: "no `ordered_by_key`: a standard queue keeps no order",
+        durable: "no `durable` here: the FIFO suite tests the restart of the server",
+        replay: "no `replay`: a queue keeps no acknowledged message",
+        groups: "no `groups`: all members share one queue",
+        deduplicates: "no `deduplicates`: a standard queue stores every message"
+    );
 }

@@ -1,5 +1,6 @@
 //! Messages delivered to a consumer and not yet acknowledged.
 
+mod offsets;
 mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -229,7 +230,7 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
 
     /// The unfinished offsets of `partition`, in order.
     pub fn unfinished(&self, partition: u32) -> Vec<O> {
-        self.state().partition(partition).map_or(Vec::new(), |partition| partition.unfinished.keys().copied().collect())
+        self.state().partition(partition).map_or(Vec::new(), |partition| partition.unfinished.iter().collect())
     }
 
     /// The first unfinished offset of `partition`: everything that arrived before it is finished. `None` if everything
@@ -241,7 +242,7 @@ impl<O: Ord + Copy, T> InFlight<O, T> {
     /// How many messages of `partition` arrived since the first unfinished one, that one included: those a new owner
     /// would deliver again.
     pub fn backlog(&self, partition: u32) -> usize {
-        self.state().partition(partition).map_or(0, state::Partition::backlog)
+        self.state().partition(partition).map_or(0, |partition| partition.unfinished.backlog())
     }
 
     /// No caller panics while it holds the lock, so the state is consistent even if the mutex is poisoned.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use landfall_core::Error;
 use tokio::time::Instant;
 
+use super::offsets::Offsets;
 use super::{InFlightMessage, Revoked};
 
 #[derive(Debug)]
@@ -27,9 +28,7 @@ pub(super) struct State<O, T> {
 #[derive(Debug)]
 pub(super) struct Partition<O> {
     generation: u64,
-    /// The offsets in flight, each with the number of its arrival.
-    pub(super) unfinished: BTreeMap<O, usize>,
-    arrivals: usize,
+    pub(super) unfinished: Offsets<O>,
     /// The lowest offset that was removed unfinished.
     abandoned: Option<O>,
     is_draining: bool,
@@ -63,18 +62,13 @@ impl<O: Ord + Copy, T> Default for State<O, T> {
 
 impl<O: Ord + Copy> Partition<O> {
     pub(super) fn first_unfinished(&self) -> Option<O> {
-        let in_flight = self.unfinished.first_key_value().map(|(offset, _)| *offset);
-        in_flight.into_iter().chain(self.abandoned).min()
+        self.unfinished.first().into_iter().chain(self.abandoned).min()
     }
 
     /// Removes a message that is not finished.
     fn abandon(&mut self, offset: O) {
-        self.unfinished.remove(&offset);
+        self.unfinished.remove(offset);
         self.abandoned = self.abandoned.into_iter().chain([offset]).min();
-    }
-
-    pub(super) fn backlog(&self) -> usize {
-        self.unfinished.first_key_value().map_or(0, |(_, arrival)| self.arrivals - arrival)
     }
 }
 
@@ -83,8 +77,8 @@ impl<O: Ord + Copy, T> State<O, T> {
         self.revoke(partition);
         self.generations += 1;
         let generation = self.generations;
-        let unfinished = BTreeMap::new();
-        let new = Partition { generation, unfinished, arrivals: 0, abandoned: None, is_draining: false };
+        let unfinished = Offsets::default();
+        let new = Partition { generation, unfinished, abandoned: None, is_draining: false };
         self.partitions.insert(partition, new);
         generation
     }
@@ -110,11 +104,9 @@ impl<O: Ord + Copy, T> State<O, T> {
     pub(super) fn arrive(&mut self, partition: u32, offset: O, content: T) -> bool {
         let assigned = self.partitions.get_mut(&partition).filter(|assigned| !assigned.is_draining);
         let Some(assigned) = assigned.filter(|_| !self.is_closed) else { return false };
-        if assigned.unfinished.contains_key(&offset) {
+        if !assigned.unfinished.insert(offset) {
             return false;
         }
-        assigned.unfinished.insert(offset, assigned.arrivals);
-        assigned.arrivals += 1;
         let generation = assigned.generation;
         self.fresh.push_back(InFlightMessage { partition, offset, content, generation });
         self.unfinished += 1;
@@ -147,15 +139,16 @@ impl<O: Ord + Copy, T> State<O, T> {
 
     /// How many are in flight afterwards; `None` if the message belongs to an earlier generation.
     pub(super) fn finish<U>(&mut self, message: &InFlightMessage<O, U>) -> Option<usize> {
-        let current = self.current(message)?;
-        current.unfinished.remove(&message.offset)?;
+        if !self.current(message)?.unfinished.remove(message.offset) {
+            return None;
+        }
         self.unfinished -= 1;
         Some(self.unfinished)
     }
 
     pub(super) fn give_back(&mut self, message: InFlightMessage<O, T>, due: Instant) {
         let is_closed = self.is_closed;
-        let current = self.current(&message).filter(|current| current.unfinished.contains_key(&message.offset));
+        let current = self.current(&message).filter(|current| current.unfinished.contains(message.offset));
         let Some(current) = current else { return };
         if current.is_draining || is_closed {
             current.abandon(message.offset);
@@ -232,7 +225,7 @@ mod tests {
         Drain(u32),
         Arrive(u32, u64),
         Take,
-        /// The message at this place among those that were ever taken and not settled.
+        /// The message with this index among those that were ever taken and not settled.
         Finish(prop::sample::Index),
         GiveBack(prop::sample::Index, u64),
         RemoveOdd,
@@ -250,7 +243,7 @@ mod tests {
             16 => (partition, 0..12_u64).prop_map(|(partition, offset)| Action::Arrive(partition, offset)),
             12 => Just(Action::Take),
             6 => any::<prop::sample::Index>().prop_map(Action::Finish),
-            6 => (any::<prop::sample::Index>(), 0..4_u64).prop_map(|(place, delay)| Action::GiveBack(place, delay)),
+            6 => (any::<prop::sample::Index>(), 0..4_u64).prop_map(|(index, delay)| Action::GiveBack(index, delay)),
             1 => Just(Action::RemoveOdd),
             3 => (1..4_u64).prop_map(Action::Wait),
         ]
@@ -284,11 +277,11 @@ mod tests {
         generation: u64,
         offset: u64,
         arrival: usize,
-        place: Place,
+        state: DeliveryState,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq)]
-    enum Place {
+    enum DeliveryState {
         Fresh,
         WithConsumer,
         GivenBack { due: u64 },
@@ -311,7 +304,7 @@ mod tests {
 
         /// Removes messages that are not with the consumer; returns how many.
         fn remove_waiting(&mut self, selects: impl Fn(&ModelMessage) -> bool) -> usize {
-            let is_removed = |message: &ModelMessage| message.place != Place::WithConsumer && selects(message);
+            let is_removed = |message: &ModelMessage| message.state != DeliveryState::WithConsumer && selects(message);
             let removed = self.messages.iter().filter(|message| is_removed(message));
             let removed: Vec<(u32, u64)> = removed.map(|message| (message.partition, message.offset)).collect();
             self.messages.retain(|message| !is_removed(message));
@@ -335,11 +328,11 @@ mod tests {
 
         /// The message that is to be delivered next.
         fn next(&self) -> Option<usize> {
-            let places = || self.messages.iter().enumerate();
-            let due =
-                places().filter(|(_, message)| matches!(message.place, Place::GivenBack { due } if due <= self.now));
+            let indexed = || self.messages.iter().enumerate();
+            let due = indexed()
+                .filter(|(_, message)| matches!(message.state, DeliveryState::GivenBack { due } if due <= self.now));
             let due = due.min_by_key(|(_, message)| (message.partition, message.offset));
-            due.or_else(|| places().find(|(_, message)| message.place == Place::Fresh)).map(|(place, _)| place)
+            due.or_else(|| indexed().find(|(_, message)| message.state == DeliveryState::Fresh)).map(|(index, _)| index)
         }
 
         fn find(&self, taken: &InFlightMessage<u64, u64>) -> Option<usize> {
@@ -386,15 +379,15 @@ mod tests {
                         prop_assert_eq!(state.arrive(partition, offset, offset), added.is_some());
                         if let Some(generation) = added {
                             let arrivals = model.arrivals.entry(generation).or_default();
-                            let (arrival, place) = (*arrivals, Place::Fresh);
+                            let (arrival, state) = (*arrivals, DeliveryState::Fresh);
                             *arrivals += 1;
-                            model.messages.push(ModelMessage { partition, generation, offset, arrival, place });
+                            model.messages.push(ModelMessage { partition, generation, offset, arrival, state });
                         }
                     }
                     Action::Take => match (state.take(|| at(model.now)), model.next()) {
-                        (Next::Message(message), Some(place)) => {
-                            let expected = &mut model.messages[place];
-                            expected.place = Place::WithConsumer;
+                        (Next::Message(message), Some(index)) => {
+                            let expected = &mut model.messages[index];
+                            expected.state = DeliveryState::WithConsumer;
                             let found = (message.partition, message.generation, message.offset, message.content);
                             let expected = (expected.partition, expected.generation, expected.offset, expected.offset);
                             prop_assert_eq!(found, expected);
@@ -402,8 +395,8 @@ mod tests {
                         }
                         (Next::Closed, None) => prop_assert!(model.is_closed),
                         (Next::Empty { due }, None) => {
-                            let is_due = |message: &ModelMessage| match message.place {
-                                Place::GivenBack { due } => Some(at(due)),
+                            let is_due = |message: &ModelMessage| match message.state {
+                                DeliveryState::GivenBack { due } => Some(at(due)),
                                 _ => None,
                             };
                             prop_assert!(!model.is_closed);
@@ -412,14 +405,14 @@ mod tests {
                         (found, expected) => prop_assert!(false, "{:?} in place of {:?}", found, expected),
                     },
                     Action::Finish(_) | Action::GiveBack(..) if taken.is_empty() => {}
-                    Action::Finish(place) => {
-                        let message = taken.swap_remove(place.index(taken.len()));
-                        let known = model.find(&message).map(|place| model.messages.remove(place));
+                    Action::Finish(index) => {
+                        let message = taken.swap_remove(index.index(taken.len()));
+                        let known = model.find(&message).map(|index| model.messages.remove(index));
                         prop_assert_eq!(state.finish(&message), known.map(|_| model.messages.len()));
                         prop_assert_eq!(state.finish(&message), None, "it is finished once");
                     }
-                    Action::GiveBack(place, delay) => {
-                        let message = taken.swap_remove(place.index(taken.len()));
+                    Action::GiveBack(index, delay) => {
+                        let message = taken.swap_remove(index.index(taken.len()));
                         let due = model.now + delay;
                         if let Some(known) = model.find(&message) {
                             match model.is_closed || model.is_draining(message.partition) {
@@ -427,7 +420,7 @@ mod tests {
                                     model.messages.remove(known);
                                     model.abandoned.push((message.partition, message.offset));
                                 }
-                                false => model.messages[known].place = Place::GivenBack { due },
+                                false => model.messages[known].state = DeliveryState::GivenBack { due },
                             }
                         }
                         state.give_back(message, at(due));
@@ -444,14 +437,14 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(state.unfinished(), model.messages.len());
-                let fresh = model.messages.iter().filter(|message| message.place == Place::Fresh).count();
+                let fresh = model.messages.iter().filter(|message| message.state == DeliveryState::Fresh).count();
                 prop_assert_eq!(state.waiting(), fresh);
                 for partition in 0..3 {
                     let (found, first) = (state.partition(partition), model.first_in_flight(partition));
                     let first_unfinished = found.and_then(Partition::first_unfinished);
                     prop_assert_eq!(first_unfinished, model.first_unfinished(partition));
                     let backlog = first.map_or(0, |first| model.arrivals[&first.generation] - first.arrival);
-                    prop_assert_eq!(found.map_or(0, Partition::backlog), backlog);
+                    prop_assert_eq!(found.map_or(0, |found| found.unfinished.backlog()), backlog);
                 }
                 for message in &taken {
                     let is_current = model.generation(message.partition) == Some(message.generation);
@@ -481,7 +474,7 @@ mod tests {
         let messages: Vec<_> = (0..4).map(|_| take(&mut state)).collect();
         let prefix = |state: &State<u64, ()>| {
             let partition = state.partition(0).unwrap();
-            (partition.first_unfinished(), partition.backlog())
+            (partition.first_unfinished(), partition.unfinished.backlog())
         };
         state.finish(&messages[1]);
         state.finish(&messages[2]);

@@ -1,5 +1,6 @@
 //! The flags of every command that uses a database or a broker.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -36,7 +37,13 @@ impl Sources {
         all.extend(url("--database-url", "database.url", &self.database_url));
         all.extend(url("--broker-url", "broker.url", &self.broker_url));
         all.extend(flags);
-        Config::load(self.config.clone(), &Environment::from_process(), &all)
+        let environment = Environment::from_process();
+        let config = Config::load(self.config.clone(), &environment, &all)?;
+        for warning in environment.warnings() {
+            // A closed stderr must not stop the command.
+            let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        }
+        Ok(config)
     }
 
     /// Opens the configured database and checks that its tables have this build's version.

@@ -105,15 +105,33 @@ impl Environment {
         self.0.get(name).cloned()
     }
 
-    pub(super) fn settings(&self) -> Result<Vec<Setting>> {
-        let ours = self.0.iter().filter(|(name, _)| {
-            name.starts_with(PREFIX) && !name.starts_with(FOREIGN) && name.as_str() != FILE_VARIABLE
-        });
+    pub(super) fn settings(&self) -> Vec<Setting> {
         let setting = |(name, value): (&String, &String)| {
-            let path = path_of(name).ok_or_else(|| unknown_variable(name))?;
-            Ok(Setting { path: path.to_owned(), given: Given::Text(value.clone()), origin: name.clone() })
+            let path = path_of(name)?.to_owned();
+            Some(Setting { path, given: Given::Text(value.clone()), origin: name.clone() })
         };
-        ours.map(setting).collect()
+        self.0.iter().filter_map(setting).collect()
+    }
+
+    /// Returns a sentence for each variable that looks like a key and matches none. No error: an orchestrator may set
+    /// variables with the same prefix.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let is_unknown = |name: &&String| {
+            let is_ours = name.starts_with(PREFIX) && !name.starts_with(FOREIGN) && name.as_str() != FILE_VARIABLE;
+            is_ours && path_of(name).is_none() && !is_kubernetes_service(name)
+        };
+        self.0.keys().filter(is_unknown).map(|name| unknown_variable(name)).collect()
+    }
+}
+
+/// Whether Kubernetes sets this variable in every pod beside a service called `landfall`.
+fn is_kubernetes_service(name: &str) -> bool {
+    let rest = name.strip_prefix(PREFIX).unwrap_or_default();
+    match rest.split('_').collect::<Vec<_>>()[..] {
+        ["SERVICE", "HOST"] | ["SERVICE", "PORT", ..] | ["PORT"] => true,
+        ["PORT", number, "TCP" | "UDP" | "SCTP"]
+        | ["PORT", number, "TCP" | "UDP" | "SCTP", "ADDR" | "PORT" | "PROTO"] => number.parse::<u16>().is_ok(),
+        _ => false,
     }
 }
 
@@ -126,7 +144,7 @@ fn path_of(variable: &str) -> Option<&'static str> {
     alias.or_else(|| key::paths().find(|path| variable_of(path) == variable))
 }
 
-fn unknown_variable(name: &str) -> Error {
+fn unknown_variable(name: &str) -> String {
     let known: Vec<String> = key::paths().map(variable_of).collect();
     let nearest = key::closest(name, known.iter().map(String::as_str), |known| {
         // Compared without the shared prefix, which would make all names similar.
@@ -136,7 +154,7 @@ fn unknown_variable(name: &str) -> Error {
         || "the variable of a key is LANDFALL_SECTION_NAME".to_owned(),
         |nearest| format!("did you mean {nearest}?"),
     );
-    Error::usage(format!("the environment variable {name} matches no configuration key; {hint}"))
+    format!("the environment variable {name} matches no configuration key and is ignored; {hint}")
 }
 
 /// A command-line flag that sets a key.
@@ -170,5 +188,27 @@ mod tests {
         variables.dedup();
         assert_eq!(variables.len(), all);
         assert!(ALIASES.iter().all(|(_, path)| key::find(path).is_some()));
+    }
+
+    #[test]
+    fn kubernetes_service_variables_are_ignored() {
+        let warnings = |names: &[&str]| {
+            let variables = names.iter().map(|name| ((*name).to_owned(), "tcp://10.0.0.1:7700".to_owned()));
+            Environment::new(variables).warnings()
+        };
+        let injected = [
+            "LANDFALL_SERVICE_HOST",
+            "LANDFALL_SERVICE_PORT",
+            "LANDFALL_SERVICE_PORT_HTTP_API",
+            "LANDFALL_PORT",
+            "LANDFALL_PORT_7700_TCP",
+            "LANDFALL_PORT_7700_TCP_ADDR",
+            "LANDFALL_PORT_7700_TCP_PORT",
+            "LANDFALL_PORT_7700_UDP_PROTO",
+        ];
+        assert_eq!(warnings(&injected), [""; 0]);
+        for name in ["LANDFALL_PORTS", "LANDFALL_SERVICE", "LANDFALL_PORT_X_TCP", "LANDFALL_PORT_1_TCP_NAME"] {
+            assert_eq!(warnings(&[name]).len(), 1, "{name}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration: built-in defaults ← file ← environment ← flags.
 //!
-//! * [`key`] is the table of all keys: path, type, range and field. An unknown key is an error that names the nearest
-//!   one.
+//! * [`key`] is the table of all keys: path, type, range and field. An unknown key in a file is an error that names
+//!   the nearest one; an unknown variable is a warning.
 //! * [`layer`] turns a file, the environment and flags into settings that record their origin.
 //! * `config/default.toml` explains every key; a test asserts that it equals [`Config::default`].
 
@@ -180,7 +180,7 @@ impl Config {
         for setting in file_settings(file, environment)? {
             setting.apply(&mut config, environment)?;
         }
-        for setting in environment.settings()? {
+        for setting in environment.settings() {
             setting.apply(&mut config, environment)?;
         }
         for flag in flags {
@@ -305,12 +305,10 @@ mod tests {
         ] {
             assert_eq!(error_for(text), expected);
         }
-        let error = load("", &[("LANDFALL_DATABASE_ULR", "x")], &[]).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the environment variable LANDFALL_DATABASE_ULR matches no configuration key; did you mean \
-             LANDFALL_DATABASE_URL?"
-        );
+        let environment = Environment::new([("LANDFALL_DATABASE_ULR".to_owned(), "x".to_owned())]);
+        let warning = "the environment variable LANDFALL_DATABASE_ULR matches no configuration key and is ignored; \
+                       did you mean LANDFALL_DATABASE_URL?";
+        assert_eq!(environment.warnings(), [warning]);
     }
 
     #[test]

@@ -103,6 +103,11 @@ fn url(text: &str) -> Result<Uri, Problem> {
     if authority.as_str().contains('@') {
         return Err(wrong("must not contain a user or a password; sign the requests with a secret instead"));
     }
+    // The parser accepts any digits, and a port it cannot represent would count as the default one.
+    let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+    if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
+        return Err(wrong("must have a port from 1 to 65535, or none"));
+    }
     Ok(url)
 }
 

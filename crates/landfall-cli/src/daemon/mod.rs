@@ -1,11 +1,15 @@
 //! The process behind `landfall serve`: the relay, the subscriptions, the imports and the HTTP server.
 //!
-//! Start-up either succeeds completely or fails before the ready line. Shutdown is the same for a signal and for a
-//! failed task: refuse new requests, finish work in flight, release the leases, close the broker.
+//! Start-up either succeeds completely or fails before the ready line. It waits for servers that are down, and
+//! `/readyz` names them. Shutdown is the same for a signal and for a failed task: refuse new requests, finish work in
+//! flight, release the leases, close the broker.
 
+mod descriptors;
 mod imports;
+mod listener;
 mod pushes;
 pub(crate) mod signals;
+mod startup;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -30,6 +34,12 @@ use crate::stores::broker::{self, OpenBroker};
 use crate::stores::{self, Database, database};
 
 use pushes::Pushes;
+use startup::Reception;
+
+pub(crate) use startup::Waiting;
+
+/// Maximum time for the head of a request to arrive.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The roles of a daemon in addition to its HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +50,8 @@ pub(crate) struct Roles {
 
 /// A daemon whose database, broker and listener are open; nothing runs before [`Daemon::run`].
 pub(crate) struct Daemon {
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
+    bounds: listener::Bounds,
     router: Router,
     relay: Option<Relay>,
     pushes: Pushes,
@@ -59,12 +70,16 @@ impl Daemon {
         stores::check(config)?;
         let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
         let deliveries = push::prepare(&config.push, subscriptions)?;
+        let connections = descriptors::prepare();
+        let bounds = listener::Bounds { connections, header_timeout: config.http.request_timeout.min(HEADER_TIMEOUT) };
         let (listener, address) = bind(config.http.listen).await?;
-        let database = database::open(config).await?;
+        let waiting = Waiting::new(address);
+        let routes = http::starting(waiting.clone(), !config.auth.tokens.is_empty());
+        let reception = Reception::open(listener.clone(), routes, bounds, &stop);
+        let (database, broker) = open_stores(config, &waiting).await?;
         let new_relay = database.relay(config.relay.order)?;
-        let broker = broker::open(config).await?;
-        prepare_tables(config, &database).await?;
-        let importers = imports::prepare(config, &database).await?;
+        let importers = waiting.wait_for("database", async || prepare_database(config, &database).await).await?;
+        reception.close().await;
 
         let metrics = Metrics::install()?;
         // The relay and the subscriptions look up their metrics when they are created, so the recorder comes first.
@@ -72,7 +87,7 @@ impl Daemon {
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         warn_about_short_topic_retention(config, &*broker)?;
         let housekeeper =
-            Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention));
+            Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention))?;
         let router = http::router(http::State {
             queue: database.queue,
             view: database.view,
@@ -92,13 +107,26 @@ impl Daemon {
             roles.names(!subscriptions.is_empty()),
         );
         let stop_timeout = config.http.stop_timeout;
-        Ok(Self { listener, router, relay, pushes, housekeeper, importers, broker, metrics, stop, stop_timeout, ready })
+        Ok(Self {
+            listener,
+            bounds,
+            router,
+            relay,
+            pushes,
+            housekeeper,
+            importers,
+            broker,
+            metrics,
+            stop,
+            stop_timeout,
+            ready,
+        })
     }
 
     /// Runs until a signal, or until the relay, an import or a subscription fails permanently.
     pub(crate) async fn run(self) -> Result<()> {
         let upkeep = tokio::spawn(self.metrics.run_upkeep());
-        let http = tokio::spawn(serve(self.listener, self.router, self.stop.clone()));
+        let http = tokio::spawn(listener::serve(self.listener, self.router, self.bounds, self.stop.clone()));
         let mut relay = tokio::spawn(run_relay(self.relay, self.stop.child_token()));
         let mut pushes = tokio::spawn(self.pushes.run());
         let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
@@ -162,18 +190,41 @@ async fn run_relay(relay: Option<Relay>, stop: CancellationToken) -> landfall::R
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+/// Opens the database and the broker. Waits for servers that are down; a local file that cannot be opened is an error.
+async fn open_stores(config: &Config, waiting: &Waiting) -> Result<(Database, Arc<dyn OpenBroker>)> {
+    let local = |error: Error| match error {
+        Error::Outage(text) => Error::Failed(text),
+        error => error,
+    };
+    let (has_database_server, has_broker_server) = (database::is_remote(config), broker::is_remote(config));
+    let database = waiting.wait_for("database", async || {
+        database::open(config).await.map_err(|error| if has_database_server { error } else { local(error) })
+    });
+    let broker = async {
+        let open =
+            async || broker::open(config).await.map_err(|error| if has_broker_server { error } else { local(error) });
+        let broker = waiting.wait_for("broker", open).await?;
+        // Some adapters connect on first use.
+        waiting.wait_for("broker", async || Ok(broker.ping().await?)).await?;
+        Ok(broker)
+    };
+    tokio::try_join!(database, broker)
+}
+
+async fn bind(address: SocketAddr) -> Result<(Arc<TcpListener>, SocketAddr)> {
     let failed = |error| Error::failed(format!("cannot listen on {address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
+    Ok((Arc::new(listener), bound))
 }
 
-async fn prepare_tables(config: &Config, database: &Database) -> Result<()> {
+/// Migrates or checks the tables, and checks the mappings of the imports.
+async fn prepare_database(config: &Config, database: &Database) -> Result<Vec<Importer>> {
     if config.database.auto_migrate {
         database.schema.migrate().await?;
     }
-    Ok(database.schema.check().await?)
+    database.schema.check().await?;
+    imports::prepare(config, database).await
 }
 
 fn options(config: &Config) -> relay::Options {
@@ -210,13 +261,6 @@ fn warn_about_short_topic_retention(config: &Config, broker: &dyn OpenBroker) ->
         tracing::warn!(%error, "retention of a topic is shorter than its deduplication needs");
     }
     Ok(())
-}
-
-async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-    if let Err(error) = served {
-        tracing::error!(%error, "HTTP server failed");
-    }
 }
 
 /// Waits for requests in flight, at most `timeout`: a stalled client must not block the shutdown.

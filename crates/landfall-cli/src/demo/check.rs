@@ -1,4 +1,5 @@
-//! The checker: finds lost, doubled and misordered effects in the evidence. Pure, so that tests can plant faults.
+//! The check of a run: its evidence as a history, for the history checker, and the demo's own sums. Pure, so that tests
+//! can plant faults.
 //!
 //! What must hold, for every service:
 //!
@@ -8,6 +9,9 @@
 //! * stock and money add up across the databases.
 
 use std::collections::{HashMap, HashSet};
+
+use landfall::history::{Event, History, check};
+use landfall::{Key, MessageId};
 
 use super::evidence::{Consumed, Evidence, Placed};
 use super::shop::Service;
@@ -25,12 +29,9 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn from_evidence(evidence: &Evidence) -> Self {
         let mut verdict = Self::default();
-        for consumed in &evidence.consumed {
-            verdict.count_effects(&evidence.placed, consumed);
-            verdict.check_order(consumed);
-            if consumed.service == Service::Stock {
-                verdict.find_rolled_back_orders(&evidence.placed, consumed);
-            }
+        verdict.check_effects(evidence);
+        for consumed in evidence.consumed.iter().filter(|consumed| consumed.service == Service::Stock) {
+            verdict.find_rolled_back_orders(&evidence.placed, consumed);
         }
         for order in evidence.placed.iter().filter(|order| !order.is_paid) {
             verdict.lost(format!("order {} was never marked as paid", order.number));
@@ -43,41 +44,37 @@ impl Verdict {
         verdict
     }
 
-    fn count_effects(&mut self, placed: &[Placed], consumed: &Consumed) {
-        let service = consumed.service.name();
-        let mut effects: HashMap<(&str, i64), u64> = HashMap::new();
-        for effect in &consumed.effects {
-            *effects.entry((&effect.key, effect.sequence)).or_default() += 1;
+    /// Compares the placed orders with the effects of every service, by the history checker.
+    fn check_effects(&mut self, evidence: &Evidence) {
+        let mut orders = OrderIds::default();
+        let mut history = History::new(evidence.consumed.iter().map(|consumed| consumed.service.name()));
+        for order in &evidence.placed {
+            let id = orders.id(&order.customer, order.sequence);
+            // All at the same time: only the sequences of a customer order the effects.
+            let (key, sequence) = (Key::new(&order.customer).ok(), Some(order.sequence));
+            history.push_at(1, Event::Invoke { id, key, sequence });
+            history.push_at(1, Event::Ok { id });
         }
-        for order in placed {
-            let (number, customer, sequence) = (order.number, &order.customer, order.sequence);
-            match effects.remove(&(customer.as_str(), sequence)) {
-                None => self.lost(format!("order {number} had no effect in {service} ({customer}, {sequence})")),
-                Some(1) => {}
-                Some(times) => self.doubled(format!("order {number} had {times} effects in {service}")),
+        for consumed in &evidence.consumed {
+            for effect in &consumed.effects {
+                let id = orders.id(&effect.key, effect.sequence);
+                history.effect(consumed.service.name(), id, Key::new(&effect.key).ok());
             }
         }
-        for ((customer, sequence), _) in effects {
-            self.doubled(format!("{service} applied order {sequence} of {customer}, which was never placed"));
+        let report = check(&history);
+        for fault in &report.lost {
+            self.lost(format!("{} had no effect in {}", orders.name(fault.id), fault.group));
         }
-    }
-
-    /// Checks the first effect of each message; further ones already count as doubled.
-    fn check_order(&mut self, consumed: &Consumed) {
-        let mut seen = HashSet::new();
-        let mut highest: HashMap<&str, i64> = HashMap::new();
-        for effect in consumed.effects.iter().filter(|effect| seen.insert(&effect.message_id)) {
-            let highest = highest.entry(&effect.key).or_insert(i64::MIN);
-            if effect.sequence <= *highest {
-                self.out_of_order += 1;
-                self.findings.push(format!(
-                    "{} applied order {} of {} after order {highest}",
-                    consumed.service.name(),
-                    effect.sequence,
-                    effect.key,
-                ));
-            }
-            *highest = effect.sequence.max(*highest);
+        for fault in &report.phantom {
+            self.doubled(format!("{} had an effect in {} and was never placed", orders.name(fault.id), fault.group));
+        }
+        for fault in &report.doubled {
+            self.doubled(format!("{} had {} effects in {}", orders.name(fault.id), fault.effects, fault.group));
+        }
+        for fault in &report.reordered {
+            let (late, early) = (orders.name(fault.first), orders.name(fault.overtaken_by));
+            self.out_of_order += 1;
+            self.findings.push(format!("{} applied {late} after {early}", fault.group));
         }
     }
 
@@ -99,6 +96,28 @@ impl Verdict {
     fn doubled(&mut self, finding: String) {
         self.doubled += 1;
         self.findings.push(finding);
+    }
+}
+
+/// One id for each order in the history. Every service sends its own message about an order, with its own id, so the
+/// ids of messages identify no order; customer and sequence do.
+#[derive(Default)]
+struct OrderIds<'a> {
+    ids: HashMap<(&'a str, i64), MessageId>,
+    names: HashMap<MessageId, String>,
+}
+
+impl<'a> OrderIds<'a> {
+    fn id(&mut self, customer: &'a str, sequence: i64) -> MessageId {
+        *self.ids.entry((customer, sequence)).or_insert_with(|| {
+            let id = MessageId::new();
+            self.names.insert(id, format!("order {sequence} of {customer}"));
+            id
+        })
+    }
+
+    fn name(&self, id: MessageId) -> &str {
+        self.names.get(&id).map_or("an order", String::as_str)
     }
 }
 

@@ -1,9 +1,13 @@
 //! Authentication and authorization of requests.
 //!
 //! If tokens are configured, every route needs one except those in `OPEN`; new routes are closed by default. Without
-//! tokens the daemon listens on loopback only, which `landfall serve` enforces.
+//! tokens the daemon listens on loopback only, which `landfall serve` enforces, and answers only to loopback names.
+
+use std::net::IpAddr;
 
 use axum::extract::Request;
+use axum::http::header::AsHeaderName;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -57,21 +61,48 @@ fn role_of(tokens: &[Token], given: &str) -> Option<Role> {
     })
 }
 
-/// Refuses writes from pages of other sites. A page in a browser can send requests to loopback; the browser then
-/// names the page's site in `Origin`. Programs send no `Origin`, and the daemon's own pages name this host.
-pub(super) async fn refuse_cross_origin(request: Request, next: Next) -> Result<Response, Problem> {
-    if needed_role(request.method()) > Role::Viewer && !is_same_origin(request.headers()) {
-        return Err(Problem::forbidden("a page of another site sent this request (Origin differs from Host)"));
+/// Refuses requests that a page of another site makes a browser send. Programs send neither `Origin` nor
+/// `Sec-Fetch-Site`, and the daemon's own pages name this host.
+///
+/// A site whose name resolves to a loopback address (DNS rebinding) counts as the same origin. Without tokens the
+/// daemon therefore requires a loopback name in `Host`.
+pub(super) async fn refuse_other_sites(
+    axum::extract::State(has_tokens): axum::extract::State<bool>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let headers = request.headers();
+    if !has_tokens && !is_loopback(headers) {
+        return Err(Problem::forbidden("without tokens, Host must be localhost or a loopback address; see [auth]"));
+    }
+    if !is_same_origin(headers) || is_cross_site(headers) {
+        return Err(Problem::forbidden("a page of another site sent this request (Origin or Sec-Fetch-Site)"));
     }
     Ok(next.run(request).await)
 }
 
+/// Returns the value of a header that occurs once. `Some("")` if it occurs several times or is not text.
+fn single(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?.to_str().unwrap_or_default();
+    Some(if values.next().is_some() { "" } else { first })
+}
+
+fn is_loopback(headers: &HeaderMap) -> bool {
+    let Some(Ok(host)) = single(headers, header::HOST).map(str::parse::<Authority>) else { return false };
+    let name = host.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    match text(header::ORIGIN) {
-        None => true,
-        Some(origin) => origin.split_once("://").is_some_and(|(_, site)| Some(site) == text(header::HOST)),
-    }
+    let Some(origin) = single(headers, header::ORIGIN) else { return true };
+    let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    site.is_some() && site == single(headers, header::HOST)
+}
+
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    single(headers, "sec-fetch-site").is_some_and(|site| site == "cross-site" || site.is_empty())
 }
 
 #[cfg(test)]
@@ -98,9 +129,24 @@ mod tests {
         let host = (header::HOST, "127.0.0.1:7700");
         assert!(is_same_origin(&headers(std::slice::from_ref(&host))));
         assert!(is_same_origin(&headers(&[host.clone(), (header::ORIGIN, "http://127.0.0.1:7700")])));
-        for other in ["https://example.com", "http://127.0.0.1:8000", "null"] {
+        for other in ["https://example.com", "http://127.0.0.1:8000", "null", "ftp://127.0.0.1:7700"] {
             assert!(!is_same_origin(&headers(&[host.clone(), (header::ORIGIN, other)])), "{other} was accepted");
         }
+        let mut twice = headers(&[host, (header::ORIGIN, "http://127.0.0.1:7700")]);
+        twice.append(header::ORIGIN, "http://127.0.0.1:7700".parse().unwrap());
+        assert!(!is_same_origin(&twice));
+    }
+
+    #[test]
+    fn only_loopback_names_are_loopback() {
+        let named = |host: &str| is_loopback(&HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]));
+        for host in ["localhost", "LocalHost:7700", "127.0.0.1:7700", "127.8.8.8", "[::1]:7700", "[::ffff:127.0.0.1]"] {
+            assert!(named(host), "{host} was refused");
+        }
+        for host in ["evil.example:7700", "localhost.evil.example", "10.0.0.1", "", "localhost:7700:1", "[::]:7700"] {
+            assert!(!named(host), "{host} was accepted");
+        }
+        assert!(!is_loopback(&HeaderMap::new()));
     }
 
     #[test]

@@ -3,13 +3,11 @@
 //! The response follows the commit. An invalid message is refused before anything is written; the error names the
 //! field.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use landfall::{Headers, Key, Kind, Limits, Message, MessageId, TopicName};
+use landfall::{Key, Kind, Limits, Message, MessageId, TopicName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -91,9 +89,10 @@ fn parse(body: &[u8]) -> Result<Message, Problem> {
         message.kind = Kind::new(kind)?;
     }
     message.sequence = optional("sequence", fields.sequence)?;
-    if let Some(headers) = optional::<BTreeMap<String, String>>("headers", fields.headers)? {
-        message.headers = Headers::try_from(headers)?;
+    if message.sequence.is_some_and(|sequence: i64| sequence < 0) {
+        return Err(Problem::invalid("the field sequence is invalid: it is negative, and sequences count from 0"));
     }
+    message.headers = optional("headers", fields.headers)?.unwrap_or_default();
     if let Some(mode) = optional::<String>("mode", fields.mode)? {
         message.mode = mode.parse()?;
     }
@@ -162,7 +161,9 @@ mod tests {
             (r#"{"topic":"t","payload":1,"payload_base64":"AA=="}"#, "not both"),
             (r#"{"topic":"t","payload_base64":"?"}"#, "payload_base64 is not base64"),
             (r#"{"topic":"t","payload":1,"sequence":"x"}"#, "the field sequence is invalid"),
+            (r#"{"topic":"t","payload":1,"sequence":-1}"#, "the field sequence is invalid: it is negative"),
             (r#"{"topic":"t","payload":1,"headers":{"a":"x\r\ny"}}"#, "header a contains"),
+            (r#"{"topic":"t","payload":1,"headers":{"a":"x","a":"y"}}"#, "is repeated"),
             (r#"{"topic":"t","payload":1,"mode":"twice"}"#, "mode "),
             (r#"{"topic":"a b","payload":1}"#, "topic "),
             (r#"{"topic":"t","payload":"#, "the body is not a message"),

@@ -6,7 +6,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::{Shared, State};
+use super::{Shared, State, health};
 use crate::error::{Error, Result};
 use crate::stores::broker::OpenBroker;
 
@@ -50,6 +50,7 @@ impl Metrics {
             "Expired rows that housekeeping removed: sent, inbox or dead_letters."
         );
         metrics::describe_gauge!("landfall_database_up", "1 if the database responded to this scrape, else 0.");
+        metrics::describe_gauge!("landfall_broker_up", "1 if the broker responded and accepts messages, else 0.");
         metrics::describe_gauge!("landfall_topic_messages", "Messages in a partition of the embedded log.");
         metrics::describe_gauge!("landfall_topic_bytes", "Bytes on disk of a partition of the embedded log.");
         metrics::describe_gauge!(
@@ -83,7 +84,10 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
     if let Err(error) = refresh_topics(&*state.broker) {
         tracing::warn!(%error, "reading topics for metrics failed");
     }
-    let is_up = matches!(tokio::time::timeout(SCRAPE_TIMEOUT, refresh(&state)).await, Ok(Ok(())));
+    let database = tokio::time::timeout(SCRAPE_TIMEOUT, refresh(&state));
+    let (database, broker) = tokio::join!(database, health::ask_broker(&state));
+    let is_up = matches!(database, Ok(Ok(())));
+    metrics::gauge!("landfall_broker_up").set(if broker.is_ok() { 1.0 } else { 0.0 });
     // On failure the gauges keep their last value; this one marks them as stale.
     metrics::gauge!("landfall_database_up").set(if is_up { 1.0 } else { 0.0 });
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.0.render())

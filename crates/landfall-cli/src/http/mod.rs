@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Token;
+use crate::daemon::Waiting;
 use crate::stores::broker::OpenBroker;
 use problem::Problem;
 
@@ -47,10 +48,19 @@ pub(crate) struct State {
     pub(crate) stop: CancellationToken,
 }
 
+/// The routes of a daemon that waits for its database or broker.
+pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
+    let not_ready = async move || health::starting(&waiting);
+    Router::new()
+        .route("/healthz", get(health::started))
+        .fallback(not_ready)
+        .layer(from_fn_with_state(has_tokens, auth::refuse_other_sites))
+}
+
 type Shared = axum::extract::State<Arc<State>>;
 
 pub(crate) fn router(state: State) -> Router {
-    let state = Arc::new(state);
+    let (has_tokens, state) = (!state.tokens.is_empty(), Arc::new(state));
     Router::new()
         .route("/", get(index::page))
         .route("/openapi.json", get(index::openapi))
@@ -63,6 +73,6 @@ pub(crate) fn router(state: State) -> Router {
             Problem::method_not_allowed(request.method().as_str(), request.uri().path())
         })
         .layer(from_fn_with_state(state.clone(), auth::check_token))
-        .layer(from_fn(auth::refuse_cross_origin))
+        .layer(from_fn_with_state(has_tokens, auth::refuse_other_sites))
         .with_state(state)
 }

@@ -12,11 +12,18 @@ pub(crate) struct Problem {
     name: &'static str,
     title: &'static str,
     detail: String,
+    /// The state of each part of the daemon, for `/readyz`.
+    parts: Option<serde_json::Value>,
 }
 
 impl Problem {
     fn new(status: StatusCode, name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, name, title, detail: detail.into() }
+        Self { status, name, title, detail: detail.into(), parts: None }
+    }
+
+    pub(super) fn with_parts(mut self, parts: serde_json::Value) -> Self {
+        self.parts = Some(parts);
+        self
     }
 
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
@@ -74,12 +81,15 @@ impl From<landfall::Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json!({
+        let mut body = json!({
             "type": format!("urn:landfall:problem:{}", self.name),
             "title": self.title,
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
+        if let Some(parts) = self.parts {
+            body["parts"] = parts;
+        }
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.status, kind, body.to_string()).into_response();
         let more = match self.status {

@@ -6,6 +6,8 @@
 //!                         │ 503, no connection: retried, counts as no attempt
 //!                         │ other 4xx: parked at once
 //!                         └ breaker open, budget empty: waits, counts as no attempt
+//!
+//! A redriven message takes nothing from the retry budget on its first attempt: `redrive_concurrency` limits a redrive.
 //! ```
 //!
 //! The receiver sees each message at least once, in order per key. After a crash between its response and the inbox row
@@ -77,7 +79,7 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
     let Delivery { subscription, endpoint } = delivery;
     let name = format!("{}/{}", subscription.topic, subscription.group);
     // Created here because it registers its metrics, and the recorder is installed by now.
-    let handler = Post { endpoint, dependency: Dependency::new(name, guards(&subscription)) };
+    let handler = Post { endpoint, dependency: Dependency::new(name, guards(&subscription))? };
     let defaults = consume::Options::default();
     let options = consume::Options {
         concurrency: subscription.concurrency,
@@ -111,6 +113,6 @@ struct Post {
 
 impl<D: Inbox> Handler<DeferredInbox<D>> for Post {
     async fn handle(&self, context: Context<'_, DeferredInbox<D>>) -> Result<(), Failure> {
-        self.dependency.attempt(context.attempt, || self.endpoint.post(context.message)).await
+        self.dependency.attempt(context.attempt_since_redrive, || self.endpoint.post(context.message)).await
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use landfall::{ErrorCode, Failure, Verdict};
@@ -21,18 +22,33 @@ pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// Returns `Ok` for 2xx. 429 and 503 are retried after `Retry-After`, other 5xx with backoff; other 4xx are parked.
 pub(super) async fn into_result(response: Response<Incoming>) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
-    // A body read to its end lets the pool reuse the connection; otherwise it is closed.
-    let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    let body = beginning(body).await;
     if head.status.is_success() {
         return Ok(());
     }
-    let body = read.ok().and_then(Result::ok).map(|body| excerpt(&body.to_bytes())).unwrap_or_default();
+    let body = excerpt(&body);
     let mut failure = failure(head.status, retry_after(&head.headers, SystemTime::now()));
     if !body.is_empty() {
         failure.error.push_str(": ");
         failure.error.push_str(&body);
     }
     Err(failure)
+}
+
+/// Returns what arrives of the body within the limits of size and time. A body read to its end lets the pool reuse the
+/// connection; otherwise it is closed.
+async fn beginning(mut body: impl Body<Data = Bytes> + Unpin) -> Vec<u8> {
+    let mut kept = Vec::new();
+    // The time limit and a lost connection end the reading; what arrived before them is kept.
+    let _ = tokio::time::timeout(BODY_TIMEOUT, async {
+        while kept.len() < MAX_BODY_BYTES
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            kept.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+    })
+    .await;
+    kept
 }
 
 fn failure(status: StatusCode, retry_after: Option<Duration>) -> Failure {
@@ -98,6 +114,12 @@ mod tests {
         assert_eq!(read("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0), "past");
         assert_eq!((read("31536000"), read("Sat, 06 Nov 2094 08:00:00 GMT")), (Some(3600), Some(3600)), "too long");
         assert_eq!((read("soon"), read("-5"), read("")), (None, None, None));
+    }
+
+    #[tokio::test]
+    async fn beginning_of_a_long_body_is_kept() {
+        let body = http_body_util::Full::new(Bytes::from(vec![b'x'; 3 * MAX_BODY_BYTES]));
+        assert!(beginning(body).await.starts_with(b"xxx"));
     }
 
     #[test]

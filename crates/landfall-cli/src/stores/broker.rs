@@ -22,6 +22,9 @@ pub(crate) trait OpenBroker: Send + Sync {
     /// Fails if the broker accepts nothing until this process restarts. An outage that passes is no failure.
     fn health(&self) -> PortResult<()>;
 
+    /// Asks the broker whether it accepts messages now.
+    async fn ping(&self) -> PortResult<()>;
+
     /// Returns every topic by name, without a remote call; empty if only the broker's own tools report them.
     fn topics(&self) -> PortResult<Vec<TopicDetails>>;
 
@@ -144,6 +147,11 @@ fn capability<T>(registered: Option<T>, what: &str) -> Result<T> {
 /// Refuses a URL that no adapter can open, without opening anything.
 pub(super) fn check(config: &Config) -> Result<()> {
     Ok((adapter(config)?.check)(&config.broker.url)?)
+}
+
+/// Whether the broker is a server. What is missing of a local folder does not appear by waiting.
+pub(crate) fn is_remote(config: &Config) -> bool {
+    adapter(config).is_ok_and(|adapter| adapter.files.is_none())
 }
 
 /// Opens the configured broker for publishing.

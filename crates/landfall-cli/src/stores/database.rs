@@ -199,6 +199,11 @@ pub(super) fn check(config: &Config) -> Result<()> {
     adapter_for(&config.database.url).map(drop)
 }
 
+/// Whether the database is a server. What is missing of a local file does not appear by waiting.
+pub(crate) fn is_remote(config: &Config) -> bool {
+    adapter_for(&config.database.url).is_ok_and(|adapter| adapter.do_not_create.is_none())
+}
+
 /// Opens the configured database; creates a missing file.
 pub(crate) async fn open(config: &Config) -> Result<Database> {
     let url = &config.database.url;
@@ -216,7 +221,7 @@ pub(crate) async fn open_existing(config: &Config) -> Result<Database> {
         None => url.to_owned(),
     };
     (adapter.open)(url, settings(config)).await.map_err(|error| match Error::from(error) {
-        Error::Failed(text) if adapter.do_not_create.is_some() => {
+        Error::Failed(text) | Error::Outage(text) if adapter.do_not_create.is_some() => {
             Error::Failed(format!("{text}; if it does not exist yet, run `landfall migrate`"))
         }
         error => error,

@@ -108,6 +108,10 @@ impl OpenBroker for Log {
         Log::health(self)
     }
 
+    async fn ping(&self) -> Result<()> {
+        Broker::ping(self).await
+    }
+
     fn topics(&self) -> Result<Vec<TopicDetails>> {
         Ok(self.describe_all()?.into_iter().map(TopicDetails::from).collect())
     }

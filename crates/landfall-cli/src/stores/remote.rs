@@ -40,6 +40,10 @@ impl<B: Broker + 'static> OpenBroker for Remote<B> {
         Ok(())
     }
 
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+
     fn topics(&self) -> Result<Vec<TopicDetails>> {
         Ok(Vec::new())
     }

@@ -1,6 +1,8 @@
 //! Invalid messages and requests are refused with a problem, and nothing is written.
 
-use super::support::{Daemon, Sandbox, request};
+use landfall_testkit::eventually;
+
+use super::support::{Daemon, Sandbox, TIMEOUT, request};
 
 async fn nothing_was_written(sandbox: &Sandbox) {
     assert_eq!(sandbox.count("SELECT count(*) FROM landfall_outbox").await, 0);
@@ -31,6 +33,8 @@ async fn invalid_message_is_refused() {
         (r#"{"topic":"o","payload":1,"headers":{"a":"x\r\ny"}}"#, 400, "CR, LF and NUL"),
         (r#"{"topic":"o","payload":1,"headers":{"landfall-x":"y"}}"#, 400, "reserved"),
         (r#"{"topic":"o","payload":1,"headers":{"a":1}}"#, 400, "the field headers is invalid"),
+        (r#"{"topic":"o","payload":1,"headers":{"a":"1","a":"2"}}"#, 400, "is repeated"),
+        (r#"{"topic":"o","payload":1,"sequence":-1}"#, 400, "negative"),
         (r#"{"topic":"o","payload":1,"mode":"thrice"}"#, 400, "at-least-once"),
         (r#"{"topic":"o","payload":1,"paylod":2}"#, 400, "paylod"),
         (r#"{"topic":"o","payload":"#, 400, "not a message"),
@@ -40,6 +44,21 @@ async fn invalid_message_is_refused() {
     ];
     refused(&daemon, &cases.map(|(body, status, word)| (body.to_owned(), status, word))).await;
     nothing_was_written(&sandbox).await;
+}
+
+#[tokio::test]
+async fn row_with_negative_sequence_or_repeated_header_is_parked() {
+    let sandbox = Sandbox::new();
+    let _daemon = sandbox.serve().await;
+    sandbox
+        .sql(
+            r#"INSERT INTO landfall_outbox (topic, sequence, headers, payload) VALUES
+               ('o', -1, '{}', x'31'), ('o', 1, '{"a":"1","a":"2"}', x'32')"#,
+        )
+        .await;
+    let letters = async || sandbox.run(&["dlq", "list", "--json"]).await.objects();
+    eventually(TIMEOUT, "both are parked", async || letters().await.len() == 2).await;
+    assert!(letters().await.iter().all(|letter| letter["error_code"] == "VALIDATION_ERROR"));
 }
 
 #[tokio::test]
@@ -81,6 +100,24 @@ async fn invalid_request_is_refused() {
 }
 
 #[tokio::test]
+async fn browser_on_another_site_is_refused_on_every_route() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
+    let here = format!("http://{}", daemon.address);
+    for (method, path) in [("GET", "/metrics"), ("GET", "/"), ("GET", "/openapi.json"), ("POST", "/v1/messages")] {
+        // A site whose name resolves to a loopback address: the browser sends its name as Host.
+        let rebound = request(daemon.address, method, path, &[("host", "evil.example")], b"{}").await;
+        assert!(rebound.problem(403).contains("loopback"), "{method} {path}");
+        for (name, value) in [("sec-fetch-site", "cross-site"), ("origin", "null"), ("origin", "http://evil.example")] {
+            request(daemon.address, method, path, &[(name, value)], b"{}").await.problem(403);
+        }
+    }
+    let own = [("origin", here.as_str()), ("sec-fetch-site", "same-origin")];
+    assert_eq!(request(daemon.address, "GET", "/metrics", &own, b"").await.status, 200);
+    nothing_was_written(&sandbox).await;
+}
+
+#[tokio::test]
 async fn slow_body_times_out() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -88,7 +125,7 @@ async fn slow_body_times_out() {
     sandbox.configure("[http]\nrequest_timeout_ms = 100\n");
     let daemon = sandbox.serve().await;
     let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
-    stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
+    stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
     let mut response = vec![0; 12];
     stream.read_exact(&mut response).await.unwrap();
     assert_eq!(response, b"HTTP/1.1 408");
@@ -107,9 +144,6 @@ async fn database_outage_is_reported_and_recovers() {
     assert!(daemon.get("/metrics").await.body.contains("landfall_database_up 0"));
 
     sandbox.server().restart().await.unwrap();
-    landfall_testkit::eventually(super::support::TIMEOUT, "readiness", async || {
-        daemon.get("/readyz").await.status == 200
-    })
-    .await;
+    eventually(TIMEOUT, "readiness", async || daemon.get("/readyz").await.status == 200).await;
     daemon.send(r#"{"topic":"o","payload":2}"#).await;
 }

@@ -38,11 +38,6 @@ async fn configuration_error_names_the_line() {
 #[tokio::test]
 async fn environment_and_flags_are_validated() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.command(&["outbox", "stats"]);
-    command.env("LANDFALL_RELAY_BACH", "1");
-    let finished = super::support::finish(command).await;
-    assert!(finished.error_line(2).contains("did you mean LANDFALL_RELAY_BATCH?"));
-
     assert!(
         sandbox.run(&["serve", "--listen", "everywhere"]).await.error_line(2).starts_with("--listen: http.listen must")
     );
@@ -51,6 +46,18 @@ async fn environment_and_flags_are_validated() {
     assert_eq!(sandbox.run(&["serve", "--wrong"]).await.code, 2);
     assert_eq!(sandbox.run(&["topic", "tail", "or ders"]).await.code, 2);
     wrote_nothing(&sandbox);
+}
+
+#[tokio::test]
+async fn daemon_starts_beside_a_kubernetes_service_of_its_name() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("LANDFALL_SERVICE_HOST", "10.0.0.1").env("LANDFALL_PORT_7700_TCP", "tcp://10.0.0.1:7700");
+    command.env("LANDFALL_RELAY_BACH", "1");
+    let stderr = super::support::Daemon::start(command).await.stderr();
+    assert!(stderr.contains("LANDFALL_RELAY_BACH matches no configuration key and is ignored"), "{stderr}");
+    assert!(stderr.contains("did you mean LANDFALL_RELAY_BATCH?"), "{stderr}");
+    assert!(!stderr.contains("LANDFALL_SERVICE_HOST") && !stderr.contains("LANDFALL_PORT"), "{stderr}");
 }
 
 #[tokio::test]
@@ -79,8 +86,7 @@ async fn non_loopback_listener_needs_tokens() {
 async fn unreachable_database_error_hides_the_password() {
     let sandbox = Sandbox::new();
     for arguments in [
-        &["serve", "--listen", "127.0.0.1:0", "--database-url", NOWHERE][..],
-        &["migrate", "--database-url", NOWHERE],
+        &["migrate", "--database-url", NOWHERE][..],
         &["outbox", "stats", "--database-url", NOWHERE],
         &["dlq", "list", "--database-url", NOWHERE],
     ] {

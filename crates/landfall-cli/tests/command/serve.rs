@@ -128,7 +128,7 @@ async fn ready_line_names_database_broker_and_roles() {
 
 /// Sends the head of a request and waits for `100 Continue`, which the daemon sends when it reads the body.
 async fn begin_post(stream: &mut TcpStream, length: usize) {
-    let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: ";
+    let head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: ";
     stream.write_all(format!("{head}{length}\r\n\r\n").as_bytes()).await.unwrap();
     let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
     stream.read_exact(&mut interim).await.unwrap();

@@ -55,7 +55,7 @@ pub(crate) fn inspect(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Findings> {
     let mut findings = Findings::default();
-    if !durable::is_directory(disk, &context.directory) {
+    if !durable::is_directory(disk, &context.directory)? {
         let what = "the folder of the partition is missing";
         findings.problems.push(context.problem(context.directory.clone(), 0, what).with_offsets(context.start, None));
     } else {

@@ -51,7 +51,7 @@ impl GroupFile {
     /// Writes it to `path` durably. Blocks.
     pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent()
-            && !durable::is_directory(disk, folder)
+            && !durable::is_directory(disk, folder)?
         {
             create_directory(disk, folder)?;
         }

@@ -27,8 +27,8 @@
 //!
 //! A batch is written over zeros that were synced before. If the power fails before the batch is synced, each of its
 //! sectors holds the written bytes or zeros. Where a write stopped, a sector holds written bytes up to some point and
-//! zeros after it. So an incomplete write is detectable: the first or last byte of the header, or the last byte of the
-//! batch, is zero, or more sectors are blank than the header says. A wrong batch with none of these signs was written
+//! zeros after it. So an incomplete write is detectable. The first or last byte of the header, or the last byte of the
+//! batch, is zero. Or more sectors are blank than the header says. A wrong batch with none of these signs was written
 //! completely and changed later: it is damaged.
 //!
 //! Two more fields cover what one batch cannot show. The salt prevents copied bytes (a payload that is itself a

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A crash at any point leaves either the old segment or the new one complete. Invariants: offsets stay the same,
-//! without gaps, and so does the size that the successor recorded. The salt is new, so that nothing derived from the
-//! old file, and no copy of its bytes, is mistaken for a part of the new one.
+//! without gaps, and so does the size that the successor recorded. The salt is new. So nothing derived from the old
+//! file, and no copy of its bytes, is mistaken for a part of the new one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use landfall_core::{Result, Timestamp};
 
 use crate::disk::{self, Access, Disk, File};
-use crate::durable::{UNFINISHED, damaged, failed, fatal};
+use crate::durable::{UNFINISHED, damaged, failed, sync_new_name};
 
 pub(crate) const HEADER_BYTES: usize = 64;
 
@@ -109,12 +109,14 @@ impl SegmentHeader {
             let file = disk.open(&unfinished, Access::Create)?;
             file.write_at(&self.encode(), 0)?;
             file.sync()?;
+            // Syncing the folder needs another file descriptor: find out now whether there is one.
+            disk.list(directory)?;
             disk.rename(&unfinished, &path)?;
             Ok(file)
         };
         let file = create().map_err(failed("create the segment", &path))?;
         // The segment exists now, so its predecessor must not grow any more.
-        disk.sync_directory(directory).map_err(fatal("sync the folder", directory))?;
+        sync_new_name(disk, directory)?;
         Ok(file)
     }
 

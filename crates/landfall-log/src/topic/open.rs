@@ -201,7 +201,7 @@ impl Topics {
             // A process may have died before it synced `topic.json`, and messages are going to rely on it.
             durable::sync_directory(&*disk, &topic_folder)?;
             let topic = Topic::open(&disk, topic_folder.clone(), file, |directory, number| {
-                if !durable::is_directory(&*disk, directory) {
+                if !durable::is_directory(&*disk, directory)? {
                     let missing = format!("the folder of partition {number} is missing");
                     return Err(damaged(&topic_folder.join(topic_file::NAME), 0, missing));
                 }

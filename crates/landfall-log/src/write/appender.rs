@@ -114,7 +114,7 @@ impl Appender {
     /// Adds the records of `part` to the pending batch and returns the offset of the first. [`Self::write`] writes
     /// them.
     ///
-    /// An error for which [`is_full`] holds means that the disk is full and nothing has changed.
+    /// An error for which [`crate::durable::is_passing`] holds means that nothing has changed.
     pub(crate) fn push(&mut self, part: &mut Part) -> Result<u64> {
         if !self.merges(part) {
             self.write()?;
@@ -198,8 +198,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Preallocates as much space as was written since the last call, if it fits into the segment, so that the next
-    /// publisher does not wait for it. Everything must be synced.
+    /// Preallocates as much space as was written since the last call, if it fits into the segment. The next publisher
+    /// then does not wait for it. Everything must be synced.
     ///
     /// Ignores a full disk: the next append that needs the space reports it.
     pub(crate) fn preallocate(&mut self) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use landfall_core::{Error, ErrorCode, MessageId, Position, ProducerName, Refusal, Result, TopicName};
 
-use crate::durable::is_full;
+use crate::durable::{is_out_of_descriptors, is_passing};
 use crate::maintain::compaction::Compacted;
 use crate::maintain::retention::{self, Policy, Removed};
 use crate::options::Options;
@@ -49,7 +49,7 @@ pub(crate) struct Store {
     /// Appenders synced since the last preallocation, if the disk preallocates ahead.
     synced: Vec<u64>,
     preallocates_ahead: bool,
-    /// Partitions that had no space in this group: nothing may overtake a refused message.
+    /// Partitions without space or file descriptors in this group: nothing may overtake a refused message.
     full: HashMap<u64, Refusal>,
 }
 
@@ -89,15 +89,22 @@ impl Store {
         if let Some(refusal) = self.full.get(&part.partition.id()) {
             return Ok(PartResult::Refused(refusal.clone()));
         }
-        match part.sequenced {
+        let appended = match part.sequenced {
             Some(sequenced) => self.append_sequenced(part, sequenced),
             None if part.deduplicate => self.append_unseen(part),
-            None => {
-                let result = self.push(part)?;
-                self.remember_ids(part, &result)?;
-                Ok(result)
-            }
+            None => self.push(part).and_then(|result| self.remember_ids(part, &result).map(|()| result)),
+        };
+        match appended {
+            Err(error) if is_passing(&error) => Ok(PartResult::Refused(self.refuse(part, &error))),
+            appended => appended,
         }
+    }
+
+    /// Refuses `part`, and whatever follows it in this group. Nothing was written.
+    fn refuse(&mut self, part: &Part, error: &Error) -> Refusal {
+        let refusal = passing(error);
+        self.full.insert(part.partition.id(), refusal.clone());
+        refusal
     }
 
     /// Appends the messages that the topic does not hold yet.
@@ -107,7 +114,11 @@ impl Store {
         let mut positions = Vec::new();
         let mut is_known = Vec::new();
         for (index, &id) in part.ids.iter().enumerate() {
-            let found = dedup.find_or_insert(id, Position { partition, offset })?;
+            let found = dedup.find_or_insert(id, Position { partition, offset }).inspect_err(|_| {
+                // None of them will be written.
+                let is_inserted = |at: &usize| !is_known.get(*at).copied().unwrap_or(false);
+                (0..index).filter(is_inserted).for_each(|at| dedup.remove(part.ids[at]));
+            })?;
             if found.is_some() && positions.is_empty() {
                 // The first duplicate: only now is the list worth its cost.
                 is_known = vec![false; part.ids.len()];
@@ -191,7 +202,12 @@ impl Store {
         let partition = part.partition.partition();
         let dedup = self.dedup_index(part.partition.topic())?;
         for (offset, &id) in (*base..).zip(&part.ids) {
-            dedup.find_or_insert(id, Position { partition, offset })?;
+            let position = Position { partition, offset };
+            match dedup.find_or_insert(id, position) {
+                // The message is stored, so its id must be known even if an older position cannot be looked up.
+                Err(error) if is_out_of_descriptors(&error) => dedup.insert(id, position),
+                found => drop(found?),
+            }
         }
         Ok(())
     }
@@ -233,11 +249,7 @@ impl Store {
                 self.touched.insert(id);
                 Ok(PartResult::Appended(base_offset))
             }
-            Err(error) if is_full(&error) => {
-                let refusal = disk_full(&error);
-                self.full.insert(id, refusal.clone());
-                Ok(PartResult::Refused(refusal))
-            }
+            Err(error) if is_passing(&error) => Ok(PartResult::Refused(self.refuse(part, &error))),
             Err(error) => Err(error),
         }
     }
@@ -253,11 +265,12 @@ impl Store {
         self.touched().try_for_each(Appender::sync)?;
         for id in std::mem::take(&mut self.touched) {
             let Some(appender) = self.appenders.get_mut(&id) else { continue };
-            if let Some(dedup) = self.dedup.get_mut(appender.partition().topic()) {
-                for segment in appender.finished() {
-                    if let Some(index) = &segment.index {
-                        dedup.seal(appender.partition().partition(), index.base_offset(), Arc::clone(index))?;
-                    }
+            let topic = appender.partition().topic();
+            if let Some(dedup) = self.dedup.get_mut(topic) {
+                match seal_finished(dedup, appender) {
+                    // The ids are loaded again when they are needed.
+                    Err(error) if is_out_of_descriptors(&error) => drop(self.dedup.remove(topic)),
+                    sealed => sealed?,
                 }
             }
             // Only now, so that readers see nothing of it after an error.
@@ -377,6 +390,13 @@ fn load_ids(topic: &Topic) -> Result<DedupIndex> {
     Ok(dedup)
 }
 
+fn seal_finished(dedup: &mut DedupIndex, appender: &Appender) -> Result<()> {
+    for index in appender.finished().iter().filter_map(|segment| segment.index.as_ref()) {
+        dedup.seal(appender.partition().partition(), index.base_offset(), Arc::clone(index))?;
+    }
+    Ok(())
+}
+
 /// Removes the records of `part` whose ids match `is_unwanted`, which is called once per record, in order.
 fn remove_records(part: &mut Part, mut is_unwanted: impl FnMut(&MessageId) -> bool) {
     let mut kept = vec![0; batch::HEADER_BYTES];
@@ -393,9 +413,12 @@ fn remove_records(part: &mut Part, mut is_unwanted: impl FnMut(&MessageId) -> bo
     (part.buffer, part.ids) = (kept, ids);
 }
 
-fn disk_full(error: &Error) -> Refusal {
-    let reason = format!("the disk is full: {error}");
-    Refusal { code: ErrorCode::STORAGE_FULL, reason, retriable: true }
+fn passing(error: &Error) -> Refusal {
+    let (code, what) = match is_out_of_descriptors(error) {
+        true => (ErrorCode::UNAVAILABLE, "no file descriptor is left"),
+        false => (ErrorCode::STORAGE_FULL, "the disk is full"),
+    };
+    Refusal { code, reason: format!("{what}: {error}"), retriable: true }
 }
 
 fn fenced() -> Refusal {

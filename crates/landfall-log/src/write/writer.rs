@@ -8,8 +8,9 @@
 //!
 //! The first failed write or sync stops the log. The pages that were to be synced may be gone from the page cache, so
 //! a second sync that succeeds would prove nothing. Only reopening the log and rereading the files shows what was
-//! stored. Publishers of the failed group get `Unknown`, and all later ones are refused. A full disk does not stop the
-//! log: it is detected before anything is written, the messages are refused, and later ones may find space.
+//! stored. Publishers of the failed group get `Unknown`, and all later ones are refused. A full disk and
+//! missing file descriptors do not stop the log: they are detected before anything is written, the messages are
+//! refused, and later ones may succeed.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -80,6 +81,7 @@ pub(crate) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
     waiter: ReplyWaiter,
     failure: Arc<OnceLock<String>>,
+    refusal: Arc<Mutex<Option<String>>>,
 }
 
 impl Writer {
@@ -94,15 +96,27 @@ impl Writer {
             move |error: std::io::Error| Error::new(ErrorKind::Unavailable, what).with_source(error)
         };
         let (queue, commands) = mpsc::channel(QUEUE);
-        let failure = Arc::new(OnceLock::new());
+        let (failure, refusal) = (Arc::new(OnceLock::new()), Arc::default());
         let timer = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let timer = timer.map_err(unavailable("cannot start the writer's timer"))?;
-        let thread = WriterThread::new(topics, options, store, Arc::clone(&failure), timer, lock);
+        let thread =
+            WriterThread::new(topics, options, store, (Arc::clone(&failure), Arc::clone(&refusal)), timer, lock);
         let thread = std::thread::Builder::new()
             .name("landfall-log-writer".into())
             .spawn(move || thread.run(commands))
             .map_err(unavailable("cannot start the writer thread"))?;
-        Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), waiter: ReplyWaiter::default(), failure })
+        Ok(Self {
+            queue: Some(queue),
+            thread: Mutex::new(Some(thread)),
+            waiter: ReplyWaiter::default(),
+            failure,
+            refusal,
+        })
+    }
+
+    /// Why the last message was refused although the log works: a full disk, or no file descriptor.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The failure that stopped the log, if any.

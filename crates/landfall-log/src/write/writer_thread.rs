@@ -1,7 +1,7 @@
 //! The writer thread: takes everything that has queued up, writes it, syncs once, and replies to all publishers.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use landfall_core::{Error, ErrorKind, Result, TopicName};
@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::durable::is_full;
+use crate::durable::is_passing;
 use crate::lock::FolderLock;
 use crate::options::{Acknowledge, Flush, Gaps, Options};
 use crate::topic::admin;
 use crate::topic::open::{Topic, Topics};
 use crate::write::producers::{Limits, ReorderBuffer, Ticket};
 use crate::write::spin_wait::CommandWaiter;
-use crate::write::store::Store;
+use crate::write::store::{PartResult, Store};
 use crate::write::writer::{Append, AppendReply, CLOSED, Command};
 
 /// Maximum size of a group, because its publishers wait for all of it.
@@ -34,6 +34,9 @@ pub(crate) struct WriterThread {
     unsynced: Unsynced,
     waiter: CommandWaiter,
     failure: Arc<OnceLock<String>>,
+    /// The reason, while the last message was refused for a reason that passes.
+    refusal: Arc<Mutex<Option<String>>>,
+    is_refusing: bool,
     /// A timer for waits with a deadline.
     timer: Runtime,
     _lock: Arc<Option<FolderLock>>,
@@ -55,13 +58,26 @@ impl WriterThread {
         topics: Arc<Topics>,
         options: Options,
         store: Store,
-        failure: Arc<OnceLock<String>>,
+        (failure, refusal): (Arc<OnceLock<String>>, Arc<Mutex<Option<String>>>),
         timer: Runtime,
         lock: Arc<Option<FolderLock>>,
     ) -> Self {
         let (held, deadlines) = (HashMap::new(), VecDeque::new());
         let (unsynced, waiter) = (Unsynced::default(), CommandWaiter::default());
-        Self { held, deadlines, topics, options, store, unsynced, waiter, failure, timer, _lock: lock }
+        Self {
+            held,
+            deadlines,
+            topics,
+            options,
+            store,
+            unsynced,
+            waiter,
+            failure,
+            refusal,
+            is_refusing: false,
+            timer,
+            _lock: lock,
+        }
     }
 
     /// Runs until it receives `Close` or all senders are dropped.
@@ -143,12 +159,15 @@ impl WriterThread {
         keep_running
     }
 
-    fn create(&self, name: &TopicName) -> Result<Arc<Topic>> {
+    fn create(&mut self, name: &TopicName) -> Result<Arc<Topic>> {
         if let Some(failure) = self.failure.get() {
             return Err(Error::new(ErrorKind::Unavailable, failure.clone()));
         }
         let created = admin::create(&self.topics, name, self.options.partitions, self.options.topic);
-        created.inspect_err(|error| self.stop_unless_full(error))
+        created.inspect_err(|error| {
+            self.stop_unless_passing(error);
+            self.record_refusal(Some(error));
+        })
     }
 
     /// Runs `change` after everything appended before it is synced.
@@ -160,14 +179,22 @@ impl WriterThread {
         if let Err(error) = &changed
             && !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Conflict)
         {
-            self.stop_unless_full(error);
+            self.stop_unless_passing(error);
         }
         changed
     }
 
-    /// Stops the log, unless the disk is full: such a change can be retried once there is space.
-    fn stop_unless_full(&self, error: &Error) {
-        if !is_full(error) {
+    /// Records why the last message was refused, or that it was not.
+    fn record_refusal(&mut self, reason: Option<impl ToString>) {
+        // Accepted messages are frequent, and only the first one after a refusal is news.
+        if std::mem::replace(&mut self.is_refusing, reason.is_some()) || self.is_refusing {
+            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason.map(|reason| reason.to_string());
+        }
+    }
+
+    /// Stops the log, unless the change can be retried once there is space or a file descriptor.
+    fn stop_unless_passing(&self, error: &Error) {
+        if !is_passing(error) {
             self.stop(error);
         }
     }
@@ -212,7 +239,13 @@ impl WriterThread {
         append.messages = 0;
         for part in &mut append.parts {
             append.messages += u64::from(part.count());
-            append.results.push(self.store.append(part)?);
+            let result = self.store.append(part)?;
+            match &result {
+                PartResult::Refused(refusal) if refusal.retriable => self.record_refusal(Some(&refusal.reason)),
+                PartResult::Appended(_) => self.record_refusal(None::<&str>),
+                _ => {}
+            }
+            append.results.push(result);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Acknowledgement before the sync: a crash may lose unsynced messages at the end of a partition, and nothing else.
 
 use landfall_log::{Acknowledge, Flush, Options};
+use landfall_testkit::VIOLATION;
 
 use crate::explore::{Effort, Explorer};
 use crate::random::{Random, seed};
@@ -26,7 +27,8 @@ fn explore(acknowledge: Acknowledge) {
     let _shared = shared_failpoints();
     let (mut images, mut run) = (0, 2000);
     while images < IMAGES {
-        let context = |failure: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()) };
+        let context =
+            |failure: String| -> usize { panic!("{VIOLATION} LANDFALL_SEED={}, run {run}: {failure}", seed()) };
         images += explore_run(run, acknowledge).unwrap_or_else(context);
         run += 1;
     }

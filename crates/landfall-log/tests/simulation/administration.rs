@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use landfall_core::{Broker, GroupName, Key, Message, Outcome, Publisher, StartAt, TopicName};
 use landfall_log::{Log, Options, TopicSettings};
+use landfall_testkit::VIOLATION;
 
 use crate::crash::{Crash, Survival};
 use crate::disk::{Faults, ModelDisk};
@@ -236,7 +237,7 @@ fn crash_never_leaves_a_topic_half_changed() {
     let runtime = runtime();
     for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndRecreate] {
         let images = runtime.block_on(explore_call(call));
-        let images = images.unwrap_or_else(|why| panic!("LANDFALL_SEED={}: {why}", seed()));
+        let images = images.unwrap_or_else(|why| panic!("{VIOLATION} LANDFALL_SEED={}: {why}", seed()));
         assert!(images > 3, "{call:?} had only {images} images");
     }
 }
@@ -247,7 +248,7 @@ fn crash_after_a_kill_never_leaves_a_topic_half_changed() {
     let runtime = runtime();
     for call in [Call::Create, Call::Grow, Call::Configure, Call::Delete, Call::DeleteAndRecreate] {
         let images = runtime.block_on(explore_killed(call));
-        let images = images.unwrap_or_else(|why| panic!("LANDFALL_SEED={}: {why}", seed()));
+        let images = images.unwrap_or_else(|why| panic!("{VIOLATION} LANDFALL_SEED={}: {why}", seed()));
         assert!(images > 3, "{call:?} had only {images} images");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use landfall_log::Options;
+use landfall_testkit::VIOLATION;
 
 use crate::change::{COMPACTED, REMOVED};
 use crate::disk::ModelDisk;
@@ -27,7 +28,8 @@ fn explore(worker: u64) -> usize {
         if images >= IMAGES / WORKERS as usize {
             break;
         }
-        let context = |failure: String| -> usize { panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()) };
+        let context =
+            |failure: String| -> usize { panic!("{VIOLATION} LANDFALL_SEED={}, run {run}: {failure}", seed()) };
         images += explore_run(run).unwrap_or_else(context);
     }
     images
@@ -63,7 +65,7 @@ fn crash_during_preallocation_loses_nothing() {
         let mut random = Random::for_part(seed(), !run);
         let options = Options { preallocate_bytes: 1000, ..options(&mut random) };
         let disk = ModelDisk::new(Tree::default()).working_ahead();
-        let context = |failure: String| panic!("LANDFALL_SEED={}, run {run}: {failure}", seed());
+        let context = |failure: String| panic!("{VIOLATION} LANDFALL_SEED={}, run {run}: {failure}", seed());
         let finished = explorer.runtime().block_on(work_on(disk, random, options, STEPS)).map_err(String::from);
         finished.and_then(|finished| explorer.explore(&finished.history, EFFORT)).unwrap_or_else(context);
         images += explorer.images();

@@ -2,6 +2,7 @@
 
 use landfall_core::ErrorKind;
 use landfall_log::Options;
+use landfall_testkit::VIOLATION;
 
 use crate::explore::{CrashPoint, Explorer, check};
 use crate::random::{Random, seed};
@@ -71,6 +72,6 @@ pub(crate) fn flip_bits(seed: u64, run: u64) -> Result<(), String> {
 fn flipped_bit_is_never_served_or_ignored() {
     let _shared = shared_failpoints();
     for run in 0..RUNS {
-        flip_bits(seed(), run).unwrap_or_else(|failure| panic!("{failure}"));
+        flip_bits(seed(), run).unwrap_or_else(|failure| panic!("{VIOLATION} {failure}"));
     }
 }

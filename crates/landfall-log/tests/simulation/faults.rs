@@ -2,6 +2,7 @@
 
 use landfall_core::{GroupName, Message, Outcome, ProducerName, Publisher, TopicName};
 use landfall_log::{Options, TopicSettings};
+use landfall_testkit::VIOLATION;
 
 use crate::disk::{Faults, ModelDisk};
 use crate::events::Call;
@@ -81,7 +82,8 @@ fn after_a_failed_sync_the_log_refuses_until_reopened() {
     let _shared = shared_failpoints();
     for run in 0..RUNS {
         let faults = Faults { fail_sync_after: Some(run), ..Faults::default() };
-        check_fault(run, faults).unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, sync {run}: {failure}", seed()));
+        check_fault(run, faults)
+            .unwrap_or_else(|failure| panic!("{VIOLATION} LANDFALL_SEED={}, sync {run}: {failure}", seed()));
     }
 }
 
@@ -90,7 +92,8 @@ fn after_a_failed_write_the_log_refuses_until_reopened() {
     let _shared = shared_failpoints();
     for run in 0..RUNS {
         let faults = Faults { fail_write_after: Some(run), ..Faults::default() };
-        check_fault(run, faults).unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, write {run}: {failure}", seed()));
+        check_fault(run, faults)
+            .unwrap_or_else(|failure| panic!("{VIOLATION} LANDFALL_SEED={}, write {run}: {failure}", seed()));
     }
 }
 

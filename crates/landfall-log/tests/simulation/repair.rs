@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use landfall_core::{Broker, Message, Outcome, Publisher, StartAt, TopicName};
 use landfall_log::{Log, Options};
+use landfall_testkit::VIOLATION;
 
 use crate::crash::{Crash, Survival};
 use crate::disk::ModelDisk;
@@ -102,7 +103,8 @@ fn repair_is_completed_after_a_power_cut_at_any_point() {
         let mut choices = vec![Vec::new(), vec![Survival::Dropped; crash.unsynced().len()]];
         choices.extend((0..IMAGES_PER_CRASH_POINT).map(|_| crash.random_survivals(&mut random)));
         for survivals in choices {
-            let what = format!("LANDFALL_SEED={}, entry {position} ({}), {survivals:?}", seed(), entry.outline());
+            let what =
+                format!("{VIOLATION} LANDFALL_SEED={}, entry {position} ({}), {survivals:?}", seed(), entry.outline());
             let disk = ModelDisk::new(crash.image(&survivals));
             repair(&disk);
             assert_eq!(runtime.block_on(offsets(&disk)), expected, "{what}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use landfall_core::{Broker, Message, Outcome, Publisher, StartAt, TopicName};
 use landfall_log::{Log, Options};
+use landfall_testkit::VIOLATION;
 
 use crate::crash::{Crash, Survival};
 use crate::disk::{Faults, ModelDisk};
@@ -115,7 +116,7 @@ fn power_cut_while_opening_after_a_failed_sync_is_survived() {
     let _shared = shared_failpoints();
     for run in 0..RUNS {
         let crashed = crash_while_opening(seed(), run);
-        crashed.unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()));
+        crashed.unwrap_or_else(|failure| panic!("{VIOLATION} LANDFALL_SEED={}, run {run}: {failure}", seed()));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use landfall_core::{Publisher, TopicName};
+use landfall_testkit::VIOLATION;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::disk::ModelDisk;
@@ -57,6 +58,6 @@ fn readers_see_only_durable_messages() {
     let _shared = shared_failpoints();
     for run in 0..4 {
         let failure = runtime().block_on(read_before_each_sync(seed(), run)).map_err(String::from);
-        failure.unwrap_or_else(|failure| panic!("LANDFALL_SEED={}, run {run}: {failure}", seed()));
+        failure.unwrap_or_else(|failure| panic!("{VIOLATION} LANDFALL_SEED={}, run {run}: {failure}", seed()));
     }
 }

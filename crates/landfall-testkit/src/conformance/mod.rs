@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case fails by panicking")]
 
 pub mod broker;
+mod capabilities;
 pub mod database;
 pub mod import;
 mod sample;

@@ -12,6 +12,8 @@ pub enum Fault {
     Refuse,
     /// Refused, retriable, because the broker is unavailable: the message is not the cause.
     Unavailable,
+    /// Refused, retriable, because the topic does not exist yet.
+    UnknownTopic,
     /// Refused, not retriable.
     RefusePermanently,
     /// The outcome is unknown, and the message is lost.
@@ -29,6 +31,7 @@ impl Fault {
         match self {
             Fault::Refuse => Outcome::retry_later(ErrorCode::new("FULL"), "refused by the test"),
             Fault::Unavailable => Outcome::retry_later(ErrorCode::UNAVAILABLE, "made unavailable by the test"),
+            Fault::UnknownTopic => Outcome::retry_later(ErrorCode::UNKNOWN_TOPIC, "hidden by the test"),
             Fault::RefusePermanently => Outcome::refuse(ErrorCode::VALIDATION, "permanently refused by the test"),
             Fault::UnknownAndLost | Fault::UnknownAndStored => Outcome::Unknown("response dropped by the test".into()),
         }

@@ -42,15 +42,25 @@ pub(crate) fn is_alive(process: i32) -> bool {
     }
 }
 
+/// Waits until all processes have exited, for at most two minutes: the shutdown checkpoint of a database syncs every
+/// file that changed, and a killed process exits only after the sync that it is in.
 pub(crate) async fn wait_until_gone(processes: &[i32]) -> Result<()> {
     let started = Instant::now();
-    while processes.iter().any(|process| is_alive(*process)) {
-        if started.elapsed() > Duration::from_secs(30) {
-            return Err(Error::new(ErrorKind::Internal, "a killed process still runs after 30 s"));
+    while let Some(process) = processes.iter().find(|process| is_alive(**process)) {
+        if started.elapsed() > Duration::from_secs(120) {
+            let text = format!("process {process} still runs after two minutes: {}", describe(*process));
+            return Err(Error::new(ErrorKind::Internal, text));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
+}
+
+/// Returns the command line of a process, its state, and the kernel function that it waits in.
+fn describe(process: i32) -> String {
+    let read = |file| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+    let state = status(process).map_or('?', |(state, _)| state);
+    format!("{:?}, state {state}, in {}", read("cmdline").replace('\0', " ").trim(), read("wchan"))
 }
 
 /// Stops each process with SIGSTOP and returns once all are stopped.
@@ -103,6 +113,7 @@ mod tests {
         let family = family(own);
         assert_eq!(family[0], own);
         assert!(family.contains(&id) && is_alive(id));
+        assert!(describe(id).starts_with("\"cat\", state "), "{}", describe(id));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_alive(id));

@@ -10,7 +10,7 @@ use super::rule;
 use super::sample::stock;
 use crate::history::{History, Report, check};
 
-const REFUSED_BUT_STORED: &str = "a message took effect although every send of it was refused";
+const REFUSED_BUT_STORED: &str = "landfall-violation: a message took effect although every send of it was refused";
 
 #[derive(Debug)]
 pub(super) struct Recorder {

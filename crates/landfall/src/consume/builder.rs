@@ -136,8 +136,8 @@ impl<D: Inbox> Builder<D> {
 
     /// Checks the parts and returns the consumer. Connects to nothing.
     ///
-    /// Fails with kind `Invalid` if a required part is missing, an option is out of range, or the name of the retry
-    /// topic or the dead-letter topic would be too long.
+    /// Fails with kind `Invalid` if a required part is missing or an option is out of range. It also fails if the name
+    /// of the retry topic or the dead-letter topic would be too long.
     pub fn build(self) -> Result<Consumer<D>> {
         let Self { database, broker, topic, group, handler, sequence, dead_letter_topic, cache, options } = self;
         let topic = topic.ok_or_else(|| missing("topic", "topic"))?;

@@ -60,6 +60,7 @@ pub use options::{Idempotence, Options, Order};
 pub use retry::RetryLane;
 pub use sequence::{Early, SequenceCheck};
 
+pub(crate) use handler::Attempt;
 pub(crate) use outcome::Handled;
 pub(crate) use retry::{AttemptCount, DatabaseBackoff, MAX_RETRY_AFTER, sleep_unless_stopped};
 pub(crate) use transaction::{GroupInbox, Input, MessageTransaction, TransactionError};

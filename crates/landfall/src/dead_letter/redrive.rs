@@ -16,7 +16,8 @@ use super::backing_off::BackingOff;
 use super::writer::DeadLetterWriter;
 use crate::call_deadline::CallDeadline;
 use crate::consume::{
-    GroupInbox, Handled, Input, MAX_RETRY_AFTER, MessageTransaction, Options, TransactionError, sleep_unless_stopped,
+    Attempt, GroupInbox, Handled, Input, MAX_RETRY_AFTER, MessageTransaction, Options, TransactionError,
+    sleep_unless_stopped,
 };
 
 /// Runs redriven and delayed messages of one group through its handler.
@@ -77,7 +78,8 @@ impl<D: Inbox> Redriver<D> {
         }
         let arrivals = [arrival(&item)];
         let input = Input { arrivals: &arrivals, dead_letter: Some(&item) };
-        let attempt = total_attempts(&item, self.backing_off.count(&item).calls) + 1;
+        let calls = self.backing_off.count(&item).calls;
+        let attempt = Attempt { number: total_attempts(&item, calls) + 1, since_redrive: calls + 1 };
         let result = match self.transaction.apply(&mut transaction, input, attempt).await {
             Ok(applied) => self.transaction.finish(transaction, input, applied).await,
             Err(TransactionError::Failed(failed)) => {

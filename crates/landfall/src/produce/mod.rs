@@ -5,12 +5,17 @@
 //! * [`Outbox::enqueue`] with a transaction the caller began and [`Outbox::commit`]s;
 //! * [`Outbox::execute_with_message`] and [`Outbox::execute`], which run a closure and the enqueue in one
 //!   transaction;
-//! * plain SQL from any language: `INSERT INTO landfall_outbox (topic, key, payload) VALUES (…)`.
+//! * plain SQL from any language: `INSERT INTO landfall_outbox (topic, key, payload_text) VALUES (…)`.
 //!
 //! After the commit the relay is woken at once. The caller never publishes directly: it would overtake older messages
 //! of the same key that are still pending.
 
-use landfall_core::{Error, Message, OutboxWriter, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+pub use landfall_core::Snowflake;
+use landfall_core::{Error, Message, OutboxWriter, Result, TopicName};
 
 /// Enqueues messages in the outbox of the service's own database.
 ///
@@ -38,12 +43,57 @@ use landfall_core::{Error, Message, OutboxWriter, Result};
 #[derive(Debug, Clone)]
 pub struct Outbox<D> {
     database: D,
+    /// Topics whose messages have Snowflake ids.
+    snowflakes: HashMap<TopicName, Arc<Snowflake>>,
 }
 
 impl<D: OutboxWriter> Outbox<D> {
     /// Enqueues in the outbox of `database`.
     pub fn new(database: D) -> Self {
-        Self { database }
+        Self { database, snowflakes: HashMap::new() }
+    }
+
+    /// Selects Snowflake ids for new messages of `topic`. Other topics have UUIDv7.
+    ///
+    /// A Snowflake fits into a `bigint` of the service's own tables: [`MessageId::as_snowflake`] returns it. Every
+    /// process that produces needs its own node number; see [`Snowflake`].
+    ///
+    /// [`MessageId::as_snowflake`]: landfall_core::MessageId::as_snowflake
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use landfall::prelude::*;
+    /// use landfall::produce::Snowflake;
+    /// use landfall::sqlite::{self, Sqlite};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> landfall::Result<()> {
+    /// # let database = Sqlite::open("sqlite::memory:", sqlite::Options::default()).await?;
+    /// let orders = TopicName::new("orders")?;
+    /// let ids = Arc::new(Snowflake::for_topic(3, 0)?);
+    /// let outbox = Outbox::new(database).with_snowflakes(orders.clone(), ids);
+    /// let message = outbox.message(orders, "order-1")?;
+    /// assert!(message.id.as_snowflake().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_snowflakes(mut self, topic: TopicName, ids: Arc<Snowflake>) -> Self {
+        self.snowflakes.insert(topic, ids);
+        self
+    }
+
+    /// Creates a message with an id of the kind selected for `topic`, like [`Message::new`] otherwise.
+    ///
+    /// Fails only for Snowflake ids, with the kind `Unavailable`, while the clock is too far behind the last id.
+    pub fn message(&self, topic: TopicName, payload: impl Into<Bytes>) -> Result<Message> {
+        let id = self.snowflakes.get(&topic).map(|ids| ids.next()).transpose()?;
+        let message = Message::new(topic, payload);
+        Ok(match id {
+            Some(id) => message.with_id(id),
+            None => message,
+        })
     }
 
     /// Enqueues `message` in the caller's transaction: it is published if and only if the transaction commits.

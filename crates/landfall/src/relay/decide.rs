@@ -6,9 +6,15 @@ use landfall_core::{Backoff, ErrorCode, Outcome};
 use super::Options;
 
 /// Errors of the broker that say nothing about the message. It is retried without limit: parking it would only create
-/// work for an operator.
-const BROKER_ERRORS: [ErrorCode; 4] =
-    [ErrorCode::UNAVAILABLE, ErrorCode::DENIED, ErrorCode::STORAGE_FULL, ErrorCode::RATE_LIMITED];
+/// work for an operator. A missing topic or group appears when its owner creates it.
+const BROKER_ERRORS: [ErrorCode; 6] = [
+    ErrorCode::UNAVAILABLE,
+    ErrorCode::DENIED,
+    ErrorCode::STORAGE_FULL,
+    ErrorCode::RATE_LIMITED,
+    ErrorCode::UNKNOWN_TOPIC,
+    ErrorCode::NO_CONSUMER,
+];
 
 /// Decides how to settle an entry after `attempts` earlier failures. `None` leaves it unchanged: the broker did not
 /// attempt it.

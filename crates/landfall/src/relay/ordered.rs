@@ -1,6 +1,6 @@
 //! One pass of an ordered relay: read a batch of the leased shards, publish it, settle it under the leases.
 
-use landfall_core::adapter::{FencedPublisher, Lease, Settlement};
+use landfall_core::adapter::{Decision, FencedPublisher, Lease, Settlement};
 use landfall_core::{Mode, OutboxQueue, Result};
 
 use super::publish::{BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, log_failures};
@@ -42,21 +42,23 @@ impl OrderedPass<'_> {
             return Ok(Progress::Idle);
         }
         fail::fail_point!("relay.after-claim");
-        let (batch, unpublishable) = self.publisher.check(entries);
-        if !unpublishable.is_empty() {
-            // Parked before anything is published: their successors must find the key held.
-            self.settle(leases, unpublishable).await?;
-            return Ok(Progress::Moved);
-        }
+        let (batch, unpublishable) = self.publisher.check_front(entries);
         if !leases.iter().all(Lease::is_live) {
             // This process was paused, or the database was slow: another relay may work on these rows.
             return Ok(Progress::Idle);
         }
         let batch = self.remove_at_most_once(leases, batch).await?;
-        match self.publisher.publish(batch).await {
+        let repeatable = batch.iter().filter(|(_, message)| message.mode != Mode::AtMostOnce).count();
+        let mut settlements = match self.publisher.publish(batch).await {
             Published::BrokerDown(reason) => return Ok(Progress::BrokerDown(reason)),
-            Published::Settled(settlements) => self.settle(leases, settlements).await?,
+            Published::Settled(settlements) => settlements,
+        };
+        // A dead letter holds its key. Parked before an unpublished predecessor, it would block that one too.
+        let published = settlements.iter().filter(|settled| settled.decision == Decision::Published).count();
+        if published == repeatable {
+            settlements.extend(unpublishable);
         }
+        self.settle(leases, settlements).await?;
         fail::fail_point!("relay.after-settle");
         Ok(Progress::Moved)
     }

@@ -42,22 +42,50 @@ impl BatchPublisher<'_> {
     pub(super) fn check(&self, entries: Vec<OutboxEntry>) -> (Vec<Publishable>, Vec<Settlement>) {
         let mut publishable = Vec::with_capacity(entries.len());
         let mut unpublishable = Vec::new();
-        for mut entry in entries {
-            let checked = std::mem::replace(&mut entry.message, Err(Error::invalid("moved out of its entry")));
-            let checked = checked.map_err(|error| (ErrorCode::VALIDATION, error)).and_then(|message| {
-                self.options.limits.check(&message).map_err(|error| (ErrorCode::TOO_LARGE, error))?;
-                Ok(message)
-            });
-            match checked {
-                Ok(message) => publishable.push((entry, message)),
-                Err((code, error)) => {
-                    let holds_key = self.options.failed_holds_key;
-                    let decision = Decision::Park { code, error: error.to_string(), holds_key };
-                    unpublishable.push(settlement(&entry, decision));
-                }
+        for entry in entries {
+            match self.check_entry(entry) {
+                Ok(checked) => publishable.push(checked),
+                Err(park) => unpublishable.push(park),
             }
         }
         (publishable, unpublishable)
+    }
+
+    /// The front of a batch: its publishable entries up to the first that can never be published, and the run of such
+    /// entries there. The rest is read again later. An unpublishable entry is parked, and holds its key, only after
+    /// every entry before it was published; the key of an entry that is not a valid message is unknown.
+    pub(super) fn check_front(&self, entries: Vec<OutboxEntry>) -> (Vec<Publishable>, Vec<Settlement>) {
+        let mut publishable = Vec::with_capacity(entries.len());
+        let mut unpublishable = Vec::new();
+        for entry in entries {
+            match self.check_entry(entry) {
+                Ok(checked) if unpublishable.is_empty() => publishable.push(checked),
+                Ok(_) => break,
+                Err(park) => unpublishable.push(park),
+            }
+        }
+        (publishable, unpublishable)
+    }
+
+    fn check_entry(&self, mut entry: OutboxEntry) -> Result<Publishable, Settlement> {
+        let checked = std::mem::replace(&mut entry.message, Err(Error::invalid("moved out of its entry")));
+        let checked = checked.map_err(|error| (ErrorCode::VALIDATION, error)).and_then(|message| {
+            self.options.limits.check(&message).map_err(|error| (ErrorCode::TOO_LARGE, error))?;
+            match message.sequence {
+                Some(sequence) if sequence < 0 => {
+                    let error = Error::invalid(format!("the sequence {sequence} is negative; it counts from 0"));
+                    Err((ErrorCode::VALIDATION, error))
+                }
+                _ => Ok(message),
+            }
+        });
+        match checked {
+            Ok(message) => Ok((entry, message)),
+            Err((code, error)) => {
+                let holds_key = self.options.failed_holds_key;
+                Err(settlement(&entry, Decision::Park { code, error: error.to_string(), holds_key }))
+            }
+        }
     }
 
     /// Publishes, and decides how to settle each entry. At-most-once entries were settled before.

@@ -1,5 +1,5 @@
-//! A relay's registration: a lease of its own, the first free of `relay/0`, `relay/1`…, so that the table never has
-//! more of these than relays ran at the same time.
+//! A relay's registration: a lease of its own, the first free of `relay/0`, `relay/1`…. So the table never has more of
+//! these than relays ran at the same time.
 //!
 //! Ordered and unordered relays register under different prefixes. Each registers before it counts the other kind, so
 //! of two that start at the same moment at least one sees the other.

@@ -3,10 +3,10 @@
 //! Live relays are counted by their registrations. A relay acquires shards that are free and releases its surplus when
 //! more relays register; there is no coordinator.
 //!
-//! Where the broker supports fencing, the previous holder of an expired shard is fenced *before* the shard is acquired,
-//! so that a relay which dies in between leaves nothing undone. A fenced relay that wakes up meanwhile may renew its
-//! lease and start again, but then it holds the shard for a full lease: a shard that can still be acquired within that
-//! time was not renewed.
+//! Where the broker supports fencing, the previous holder of an expired shard is fenced *before* the shard is acquired.
+//! A relay that dies in between then leaves nothing undone. A fenced relay that wakes up meanwhile may renew its lease
+//! and start again, but then it holds the shard for a full lease: a shard that can still be acquired within that time
+//! was not renewed.
 
 use std::sync::Arc;
 use std::time::Instant;

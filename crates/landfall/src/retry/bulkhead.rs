@@ -16,8 +16,8 @@ pub(super) struct Bulkhead {
 }
 
 impl Bulkhead {
+    /// `size` is at most [`Semaphore::MAX_PERMITS`]; the options are checked.
     pub(super) fn new(size: usize, max_waiting: usize, max_wait: Duration) -> Self {
-        let size = size.clamp(1, Semaphore::MAX_PERMITS);
         Self { permits: Semaphore::new(size), size, waiting: AtomicUsize::new(0), max_waiting, max_wait }
     }
 

@@ -16,7 +16,7 @@ use super::{Options, State};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Failure> {
-/// let gateway = Dependency::new("gateway", Options::default());
+/// let gateway = Dependency::new("gateway", Options::default())?;
 /// let attempts = gateway
 ///     .retry(async |attempt| {
 ///         if attempt < 2 { Err(Failure::retry("connection reset")) } else { Ok(attempt) }
@@ -45,12 +45,14 @@ enum Price {
 }
 
 impl Dependency {
-    /// `name` is the value of the metric label `dependency`, so keep the number of names small.
-    pub fn new(name: impl Into<String>, options: Options) -> Self {
+    /// `name` is the value of the metric label `dependency`, so keep the number of names small. Fails with kind
+    /// `Invalid` if an option is out of range.
+    pub fn new(name: impl Into<String>, options: Options) -> landfall_core::Result<Self> {
+        options.check()?;
         let name = name.into();
         let bulkhead = Bulkhead::new(options.concurrency, options.waiting, options.longest_wait);
         let health = Health::new(&name, &options);
-        Self(Arc::new(Inner { name, options, bulkhead, health }))
+        Ok(Self(Arc::new(Inner { name, options, bulkhead, health })))
     }
 
     pub fn name(&self) -> &str {

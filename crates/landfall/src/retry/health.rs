@@ -13,8 +13,9 @@ use super::counters::Counters;
 /// ```
 /// use landfall::retry::{BreakerState, Dependency, Options};
 ///
-/// let state = Dependency::new("gateway", Options::default()).state();
+/// let state = Dependency::new("gateway", Options::default())?.state();
 /// assert_eq!((state.breaker, state.running, state.waiting), (BreakerState::Closed, 0, 0));
+/// # Ok::<_, landfall::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use landfall_core::{Backoff, BreakerOptions, BudgetOptions, Jitter, Repeat, RetryPolicy};
+use landfall_core::{Backoff, BreakerOptions, BudgetOptions, Error, Jitter, Repeat, Result, RetryPolicy};
+use tokio::sync::Semaphore;
 
 /// How a dependency is called. The defaults suit a service in the same network.
 ///
@@ -29,6 +30,35 @@ pub struct Options {
     pub budget: BudgetOptions,
     /// Whether a call whose outcome is unknown may be repeated.
     pub repeat: Repeat,
+}
+
+impl Options {
+    /// Refuses values with which calls could not work as documented.
+    pub(super) fn check(&self) -> Result<()> {
+        let refused = |problem: String| Err(Error::invalid(format!("dependency option {problem}")));
+        let Self { concurrency, breaker, budget, .. } = self;
+        if !(1..=Semaphore::MAX_PERMITS).contains(concurrency) {
+            let most = Semaphore::MAX_PERMITS;
+            return refused(format!("concurrency is {concurrency}; it must be between 1 and {most}"));
+        }
+        for (name, count) in [("minimum_calls", breaker.minimum_calls), ("probes", breaker.probes)] {
+            if count == 0 {
+                return refused(format!("breaker.{name} is 0; it must be at least 1"));
+            }
+        }
+        for (name, value) in [("breaker.failure_rate", breaker.failure_rate), ("budget.ratio", budget.ratio)] {
+            if value.is_nan() || value < 0.0 {
+                return refused(format!("{name} is {value}; it must be at least 0"));
+            }
+        }
+        let windows = [("breaker.window", breaker.window), ("budget.window", budget.window)];
+        for (name, duration) in windows.into_iter().chain([("call_timeout", self.call_timeout)]) {
+            if duration.is_zero() {
+                return refused(format!("{name} is zero; it must be longer"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Options {

@@ -11,7 +11,7 @@ use crate::fixture::{SECOND, options};
 
 /// Two calls at once and three waiting for at most five seconds.
 fn narrow() -> Dependency {
-    Dependency::new("search", Options { concurrency: 2, waiting: 3, longest_wait: 5 * SECOND, ..options() })
+    Dependency::new("search", Options { concurrency: 2, waiting: 3, longest_wait: 5 * SECOND, ..options() }).unwrap()
 }
 
 /// Makes `count` concurrent calls of `seconds` each; returns the successes, the highest concurrency and the failures.

@@ -16,7 +16,7 @@ fn fragile() -> Dependency {
         successes_to_close: 1,
         ..BreakerOptions::default()
     };
-    Dependency::new("search", Options { breaker, ..options() })
+    Dependency::new("search", Options { breaker, ..options() }).unwrap()
 }
 
 async fn open(dependency: &Dependency) {

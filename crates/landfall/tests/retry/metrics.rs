@@ -29,7 +29,7 @@ fn decisions_are_counted_per_dependency() {
 async fn fail() {
     let budget = BudgetOptions { ratio: 0.0, floor: 2, window: 100 * SECOND };
     let breaker = BreakerOptions { minimum_calls: 3, failure_rate: 1.0, window: 100 * SECOND, ..Default::default() };
-    let dependency = Dependency::new("search", Options { budget, breaker, ..options() });
+    let dependency = Dependency::new("search", Options { budget, breaker, ..options() }).unwrap();
     let busy = || Failure::from_status(429, Some(SECOND)).unwrap();
     dependency.retry(|_| async { Err::<(), _>(busy()) }).await.unwrap_err();
 }

@@ -74,7 +74,7 @@ async fn settle(dependency: Dependency, started: Instant, record: Arc<Mutex<Reco
 
 async fn run() -> (Record, u64) {
     let options = Options { budget: BUDGET, concurrency: 64, waiting: 10_000, ..Options::default() };
-    let (dependency, started) = (Dependency::new("gateway", options), Instant::now());
+    let (dependency, started) = (Dependency::new("gateway", options).unwrap(), Instant::now());
     let record = Arc::new(Mutex::new(Record::default()));
     let mut messages = JoinSet::new();
     for number in 0..RATE * END as u32 {
@@ -121,7 +121,7 @@ async fn outage_keeps_retries_within_budget_and_drains_afterwards() {
 #[tokio::test(start_paused = true)]
 async fn without_breaker_and_budget_calls_multiply() {
     let dependency = crate::fixture::options();
-    let dependency = Dependency::new("gateway", Options { concurrency: 64, waiting: 10_000, ..dependency });
+    let dependency = Dependency::new("gateway", Options { concurrency: 64, waiting: 10_000, ..dependency }).unwrap();
     let (record, started) = (Arc::new(Mutex::new(Record::default())), Instant::now());
     tokio::time::sleep_until(started + SECOND * 20).await;
     let messages: JoinSet<_> = (0..100).map(|_| settle(dependency.clone(), started, record.clone())).collect();

@@ -1,6 +1,6 @@
-//! Every way to be idempotent on a broker that delivers each message about ten times, to several members at once, and
-//! loses memberships in the middle of a batch. Some messages fail once, some are parked after the last attempt and some
-//! at once, until they are redriven.
+//! Every way to be idempotent on an adverse broker. It delivers each message about ten times, to several members at
+//! once, and loses memberships in the middle of a batch. Some messages fail once, some are parked after the last
+//! attempt and some at once, until they are redriven.
 
 use std::sync::Arc;
 use std::time::Duration;

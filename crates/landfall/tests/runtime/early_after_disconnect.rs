@@ -1,5 +1,5 @@
-//! A message whose first attempt loses its connection turns out to be early only when it is isolated, while its lane
-//! waits for it with its predecessor behind it.
+//! A message whose first attempt loses its connection turns out to be early only when it is isolated. Meanwhile its
+//! lane waits for it, with its predecessor behind it.
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ mod handler_errors;
 mod handlers;
 mod idempotence;
 mod order;
+mod poison_row;
 mod redis_cache;
 mod retry_lane;
 mod silent_connections;

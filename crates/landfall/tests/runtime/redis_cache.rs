@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall::consume::{Context, DedupCache, Options, RedisDedupCache, plain};
-use landfall::{Failure, Message};
+use landfall::{ErrorKind, Failure, Message};
 use landfall_testkit::servers::RedisServer;
 use landfall_testkit::{current_test, eventually};
 
@@ -83,4 +83,11 @@ async fn id_known_to_redis_but_not_to_the_inbox_takes_effect<D: TestDatabase>(fi
     fixture.effects_become(10).await;
     running.stop().await;
     fixture.all_is_acknowledged().await;
+}
+
+#[test]
+fn period_below_a_second_is_refused_by_name() {
+    let error = RedisDedupCache::new("redis://127.0.0.1:1/0", Duration::from_millis(999)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("keep is 999ms"), "{error}");
 }

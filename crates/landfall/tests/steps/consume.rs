@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::fixture::{Fixture, TIMEOUT, message, topic};
 use futures_util::future::BoxFuture;
 use landfall::consume::{Context, handler_fn};
+use landfall::retry::{self, BudgetOptions, Dependency};
 use landfall::{DeadLetterFilter, DeadLetters, ErrorCode, Failure, Message, Mode};
 use landfall_sqlite::Sqlite;
 use landfall_testkit::eventually;
@@ -92,6 +94,32 @@ async fn parked_key_drains_in_order_after_a_redrive() {
     fixture.effects_become(&["b1", "poison1", "a2", "a3"]).await;
     fixture.publish(&[message("a", 4)]).await;
     fixture.effects_become(&["b1", "poison1", "a2", "a3", "a4"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redrive_takes_nothing_from_the_retry_budget() {
+    let fixture = Fixture::new().await;
+    let budget = BudgetOptions { ratio: 0.0, floor: 0, window: Duration::from_secs(3600) };
+    let gateway = Dependency::new("gateway", retry::Options { budget, ..Default::default() }).unwrap();
+    let broken = Arc::new(AtomicBool::new(true));
+    let is_broken = broken.clone();
+    let messages: Vec<_> = (0..120).map(|n| message(&format!("key-{n}-"), 1)).collect();
+    fixture.publish(&messages).await;
+    fixture.consumer(handler_fn::<Sqlite, _>(move |context| {
+        let (gateway, is_broken) = (gateway.clone(), is_broken.clone());
+        Box::pin(async move {
+            let call = async || match is_broken.load(Ordering::SeqCst) {
+                true => Err(Failure::park(ErrorCode::new("broken"), "not deployed yet")),
+                false => Ok(()),
+            };
+            gateway.attempt(context.attempt_since_redrive, call).await?;
+            apply(context).await
+        })
+    }));
+    eventually(TIMEOUT, "all are parked", async || fixture.parked().await == 120).await;
+    broken.store(false, Ordering::SeqCst);
+    fixture.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
+    eventually(TIMEOUT, "all are redriven", async || fixture.effects().await.len() == 120).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

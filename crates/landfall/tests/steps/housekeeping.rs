@@ -9,8 +9,8 @@ use landfall::consume::Context;
 use landfall::housekeeping::{Housekeeper, Policy, Span};
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, Failure, Holder, Leases, OutboxFilter,
-    OutboxState, OutboxView,
+    Broker, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, ErrorKind, Failure, Holder, Leases,
+    OutboxFilter, OutboxState, OutboxView,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::eventually;
@@ -24,7 +24,7 @@ fn housekeeper(fixture: &Fixture, policy: Policy) -> JoinHandle<landfall::Result
     let database = Arc::new(fixture.database.clone());
     // Small steps and short rounds, so that there are several of both.
     let policy = Policy { step: 3, interval: Duration::from_millis(10), ..policy };
-    tokio::spawn(Housekeeper::new(database.clone(), database, policy).run(fixture.stop.clone()))
+    tokio::spawn(Housekeeper::new(database.clone(), database, policy).unwrap().run(fixture.stop.clone()))
 }
 
 fn everything_expired() -> Policy {
@@ -165,7 +165,7 @@ async fn one_housekeeper_works_at_a_time() {
         let leases =
             Arc::new(ObservedLeases { leases: fixture.database.clone(), requested: move || requested.notify_one() });
         let policy = Policy { interval: Duration::from_millis(1), ..everything_expired() };
-        tokio::spawn(Housekeeper::new(database, leases, policy).run(fixture.stop.clone()))
+        tokio::spawn(Housekeeper::new(database, leases, policy).unwrap().run(fixture.stop.clone()))
     };
     for _ in 0..3 {
         tokio::time::timeout(TIMEOUT, requested.notified()).await.unwrap();
@@ -175,4 +175,20 @@ async fn one_housekeeper_works_at_a_time() {
     eventually(TIMEOUT, "the housekeeper works with the lease", async || count(&fixture, "inbox").await == 0).await;
     fixture.stop.cancel();
     housekeeper.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn policy_out_of_range_is_refused_by_name() {
+    let fixture = Fixture::new().await;
+    let database = Arc::new(fixture.database.clone());
+    let default = Policy::default;
+    for (policy, option) in [
+        (Policy { step: 0, ..default() }, "step is 0"),
+        (Policy { interval: Duration::ZERO, ..default() }, "interval is zero"),
+        (Policy { lease_ttl: Duration::ZERO, ..default() }, "lease_ttl is zero"),
+    ] {
+        let error = Housekeeper::new(database.clone(), database.clone(), policy).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(option), "{error}");
+    }
 }

@@ -6,4 +6,6 @@ mod fencing;
 mod fixture;
 mod housekeeping;
 mod import;
+mod metrics;
+mod produce;
 mod relay;

@@ -1,12 +1,20 @@
 //! The relay against a real outbox: order, backoff, parking, outages and the three modes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Instant;
 
-use crate::fixture::{Fixture, ObservedLeases, TIMEOUT, message, topic};
+use crate::fixture::{Fixture, ObservedLeases, QUICK, TIMEOUT, message, topic};
 use landfall::relay::Relay;
-use landfall::{Broker, DeadLetterFilter, DeadLetters, ErrorKind, Message, Mode};
-use landfall_testkit::{Fault, eventually};
+use landfall::{
+    Broker, DeadLetterFilter, DeadLetters, ErrorKind, Message, Mode, OutboxFilter, OutboxQueue, OutboxState,
+    OutboxView, Outcome, Publisher, Schema,
+};
+use landfall_postgres::Postgres;
+use landfall_testkit::servers::fresh_postgres_database;
+use landfall_testkit::{Fault, MemoryBroker, eventually};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn committed_messages_are_published_in_order_and_removed() {
@@ -51,8 +59,8 @@ async fn unknown_outcome_is_republished_under_the_same_id() {
     fixture.append(std::slice::from_ref(&sent)).await;
     fixture.relay();
     eventually(TIMEOUT, "published", async || fixture.stats().await.published == 1).await;
-    assert!(fixture.broker.published().iter().all(|(_, message)| message.id == sent.id));
-    assert!(!fixture.broker.published().is_empty());
+    let ids: Vec<_> = fixture.broker.published().iter().map(|(_, message)| message.id).collect();
+    assert_eq!(ids, [sent.id, sent.id], "the stored copy and the one that was sent again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,6 +72,25 @@ async fn broker_outage_costs_no_attempts() {
     fixture.relay();
     eventually(TIMEOUT, "published after the outage", async || fixture.stats().await.published == 3).await;
     assert_eq!(fixture.parked().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_of_a_missing_topic_waits_with_its_reason() {
+    let fixture = Fixture::new().await;
+    fixture.broker.fail_when(|message| message.payload.starts_with(b"a"), Fault::UnknownTopic);
+    fixture.append(&[message("a", 1), message("a", 2), message("b", 1)]).await;
+    fixture.relay();
+    let row = async || fixture.database.list(&OutboxFilter::default(), 10).await.unwrap().into_iter().next();
+    eventually(TIMEOUT, "more attempts than a message has", async || {
+        row().await.is_some_and(|row| row.attempts > 2 * QUICK.max_attempts)
+    })
+    .await;
+    let row = row().await.unwrap();
+    assert_eq!((row.state, fixture.parked().await), (OutboxState::Retrying, 0));
+    assert!(row.last_error.as_deref().is_some_and(|error| error.starts_with("UNKNOWN_TOPIC: ")), "{row:?}");
+    fixture.broker.heal();
+    eventually(TIMEOUT, "published", async || fixture.stats().await.published == 3).await;
+    assert_eq!(fixture.published(), ["b1", "a1", "a2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,18 +123,54 @@ async fn invalid_plain_sql_row_is_parked_and_holds_its_key() {
     assert!(parked[0].error.contains("CR, LF and NUL"), "{}", parked[0].error);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_live_relays_publish_nothing_twice() {
-    let fixture = Fixture::new().await;
-    let (first, second) = (fixture.relay(), fixture.relay());
-    for n in 1..=200 {
-        fixture.append(&[message("a", n), message("b", n)]).await;
+/// A publisher that counts what its relay publishes.
+struct CountingPublisher {
+    publisher: Arc<dyn Publisher>,
+    published: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Publisher for CountingPublisher {
+    async fn publish(&self, batch: &[Message]) -> Vec<Outcome> {
+        self.published.fetch_add(batch.len(), Ordering::Relaxed);
+        self.publisher.publish(batch).await
     }
-    eventually(TIMEOUT, "published", async || fixture.stats().await.published == 400).await;
-    assert_eq!(fixture.published().len(), 400);
-    fixture.stop.cancel();
-    first.await.unwrap().unwrap();
-    second.await.unwrap().unwrap();
+}
+
+/// On PostgreSQL, because the outbox of SQLite has only one shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_share_the_shards_and_publish_nothing_twice() {
+    let Some(url) = fresh_postgres_database().await else { return };
+    let database = Postgres::connect(&url, Default::default()).await.unwrap();
+    database.migrate().await.unwrap();
+    let (broker, stop) = (MemoryBroker::new(), CancellationToken::new());
+    let counts = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+    let relays = counts.clone().map(|published| {
+        let publisher = CountingPublisher { publisher: broker.publisher(), published };
+        let relay = Relay::builder(database.clone(), Arc::new(publisher)).build().unwrap();
+        tokio::spawn(relay.run(stop.clone()))
+    });
+    let (mut sent, deadline) = (0, Instant::now() + TIMEOUT);
+    // One relay may hold every shard at first.
+    while counts.iter().any(|count| count.load(Ordering::Relaxed) < 50) {
+        assert!(Instant::now() < deadline, "a relay publishes nothing: {counts:?}");
+        let batch: Vec<_> = (0..40).map(|key| message(&format!("key-{key}"), sent)).collect();
+        database.append(&batch).await.unwrap();
+        sent += 1;
+        let all = 40 * sent as u64;
+        eventually(TIMEOUT, "published", async || database.stats().await.unwrap().published == all).await;
+    }
+    let mut next = HashMap::new();
+    for (_, message) in broker.published() {
+        let expected = next.entry(message.key).or_insert(0);
+        assert_eq!(message.sequence, Some(*expected), "each message once, in the order of its key");
+        *expected += 1;
+    }
+    assert!(next.len() == 40 && next.values().all(|count| *count == sent), "{next:?}");
+    stop.cancel();
+    for relay in relays {
+        relay.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -50,10 +50,15 @@ pub(crate) fn is_existing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(TABLE_EXISTS)
 }
 
+pub(crate) fn is_existing_column(error: &sqlx::Error) -> bool {
+    number(error) == Some(COLUMN_EXISTS)
+}
+
 // From MySQL's manual, "Server Error Message Reference"; MariaDB's own numbers start at 1900.
 const NO_SUCH_DATABASE: u16 = 1049;
 const TABLE_EXISTS: u16 = 1050;
 const SHUTDOWN: u16 = 1053;
+const COLUMN_EXISTS: u16 = 1060;
 const NO_SUCH_TABLE: u16 = 1146;
 const PACKET_TOO_LARGE: u16 = 1153;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -87,13 +92,15 @@ fn kind_of_number(number: u16) -> ErrorKind {
         1047 | 3032 | 3100 | 3101 | 3168 => ErrorKind::Unavailable,
         1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1021 | 1114 | 1206 | 1290 | 1792 | 1836 | 1020 | 1969 | 3024
         | 1180 | 1815 | 1637 => ErrorKind::Unavailable,
+        // A wrong password, which may be rotated.
+        1045 | 1698 => ErrorKind::Unavailable,
         NO_SUCH_DATABASE => ErrorKind::NotFound,
         // A table, column, view or default is missing, or exists already.
         NO_SUCH_TABLE | TABLE_EXISTS | 1051 | 1054 | 1060 | 1061 | 1356 | 3822 | 1826 => ErrorKind::Schema,
         1062 | 1586 | 1022 | 1451 | 1452 | 1216 | 1217 => ErrorKind::Conflict,
-        // A check, a value, a privilege, a wrong password, a statement larger than the server accepts.
-        PACKET_TOO_LARGE | 4025 | 3819 | 1048 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406 | 1044 | 1045 | 1142 | 1143
-        | 1227 | 1698 | 1665 => ErrorKind::Invalid,
+        // A check, a value, a privilege, a statement larger than the server accepts.
+        PACKET_TOO_LARGE | 4025 | 3819 | 1048 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406 | 1044 | 1142 | 1143 | 1227
+        | 1665 => ErrorKind::Invalid,
         _ => ErrorKind::Internal,
     }
 }
@@ -113,7 +120,7 @@ mod tests {
             (9001, ErrorKind::Unavailable),
             (SHUTDOWN, ErrorKind::Unavailable),
             (KILLED_IN_MARIADB, ErrorKind::Unavailable),
-            (1045, ErrorKind::Invalid),
+            (1045, ErrorKind::Unavailable),
             (4025, ErrorKind::Invalid),
             (3819, ErrorKind::Invalid),
             (PACKET_TOO_LARGE, ErrorKind::Invalid),

@@ -241,22 +241,22 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn mark(&self) -> Result<Option<(&Column, Mark)>> {
+    fn mark(&self) -> Result<Option<(&Column, MarkExpressions)>> {
         let Taken::Mark(name) = &self.mapping.taken else { return Ok(None) };
         let column = self.column(name)?;
         let mark = match column.kind.as_str() {
             "timestamp" | "datetime" | "date" | "char" | "varchar" | "text" if column.is_nullable => {
-                Mark { is_unset: "{} IS NULL", set: "CURRENT_TIMESTAMP(6)" }
+                MarkExpressions { is_unset: "{} IS NULL", set: "CURRENT_TIMESTAMP(6)" }
             }
-            kind if WHOLES.contains(&kind) => Mark { is_unset: "COALESCE({}, 0) = 0", set: "1" },
+            kind if WHOLES.contains(&kind) => MarkExpressions { is_unset: "COALESCE({}, 0) = 0", set: "1" },
             _ => return Err(self.wrong_type(column, "a mark (a time or a text that may be null, or a whole number)")),
         };
         Ok(Some((column, mark)))
     }
 }
 
-/// How a row is marked as taken.
-struct Mark {
+/// The SQL expressions that test and set the mark of a taken row.
+struct MarkExpressions {
     is_unset: &'static str,
     set: &'static str,
 }

@@ -24,7 +24,7 @@ impl CompetingQueue for MySql {
             .fetch_all(&mut *transaction)
             .await
             .map_err(self.could_not(doing))?;
-        let entries = rows.iter().map(row::entry).collect::<sqlx::Result<Vec<_>>>().map_err(self.could_not(doing))?;
+        let entries = row::entries(&rows).map_err(self.could_not(doing))?;
         if !entries.is_empty() {
             let mut second = self.pool().acquire().await.map_err(self.could_not("open a connection"))?;
             self.flush_on(&mut second).await?;

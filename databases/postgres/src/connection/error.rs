@@ -39,10 +39,11 @@ fn kind(state: &str) -> ErrorKind {
         // a transaction that took too long.
         "25006" | "0A000" | "55P03" | "57014" | "25P03" | "25P04" => ErrorKind::Unavailable,
         _ => match class(state) {
-            // The connection, a deadlock or serialization failure, exhausted resources, a shutdown.
-            "08" | "40" | "53" | "57" | "58" => ErrorKind::Unavailable,
-            // A constraint, a value, a privilege, a wrong password.
-            "22" | "23" | "28" | "42" => ErrorKind::Invalid,
+            // The connection, a deadlock or serialization failure, exhausted resources, a shutdown. A wrong password,
+            // which may be rotated.
+            "08" | "28" | "40" | "53" | "57" | "58" => ErrorKind::Unavailable,
+            // A constraint, a value, a privilege.
+            "22" | "23" | "42" => ErrorKind::Invalid,
             _ => ErrorKind::Internal,
         },
     }
@@ -58,7 +59,7 @@ mod tests {
             ("23505", ErrorKind::Conflict),
             ("23514", ErrorKind::Invalid),
             ("22P05", ErrorKind::Invalid),
-            ("28P01", ErrorKind::Invalid),
+            ("28P01", ErrorKind::Unavailable),
             ("3D000", ErrorKind::NotFound),
             ("42P01", ErrorKind::Schema),
             ("40P01", ErrorKind::Unavailable),

@@ -170,7 +170,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn mark(&self) -> Result<Option<(&Column, Mark)>> {
+    fn mark(&self) -> Result<Option<(&Column, MarkExpressions)>> {
         let Taken::Mark(name) = &self.mapping.taken else { return Ok(None) };
         let column = self.column(name)?;
         if !column.may_update {
@@ -179,11 +179,13 @@ impl<'a> Table<'a> {
         }
         let mark = match column.kind.as_str() {
             "timestamp with time zone" | "timestamp without time zone" | "date" if column.is_nullable => {
-                Mark { is_unset: "{} IS NULL", set: "now()" }
+                MarkExpressions { is_unset: "{} IS NULL", set: "now()" }
             }
-            "text" | "character varying" if column.is_nullable => Mark { is_unset: "{} IS NULL", set: "now()::text" },
-            "boolean" => Mark { is_unset: "{} IS NOT TRUE", set: "true" },
-            "smallint" | "integer" | "bigint" => Mark { is_unset: "coalesce({}, 0) = 0", set: "1" },
+            "text" | "character varying" if column.is_nullable => {
+                MarkExpressions { is_unset: "{} IS NULL", set: "now()::text" }
+            }
+            "boolean" => MarkExpressions { is_unset: "{} IS NOT TRUE", set: "true" },
+            "smallint" | "integer" | "bigint" => MarkExpressions { is_unset: "coalesce({}, 0) = 0", set: "1" },
             _ => {
                 return Err(
                     self.wrong_type(column, "a mark (a time or a text that may be null, a boolean or a whole number)")
@@ -194,8 +196,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How a row is marked as taken.
-struct Mark {
+/// The SQL expressions that test and set the mark of a taken row.
+struct MarkExpressions {
     is_unset: &'static str,
     set: &'static str,
 }

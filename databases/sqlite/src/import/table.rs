@@ -109,22 +109,22 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn mark(&self) -> Result<Option<(&Column, Mark)>> {
+    fn mark(&self) -> Result<Option<(&Column, MarkExpressions)>> {
         let Taken::Mark(name) = &self.mapping.taken else { return Ok(None) };
         let column = self.column(name)?;
         // SQLite stores booleans as integers.
         let is_number = ["INT", "BOOL"].iter().any(|kind| column.declared.contains(kind));
         let mark = if is_number {
-            Mark { is_unset: "coalesce({}, 0) = 0", set: "1" }
+            MarkExpressions { is_unset: "coalesce({}, 0) = 0", set: "1" }
         } else {
-            Mark { is_unset: "{} IS NULL", set: "strftime('%Y-%m-%d %H:%M:%f', 'now')" }
+            MarkExpressions { is_unset: "{} IS NULL", set: "strftime('%Y-%m-%d %H:%M:%f', 'now')" }
         };
         Ok(Some((column, mark)))
     }
 }
 
-/// How a row is marked as taken.
-struct Mark {
+/// The SQL expressions that test and set the mark of a taken row.
+struct MarkExpressions {
     is_unset: &'static str,
     set: &'static str,
 }

@@ -84,7 +84,7 @@ async fn findings_of(
             Ok(findings) => return Ok(findings),
             Err(error) => error.to_string(),
         },
-        Err(Error::Failed(text) | Error::InUse(text)) => text,
+        Err(Error::Failed(text) | Error::Outage(text) | Error::InUse(text)) => text,
         Err(error) => return Err(error),
     };
     Ok(vec![Finding {

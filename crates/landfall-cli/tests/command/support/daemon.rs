@@ -50,6 +50,10 @@ impl Daemon {
         response.json()["id"].as_str().unwrap().to_owned()
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.process.id()), signal).unwrap();
     }

@@ -51,7 +51,10 @@ pub(crate) async fn request(
     body: &[u8],
 ) -> Response {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        head.push_str(&format!("host: {address}\r\n"));
+    }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -27,9 +27,6 @@ pub async fn published_messages_are_delivered_in_key_order<F: BrokerFixture>(har
 }
 
 pub async fn new_group_starts_at_the_beginning<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     let messages = series("a", 3);
     harness.publish(&messages).await;
     let mut subscriber = harness.subscribe("stock").await;
@@ -46,9 +43,6 @@ pub async fn subscriber_can_join_before_its_topic_exists<F: BrokerFixture>(harne
 }
 
 pub async fn groups_are_independent<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().groups {
-        return;
-    }
     let messages = series("a", 5);
     harness.publish(&messages).await;
     let mut stock = harness.subscribe("stock").await;
@@ -91,9 +85,6 @@ pub async fn group_members_share_all_messages<F: BrokerFixture>(harness: Harness
 }
 
 pub async fn delivery_carries_its_position<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     let messages = interleaved(3);
     let positions = harness.publish(&messages).await;
     let mut subscriber = harness.subscribe("stock").await;

@@ -8,9 +8,6 @@ use super::{BrokerFixture, Harness};
 use crate::conformance::sample::{ids, keyless, series, sorted};
 
 pub async fn accepted_messages_survive_a_restart<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().durable {
-        return;
-    }
     let mut messages = series("a", 20);
     messages.extend((0..20).map(|_| keyless()));
     harness.publish(&messages).await;
@@ -22,9 +19,6 @@ pub async fn accepted_messages_survive_a_restart<F: BrokerFixture>(harness: Harn
 }
 
 pub async fn acked_messages_are_not_redelivered_after_a_restart<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().durable {
-        return;
-    }
     let messages = series("a", 4);
     harness.publish(&messages[..3]).await;
     let mut subscriber = harness.subscribe("stock").await;
@@ -37,9 +31,6 @@ pub async fn acked_messages_are_not_redelivered_after_a_restart<F: BrokerFixture
 }
 
 pub async fn unacked_messages_are_redelivered_after_a_restart<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().durable {
-        return;
-    }
     let messages = series("a", 3);
     harness.publish(&messages).await;
     let mut subscriber = harness.subscribe("stock").await;
@@ -52,9 +43,6 @@ pub async fn unacked_messages_are_redelivered_after_a_restart<F: BrokerFixture>(
 }
 
 pub async fn out_of_order_ack_loses_nothing_in_a_restart<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().durable {
-        return;
-    }
     let messages = series("a", 5);
     harness.publish(&messages).await;
     let mut subscriber = harness.subscribe("stock").await;
@@ -66,9 +54,6 @@ pub async fn out_of_order_ack_loses_nothing_in_a_restart<F: BrokerFixture>(harne
 }
 
 pub async fn offsets_continue_after_a_restart<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().durable || !harness.capabilities().replay {
-        return;
-    }
     let messages = series("a", 4);
     let before = harness.publish(&messages[..2]).await;
     let harness = harness.reopen().await;

@@ -7,6 +7,7 @@ use landfall_core::adapter::{BrokerCapabilities, Delivery, Subscriber};
 use landfall_core::{Broker, Message, Position, Publisher, StartAt, StoredMessage, TopicReader};
 
 use super::BrokerFixture;
+use crate::VIOLATION;
 use crate::conformance::sample::{group, topic};
 
 /// The limit of every wait.
@@ -132,7 +133,10 @@ pub(super) fn assert_ordered_by_key(messages: &[Message]) {
     for message in messages {
         let (Some(key), Some(sequence)) = (&message.key, message.sequence) else { continue };
         if let Some(before) = last.insert((&message.topic, key), sequence) {
-            assert!(before < sequence, "message {sequence} of key {key} was delivered after message {before}");
+            assert!(
+                before < sequence,
+                "{VIOLATION} message {sequence} of key {key} was delivered after message {before}"
+            );
         }
     }
 }

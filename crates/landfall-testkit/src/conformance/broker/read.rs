@@ -46,9 +46,6 @@ pub async fn topics_are_listed_by_name_with_their_size<F: BrokerFixture>(harness
 }
 
 pub async fn reader_from_the_beginning_reads_everything_in_order<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     let messages: Vec<Message> = (1..=10).flat_map(|n| ["a", "b", "c"].map(|key| keyed(key, n))).collect();
     harness.publish(&messages).await;
     let mut reader = harness.reader(StartAt::Beginning).await;
@@ -65,9 +62,6 @@ pub async fn reader_from_the_beginning_reads_everything_in_order<F: BrokerFixtur
 }
 
 pub async fn reader_from_the_end_reads_only_new_messages<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     harness.publish(&series("a", 5)).await;
     let mut reader = harness.reader(StartAt::End).await;
     assert!(reader.read(10).await.unwrap().is_empty());
@@ -77,9 +71,6 @@ pub async fn reader_from_the_end_reads_only_new_messages<F: BrokerFixture>(harne
 }
 
 pub async fn reader_from_an_offset_reads_the_rest<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     // One key and so one partition: offsets are comparable to those of the publisher.
     let messages = series("a", 6);
     let positions = harness.publish(&messages).await;
@@ -93,9 +84,6 @@ pub async fn reader_from_an_offset_reads_the_rest<F: BrokerFixture>(harness: Har
 }
 
 pub async fn reader_from_a_time_reads_messages_stored_since<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     let (earlier, later) = (series("a", 4), series("b", 3));
     let before = Timestamp::now();
     harness.publish(&earlier).await;
@@ -126,9 +114,6 @@ async fn next_millisecond() -> Timestamp {
 }
 
 pub async fn readers_do_not_consume_from_groups<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().replay {
-        return;
-    }
     let messages = series("a", 5);
     harness.publish(&messages).await;
     let mut subscriber = harness.subscribe("stock").await;

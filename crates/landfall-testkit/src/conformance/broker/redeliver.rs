@@ -72,9 +72,6 @@ pub async fn nacked_message_is_redelivered_after_its_delay<F: BrokerFixture>(har
 }
 
 pub async fn nack_delay_does_not_block_other_keys<F: BrokerFixture>(harness: Harness<F>) {
-    if !harness.capabilities().delayed_redelivery {
-        return;
-    }
     let mut subscriber = harness.subscribe("stock").await;
     let failing = keyed("failing", 1);
     harness.publish(std::slice::from_ref(&failing)).await;

@@ -78,6 +78,22 @@ pub trait DatabaseFixture: Sized + Send + Sync + 'static {
     /// The caller commits or rolls back, so that a case can test an uncommitted takeover.
     fn steal_leases(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
 
+    /// Makes every lease expire a day from now, as if the clock had been a day ahead when it was written.
+    fn misdate_leases(&self, connection: &mut Connection<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Runs SQL text with `key` quoted as this database needs, without parameters. Returns the database's error.
+    fn execute_text(
+        &self,
+        connection: &mut Connection<Self>,
+        statement: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Statements that write rows into tables of schema version 1, as that version's relay left them.
+    ///
+    /// Key `a` has a pending row `a1`. Key `b` has a retrying row `b1` that is due, and `b2` behind it. Key `c` has a
+    /// parked `c1`, and `c2` behind it. A payload equals the name. The lease `outbox/0` expires in a day.
+    const VERSION_1_ROWS: &'static str;
+
     /// Inserts an outbox row with plain SQL whose headers are invalid: `{"x": "a\nb"}`, a value with a line break.
     fn insert_unreadable(
         &self,

@@ -182,6 +182,10 @@ impl<F: DatabaseFixture> Harness<F> {
     }
 
     /// Redrives `message`, which must be parked.
+    pub(super) async fn redrive_all(&self) {
+        self.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
+    }
+
     pub(super) async fn redrive(&self, message: &Message) {
         let filter = DeadLetterFilter { message_id: Some(message.id), ..Default::default() };
         let result = self.database.redrive(&filter, "alice").await.unwrap();

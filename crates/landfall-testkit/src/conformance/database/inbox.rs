@@ -61,15 +61,11 @@ async fn admit_concurrent_duplicate<F: DatabaseFixture>(harness: &Harness<F>, co
 }
 
 pub async fn concurrent_duplicate_waits_for_the_commit<F: DatabaseFixture>(harness: Harness<F>) {
-    if F::capabilities().concurrent_writers {
-        assert_eq!(admit_concurrent_duplicate(&harness, true).await, Admission::Duplicate);
-    }
+    assert_eq!(admit_concurrent_duplicate(&harness, true).await, Admission::Duplicate);
 }
 
 pub async fn concurrent_duplicate_is_fresh_after_a_rollback<F: DatabaseFixture>(harness: Harness<F>) {
-    if F::capabilities().concurrent_writers {
-        assert_eq!(admit_concurrent_duplicate(&harness, false).await, Admission::Fresh);
-    }
+    assert_eq!(admit_concurrent_duplicate(&harness, false).await, Admission::Fresh);
 }
 
 pub async fn modes_without_dedup_leave_no_inbox_row<F: DatabaseFixture>(harness: Harness<F>) {

@@ -107,9 +107,6 @@ pub async fn held_messages_of_a_batch_queue_in_order<F: DatabaseFixture>(harness
 /// A batch arrives while another member, which is about to lose the partition, parks the batch's first message. The
 /// insert waits for that commit. The second message must then see its key held, although it was free before.
 pub async fn batch_that_waited_for_a_duplicate_sees_the_held_key<F: DatabaseFixture>(harness: Harness<F>) {
-    if !F::capabilities().concurrent_writers {
-        return;
-    }
     let (stock, messages) = (group("stock"), series("a", 2));
     let mut other_member = harness.database.begin().await.unwrap();
     harness.database.admit(&mut other_member, &stock, &messages[0], None).await.unwrap();

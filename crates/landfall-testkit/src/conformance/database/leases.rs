@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_core::Leases;
 use landfall_core::adapter::{Lease, LeaseName};
+use landfall_core::{Database, Leases};
 
 use super::harness::{LONG, SHORT_WAIT, TIMEOUT, holder};
 use super::{DatabaseFixture, Harness};
@@ -96,6 +96,37 @@ pub async fn expired_lease_is_acquired_under_the_next_epoch<F: DatabaseFixture>(
     let next = acquire_expired(&second, "x", "two").await;
     assert_eq!(next.epoch, first.epoch + 1);
     assert!(acquire(&harness.database, "x", "one", LONG).await.is_none());
+}
+
+async fn misdate_leases<F: DatabaseFixture>(harness: &Harness<F>) {
+    let mut transaction = harness.database.begin().await.unwrap();
+    harness.fixture.misdate_leases(&mut transaction).await;
+    harness.database.commit(transaction).await.unwrap();
+}
+
+pub async fn lease_written_under_a_wrong_clock_is_taken_over<F: DatabaseFixture>(harness: Harness<F>) {
+    let second = harness.second().await;
+    let first = acquire(&harness.database, "x", "one", LONG).await.unwrap();
+    misdate_leases(&harness).await;
+    assert_eq!(second.held("").await.unwrap(), []);
+    assert_eq!(second.lapsed("").await.unwrap(), [holder("one")]);
+    let next = acquire(&second, "x", "two", LONG).await.expect("the expiry is further away than a lease lasts");
+    assert_eq!(next.epoch, first.epoch + 1);
+
+    // The previous holder, if it lives, can neither renew nor acquire the lease.
+    assert!(harness.database.renew(&[first], LONG).await.unwrap().is_empty());
+    assert!(acquire(&harness.database, "x", "one", LONG).await.is_none());
+    assert_eq!(second.held("").await.unwrap(), [name("x")]);
+}
+
+pub async fn live_holder_of_a_misdated_lease_keeps_it_by_renewing<F: DatabaseFixture>(harness: Harness<F>) {
+    let lease = acquire(&harness.database, "x", "one", LONG).await.unwrap();
+    misdate_leases(&harness).await;
+    let renewed = harness.database.renew(std::slice::from_ref(&lease), LONG).await.unwrap();
+    assert_eq!(renewed.iter().map(|lease| lease.epoch).collect::<Vec<_>>(), [lease.epoch]);
+    // Holders may have leases of different lengths; the length is judged as its holder asked.
+    let second = harness.second().await;
+    assert!(acquire(&second, "x", "two", Duration::from_millis(1)).await.is_none(), "a live lease was taken over");
 }
 
 pub async fn renew_keeps_the_epoch_and_extends_the_lease<F: DatabaseFixture>(harness: Harness<F>) {

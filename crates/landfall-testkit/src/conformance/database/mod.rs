@@ -7,8 +7,12 @@
 //! ```
 //!
 //! The macro expands to one `#[tokio::test]` per case. The adapter's crate needs tokio with `macros` and
-//! `rt-multi-thread`. Every case runs on a new database and must end within [`CASE_LIMIT`]. A case that needs a
-//! capability which [`DatabaseFixture::capabilities`] does not declare returns at once.
+//! `rt-multi-thread`. Every case runs on a new database and must end within [`CASE_LIMIT`].
+//! A database that lacks a capability declares it, with the reason; the cases that need it are then ignored:
+//!
+//! ```text
+//! landfall_testkit::database_conformance!(FileFixture, without competing_relays: "no `competing_relays`: one writer");
+//! ```
 
 mod fixture;
 mod harness;
@@ -28,6 +32,7 @@ pub mod outbox_fencing;
 pub mod outbox_late_commit;
 pub mod outbox_order;
 pub mod outbox_park;
+pub mod outbox_payload_text;
 pub mod outbox_retry;
 pub mod outbox_skip;
 pub mod outbox_takeover;
@@ -35,9 +40,14 @@ pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
 pub mod schema;
+pub mod schema_upgrade;
 pub mod sequences;
 
 use std::time::Duration;
+
+use landfall_core::adapter::DatabaseCapabilities;
+
+use super::capabilities::assert_declared;
 
 pub use fixture::{AuditRow, Connection, DatabaseFixture, Effect, FullDatabase};
 pub use harness::Harness;
@@ -52,11 +62,29 @@ pub async fn run<F: DatabaseFixture, C: AsyncFnOnce(Harness<F>)>(case: C) {
     tokio::time::timeout(CASE_LIMIT, case(harness)).await.expect("the case exceeded its time limit");
 }
 
+/// Asserts that the database lacks exactly the `declared` capabilities. A test that the macro generates calls this.
+pub async fn check_declaration<F: DatabaseFixture>(declared: &[&str]) {
+    let DatabaseCapabilities { concurrent_writers, wakes_across_processes, competing_relays } = F::capabilities();
+    let present = [
+        ("concurrent_writers", concurrent_writers),
+        ("wakes_across_processes", wakes_across_processes),
+        ("competing_relays", competing_relays),
+    ];
+    assert_declared(declared, &present);
+}
+
 /// Generates one test per case of the database suite for a
 /// [`DatabaseFixture`](crate::conformance::database::DatabaseFixture).
 #[macro_export]
 macro_rules! database_conformance {
-    ($fixture:ty) => {
+    ($fixture:ty $(, without $($lacking:ident: $reason:literal),+)?) => {
+        $crate::conformance_case! { $($($lacking: $reason),+)? }
+
+        #[::tokio::test(flavor = "multi_thread")]
+        async fn declared_capabilities_are_those_of_the_adapter() {
+            $crate::conformance::database::check_declaration::<$fixture>(&[$($(stringify!($lacking)),+)?]).await;
+        }
+
         $crate::database_conformance! { @groups $fixture;
             outbox_write:
                 rolled_back_transaction_publishes_nothing,
@@ -72,7 +100,7 @@ macro_rules! database_conformance {
                 published_rows_are_removed_and_counted,
                 each_row_and_each_key_is_in_exactly_one_shard,
                 nothing_is_read_without_a_lease,
-                late_commit_is_not_skipped,
+                late_commit_is_not_skipped needs concurrent_writers,
                 outbox_pages_return_each_row_once;
             outbox_retry:
                 retrying_message_blocks_only_its_key,
@@ -89,6 +117,11 @@ macro_rules! database_conformance {
                 rows_with_the_same_id_are_parked_independently,
                 key_is_held_until_all_its_parked_rows_are_redriven,
                 unreadable_row_is_an_error_and_can_be_parked;
+            outbox_payload_text:
+                text_payload_arrives_byte_for_byte,
+                text_payload_is_parked_and_redriven_unchanged,
+                sent_text_payload_is_kept_as_bytes,
+                row_without_exactly_one_payload_is_refused_or_parked;
             outbox_skip:
                 skipped_message_is_parked_without_holding_its_key,
                 skipping_after_retries_frees_the_key,
@@ -103,24 +136,24 @@ macro_rules! database_conformance {
                 concurrent_settles_settle_each_row_once,
                 one_settle_call_mixes_all_decisions;
             outbox_late_commit:
-                lower_id_that_commits_later_is_still_published,
-                concurrent_writers_lose_and_reorder_nothing;
+                lower_id_that_commits_later_is_still_published needs concurrent_writers,
+                concurrent_writers_lose_and_reorder_nothing needs concurrent_writers;
             outbox_takeover:
                 settle_waits_for_an_open_takeover_and_changes_nothing,
                 settle_succeeds_when_the_takeover_rolls_back,
                 concurrent_renew_and_settle_do_not_deadlock;
             outbox_compete:
-                concurrent_claims_never_share_a_row,
-                unsettled_rows_of_a_claim_are_released,
-                failed_claimed_row_blocks_no_other_row,
-                ordered_relay_reads_rows_left_by_competing_relays,
-                late_commit_can_be_claimed,
+                concurrent_claims_never_share_a_row needs competing_relays,
+                unsettled_rows_of_a_claim_are_released needs competing_relays,
+                failed_claimed_row_blocks_no_other_row needs competing_relays,
+                ordered_relay_reads_rows_left_by_competing_relays needs competing_relays,
+                late_commit_can_be_claimed needs competing_relays,
                 claim_is_refused_without_the_capability;
             outbox_wake:
                 wake_before_wait_is_not_lost,
                 wake_ends_the_wait,
                 append_ends_the_wait,
-                commit_in_another_process_ends_the_wait,
+                commit_in_another_process_ends_the_wait needs wakes_across_processes,
                 wait_ends_after_its_timeout;
             outbox_view:
                 each_outbox_message_is_in_exactly_one_state,
@@ -144,6 +177,8 @@ macro_rules! database_conformance {
                 local_expiry_never_exceeds_database_expiry,
                 reacquiring_a_held_lease_keeps_the_epoch,
                 expired_lease_is_acquired_under_the_next_epoch,
+                lease_written_under_a_wrong_clock_is_taken_over,
+                live_holder_of_a_misdated_lease_keeps_it_by_renewing,
                 renew_keeps_the_epoch_and_extends_the_lease,
                 lost_lease_is_not_renewed,
                 expired_but_unclaimed_lease_is_renewed,
@@ -154,8 +189,8 @@ macro_rules! database_conformance {
             inbox:
                 message_is_fresh_once_then_a_duplicate,
                 rolled_back_handler_leaves_nothing,
-                concurrent_duplicate_waits_for_the_commit,
-                concurrent_duplicate_is_fresh_after_a_rollback,
+                concurrent_duplicate_waits_for_the_commit needs concurrent_writers,
+                concurrent_duplicate_is_fresh_after_a_rollback needs concurrent_writers,
                 modes_without_dedup_leave_no_inbox_row,
                 inbox_groups_are_independent;
             inbox_batch:
@@ -163,7 +198,7 @@ macro_rules! database_conformance {
                 empty_and_large_batches_are_admitted,
                 rolled_back_batch_leaves_nothing,
                 held_messages_of_a_batch_queue_in_order,
-                batch_that_waited_for_a_duplicate_sees_the_held_key;
+                batch_that_waited_for_a_duplicate_sees_the_held_key needs concurrent_writers;
             inbox_park:
                 parked_message_holds_its_key_and_queues_successors,
                 keyless_dead_letter_blocks_nothing,
@@ -185,7 +220,7 @@ macro_rules! database_conformance {
             sequences:
                 sequence_is_recorded_only_on_commit,
                 sequences_cover_the_i64_range,
-                concurrent_reads_of_a_new_entity_are_serialized,
+                concurrent_reads_of_a_new_entity_are_serialized needs concurrent_writers,
                 old_sequences_are_removed_unless_a_dead_letter_is_open;
             inbox_redrive:
                 parked_messages_are_not_handled_without_a_redrive,
@@ -202,9 +237,9 @@ macro_rules! database_conformance {
                 redrive_stays_in_its_group;
             inbox_redrive_races:
                 two_consumers_drain_each_message_once_in_order,
-                successor_waits_for_a_handler_in_another_process,
-                live_message_at_the_end_of_a_drain_takes_effect,
-                message_held_during_the_last_drain_step_is_drained,
+                successor_waits_for_a_handler_in_another_process needs concurrent_writers,
+                live_message_at_the_end_of_a_drain_takes_effect needs concurrent_writers,
+                message_held_during_the_last_drain_step_is_drained needs concurrent_writers,
                 redrive_racing_live_traffic_keeps_key_order;
             dead_letters:
                 dead_letter_filters_return_matching_letters,
@@ -225,13 +260,15 @@ macro_rules! database_conformance {
                 schema_check_without_tables_names_the_migration,
                 migrate_is_idempotent,
                 concurrent_migrations_are_safe;
+            schema_upgrade:
+                version_1_is_upgraded_with_its_rows;
         }
     };
-    (@groups $fixture:ty; $($group:ident: $($case:ident),+;)+) => {
+    (@groups $fixture:ty; $($group:ident: $($case:ident $(needs $first:ident $(and $second:ident)?)?),+;)+) => {
         $($(
-            #[::tokio::test(flavor = "multi_thread")]
-            async fn $case() {
-                $crate::conformance::database::run::<$fixture, _>($crate::conformance::database::$group::$case).await;
+            conformance_case! {
+                $($first $(and $second)?)?, $case,
+                $crate::conformance::database::run::<$fixture, _>($crate::conformance::database::$group::$case)
             }
         )+)+
     };

@@ -97,9 +97,6 @@ pub async fn nothing_is_read_without_a_lease<F: DatabaseFixture>(harness: Harnes
 /// Rows get their id on insert and become visible on commit. A reader that only remembers the highest id would skip the
 /// row of the first transaction.
 pub async fn late_commit_is_not_skipped<F: DatabaseFixture>(harness: Harness<F>) {
-    if !F::capabilities().concurrent_writers {
-        return;
-    }
     let (late, early) = (keyed("a", 1), keyed("a", 2));
     let mut open = harness.database.begin().await.unwrap();
     harness.database.enqueue(&mut open, std::slice::from_ref(&late)).await.unwrap();

@@ -37,9 +37,6 @@ pub async fn append_ends_the_wait<F: DatabaseFixture>(harness: Harness<F>) {
 }
 
 pub async fn commit_in_another_process_ends_the_wait<F: DatabaseFixture>(harness: Harness<F>) {
-    if !F::capabilities().wakes_across_processes {
-        return;
-    }
     let waiting = harness.second().await;
     let mut waiter = tokio::spawn(async move { waiting.wait(LONG).await });
     let started = Instant::now();

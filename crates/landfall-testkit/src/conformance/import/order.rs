@@ -72,9 +72,6 @@ pub async fn implicit_row_order_is_used_or_reported_as_guessed<F: ImportFixture>
 }
 
 pub async fn late_commit_is_imported_late<F: ImportFixture>(harness: Harness<F>) {
-    if !F::DIALECT.concurrent_writers {
-        return;
-    }
     table_with(&harness, &format!("place {}", F::DIALECT.auto_increment)).await;
     let import = harness.prepare(debezium()).await;
     let lease = harness.lease(&debezium(), "importer").await;

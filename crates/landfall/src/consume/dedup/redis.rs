@@ -37,8 +37,12 @@ impl RedisDedupCache {
     /// Connects on first use to a URL of the form `redis://host:port/database`. Ids are kept for `keep`, which should
     /// cover the time within which duplicates usually arrive.
     ///
-    /// Fails only if the URL is malformed. While Redis is down the consumer uses the inbox alone.
+    /// Fails only if the URL is malformed or `keep` is below a second. While Redis is down the consumer uses the inbox
+    /// alone.
     pub fn new(url: &str, keep: Duration) -> Result<Self> {
+        if keep < Duration::from_secs(1) {
+            return Err(Error::invalid(format!("dedup cache option keep is {keep:?}; it must be at least 1 s")));
+        }
         let malformed =
             |error| Error::invalid("the Redis URL is not of the form redis://host:port/database").with_source(error);
         let client = Client::open(url).map_err(malformed)?;
@@ -83,7 +87,7 @@ impl DedupCache for RedisDedupCache {
     async fn remember(&self, group: &GroupName, ids: &[MessageId]) -> Result<()> {
         let mut pipeline = redis::pipe();
         for id in ids {
-            pipeline.set_ex(key(group, *id), 1_u8, self.keep.as_secs().max(1)).ignore();
+            pipeline.set_ex(key(group, *id), 1_u8, self.keep.as_secs()).ignore();
         }
         let mut connection = self.connection.clone();
         self.call(async { pipeline.query_async::<()>(&mut connection).await }).await

@@ -1,8 +1,8 @@
 //! Key lanes keep order: the deliveries of one lane run sequentially, different lanes run concurrently.
 //!
 //! A lane exists while it has deliveries. It is *ready* when deliveries wait and none runs. A batch takes from the
-//! ready lanes round-robin, one of each before a second of any, so that a lane with many deliveries is served no sooner
-//! than one with few. Deliveries without order have no lane and never wait for each other.
+//! ready lanes round-robin, one of each before a second of any. So a lane with many deliveries is served no sooner than
+//! one with few. Deliveries without order have no lane and never wait for each other.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -15,7 +15,7 @@ use landfall_core::{Database, Failure, GroupName, Message, OutboxWriter, Result}
 pub use batch::{BatchContext, BatchHandler, BatchHandlerFn, PlainBatch, plain_batch};
 #[cfg(feature = "tower")]
 pub use layered::{Failed, HandlerService, Layered, layered};
-pub(crate) use runner::{BatchFailure, HandlerCall, HandlerRunner, PerBatch, PerMessage};
+pub(crate) use runner::{Attempt, BatchFailure, HandlerCall, HandlerRunner, PerBatch, PerMessage};
 pub use trace::Trace;
 pub use typed::{Typed, TypedFn, parse, typed};
 
@@ -140,8 +140,8 @@ where
 // unstable. Without that bound the compiler rejects `Handler::handle`: "`CallRefFuture<'_>` cannot be sent between
 // threads safely".
 //
-// An async closure that captures nothing also implements `Fn(Context<'a, D>) -> impl Future`, whose future `HandlerFn`
-// can name and bound, so `plain` accepts it. One that captures lends its captures to its future and does not implement
+// An async closure that captures nothing also implements `Fn(Context<'a, D>) -> impl Future`. `HandlerFn` can name and
+// bound that future, so `plain` accepts it. One that captures lends its captures to its future and does not implement
 // `Fn`; `with_state` passes the state as an argument instead. `Outbox::execute` needs no such bound, because it awaits
 // the closure inside its own future, and takes `AsyncFnOnce`.
 //
@@ -163,12 +163,13 @@ where
 /// use landfall::retry::{self, Dependency};
 /// use landfall::sqlite::Sqlite;
 ///
-/// let gateway = Dependency::new("gateway", retry::Options::default());
+/// let gateway = Dependency::new("gateway", retry::Options::default())?;
 /// let handler = with_state(gateway, async |gateway: &Dependency, context: Context<'_, Sqlite>| {
-///     gateway.attempt(context.attempt, async || Ok::<_, Failure>(())).await
+///     gateway.attempt(context.attempt_since_redrive, async || Ok::<_, Failure>(())).await
 /// });
 /// # fn check(_: impl Handler<Sqlite>) {}
 /// # check(handler);
+/// # Ok::<_, landfall::Error>(())
 /// ```
 pub fn with_state<S, F>(state: S, function: F) -> WithState<S, F> {
     WithState { state, function }
@@ -235,6 +236,10 @@ pub struct Context<'a, D: Database> {
     pub connection: &'a mut D::Connection,
     /// The number of this attempt, from 1.
     pub attempt: u32,
+    /// The number of this attempt since the message was last redriven by hand, from 1; equal to `attempt` if it never
+    /// was. Pass it to [`Dependency::attempt`](crate::retry::Dependency::attempt): the first attempt after a redrive
+    /// takes nothing from the retry budget.
+    pub attempt_since_redrive: u32,
     pub(super) database: &'a D,
     pub(super) group: &'a GroupName,
     pub(super) after_commit: &'a mut AfterCommit,

@@ -14,10 +14,18 @@ use super::{AfterCommit, Context, Handler, trace};
 pub(crate) struct HandlerCall<'a, D: Database> {
     pub(crate) messages: &'a [&'a Message],
     pub(crate) connection: &'a mut D::Connection,
-    pub(crate) attempt: u32,
+    pub(crate) attempt: Attempt,
     pub(crate) database: &'a D,
     pub(crate) group: &'a GroupName,
     pub(crate) after_commit: &'a mut AfterCommit,
+}
+
+/// Which attempt of a message this is, from 1.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    pub(crate) number: u32,
+    /// Counted from the last manual redrive.
+    pub(crate) since_redrive: u32,
 }
 
 /// A failure that rolls a transaction back.
@@ -44,8 +52,10 @@ impl<D: Database, H: Handler<D>> HandlerRunner<D> for PerMessage<H> {
     fn run<'a>(&'a self, call: HandlerCall<'a, D>) -> BoxFuture<'a, Result<(), BatchFailure>> {
         Box::pin(async move {
             let HandlerCall { messages, connection, attempt, database, group, after_commit } = call;
+            let Attempt { number: attempt, since_redrive: attempt_since_redrive } = attempt;
             for (index, message) in messages.iter().enumerate() {
-                let context = Context { message, connection, attempt, database, group, after_commit };
+                let context =
+                    Context { message, connection, attempt, attempt_since_redrive, database, group, after_commit };
                 catch_panic(async { self.0.handle(context).await })
                     .instrument(trace::span(message, attempt))
                     .await
@@ -60,7 +70,7 @@ impl<D: Database, H: BatchHandler<D>> HandlerRunner<D> for PerBatch<H> {
     fn run<'a>(&'a self, call: HandlerCall<'a, D>) -> BoxFuture<'a, Result<(), BatchFailure>> {
         Box::pin(async move {
             let HandlerCall { messages, connection, attempt, database, after_commit, .. } = call;
-            let context = BatchContext { messages, connection, attempt, database, after_commit };
+            let context = BatchContext { messages, connection, attempt: attempt.number, database, after_commit };
             catch_panic(async { self.0.handle(context).await })
                 .await
                 .map_err(|failure| BatchFailure { index: None, failure })

@@ -19,7 +19,7 @@ use landfall_core::{Database, Error, ErrorKind, Failure, Inbox, Message, Result,
 
 use crate::call_deadline::CallDeadline;
 use crate::consume::dedup::is_already_done;
-use crate::consume::handler::{AfterCommit, BatchFailure, HandlerCall, HandlerRunner};
+use crate::consume::handler::{AfterCommit, Attempt, BatchFailure, HandlerCall, HandlerRunner};
 use crate::consume::options::Idempotence;
 use crate::consume::outcome::Handled;
 use crate::consume::sequence::{SequenceDecision, SequenceGuard};
@@ -87,6 +87,7 @@ pub(crate) type TransactionResult = Result<Vec<Handled>, TransactionError>;
 impl<D: Inbox> MessageTransaction<D> {
     /// Runs deliveries in a transaction of their own.
     pub(crate) async fn run(&self, arrivals: &[Arrival<'_>], attempt: u32) -> TransactionResult {
+        let attempt = Attempt { number: attempt, since_redrive: attempt };
         let mut transaction = self.inbox.database.begin().await.map_err(TransactionError::Unreachable)?;
         let input = Input { arrivals, dead_letter: None };
         let applied = self.apply(&mut transaction, input, attempt).await?;
@@ -98,7 +99,7 @@ impl<D: Inbox> MessageTransaction<D> {
         &self,
         connection: &mut D::Connection,
         input: Input<'_>,
-        attempt: u32,
+        attempt: Attempt,
     ) -> Result<Applied, TransactionError> {
         let admissions = self.admit(connection, input).await?;
         let outcomes = self.check_sequence(connection, input, &admissions).await?;
@@ -195,7 +196,7 @@ impl<D: Inbox> MessageTransaction<D> {
         connection: &mut D::Connection,
         input: Input<'_>,
         outcomes: &[Handled],
-        attempt: u32,
+        attempt: Attempt,
         after_commit: &mut AfterCommit,
     ) -> Result<(), BatchFailure> {
         let fresh = indices_of_effects(outcomes);

@@ -1,0 +1,83 @@
+//! Accepts HTTP connections, within bounds: idle clients must not take the descriptors that the log needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Wait after a failed accept, mostly because no descriptor is left.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
+
+/// What connections may use.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) connections: usize,
+    /// Time for the head of a request to arrive, also the next one of a connection.
+    pub(super) header_timeout: Duration,
+}
+
+/// Serves until `stop`, and then finishes the requests in flight.
+pub(super) async fn serve(listener: Arc<TcpListener>, router: Router, bounds: Bounds, stop: CancellationToken) {
+    let slots = Arc::new(Semaphore::new(bounds.connections));
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, slot) = tokio::select! {
+            accepted = accept(&listener, &slots) => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = stop.cancelled() => break,
+        };
+        connections.spawn(converse(stream, slot, router.clone(), bounds.header_timeout, stop.clone()));
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits for a free slot and a connection. A failure passes, so it backs off and retries.
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // `None` only if the semaphore is closed, which never happens.
+    let slot = slots.clone().acquire_owned().await.ok();
+    let mut has_warned = false;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, slot),
+            Err(error) => {
+                if !std::mem::replace(&mut has_warned, true) {
+                    tracing::warn!(%error, "accepting a connection failed, backing off");
+                }
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    _slot: Option<OwnedSemaphorePermit>,
+    router: Router,
+    header_timeout: Duration,
+    stop: CancellationToken,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    // The client closed the connection or was too slow; neither concerns an operator.
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
