@@ -18,6 +18,15 @@ use crate::topics::Topics;
 const HEADERS_BYTES: usize = 64 * 1024;
 
 /// A Kafka cluster.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_kafka::{Kafka, Options};
+///
+/// let broker = Kafka::connect(Options::from_url("kafka://a:9092,b:9092?partitions=12&prefix=shop.")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Kafka {
     options: Arc<Options>,

@@ -17,6 +17,15 @@ use crate::topic::Topics;
 const HEADERS_BYTES: usize = 4 * 1024;
 
 /// JetStream on one server or a cluster. Clones share the connection.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_nats::{Nats, Options};
+///
+/// let broker = Nats::connect(Options::from_url("nats://a:4222,b:4222?replicas=3&dedup=10m")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Nats {
     pub(crate) connection: Connection,

@@ -13,6 +13,14 @@ use crate::names::Names;
 pub(crate) const MAX_PARTITIONS: u32 = 256;
 
 /// How to connect to the server, and the settings of streams and consumers that Landfall creates.
+///
+/// ```
+/// use landfall_nats::Options;
+///
+/// let options = Options::from_url("nats://a:4222,b:4222?replicas=3&dedup=10m")?;
+/// assert_eq!((options.servers.len(), options.replicas), (2, Some(3)));
+/// # Ok::<(), landfall_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     /// `host:port` of at least one server. The client discovers the other servers of a cluster.

@@ -17,6 +17,15 @@ use crate::publisher::RabbitPublisher;
 use crate::subscriber::RabbitSubscriber;
 
 /// A RabbitMQ server or cluster. Clones share their connections.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_rabbitmq::{RabbitMq, Options};
+///
+/// let broker = RabbitMq::connect(Options::from_url("amqp://user:secret@a,b/shop?partitions=8")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct RabbitMq {
     pub(crate) options: Arc<Options>,

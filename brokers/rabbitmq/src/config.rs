@@ -10,6 +10,14 @@ use landfall_core::{Error, Result};
 use crate::names::SLOTS;
 
 /// The options of an `amqp:` URL. `Debug` omits passwords.
+///
+/// ```
+/// use landfall_rabbitmq::Options;
+///
+/// let options = Options::from_url("amqp://user:secret@a,b/shop?partitions=8")?;
+/// assert_eq!((options.virtual_host.as_str(), options.partitions), ("shop", 8));
+/// # Ok::<(), landfall_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// Tried in this order when connecting.

@@ -23,6 +23,15 @@ use crate::topics::{self, Topics, number};
 const DEFAULT_PAYLOAD_BYTES: usize = 512 * 1024 * 1024;
 
 /// A Redis server whose streams hold topics. Clones share their connections.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_redis::{Redis, Options};
+///
+/// let broker = Redis::connect(Options::from_url("redis://a:6379/2?replicas=1")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Redis {
     pub(crate) options: Arc<Options>,

@@ -11,6 +11,14 @@ use landfall_core::{Error, Result, Span};
 const PORT: u16 = 6379;
 
 /// The options of a `redis:` URL.
+///
+/// ```
+/// use landfall_redis::Options;
+///
+/// let options = Options::from_url("redis://a:6379/2?replicas=1")?;
+/// assert_eq!((options.database, options.replicas), (2, 1));
+/// # Ok::<(), landfall_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// If there are several, the first that answers and is a master is used.

@@ -22,6 +22,15 @@ const HEADERS_BYTES: usize = 8 * 1024;
 const CONCURRENT_CALLS: usize = 8;
 
 /// The queues of one account, region and prefix.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_sqs::{Sqs, Options};
+///
+/// let broker = Sqs::connect(Options::from_url("sqs://eu-central-1?prefix=shop-")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Sqs {
     pub(crate) queues: Queues,

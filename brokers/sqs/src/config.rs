@@ -16,6 +16,14 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const MAX_PREFIX_LENGTH: usize = 40;
 
 /// The options of an `sqs:` URL.
+///
+/// ```
+/// use landfall_sqs::Options;
+///
+/// let options = Options::from_url("sqs://eu-central-1?prefix=shop-")?;
+/// assert_eq!((options.region.as_deref(), options.fifo), (Some("eu-central-1"), true));
+/// # Ok::<(), landfall_core::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Region of the queues. `None` uses the environment or the profile.

@@ -66,6 +66,18 @@ impl Default for Options {
 }
 
 /// A MariaDB or MySQL database with Landfall's tables in it.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_core::Schema;
+/// use landfall_mysql::{Options, MySql};
+///
+/// let options = Options { max_connections: 20, ..Options::default() };
+/// let database = MySql::connect("mysql://shop:secret@db/shop", options).await?;
+/// database.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct MySql {
     inner: Arc<Inner>,

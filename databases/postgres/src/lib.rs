@@ -75,6 +75,18 @@ impl Default for Options {
 }
 
 /// A PostgreSQL database with Landfall's tables in it.
+///
+/// ```no_run
+/// # async fn example() -> landfall_core::Result<()> {
+/// use landfall_core::Schema;
+/// use landfall_postgres::{Options, Postgres};
+///
+/// let options = Options { max_connections: 20, ..Options::default() };
+/// let database = Postgres::connect("postgres://shop:secret@db/shop", options).await?;
+/// database.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Postgres {
     inner: Arc<Inner>,

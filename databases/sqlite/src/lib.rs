@@ -69,6 +69,18 @@ impl Default for Options {
 }
 
 /// A SQLite database behind Landfall's ports.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> landfall_core::Result<()> {
+/// use landfall_core::Schema;
+/// use landfall_sqlite::{Options, Sqlite};
+///
+/// let database = Sqlite::open("sqlite::memory:", Options::default()).await?;
+/// database.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Sqlite {
     inner: Arc<Inner>,
     /// Per clone, so that no clone consumes another's wake-up.
