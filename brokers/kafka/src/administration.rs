@@ -66,7 +66,9 @@ impl Topics {
             Span::Forever => "-1".into(),
         };
         let message_bytes = self.options.message_bytes.to_string();
-        let new = NewTopic::new(&name, partitions as i32, TopicReplication::Fixed(replicas as i32))
+        let flush_messages = self.options.flush_messages.map(|count| count.to_string());
+        let flush_ms = self.options.flush_interval.map(|time| time.as_millis().max(1).to_string());
+        let mut new = NewTopic::new(&name, partitions as i32, TopicReplication::Fixed(replicas as i32))
             .set("min.insync.replicas", &min_in_sync)
             .set("unclean.leader.election.enable", "false")
             .set("cleanup.policy", "delete")
@@ -75,6 +77,11 @@ impl Topics {
             .set("max.message.bytes", &message_bytes)
             // The broker's append time, independent of the sender's clock.
             .set("message.timestamp.type", "LogAppendTime");
+        for (setting, value) in [("flush.messages", &flush_messages), ("flush.ms", &flush_ms)] {
+            if let Some(value) = value {
+                new = new.set(setting, value);
+            }
+        }
         let failed = |cause| error(format!("topic {topic} cannot be created"), cause);
         let answer = self.administer(async |admin, options| admin.create_topics([&new], options).await).await;
         let answer = answer.map_err(failed)?;

@@ -9,6 +9,14 @@ use landfall_core::adapter::BrokerUrl;
 use landfall_core::{Error, Limits, Result, Span};
 
 /// The options of a `kafka:` URL.
+///
+/// ```
+/// use landfall_kafka::Options;
+///
+/// let options = Options::from_url("kafka://a:9092,b:9092?partitions=12&prefix=shop.")?;
+/// assert_eq!((options.hosts.len(), options.partitions), (2, 12));
+/// # Ok::<(), landfall_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     /// Bootstrap servers, as `host:port`. The client learns the other nodes from them.
@@ -35,6 +43,10 @@ pub struct Options {
     pub replication: Option<u16>,
     /// Retention time of a topic that Landfall creates.
     pub retention: Span,
+    /// A topic that Landfall creates is flushed to disk after this number of messages; `None` leaves it to the system.
+    pub flush_messages: Option<u64>,
+    /// A topic that Landfall creates is flushed to disk after this time; `None` leaves it to the system.
+    pub flush_interval: Option<Duration>,
     /// Size limit of a message, including key and headers.
     pub message_bytes: usize,
     pub acks: Acks,
@@ -104,6 +116,8 @@ impl Default for Options {
             partitions: 12,
             replication: None,
             retention: Span::Forever,
+            flush_messages: None,
+            flush_interval: None,
             message_bytes: 2 * Limits::default().payload_bytes,
             acks: Acks::All,
             compression: "none".into(),
@@ -145,6 +159,8 @@ impl Options {
             partitions: url.take_parsed("partitions", "a number")?.unwrap_or(defaults.partitions),
             replication: url.take_parsed("replication", "a number")?,
             retention: url.take_parsed("retention", "a time such as 45d, or forever")?.unwrap_or(defaults.retention),
+            flush_messages: url.take_parsed("flush_messages", "a number")?,
+            flush_interval: time(&mut url, "flush_interval")?,
             message_bytes: url.take_parsed("message_bytes", "a number of bytes")?.unwrap_or(defaults.message_bytes),
             acks: url.take_parsed("acks", "all, 1 or 0")?.unwrap_or(defaults.acks),
             compression: one_of(&mut url, "compression", &["none", "gzip", "lz4", "snappy"])?
@@ -170,6 +186,9 @@ impl Options {
         }
         match self {
             _ if self.partitions == 0 || self.in_flight == 0 => invalid("partitions and in_flight must be at least 1"),
+            _ if self.flush_messages == Some(0) || self.flush_interval == Some(Duration::ZERO) => {
+                invalid("flush_messages and flush_interval must be at least 1")
+            }
             _ if self.replication == Some(0) => invalid("replication must be at least 1"),
             _ if self.fencing && self.acks != Acks::All => invalid("fencing=true needs acks=all"),
             _ if self.user.is_some() != self.password.is_some() => invalid("user and password must be set together"),

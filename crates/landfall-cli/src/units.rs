@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::Flush;
 use landfall::housekeeping::Span;
-use landfall::log::Flush;
 
 /// A limit on what is kept; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +61,11 @@ pub(crate) fn flush(text: &str) -> Result<Flush, Expected> {
     const EXPECTED: Expected = "must be batch, a count such as 500 messages, or a time such as 20ms";
     let text = text.trim();
     if text == "batch" {
-        return Ok(Flush::EveryBatch);
+        return Ok(Flush::Batch);
     }
     let every = match text.strip_suffix("messages") {
-        Some(count) => count.trim().parse().ok().filter(|count| *count > 0).map(Flush::EveryMessages),
-        None => humantime::parse_duration(text).ok().filter(|time| !time.is_zero()).map(Flush::Every),
+        Some(count) => count.trim().parse().ok().filter(|count| *count > 0).map(Flush::Messages),
+        None => humantime::parse_duration(text).ok().filter(|time| !time.is_zero()).map(Flush::Interval),
     };
     every.ok_or(EXPECTED)
 }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn flush_parses_batch_count_and_interval() {
-        assert_eq!(flush("batch"), Ok(Flush::EveryBatch));
-        assert_eq!(flush("500 messages"), Ok(Flush::EveryMessages(500)));
-        assert_eq!(flush("20ms"), Ok(Flush::Every(Duration::from_millis(20))));
+        assert_eq!(flush("batch"), Ok(Flush::Batch));
+        assert_eq!(flush("500 messages"), Ok(Flush::Messages(500)));
+        assert_eq!(flush("20ms"), Ok(Flush::Interval(Duration::from_millis(20))));
         for bad in ["", "0 messages", "messages", "0s", "500", "often"] {
             assert!(flush(bad).is_err(), "{bad}");
         }

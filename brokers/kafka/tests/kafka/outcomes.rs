@@ -123,6 +123,22 @@ async fn permanent_refusal_holds_back_its_key() {
     eventually(SOON, "the rest is accepted", sent).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn created_topic_has_the_settings_of_the_url() {
+    let Some(server) = shared().await else { return };
+    let prefix = fresh_prefix();
+    let settings = "partitions=3&retention=2h&flush_messages=500&flush_interval=20ms";
+    let broker = kafka(&format!("{}?{settings}&prefix={prefix}", server.url().await)).await;
+    assert!(broker.create_topic(&orders(), None).await.unwrap());
+    let name = format!("{prefix}orders");
+    let admin = administrator(&server.address());
+    let found = admin.describe_configs([&ResourceSpecifier::Topic(&name)], &AdminOptions::new()).await.unwrap();
+    let found = found.into_iter().next().unwrap().unwrap();
+    let value = |setting: &str| found.get(setting).and_then(|entry| entry.value.clone()).unwrap_or_default();
+    let expected = ["7200000", "500", "20"];
+    assert_eq!(["retention.ms", "flush.messages", "flush.ms"].map(value), expected);
+}
+
 /// The controller answers before the metadata reaches the nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn created_topic_is_visible_to_other_clients_at_once() {

@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use landfall::log::Acknowledge;
-
 use super::value::{Problem, Value};
-use super::{Config, LogFormat, Order, WhenExhausted};
+use super::{Acknowledge, Config, LogFormat, Order, WhenExhausted};
 use crate::units;
 
 /// One key: its path `section.name`, and the function that stores a value in the configuration.
@@ -23,8 +21,14 @@ const ORDERS: [(&str, Order); 2] = [("key", Order::Key), ("none", Order::None)];
 
 const EXHAUSTED: [(&str, WhenExhausted); 2] = [("hold", WhenExhausted::Hold), ("skip", WhenExhausted::Skip)];
 
-const LEVELS: [(&str, Acknowledge); 3] =
-    [("none", Acknowledge::None), ("written", Acknowledge::Written), ("synced", Acknowledge::Synced)];
+/// The last two are what the levels mean in the embedded log.
+const LEVELS: [(&str, Acknowledge); 5] = [
+    ("none", Acknowledge::None),
+    ("leader", Acknowledge::Leader),
+    ("all", Acknowledge::All),
+    ("written", Acknowledge::Leader),
+    ("synced", Acknowledge::All),
+];
 
 macro_rules! keys {
     ($($path:literal => $($field:ident).+ = |$value:ident| $read:expr;)*) => {
@@ -46,7 +50,7 @@ keys! {
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
     "database.auto_migrate"    => database.auto_migrate = |value| value.flag()?;
     "broker.url"               => broker.url = |value| value.address()?;
-    "broker.partitions"        => broker.partitions = |value| value.whole(1, 1024)? as u32;
+    "broker.partitions"        => broker.partitions = |value| some(value.whole(0, 1024)?);
     "broker.acknowledge"       => broker.acknowledge = |value| value.one_of(&LEVELS)?;
     "broker.flush"             => broker.flush = |value| value.amount(units::flush)?;
     "broker.retention"         => broker.topic.retention_time = |value| value.amount(units::retention)?.0;
@@ -79,6 +83,11 @@ keys! {
 
 fn millis(value: &Value<'_>, least: u64, most: u64) -> Result<Duration, Problem> {
     value.whole(least, most).map(Duration::from_millis)
+}
+
+/// 0 stands for the default of the broker.
+fn some(count: u64) -> Option<u32> {
+    u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {

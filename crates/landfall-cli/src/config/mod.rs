@@ -5,6 +5,7 @@
 //! * [`layer`] turns a file, the environment and flags into settings that record their origin.
 //! * `config/default.toml` explains every key; a test asserts that it equals [`Config::default`].
 
+mod broker;
 mod import;
 mod key;
 mod layer;
@@ -19,12 +20,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use landfall::import::Mapping;
-use landfall::log::{Acknowledge, Flush};
 use landfall::{Limits, TablePrefix};
 
 use crate::error::{Error, Result};
-use crate::topics::TopicSettings;
 
+pub(crate) use broker::{Acknowledge, Broker, Flush};
 pub(crate) use layer::{Environment, Flag};
 pub(crate) use push::{Push, Subscription};
 pub(crate) use retention::{Retention, window};
@@ -57,16 +57,6 @@ pub(crate) struct Database {
     pub(crate) prefix: TablePrefix,
     pub(crate) max_connections: u32,
     pub(crate) auto_migrate: bool,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Broker {
-    pub(crate) url: Address,
-    pub(crate) partitions: u32,
-    pub(crate) acknowledge: Acknowledge,
-    pub(crate) flush: Flush,
-    /// The settings of topics created by their first message, and the defaults of `topic create`.
-    pub(crate) topic: TopicSettings,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -124,18 +114,6 @@ impl Default for Database {
             prefix: TablePrefix::default(),
             max_connections: 8,
             auto_migrate: true,
-        }
-    }
-}
-
-impl Default for Broker {
-    fn default() -> Self {
-        Self {
-            url: Address::new("log:landfall-data/log"),
-            partitions: 4,
-            acknowledge: Acknowledge::default(),
-            flush: Flush::default(),
-            topic: TopicSettings::default(),
         }
     }
 }
@@ -218,6 +196,7 @@ fn file_settings(file: Option<PathBuf>, environment: &Environment) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topics::TopicSettings;
 
     const DEFAULT_FILE: &str = include_str!("../../config/default.toml");
 
@@ -274,8 +253,8 @@ mod tests {
         let file = "[broker]\nacknowledge = \"written\"\nflush = \"500 messages\"\nretention = \"7d\"\n\
                     retention_bytes = \"10GiB\"\nmay_drop_unread = true\ndeduplicate = false\n";
         let broker = load(file, &[("LANDFALL_BROKER_FLUSH", "20ms")], &[]).unwrap().broker;
-        assert_eq!(broker.acknowledge, Acknowledge::Written);
-        assert_eq!(broker.flush, Flush::Every(Duration::from_millis(20)));
+        assert_eq!(broker.acknowledge, Acknowledge::Leader);
+        assert_eq!(broker.flush, Flush::Interval(Duration::from_millis(20)));
         let topic = TopicSettings {
             retention_time: Some(Duration::from_secs(7 * 24 * 3600)),
             retention_bytes: Some(10 << 30),
@@ -339,8 +318,9 @@ mod tests {
                  20ms, not \"sometimes\"",
             ),
             (
-                "[broker]\nacknowledge = \"all\"",
-                r#"landfall.toml, line 2: broker.acknowledge must be none or written or synced, not "all""#,
+                "[broker]\nacknowledge = \"most\"",
+                "landfall.toml, line 2: broker.acknowledge must be none or leader or all or written or synced, not \
+                 \"most\"",
             ),
             ("[log]\nformat = \"xml\"", r#"landfall.toml, line 2: log.format must be text or json, not "xml""#),
         ] {

@@ -25,7 +25,10 @@ impl Config {
     /// Collects every period of this configuration, for the start-up check of `landfall serve`.
     pub(crate) fn retention_plan(&self) -> RetentionPlan {
         let mut windows = vec![Window { setting: "retention.inbox".into(), length: self.retention.inbox }];
-        windows.extend(window("broker.retention".into(), &self.broker.topic));
+        // Other brokers do not promise to know an id for as long as they keep its message.
+        if self.broker.url.scheme() == "log" {
+            windows.extend(window("broker.retention".into(), &self.broker.topic));
+        }
         let mut retries = vec![
             Retries {
                 whose: "the relay's retries".into(),

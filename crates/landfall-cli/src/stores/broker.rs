@@ -6,8 +6,10 @@ use async_trait::async_trait;
 use landfall::{Broker, Diagnose, GroupName, Publisher, Result as PortResult, StartAt, TopicName, TopicReader};
 
 use super::files::Files;
+#[allow(unused_imports, reason = "used only by builds with some broker")]
+use super::settings;
 use super::{Opening, Registration, log, select_adapter};
-use crate::config::{Address, Config};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::topics::{CreatedTopic, GroupProgress, Growth, TopicDetails, TopicSettings, TopicSummary};
 
@@ -83,8 +85,8 @@ type OpenFiles = fn(&Config) -> PortResult<Box<dyn Files>>;
 
 /// What an adapter can do. A capability that not every broker has is `None` in the adapters without it.
 pub(super) struct Adapter {
-    /// Validates a URL without opening anything.
-    pub(super) check: fn(&Address) -> PortResult<()>,
+    /// Validates the URL and the settings without opening anything.
+    pub(super) check: fn(&Config) -> PortResult<()>,
     pub(super) open: fn(&Config) -> Opening<'_, Arc<dyn OpenBroker>>,
     pub(super) open_to_read: fn(&Config) -> Opening<'_, Arc<dyn TopicSource>>,
     pub(super) open_to_diagnose: fn(&Config) -> Opening<'_, Arc<dyn Diagnose>>,
@@ -96,15 +98,18 @@ pub(super) struct Adapter {
 
 /// Registers a broker that is reached over the network: its schemes, its Cargo feature, and its type.
 macro_rules! remote {
-    ($schemes:expr, $feature:literal, $module:ident::$adapter:ident) => {{
+    ($schemes:expr, $feature:literal, $module:ident::$adapter:ident, $mappings:ident) => {{
         #[cfg(feature = $feature)]
         {
             use landfall::$module as module;
+            fn options(config: &Config) -> PortResult<module::Options> {
+                module::Options::from_url(&settings::url(&config.broker, &settings::$mappings)?)
+            }
             async fn connect(config: &Config) -> PortResult<module::$adapter> {
-                module::$adapter::connect(module::Options::from_url(config.broker.url.expose())?).await
+                module::$adapter::connect(options(config)?).await
             }
             let adapter = Adapter {
-                check: |url| module::Options::from_url(url.expose()).map(drop),
+                check: |config| options(config).map(drop),
                 open: |config| Box::pin(async move { Ok(super::remote::open(connect(config).await?)) }),
                 open_to_read: |config| Box::pin(async move { Ok(super::remote::source(connect(config).await?)) }),
                 open_to_diagnose: |config| {
@@ -125,11 +130,11 @@ macro_rules! remote {
 fn registrations() -> Vec<Registration<Adapter>> {
     vec![
         Registration::built_in(&["log"], log::ADAPTER),
-        remote!(&["kafka"], "kafka", kafka::Kafka),
-        remote!(&["nats"], "nats", nats::Nats),
-        remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq),
-        remote!(&["redis", "rediss"], "redis", redis::Redis),
-        remote!(&["sqs"], "sqs", sqs::Sqs),
+        remote!(&["kafka"], "kafka", kafka::Kafka, KAFKA),
+        remote!(&["nats"], "nats", nats::Nats, NATS),
+        remote!(&["amqp", "amqps"], "rabbitmq", rabbitmq::RabbitMq, RABBITMQ),
+        remote!(&["redis", "rediss"], "redis", redis::Redis, REDIS),
+        remote!(&["sqs"], "sqs", sqs::Sqs, SQS),
     ]
 }
 
@@ -146,7 +151,7 @@ fn capability<T>(registered: Option<T>, what: &str) -> Result<T> {
 
 /// Refuses a URL that no adapter can open, without opening anything.
 pub(super) fn check(config: &Config) -> Result<()> {
-    Ok((adapter(config)?.check)(&config.broker.url)?)
+    Ok((adapter(config)?.check)(config)?)
 }
 
 /// Whether the broker is a server. What is missing of a local folder does not appear by waiting.

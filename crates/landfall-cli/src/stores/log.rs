@@ -13,13 +13,13 @@ use landfall::{
 use super::Opening;
 use super::broker::{Adapter, Administration, OpenBroker, TopicManagement, TopicSource};
 use super::files::LogFolder;
-use crate::config::{self, Address, Config};
+use crate::config::{self, Acknowledge, Address, Config, Flush};
 use crate::topics::{
     CreatedTopic, GroupProgress, Growth, PartitionDetails, PartitionProgress, TopicDetails, TopicSettings, TopicSummary,
 };
 
 pub(super) const ADAPTER: Adapter = Adapter {
-    check: |url| folder(url).map(drop),
+    check: |config| folder(&config.broker.url).map(drop),
     open: |config| Box::pin(async move { Ok(Arc::new(open(config).await?) as Arc<dyn OpenBroker>) }),
     open_to_read: |config| Box::pin(async move { Ok(Arc::new(open_read_only(config).await?) as Arc<dyn TopicSource>) }),
     open_to_diagnose: |config| Box::pin(async move { Ok(Arc::new(doctor(config).await?) as Arc<dyn Diagnose>) }),
@@ -41,13 +41,19 @@ async fn open_read_only(config: &Config) -> Result<ReadOnlyLog> {
 }
 
 fn options(broker: &config::Broker) -> Options {
-    Options {
-        partitions: broker.partitions,
-        acknowledge: broker.acknowledge,
-        flush: broker.flush,
-        topic: broker.topic.into(),
-        ..Options::default()
-    }
+    let defaults = Options::default();
+    let acknowledge = match broker.acknowledge {
+        Acknowledge::None => log::Acknowledge::None,
+        Acknowledge::Leader => log::Acknowledge::Written,
+        Acknowledge::All => log::Acknowledge::Synced,
+    };
+    let flush = match broker.flush {
+        Flush::Batch => log::Flush::EveryBatch,
+        Flush::Messages(count) => log::Flush::EveryMessages(count),
+        Flush::Interval(time) => log::Flush::Every(time),
+    };
+    let partitions = broker.partitions.unwrap_or(defaults.partitions);
+    Options { partitions, acknowledge, flush, topic: broker.topic.into(), ..defaults }
 }
 
 fn describe<'a>(config: &'a Config, topic: &'a TopicName) -> Opening<'a, TopicDetails> {

@@ -8,6 +8,7 @@ pub(crate) mod database;
 mod files;
 mod log;
 mod remote;
+mod settings;
 
 use std::pin::Pin;
 

@@ -35,6 +35,17 @@ async fn configuration_error_names_the_line() {
     }
 }
 
+#[cfg(feature = "nats")]
+#[tokio::test]
+async fn broker_setting_without_effect_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[broker]\nurl = \"nats://u:s3cret@127.0.0.1:1\"\nflush = \"20ms\"\n");
+    let finished = sandbox.run(&["serve", "--listen", "127.0.0.1:0"]).await;
+    let error = finished.error_line(2);
+    assert!(error.contains("broker.flush = \"20ms\" has no effect on nats: set sync_interval"), "{error}");
+    wrote_nothing(&sandbox);
+}
+
 #[tokio::test]
 async fn environment_and_flags_are_validated() {
     let sandbox = Sandbox::new();
