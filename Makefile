@@ -14,9 +14,12 @@ demo:
 bench:
 	cargo run --release -p landfall-bench
 
-# Faults against every database, ten minutes each: docs/operate/soak.md.
+# Faults against every database and every broker, ten minutes each: docs/operate/soak.md.
 soak:
+	cargo build --release -p landfall-cli --features full
 	cargo run --release -p landfall-system-tests --bin soak
+	cargo run --release -p landfall-system-tests --bin soak -- \
+	    --broker kafka --broker rabbitmq --broker nats --broker redis
 
 lint:
 	scripts/lint-prose

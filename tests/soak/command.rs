@@ -2,9 +2,10 @@
 
 use std::process::Output;
 
+use landfall_system_tests::soak::test_run::alone;
 use serde_json::Value;
 
-use crate::{SOAK, alone};
+use crate::SOAK;
 
 async fn command(arguments: &[&str]) -> Output {
     tokio::process::Command::new(SOAK).args(arguments).output().await.unwrap()
@@ -42,6 +43,13 @@ async fn unsupported_order_is_a_usage_error() {
     let output = command(&["--database", "sqlite", "--order", "none"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("relays cannot compete"), "{output:?}");
+}
+
+#[tokio::test]
+async fn bug_in_a_relay_over_a_server_is_a_usage_error() {
+    let output = command(&["--broker", "redis", "--plant", "split-rows"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a daemon relays"), "{output:?}");
 }
 
 #[tokio::test]

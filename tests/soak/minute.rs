@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use landfall_system_tests::soak::test_run::{alone, seed, soak};
 use landfall_system_tests::soak::{DatabaseKind, Figures, Options};
 use landfall_testkit::assert_no_violation;
 
-use crate::{SOAK, alone, seed, soak};
+use crate::SOAK;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

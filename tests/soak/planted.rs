@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use landfall_system_tests::soak::test_run::{alone, soak};
 use landfall_system_tests::soak::{DatabaseKind, Figures, Focus, Options, SoakBug};
 
-use crate::{SOAK, alone, soak};
+use crate::SOAK;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relay_that_ignores_its_epoch_is_detected() {

@@ -7,15 +7,17 @@ use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{ErrorKind, Key, Message, TopicName};
+use landfall_system_tests::soak::broker::BrokerLocation;
 use landfall_system_tests::soak::environment::Environment;
 use landfall_system_tests::soak::ledger::Ledger;
 use landfall_system_tests::soak::processes::Processes;
+use landfall_system_tests::soak::test_run::alone;
 use landfall_system_tests::soak::{DatabaseKind, Order, ProcessConfig, ProcessRole};
 use landfall_system_tests::{Adapter, TIMEOUT, TOPIC};
 use landfall_testkit::remote::PublishServer;
 use landfall_testkit::{MemoryBroker, current_test, eventually, not_run};
 
-use crate::{SOAK, alone};
+use crate::SOAK;
 
 const LEASE: Duration = Duration::from_secs(2);
 /// The promise.
@@ -51,7 +53,7 @@ async fn taken_over_in_time<D: Adapter + Ledger>(kind: DatabaseKind) {
     };
     let broker = MemoryBroker::new();
     let server = PublishServer::start(broker.clone()).await.unwrap();
-    let mut processes = Processes::new(SOAK.into(), config(kind, &environment, &server));
+    let mut processes = Processes::new(SOAK.into(), environment.folder().into(), config(kind, &environment, &server));
     let database = D::open(&environment.producer).await.unwrap();
     let published = async |messages: usize| {
         eventually(TIMEOUT, "all messages are published", async || count(&broker) == messages).await;
@@ -80,9 +82,8 @@ fn config(kind: DatabaseKind, environment: &Environment, server: &PublishServer)
         writers: environment.producer.clone(),
         producer: environment.producer.clone(),
         consumer: environment.consumer.clone(),
-        publish: server.address(),
         // There is no consumer.
-        deliver: server.address(),
+        broker: BrokerLocation::Memory { publish: server.address(), deliver: server.address() },
         role: ProcessRole::Relay(0),
         seed: 1,
         accounts: 0,

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use landfall_system_tests::soak::test_run::{alone, seed, soak};
 use landfall_system_tests::soak::{DatabaseKind, Figures, Focus, Options, Order, SoakBug};
 use landfall_testkit::assert_no_violation;
 
-use crate::{SOAK, alone, seed, soak};
+use crate::SOAK;
 
 /// Less than a minute: writers, consumer and faults are those of the ordered soak.
 const DURATION: Duration = Duration::from_secs(20);

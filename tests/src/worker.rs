@@ -12,8 +12,8 @@ use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{
     Backoff, Broker, CompetingQueue, Constraints, DeadLetterFilter, DeadLetterStatus, DeadLetters, Error, ErrorKind,
-    GroupName, InboxView, Leases, OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema, Sequences,
-    TopicName, log, mysql, postgres, sqlite,
+    GroupName, Housekeeping, InboxView, Leases, OutboxQueue, OutboxView, OutboxWriter, Publisher, Result, Schema,
+    Sequences, TopicName, log, mysql, postgres, sqlite,
 };
 use landfall_testkit::remote::RemotePublisher;
 use tokio::task::JoinSet;
@@ -41,6 +41,7 @@ pub trait Adapter:
     + OutboxView
     + Leases
     + DeadLetters
+    + Housekeeping
     + Schema
 {
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;

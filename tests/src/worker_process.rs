@@ -58,6 +58,11 @@ impl WorkerProcess {
         self.process.stderr().iter().any(|line| line.contains(text))
     }
 
+    /// The first line on stderr that begins with `prefix`.
+    pub fn first_logged(&self, prefix: &str) -> Option<String> {
+        self.process.stderr().into_iter().find(|line| line.starts_with(prefix))
+    }
+
     /// Waits until its roles have started.
     pub async fn ready(&self) {
         eventually(TIMEOUT, "the worker is ready", async || self.count(|event| *event == Event::Ready) > 0).await;

@@ -10,7 +10,6 @@ use super::ledger::Entry;
 use super::order::Order;
 use crate::history::Event;
 use crate::sequence_check::bad_sequences;
-use crate::setup::GROUP;
 
 #[derive(Debug, Default)]
 pub struct SoakReport {
@@ -53,8 +52,13 @@ struct Track {
     is_ok: bool,
 }
 
-/// Checks a soak. `histories` are the events of each process.
-pub fn check_history(order: Order, histories: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> SoakReport {
+/// Checks a soak. `histories` are the events of each process, `effects` those of each group that receives all messages.
+pub fn check_history(
+    order: Order,
+    histories: &[Vec<Event>],
+    sent: &[Entry],
+    effects: &[(&str, &[Entry])],
+) -> SoakReport {
     let mut soak_report = SoakReport { shared_epochs: shared_epochs(histories), ..SoakReport::default() };
     let tracks = soak_report.track(histories);
     let mut committed: HashMap<MessageId, Vec<&Entry>> = HashMap::new();
@@ -77,25 +81,30 @@ pub fn check_history(order: Order, histories: &[Vec<Event>], sent: &[Entry], app
 
     // Writers of one account in several processes have no common clock. So all events have the same time, and the
     // numbers that were assigned under the account's lock define the order.
-    let mut history = History::new([GROUP]);
+    let mut history = History::new(effects.iter().map(|(group, _)| *group));
     for (id, track) in tracks {
         let entry = committed.get(&id).and_then(|entries| entries.first());
         let sequence = entry.map(|entry| entry.number);
         history.push_at(1, Happened::Invoke { id, key: Key::new(&track.key).ok(), sequence });
         history.push_at(1, if entry.is_some() { Happened::Ok { id } } else { Happened::Failed { id } });
     }
-    for effect in applied {
-        history.effect(GROUP, effect.token, Key::new(&effect.account).ok());
+    for (group, applied) in effects {
+        for effect in *applied {
+            history.effect(group, effect.token, Key::new(&effect.account).ok());
+        }
     }
     soak_report.report = check(&history);
     if order == Order::None {
         soak_report.overtaken = std::mem::take(&mut soak_report.report.reordered).len();
     }
-    soak_report.bad_sequences = bad_sequences(
-        order == Order::Key,
-        sent.iter().map(|entry| entry.account.as_str()),
-        applied.iter().map(|entry| (entry.account.as_str(), entry.number)),
-    );
+    for (group, applied) in effects {
+        let bad_sequences = bad_sequences(
+            order == Order::Key,
+            sent.iter().map(|entry| entry.account.as_str()),
+            applied.iter().map(|entry| (entry.account.as_str(), entry.number)),
+        );
+        soak_report.bad_sequences.extend(bad_sequences.into_iter().map(|bad| format!("{group}, {bad}")));
+    }
     soak_report
 }
 
@@ -165,6 +174,11 @@ pub fn disorder_at_broker(published: &[(Position, Message)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setup::GROUP;
+
+    fn check_one_group(order: Order, histories: &[Vec<Event>], sent: &[Entry], applied: &[Entry]) -> SoakReport {
+        check_history(order, histories, sent, &[(GROUP, applied)])
+    }
 
     fn entry(token: MessageId, number: i64) -> Entry {
         Entry { token, account: "account-1".into(), number }
@@ -191,15 +205,15 @@ mod tests {
         ];
         let histories = [history];
         let all = [entry(reported, 1), entry(found, 2), entry(repeated, 3)];
-        let soak_report = check_history(Order::Key, &histories, &all, &all);
+        let soak_report = check_one_group(Order::Key, &histories, &all, &all);
         assert!(soak_report.is_clean(), "{soak_report:?}");
         assert_eq!((soak_report.unknown, soak_report.unknown_committed), (2, 1));
         // Found but missing; not found but stored twice; without an effect.
-        assert_eq!(check_history(Order::Key, &histories, &all[..1], &all[..1]).contradicted.len(), 2);
+        assert_eq!(check_one_group(Order::Key, &histories, &all[..1], &all[..1]).contradicted.len(), 2);
         let twice = [entry(reported, 1), entry(found, 2), entry(repeated, 3), entry(repeated, 4)];
-        let soak_report = check_history(Order::Key, &histories, &twice, &twice);
+        let soak_report = check_one_group(Order::Key, &histories, &twice, &twice);
         assert_eq!((soak_report.contradicted, soak_report.report.doubled.len()), (vec![repeated], 1));
-        let soak_report = check_history(Order::Key, &histories, &all, &all[..2]);
+        let soak_report = check_one_group(Order::Key, &histories, &all, &all[..2]);
         assert_eq!((soak_report.report.lost.len(), soak_report.bad_sequences.len()), (1, 1));
     }
 
@@ -208,13 +222,23 @@ mod tests {
         let (one, two) = (MessageId::new(), MessageId::new());
         let histories = [vec![invoke(two), Event::Ok { id: two }], vec![invoke(one), Event::Ok { id: one }]];
         let (sent, applied) = ([entry(one, 1), entry(two, 2)], [entry(two, 2), entry(one, 1)]);
-        assert!(check_history(Order::Key, &histories, &sent, &sent).is_clean());
-        let soak_report = check_history(Order::Key, &histories, &sent, &applied);
+        assert!(check_one_group(Order::Key, &histories, &sent, &sent).is_clean());
+        let soak_report = check_one_group(Order::Key, &histories, &sent, &applied);
         assert_eq!((soak_report.report.reordered.len(), soak_report.bad_sequences.len()), (1, 1));
         // Without order it is counted but not a fault; a missing effect is a fault.
-        let soak_report = check_history(Order::None, &histories, &sent, &applied);
+        let soak_report = check_one_group(Order::None, &histories, &sent, &applied);
         assert!(soak_report.is_clean() && soak_report.overtaken == 1, "{soak_report:?}");
-        let soak_report = check_history(Order::None, &histories, &sent, &applied[..1]);
+        let soak_report = check_one_group(Order::None, &histories, &sent, &applied[..1]);
+        assert_eq!((soak_report.report.lost.len(), soak_report.bad_sequences.len()), (1, 1));
+    }
+
+    #[test]
+    fn effect_missing_in_one_group_is_reported() {
+        let id = MessageId::new();
+        let (histories, sent) = ([vec![invoke(id), Event::Ok { id }]], [entry(id, 1)]);
+        let check = |pushed| check_history(Order::Key, &histories, &sent, &[(GROUP, &sent), ("mailer", pushed)]);
+        assert!(check(&sent).is_clean());
+        let soak_report = check(&[]);
         assert_eq!((soak_report.report.lost.len(), soak_report.bad_sequences.len()), (1, 1));
     }
 

@@ -1,6 +1,7 @@
 //! The servers of a soak: two databases on a private server, and the proxies in front of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+use super::database_kind::DatabaseKind;
 use super::ledger::Ledger;
-use super::run::DatabaseKind;
 use crate::worker::Adapter;
 
 #[derive(Debug)]
@@ -24,8 +25,8 @@ pub struct Environment {
     /// server.
     pub proxies: Vec<Proxy>,
     server: Arc<Server>,
-    /// Holds SQLite's files; removed when this is dropped.
-    _folder: TempDir,
+    /// Holds SQLite's files and the daemons' configuration; removed when this is dropped.
+    folder: TempDir,
 }
 
 #[derive(Debug)]
@@ -72,7 +73,11 @@ impl Environment {
             database.create_ledger(accounts).await?;
             database.close().await;
         }
-        Ok(Self { producer, consumer, proxies, server: Arc::new(server), _folder: folder })
+        Ok(Self { producer, consumer, proxies, server: Arc::new(server), folder })
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The addresses for the processes: of the writers, of the relays, of the consumer.

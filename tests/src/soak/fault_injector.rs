@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use landfall::{Error, ErrorKind, Result};
+use landfall_testkit::Fault;
 use landfall_testkit::proxy::{CutPoint, Proxy, Trigger};
-use landfall_testkit::{Fault, MemoryBroker};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
+use super::broker::SoakBroker;
 use super::environment::{Environment, StopMode};
 use super::process_config::ProcessRole;
 use super::processes::Processes;
@@ -18,16 +19,22 @@ use super::processes::Processes;
 /// The faults that were injected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FaultCounts {
-    /// Processes that got SIGKILL, and the relays among them.
+    /// Processes that got SIGKILL, and the relays and consumers among them.
     pub kills: u32,
     pub relay_kills: u32,
+    pub consumer_kills: u32,
     /// Processes that got SIGSTOP, and the relays among them that were paused for longer than their lease.
     pub pauses: u32,
     pub lease_pauses: u32,
     /// Restarts of the database server.
     pub restarts: u32,
-    /// Messages that the broker refused, or accepted without a response.
+    /// Messages that the in-memory broker refused, or accepted without a response.
     pub broker_faults: u32,
+    /// How often the broker's server got SIGKILL and was restarted, and how often SIGSTOP.
+    pub broker_restarts: u32,
+    pub broker_pauses: u32,
+    /// How often all connections to the broker's server fell silent.
+    pub broker_blackholes: u32,
     /// Ids of the outbox that were consumed, so that its partitions are filled and truncated (PostgreSQL).
     pub ids_skipped: i64,
 }
@@ -39,6 +46,8 @@ pub enum Focus {
     Everything,
     /// Only kills and pauses of relays.
     Relays,
+    /// Only kills of consumers.
+    Consumers,
     /// Only broker faults.
     Broker,
     /// Only cuts during a commit.
@@ -52,6 +61,7 @@ impl Focus {
             Focus::Relays => {
                 matches!(kind, FaultKind::Kill(like) | FaultKind::Pause(like) if like(ProcessRole::Relay(0)))
             }
+            Focus::Consumers => matches!(kind, FaultKind::Kill(like) if like(ProcessRole::Consume)),
             Focus::Broker => matches!(kind, FaultKind::FailBroker),
             Focus::Commits => matches!(kind, FaultKind::CutCommits),
         }
@@ -62,14 +72,16 @@ pub struct FaultInjector<'a> {
     pub random: StdRng,
     pub focus: Focus,
     pub environment: &'a Environment,
-    pub broker: MemoryBroker,
+    pub broker: &'a SoakBroker,
     pub lease: Duration,
     pub counts: FaultCounts,
     injected: u32,
     follow_ups: Vec<(Instant, FollowUp)>,
     next: Instant,
-    /// A restart of the server that is in progress.
+    /// A restart of the database server that is in progress.
     restarting: Option<JoinHandle<Result<()>>>,
+    /// A restart or pause of the broker's server that is in progress.
+    disturbing_broker: Option<JoinHandle<Result<()>>>,
 }
 
 /// The end of a fault, or its consequence.
@@ -85,6 +97,9 @@ enum FaultKind {
     Kill(fn(ProcessRole) -> bool),
     Pause(fn(ProcessRole) -> bool),
     RestartServer,
+    RestartBroker,
+    PauseBroker,
+    BlackholeBroker,
     CutCommits,
     CutOne,
     CutAll,
@@ -94,23 +109,20 @@ enum FaultKind {
     FailBroker,
 }
 
-impl FaultKind {
-    fn needs_server(self) -> bool {
-        !matches!(self, FaultKind::Kill(_) | FaultKind::Pause(_) | FaultKind::FailBroker)
-    }
-}
-
 /// The faults with their weights.
-const FAULTS: [(FaultKind, u32); 15] = [
+const FAULTS: [(FaultKind, u32); 18] = [
     (FaultKind::Kill(is_relay), 20),
     (FaultKind::Pause(is_relay), 20),
     (FaultKind::Kill(is_writer), 8),
     (FaultKind::Pause(is_writer), 6),
-    (FaultKind::Kill(is_consumer), 8),
+    (FaultKind::Kill(is_consumer), 12),
     (FaultKind::Pause(is_consumer), 4),
     (FaultKind::Kill(is_operator), 2),
     (FaultKind::FailBroker, 10),
     (FaultKind::RestartServer, 5),
+    (FaultKind::RestartBroker, 3),
+    (FaultKind::PauseBroker, 3),
+    (FaultKind::BlackholeBroker, 3),
     (FaultKind::CutCommits, 20),
     (FaultKind::CutOne, 10),
     (FaultKind::CutAll, 4),
@@ -124,10 +136,9 @@ impl<'a> FaultInjector<'a> {
         random: StdRng,
         focus: Focus,
         environment: &'a Environment,
-        broker: MemoryBroker,
+        broker: &'a SoakBroker,
         lease: Duration,
     ) -> Self {
-        let (follow_ups, next) = (Vec::new(), Instant::now());
         Self {
             random,
             focus,
@@ -136,16 +147,19 @@ impl<'a> FaultInjector<'a> {
             lease,
             counts: FaultCounts::default(),
             injected: 0,
-            follow_ups,
-            next,
+            follow_ups: Vec::new(),
+            next: Instant::now(),
             restarting: None,
+            disturbing_broker: None,
         }
     }
 
     /// Executes due follow-ups, and injects the next fault if it is time.
     pub async fn tick(&mut self, processes: &mut Processes) -> Result<()> {
-        if self.restarting.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.finish_restart().await?;
+        for running in [&mut self.restarting, &mut self.disturbing_broker] {
+            if running.as_ref().is_some_and(JoinHandle::is_finished) {
+                finish(running).await?;
+            }
         }
         let now = Instant::now();
         let (due, remaining) = self.follow_ups.iter().partition(|(when, _)| *when <= now);
@@ -156,16 +170,21 @@ impl<'a> FaultInjector<'a> {
         }
         if now >= self.next {
             self.inject(processes).await?;
-            self.next = Instant::now() + self.between(50, 600);
+            // A broker's server needs seconds to recover.
+            let longest_ms = if self.broker.server().is_some() { 900 } else { 600 };
+            self.next = Instant::now() + self.between(50, longest_ms);
         }
         Ok(())
     }
 
     /// Ends all faults: all processes are running, and all servers respond.
     pub async fn heal(&mut self, processes: &mut Processes) -> Result<()> {
-        self.environment.proxies.iter().for_each(Proxy::heal);
-        self.broker.heal();
-        self.finish_restart().await?;
+        self.heal_proxies();
+        if let Some(broker) = self.broker.memory() {
+            broker.heal();
+        }
+        finish(&mut self.restarting).await?;
+        finish(&mut self.disturbing_broker).await?;
         for (_, follow_up) in std::mem::take(&mut self.follow_ups) {
             self.execute(processes, follow_up).await?;
         }
@@ -176,58 +195,96 @@ impl<'a> FaultInjector<'a> {
         match follow_up {
             FollowUp::Resume(number) => processes.resume(number),
             FollowUp::Start(number) => processes.start(number)?,
-            FollowUp::HealProxies => self.environment.proxies.iter().for_each(Proxy::heal),
+            FollowUp::HealProxies => self.heal_proxies(),
         }
         Ok(())
     }
 
     async fn inject(&mut self, processes: &mut Processes) -> Result<()> {
-        let (focus, has_server) = (self.focus, self.environment.has_server());
-        let weight =
-            |(kind, weight): &(FaultKind, u32)| match focus.allows(*kind) && (has_server || !kind.needs_server()) {
-                true => *weight,
-                false => 0,
-            };
         self.injected += 1;
-        // A restart is rare, but every run has at least one.
-        let is_overdue = focus == Focus::Everything && has_server && self.counts.restarts == 0 && self.injected > 60;
-        let kind = match FAULTS.choose_weighted(&mut self.random, weight) {
-            Ok(_) if is_overdue => FaultKind::RestartServer,
-            Ok((kind, _)) => *kind,
+        let weights: Vec<(FaultKind, u32)> = FAULTS.into_iter().filter(|(kind, _)| self.is_possible(*kind)).collect();
+        let kind = match weights.choose_weighted(&mut self.random, |(_, weight)| *weight) {
+            Ok((kind, _)) => self.overdue().unwrap_or(*kind),
             Err(_) => return Ok(()),
         };
         match kind {
             FaultKind::Kill(like) => self.kill(processes, like).await,
             FaultKind::Pause(like) => self.pause(processes, like).await,
             FaultKind::RestartServer => self.restart_server(),
+            FaultKind::RestartBroker | FaultKind::PauseBroker => self.disturb_broker(kind),
+            FaultKind::BlackholeBroker => {
+                let silenced = self.broker.server().map_or(0, |server| server.proxy.blackhole_all());
+                self.counts.broker_blackholes += u32::from(silenced > 0);
+            }
             FaultKind::FailBroker => self.fail_broker(),
             FaultKind::SkipIds => {
                 let count = self.random.random_range(1_000..70_000);
                 self.counts.ids_skipped += self.environment.skip_ids(count).await;
             }
             kind => {
-                if let Some(proxy) = self.environment.proxies.choose(&mut self.random) {
-                    self.disturb_connections(proxy, kind);
+                if let Some((proxy, request)) = self.proxies().choose(&mut self.random) {
+                    self.disturb_connections(proxy, request, kind);
                 }
             }
         }
         Ok(())
     }
 
+    fn is_possible(&self, kind: FaultKind) -> bool {
+        self.focus.allows(kind)
+            && match kind {
+                FaultKind::Kill(_) | FaultKind::Pause(_) => true,
+                FaultKind::FailBroker => self.broker.memory().is_some(),
+                FaultKind::RestartBroker | FaultKind::PauseBroker | FaultKind::BlackholeBroker => {
+                    self.broker.server().is_some()
+                }
+                FaultKind::RestartServer | FaultKind::SkipIds => self.environment.has_server(),
+                _ => !self.proxies().is_empty(),
+            }
+    }
+
+    /// These faults are rare, but every run has each of them.
+    fn overdue(&self) -> Option<FaultKind> {
+        let FaultCounts { restarts, broker_restarts, broker_pauses, broker_blackholes, .. } = self.counts;
+        let rare = [
+            (FaultKind::RestartBroker, broker_restarts, 10),
+            (FaultKind::BlackholeBroker, broker_blackholes, 20),
+            (FaultKind::PauseBroker, broker_pauses, 30),
+            (FaultKind::RestartServer, restarts, 40),
+        ];
+        let is_overdue = |(kind, count, after): &(FaultKind, u32, u32)| {
+            *count == 0 && self.injected > *after && self.focus == Focus::Everything && self.is_possible(*kind)
+        };
+        rare.into_iter().find(is_overdue).map(|(kind, ..)| kind)
+    }
+
+    /// Each proxy, with a word in the requests whose lost response matters most: a commit, or a message of an account.
+    fn proxies(&self) -> Vec<(&'a Proxy, &'static str)> {
+        let databases = self.environment.proxies.iter().map(|proxy| (proxy, "COMMIT"));
+        databases.chain(self.broker.server().map(|server| (&server.proxy, "account"))).collect()
+    }
+
+    fn heal_proxies(&self) {
+        self.proxies().into_iter().for_each(|(proxy, _)| proxy.heal());
+    }
+
     async fn kill(&mut self, processes: &mut Processes, like: fn(ProcessRole) -> bool) {
         let Some(number) = processes.running(like).choose(&mut self.random).copied() else { return };
         self.counts.kills += 1;
         self.counts.relay_kills += u32::from(processes.running(is_relay).contains(&number));
+        self.counts.consumer_kills += u32::from(processes.running(is_consumer).contains(&number));
         processes.kill(number).await;
         self.after(0, 800, FollowUp::Start(number));
     }
 
-    /// Mostly for longer than a lease: a relay that resumes then has lost its leases and does not know it.
+    /// Mostly for longer than a lease: a relay that resumes then has lost its leases and does not know it. A
+    /// consumer of a server has a session instead.
     async fn pause(&mut self, processes: &mut Processes, like: fn(ProcessRole) -> bool) {
         let Some(number) = processes.running(like).choose(&mut self.random).copied() else { return };
         let is_long = self.random.random_bool(0.7);
-        let length =
-            if is_long { self.lease.mul_f64(self.random.random_range(1.2..2.5)) } else { self.between(10, 300) };
+        let session = self.broker.server().map_or(self.lease, |server| server.kind().session());
+        let lease = if like(ProcessRole::Consume) { session } else { self.lease };
+        let length = if is_long { lease.mul_f64(self.random.random_range(1.2..2.5)) } else { self.between(10, 300) };
         self.counts.pauses += 1;
         self.counts.lease_pauses += u32::from(is_long && processes.running(is_relay).contains(&number));
         processes.pause(number).await;
@@ -243,17 +300,23 @@ impl<'a> FaultInjector<'a> {
         }
     }
 
-    /// Waits for a restart in progress. A server that does not come back aborts the soak.
-    async fn finish_restart(&mut self) -> Result<()> {
-        match self.restarting.take() {
-            Some(restart) => restart
-                .await
-                .map_err(|error| Error::new(ErrorKind::Internal, "the restart task panicked").with_source(error))?,
-            None => Ok(()),
+    /// Kills and restarts the broker's server, or pauses it, mostly for longer than the timeouts of its clients.
+    fn disturb_broker(&mut self, kind: FaultKind) {
+        let Some(server) = self.broker.server() else { return };
+        if self.disturbing_broker.is_some() {
+            return;
         }
+        self.disturbing_broker = Some(if matches!(kind, FaultKind::RestartBroker) {
+            self.counts.broker_restarts += 1;
+            server.restart(self.between(0, 2_000))
+        } else {
+            self.counts.broker_pauses += 1;
+            server.pause(server.kind().session().mul_f64(self.random.random_range(0.5..2.0)))
+        });
     }
 
     fn fail_broker(&mut self) {
+        let Some(broker) = self.broker.memory() else { return };
         let faults = [
             Fault::Refuse,
             Fault::Unavailable,
@@ -263,12 +326,12 @@ impl<'a> FaultInjector<'a> {
         ];
         let count = self.random.random_range(1..6);
         if let Some(fault) = faults.choose(&mut self.random) {
-            self.broker.fail_next(count, *fault);
+            broker.fail_next(count, *fault);
             self.counts.broker_faults += count as u32;
         }
     }
 
-    fn disturb_connections(&mut self, proxy: &Proxy, kind: FaultKind) {
+    fn disturb_connections(&mut self, proxy: &Proxy, request: &str, kind: FaultKind) {
         match kind {
             FaultKind::CutCommits => {
                 for _ in 0..self.random.random_range(1..4) {
@@ -277,7 +340,7 @@ impl<'a> FaultInjector<'a> {
                     } else {
                         CutPoint::BeforeResponse
                     };
-                    proxy.cut_next(Trigger::word("COMMIT"), moment);
+                    proxy.cut_next(Trigger::word(request), moment);
                 }
             }
             FaultKind::CutOne => drop(proxy.cut_one(self.random.random_range(0..1_000))),
@@ -303,8 +366,18 @@ impl<'a> FaultInjector<'a> {
     }
 }
 
+/// Waits for a fault of a server that is in progress. A server that does not come back aborts the soak.
+async fn finish(running: &mut Option<JoinHandle<Result<()>>>) -> Result<()> {
+    match running.take() {
+        Some(running) => running
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "the task of a fault panicked").with_source(error))?,
+        None => Ok(()),
+    }
+}
+
 fn is_relay(role: ProcessRole) -> bool {
-    matches!(role, ProcessRole::Relay(_))
+    matches!(role, ProcessRole::Relay(_) | ProcessRole::Daemon)
 }
 
 fn is_writer(role: ProcessRole) -> bool {

@@ -4,14 +4,16 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::broker_kind::BrokerKind;
 use super::check::SoakReport;
+use super::database_kind::DatabaseKind;
 use super::fault_injector::FaultCounts;
 use super::order::Order;
-use super::run::DatabaseKind;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
     pub database: DatabaseKind,
+    pub broker: BrokerKind,
     pub seed: u64,
     /// The order that the relays kept; without order, `out_of_order` is not a fault.
     pub order: Order,
@@ -22,6 +24,9 @@ pub struct Figures {
     /// Committed messages, and effects.
     pub messages: usize,
     pub effects: usize,
+    /// Messages that the daemons pushed to their receiver, and the requests that it took.
+    pub pushed: usize,
+    pub posts: usize,
     pub rolled_back: usize,
     #[serde(flatten)]
     pub faults: FaultCounts,
@@ -29,10 +34,12 @@ pub struct Figures {
     pub cuts: u64,
     pub commits_cut_before: u64,
     pub commits_cut_after: u64,
+    /// Cut connections to the broker's server, requests with messages included.
+    pub broker_cuts: u64,
     /// How often a shard's lease changed its holder.
     pub takeovers: i64,
-    /// Messages that reached the broker more than once.
-    pub copies: usize,
+    /// Messages that reached the broker more than once; `None` if it removes finished messages.
+    pub copies: Option<usize>,
     /// Messages of commits with an unknown outcome, and those that the writers found committed.
     pub unknown: usize,
     pub unknown_committed: usize,
@@ -63,7 +70,7 @@ impl Figures {
     /// Adds the results of the history check, with a description of each fault.
     pub(super) fn add(&mut self, soak_report: &SoakReport) {
         let report = &soak_report.report;
-        (self.messages, self.effects) = (report.ok, report.effects);
+        self.messages = report.ok;
         self.rolled_back = soak_report.rolled_back;
         (self.unknown, self.unknown_committed) = (soak_report.unknown, soak_report.unknown_committed);
         (self.unanswered, self.unanswered_committed) = (soak_report.unanswered, soak_report.unanswered_committed);
@@ -81,16 +88,29 @@ impl Figures {
             }
         }
     }
+
+    fn broker_faults_line(&self) -> String {
+        let FaultCounts { broker_faults, broker_restarts, broker_pauses, broker_blackholes, .. } = self.faults;
+        match self.broker {
+            BrokerKind::Memory => format!("{broker_faults}"),
+            _ => format!(
+                "{broker_restarts} restarts, {broker_pauses} pauses, {} cuts, {broker_blackholes} blackholes",
+                self.broker_cuts
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FaultCounts { kills, relay_kills, pauses, lease_pauses, restarts, broker_faults, ids_skipped } =
-            self.faults;
+        let FaultCounts { kills, relay_kills, consumer_kills, pauses, lease_pauses, restarts, .. } = self.faults;
+        let ids_skipped = self.faults.ids_skipped;
+        let copies = self.copies.map_or("unknown".into(), |copies| format!("{copies} published again"));
         let lines = [
             ("messages", format!("{} committed, {} took effect", self.messages, self.effects)),
+            ("pushed", format!("{} in {} requests", self.pushed, self.posts)),
             ("rolled back", format!("{}", self.rolled_back)),
-            ("kills", format!("{kills} ({relay_kills} relays)")),
+            ("kills", format!("{kills} ({relay_kills} relays, {consumer_kills} consumers)")),
             ("pauses", format!("{pauses} ({lease_pauses} relays past their lease)")),
             ("server restarts", format!("{restarts}")),
             (
@@ -100,10 +120,10 @@ impl fmt::Display for Figures {
                     self.cuts, self.commits_cut_before, self.commits_cut_after
                 ),
             ),
-            ("broker faults", format!("{broker_faults}")),
+            ("broker faults", self.broker_faults_line()),
             ("ids skipped", format!("{ids_skipped}")),
             ("takeovers", format!("{}", self.takeovers)),
-            ("copies", format!("{} published again", self.copies)),
+            ("copies", copies),
             (
                 "unknown commits",
                 format!(
@@ -137,8 +157,8 @@ impl fmt::Display for Figures {
                 ),
             ),
         ];
-        let Self { database, order, seed, seconds, .. } = self;
-        writeln!(f, "soak on {database}, order {order}, seed {seed}, {seconds:.0} s of faults")?;
+        let Self { database, broker, order, seed, seconds, .. } = self;
+        writeln!(f, "soak on {database} over {broker}, order {order}, seed {seed}, {seconds:.0} s of faults")?;
         for (name, value) in lines {
             writeln!(f, "  {name:<20} {value}")?;
         }

@@ -8,6 +8,7 @@ use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
 use landfall::{Database, Error, ErrorKind, MessageId, Result};
+use sqlx::AssertSqlSafe;
 
 use super::process_config::account;
 
@@ -42,13 +43,14 @@ pub trait Ledger: Database {
         token: MessageId,
     ) -> impl Future<Output = Result<i64>> + Send;
 
-    /// Enqueues with plain SQL, as other languages do.
+    /// Enqueues with plain SQL, as other languages do: into `payload_text` if `is_text`, else into `payload`.
     fn insert_with_plain_sql(
         &self,
         connection: &mut Self::Connection,
         topic: &str,
         key: &str,
-        payload: &[u8],
+        payload: &str,
+        is_text: bool,
     ) -> impl Future<Output = Result<()>> + Send;
 
     fn apply(&self, connection: &mut Self::Connection, effect: &Entry) -> impl Future<Output = Result<()>> + Send;
@@ -126,20 +128,14 @@ macro_rules! ledger {
                 connection: &mut Self::Connection,
                 topic: &str,
                 key: &str,
-                payload: &[u8],
+                payload: &str,
+                is_text: bool,
             ) -> Result<()> {
-                let statement = concat!(
-                    "INSERT INTO landfall_outbox (topic, ",
-                    $key,
-                    ", payload) VALUES (",
-                    $one,
-                    ", ",
-                    $two,
-                    ", ",
-                    $three,
-                    ")"
-                );
-                let insert = sqlx::query(statement).bind(topic).bind(key).bind(payload);
+                let values = concat!(" VALUES (", $one, ", ", $two, ", ", $three, ")");
+                let columns = concat!("INSERT INTO landfall_outbox (topic, ", $key, ", payload");
+                let suffix = if is_text { "_text)" } else { ")" };
+                let insert = sqlx::query(AssertSqlSafe(format!("{columns}{suffix}{values}"))).bind(topic).bind(key);
+                let insert = if is_text { insert.bind(payload) } else { insert.bind(payload.as_bytes()) };
                 insert.execute(connection).await.map_err(failed)?;
                 Ok(())
             }

@@ -13,10 +13,18 @@
 //! How the order of a key's commits is known: a writer locks the account's row first and numbers its messages inside
 //! the same transaction (`ledger`). The numbers of the effects must be 1, 2, 3… per account.
 //!
+//! Over a private broker server (`broker_server`, behind one more proxy) it is the whole path as users run it: the
+//! relays are two daemons (`landfall serve`), which also push every message to a receiver (`push_receiver`), and two
+//! consumers share the group. The server is killed and paused too.
+//!
 //! A message is identified by the token of its operation, not by its id. A writer that repeats a committed operation
 //! uses a new id, and no inbox could detect the duplicate.
 
+pub mod broker;
+pub mod broker_kind;
+pub mod broker_server;
 pub mod check;
+pub mod database_kind;
 mod doubled;
 pub mod environment;
 pub mod fault_injector;
@@ -25,17 +33,23 @@ pub mod handler;
 pub mod leases;
 pub mod ledger;
 pub mod observed_queue;
+pub mod options;
 pub mod order;
 pub mod planted_bug;
 pub mod process_config;
 pub mod processes;
+pub mod push_receiver;
 pub mod run;
+pub mod test_run;
 pub mod worker;
 pub mod writer;
 
+pub use broker_kind::BrokerKind;
+pub use database_kind::DatabaseKind;
 pub use fault_injector::Focus;
 pub use figures::Figures;
+pub use options::Options;
 pub use order::Order;
 pub use planted_bug::SoakBug;
 pub use process_config::{ProcessConfig, ProcessRole};
-pub use run::{DatabaseKind, Options, run};
+pub use run::run;

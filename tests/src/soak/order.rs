@@ -3,7 +3,7 @@
 use landfall::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::run::DatabaseKind;
+use super::database_kind::DatabaseKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -16,14 +16,30 @@ pub enum SoakBug {
     RememberPosition,
     /// A writer repeats a commit with an unknown outcome without looking it up (L3).
     RetryBlindly,
+    /// The consumer does not use its inbox (L3).
+    SkipInbox,
+    /// The consumer acknowledges messages on receipt (L1).
+    AcknowledgeEarly,
 }
 
 impl SoakBug {
     /// The number of relays that share the rows of a key.
     pub const SPLIT: i64 = 3;
 
-    const ALL: [SoakBug; 5] =
-        [Self::OneEpochForAll, Self::SettleWhatFailed, Self::SplitRows, Self::RememberPosition, Self::RetryBlindly];
+    const ALL: [SoakBug; 7] = [
+        Self::OneEpochForAll,
+        Self::SettleWhatFailed,
+        Self::SplitRows,
+        Self::RememberPosition,
+        Self::RetryBlindly,
+        Self::SkipInbox,
+        Self::AcknowledgeEarly,
+    ];
+
+    /// Whether the bug is in the relay. The daemon has no planted bugs.
+    pub fn is_in_relay(self) -> bool {
+        matches!(self, Self::OneEpochForAll | Self::SettleWhatFailed | Self::SplitRows | Self::RememberPosition)
+    }
 
     fn as_str(self) -> &'static str {
         match self {
@@ -32,6 +48,8 @@ impl SoakBug {
             Self::SplitRows => "split-rows",
             Self::RememberPosition => "remember-position",
             Self::RetryBlindly => "retry-blindly",
+            Self::SkipInbox => "skip-inbox",
+            Self::AcknowledgeEarly => "acknowledge-early",
         }
     }
 }

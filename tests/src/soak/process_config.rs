@@ -1,14 +1,14 @@
 //! The configuration of a process of the soak, passed as JSON.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use landfall::Backoff;
 use serde::{Deserialize, Serialize};
 
+use super::broker::BrokerLocation;
+use super::database_kind::DatabaseKind;
 use super::order::Order;
 use super::planted_bug::SoakBug;
-use super::run::DatabaseKind;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessConfig {
@@ -18,9 +18,7 @@ pub struct ProcessConfig {
     pub producer: String,
     /// The database of the consumer, through the other proxy.
     pub consumer: String,
-    /// Where the relays publish, and where the consumer receives.
-    pub publish: SocketAddr,
-    pub deliver: SocketAddr,
+    pub broker: BrokerLocation,
     pub role: ProcessRole,
     pub seed: u64,
     pub accounts: u32,
@@ -39,6 +37,8 @@ pub enum ProcessRole {
     WriteOnce,
     /// The number distinguishes the relays, for planted bugs.
     Relay(u32),
+    /// `landfall serve`: a relay as users run it, with its housekeeper.
+    Daemon,
     Consume,
     /// An operator: redrives all parked messages on both sides repeatedly.
     Operate,

@@ -3,16 +3,20 @@
 use std::path::PathBuf;
 
 use landfall::{Error, ErrorKind, Result};
+use landfall_testkit::eventually;
 use tokio::process::Command;
 
+use super::broker::BrokerLocation;
 use super::process_config::{ProcessConfig, ProcessRole};
 use crate::history::Event;
-use crate::worker_process::{WorkerExit, WorkerProcess};
+use crate::worker_process::{TIMEOUT, WorkerExit, WorkerProcess};
 
 /// All processes: the running ones, and the events of those that exited.
 #[derive(Debug)]
 pub struct Processes {
     program: PathBuf,
+    /// The current folder of the daemons, with their `landfall.toml`.
+    folder: PathBuf,
     /// The configuration of all processes; role and seed differ for each.
     config: ProcessConfig,
     slots: Vec<ManagedProcess>,
@@ -30,9 +34,9 @@ struct ManagedProcess {
 }
 
 impl Processes {
-    /// `program process JSON` runs a process.
-    pub fn new(program: PathBuf, config: ProcessConfig) -> Self {
-        Self { program, config, slots: Vec::new(), histories: Vec::new(), failures: Vec::new() }
+    /// `program process JSON` runs a process. The program `landfall` beside it runs a daemon.
+    pub fn new(program: PathBuf, folder: PathBuf, config: ProcessConfig) -> Self {
+        Self { program, folder, config, slots: Vec::new(), histories: Vec::new(), failures: Vec::new() }
     }
 
     pub fn add(&mut self, role: ProcessRole) -> Result<usize> {
@@ -50,17 +54,44 @@ impl Processes {
 
     /// Starts the process again unless it is running.
     pub fn start(&mut self, number: usize) -> Result<()> {
-        let process = &mut self.slots[number];
-        if process.worker.is_some() {
+        let role = self.slots[number].role;
+        if self.slots[number].worker.is_some() {
             return Ok(());
         }
+        let command = match role {
+            ProcessRole::Daemon => self.daemon()?,
+            _ => self.process(role),
+        };
+        self.slots[number] = ManagedProcess { role, worker: Some(WorkerProcess::spawn(command)?), is_paused: false };
+        Ok(())
+    }
+
+    fn process(&mut self, role: ProcessRole) -> Command {
         self.config.seed += 1;
-        let config = ProcessConfig { role: process.role, ..self.config.clone() };
+        let config = ProcessConfig { role, ..self.config.clone() };
         let mut command = Command::new(&self.program);
         command.arg("process").arg(serde_json::json!(config).to_string());
-        *process =
-            ManagedProcess { role: process.role, worker: Some(WorkerProcess::spawn(command)?), is_paused: false };
-        Ok(())
+        command
+    }
+
+    /// The daemon with its defaults, except its addresses, its subscription and a short lease.
+    fn daemon(&self) -> Result<Command> {
+        let BrokerLocation::Server(_, broker_url) = &self.config.broker else {
+            return Err(Error::invalid("a daemon cannot publish to the in-memory broker"));
+        };
+        let program = self.program.with_file_name("landfall");
+        if !program.is_file() {
+            let build = "cargo build -p landfall-cli --features full, with --release if the soak was built with it";
+            let text = format!("the daemon {} is missing; build it: {build}", program.display());
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let mut command = Command::new(program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--broker-url", broker_url]);
+        command.args(["--database-url", &self.config.producer]);
+        command.env("LANDFALL_RELAY_LEASE_MS", self.config.lease_ms.to_string());
+        command.env("LANDFALL_RELAY_ORDER", self.config.order.as_str());
+        command.current_dir(&self.folder);
+        Ok(command)
     }
 
     pub async fn kill(&mut self, number: usize) {
@@ -106,10 +137,10 @@ impl Processes {
             }
             let Some(mut worker) = self.slots[number].worker.take() else { continue };
             if !worker.has_exited().await {
-                worker.ready().await;
+                wait_until_ready(self.slots[number].role, &worker).await;
             }
             let exit = worker.terminate().await;
-            if exit.events.last() != Some(&Event::Stopped) {
+            if !exit.status.success() {
                 self.failures.push(self.describe(number, &exit));
             }
             self.histories.push(exit.events);
@@ -118,8 +149,10 @@ impl Processes {
 
     /// Waits until all running processes are ready.
     pub async fn ready(&self) {
-        for worker in self.slots.iter().filter_map(|process| process.worker.as_ref()) {
-            worker.ready().await;
+        for process in &self.slots {
+            if let Some(worker) = &process.worker {
+                wait_until_ready(process.role, worker).await;
+            }
         }
     }
 
@@ -146,5 +179,21 @@ impl Processes {
     fn describe(&self, number: usize, exit: &WorkerExit) -> String {
         let last: Vec<_> = exit.stderr.iter().rev().take(5).rev().cloned().collect();
         format!("{:?} exited with {}: {}", self.slots[number].role, exit.status, last.join(" / "))
+    }
+}
+
+async fn wait_until_ready(role: ProcessRole, worker: &WorkerProcess) {
+    match role {
+        ProcessRole::Daemon => {
+            let is_ready = async || match worker.first_logged("landfall: ") {
+                Some(line) => {
+                    assert!(line.starts_with("landfall: ready on "), "the daemon did not start: {line}");
+                    true
+                }
+                None => false,
+            };
+            eventually(TIMEOUT, "the daemon is ready", is_ready).await;
+        }
+        _ => worker.ready().await,
     }
 }

@@ -1,122 +1,36 @@
 //! Runs one soak from start to result.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use landfall::adapter::Shard;
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::sqlite::Sqlite;
-use landfall::{Error, ErrorKind, GroupName, Holder, Result, TopicName};
-use landfall_testkit::MemoryBroker;
-use landfall_testkit::remote::{DeliverServer, PublishServer};
+use landfall::{Error, ErrorKind, Holder, Message, Position, Result};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use serde::{Deserialize, Serialize};
 
+use super::broker::SoakBroker;
+use super::broker_kind::BrokerKind;
 use super::check::{check_history, disorder_at_broker};
+use super::database_kind::DatabaseKind;
 use super::doubled;
 use super::environment::Environment;
-use super::fault_injector::{FaultCounts, FaultInjector, Focus};
+use super::fault_injector::{FaultCounts, FaultInjector};
 use super::figures::Figures;
 use super::ledger::Ledger;
+use super::options::Options;
 use super::order::Order;
-use super::planted_bug::SoakBug;
 use super::process_config::{ProcessConfig, ProcessRole};
 use super::processes::Processes;
-use crate::setup::{GROUP, TOPIC};
+use super::push_receiver::{PUSH_GROUP, PushReceiver};
+use crate::setup::GROUP;
 use crate::undelivered::Undelivered;
 use crate::worker::Adapter;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DatabaseKind {
-    Sqlite,
-    Postgres,
-    Mysql,
-}
-
-impl DatabaseKind {
-    pub const ALL: [DatabaseKind; 3] = [Self::Sqlite, Self::Postgres, Self::Mysql];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-            Self::Mysql => "mysql",
-        }
-    }
-
-    /// Whether an open transaction does not block other writers.
-    pub fn has_concurrent_writers(self) -> bool {
-        self != Self::Sqlite
-    }
-
-    /// On SQLite an open transaction blocks all other writers, so it is short.
-    fn hold_ms(self) -> u64 {
-        match self {
-            Self::Sqlite => 8,
-            Self::Postgres | Self::Mysql => 100,
-        }
-    }
-}
-
-impl std::fmt::Display for DatabaseKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl std::str::FromStr for DatabaseKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let names = Self::ALL.map(Self::as_str).join(", ");
-        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        found.ok_or_else(|| Error::invalid(format!("database {text:?} is none of {names}")))
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub database: DatabaseKind,
-    /// How long faults are injected.
-    pub duration: Duration,
-    pub seed: u64,
-    pub order: Order,
-    /// The program that runs the processes: `program process JSON`.
-    pub program: PathBuf,
-    pub planted_bug: Option<SoakBug>,
-    pub focus: Focus,
-    /// How long the drain may make no progress before it is given up.
-    pub stall_timeout: Duration,
-    /// Called from time to time with the completed share and a description.
-    pub progress: fn(f64, &str),
-}
-
-impl Options {
-    pub fn new(database: DatabaseKind, duration: Duration, seed: u64, program: impl Into<PathBuf>) -> Self {
-        Self {
-            database,
-            duration,
-            seed,
-            order: Order::Key,
-            program: program.into(),
-            planted_bug: None,
-            focus: Focus::Everything,
-            stall_timeout: Duration::from_secs(30),
-            progress: |_, _| {},
-        }
-    }
-}
-
 const ACCOUNTS: u32 = 24;
 const WRITER_PROCESSES: u32 = 2;
-/// Writers of a process, apart from the one that holds transactions open; limited by its connections.
-const WRITERS: u32 = 5;
-const RELAYS: u32 = 3;
-const LEASE: Duration = Duration::from_secs(1);
 /// How long the drain may take after the last fault: the bound of L9, on a busy machine.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(180);
 /// How often the processes are checked.
@@ -141,53 +55,62 @@ struct Soak<'a, D> {
     options: &'a Options,
     environment: &'a Environment,
     processes: Processes,
-    broker: MemoryBroker,
+    broker: &'a SoakBroker,
+    /// Receives the pushes of the daemons.
+    receiver: Option<&'a PushReceiver>,
     database: std::marker::PhantomData<D>,
 }
 
 impl<D: Adapter + Ledger> Soak<'_, D> {
     async fn run(options: &Options) -> Result<Figures> {
         let environment = Environment::prepare::<D>(options.database, ACCOUNTS).await?;
-        let broker = MemoryBroker::new();
-        let publish = PublishServer::start(broker.clone()).await?;
-        let deliver = DeliverServer::start(broker.clone(), TopicName::new(TOPIC)?, GroupName::new(GROUP)?).await?;
+        let broker = SoakBroker::start(options.broker).await?;
         let [writers, producer, consumer] = environment.addresses();
         let config = ProcessConfig {
             database: options.database,
             writers,
             producer,
             consumer,
-            publish: publish.address(),
-            deliver: deliver.address(),
+            broker: broker.location(),
             role: ProcessRole::Operate,
             seed: options.seed,
             accounts: ACCOUNTS,
             hold_ms: options.database.hold_ms(),
-            lease_ms: LEASE.as_millis() as u64,
+            lease_ms: options.lease().as_millis() as u64,
             order: options.order,
             planted_bug: options.planted_bug,
         };
-        let processes = Processes::new(options.program.clone(), config);
-        let soak =
-            Soak::<D> { options, environment: &environment, processes, broker, database: std::marker::PhantomData };
+        let processes = Processes::new(options.program.clone(), environment.folder().into(), config);
+        let receiver = match options.broker {
+            BrokerKind::Memory => None,
+            _ => Some(PushReceiver::start(options.seed).await?),
+        };
+        if let Some(receiver) = &receiver {
+            receiver.configure(environment.folder())?;
+        }
+        let (environment, broker, receiver) = (&environment, &broker, receiver.as_ref());
+        let soak = Soak::<D> { options, environment, processes, broker, receiver, database: std::marker::PhantomData };
         let aborted = |error| Error::new(ErrorKind::Internal, "the soak was aborted").with_source(error);
         soak.execute().await.map_err(aborted)
     }
 
     async fn execute(mut self) -> Result<Figures> {
-        for number in 0..RELAYS {
-            self.processes.add(ProcessRole::Relay(number))?;
-        }
-        for role in [ProcessRole::Consume, ProcessRole::Operate] {
+        for role in self.options.processes() {
             self.processes.add(role)?;
         }
+        self.processes.add(ProcessRole::Operate)?;
+        self.processes.ready().await;
+        // Before the first message: a group of RabbitMQ receives what is published after its creation.
+        if let Some(server) = self.broker.server() {
+            server.wait_until_durable().await?;
+        }
         for _ in 0..WRITER_PROCESSES {
-            self.processes.add(ProcessRole::Write(WRITERS))?;
+            self.processes.add(ProcessRole::Write(self.options.writers()))?;
         }
         self.processes.ready().await;
 
-        let random = StdRng::seed_from_u64(self.options.seed);
-        let mut injector = FaultInjector::new(random, self.options.focus, self.environment, self.broker.clone(), LEASE);
+        let (random, lease) = (StdRng::seed_from_u64(self.options.seed), self.options.lease());
+        let mut injector = FaultInjector::new(random, self.options.focus, self.environment, self.broker, lease);
         let (started, mut reported) = (Instant::now(), Instant::now());
         while started.elapsed() < self.options.duration && self.processes.failures.is_empty() {
             injector.tick(&mut self.processes).await?;
@@ -200,6 +123,9 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         }
         let (seconds, healed) = (started.elapsed().as_secs_f64(), Instant::now());
         injector.heal(&mut self.processes).await?;
+        if let Some(receiver) = self.receiver {
+            receiver.heal();
+        }
         let counts = injector.counts;
         self.processes.stop(|role| matches!(role, ProcessRole::Write(_))).await;
         let is_drained = self.drain().await?;
@@ -210,16 +136,23 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
     }
 
     fn report_progress(&self, elapsed: Duration, counts: FaultCounts) {
-        let FaultCounts { kills, pauses, restarts, .. } = counts;
+        let FaultCounts { kills, pauses, restarts, broker_restarts, broker_pauses, .. } = counts;
         let counts = self.environment.cuts();
-        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_response;
+        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_response + self.broker_cuts();
+        let (pauses, restarts) = (pauses + broker_pauses, restarts + broker_restarts);
         let line = format!(
-            "{}: {:.0} of {:.0} s, {kills} kills, {pauses} pauses, {restarts} restarts, {cuts} cuts",
+            "{} over {}: {:.0} of {:.0} s, {kills} kills, {pauses} pauses, {restarts} restarts, {cuts} cuts",
             self.options.database,
+            self.options.broker,
             elapsed.as_secs_f64(),
             self.options.duration.as_secs_f64()
         );
         (self.options.progress)(elapsed.as_secs_f64() / self.options.duration.as_secs_f64(), &line);
+    }
+
+    fn broker_cuts(&self) -> u64 {
+        let counts = self.broker.server().map(|server| server.proxy.counts()).unwrap_or_default();
+        counts.cut + counts.cut_before_forwarding + counts.cut_before_response
     }
 
     /// Waits until all committed messages have taken effect, and then for a last message of each account. That comes
@@ -239,13 +172,13 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         if !self.wait_for_effects().await? {
             return Ok(false);
         }
-        self.processes.stop(|role| matches!(role, ProcessRole::Relay(_))).await;
-        let (topic, group, started) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?, Instant::now());
-        while self.broker.unfinished(&topic, &group) > 0 && started.elapsed() < self.options.stall_timeout {
+        self.processes.stop(|role| matches!(role, ProcessRole::Relay(_) | ProcessRole::Daemon)).await;
+        let started = Instant::now();
+        while !self.broker.is_drained()? && started.elapsed() < self.options.stall_timeout {
             self.processes.reap().await;
             tokio::time::sleep(TICK).await;
         }
-        Ok(self.broker.unfinished(&topic, &group) == 0)
+        self.broker.is_drained()
     }
 
     async fn wait_for_effects(&mut self) -> Result<bool> {
@@ -255,18 +188,20 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let (started, mut progressed, mut seen) = (Instant::now(), Instant::now(), -1);
         let drained = loop {
             let applied = consumer.applied_count().await?;
+            let pushed = self.receiver.map_or(applied, |receiver| receiver.applied_count() as i64);
             let stats = producer.stats().await?;
-            if applied >= sent && stats.pending + stats.retrying + stats.parked == 0 {
+            if applied.min(pushed) >= sent && stats.pending + stats.retrying + stats.parked == 0 {
                 break true;
             }
-            if applied != seen {
-                (progressed, seen) = (Instant::now(), applied);
+            if applied + pushed != seen {
+                (progressed, seen) = (Instant::now(), applied + pushed);
             }
             self.processes.reap().await;
             if progressed.elapsed() > self.options.stall_timeout || started.elapsed() > DRAIN_TIMEOUT {
                 break false;
             }
-            (self.options.progress)(1.0, &format!("{}: draining, {applied} of {sent}", self.options.database));
+            let Options { database, broker, progress, .. } = self.options;
+            progress(1.0, &format!("{database} over {broker}: draining, {applied} applied, {pushed} pushed of {sent}"));
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
         producer.close().await;
@@ -284,44 +219,41 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let (producer, consumer) =
             (D::open(&self.environment.producer).await?, D::open(&self.environment.consumer).await?);
         let (sent, applied) = (producer.sent().await?, consumer.applied().await?);
-        let soak_report = check_history(self.options.order, &self.processes.histories, &sent, &applied);
+        let pushed = self.receiver.map(PushReceiver::applied);
+        let mut effects = vec![(GROUP, &applied[..])];
+        effects.extend(pushed.iter().map(|pushed| (PUSH_GROUP, &pushed[..])));
+        let soak_report = check_history(self.options.order, &self.processes.histories, &sent, &effects);
         let stats = producer.stats().await?;
         let done = [producer.dead_letter_stats().await?, consumer.dead_letter_stats().await?].map(|stats| stats.done);
         let counts = self.environment.cuts();
+        let published = self.broker.published().await?;
         let mut figures = Figures {
             database: self.options.database,
+            broker: self.options.broker,
             seed: self.options.seed,
             order: self.options.order,
             seconds,
             drained_seconds,
-            messages: 0,
-            effects: 0,
-            rolled_back: 0,
+            effects: applied.len(),
+            pushed: pushed.as_ref().map_or(0, Vec::len),
+            posts: self.receiver.map_or(0, PushReceiver::posts),
             faults: fault_counts,
             cuts: counts.cut,
             commits_cut_before: counts.cut_before_forwarding,
             commits_cut_after: counts.cut_before_response,
+            broker_cuts: self.broker_cuts(),
             takeovers: takeovers(&producer).await?,
-            copies: copies(&self.broker),
-            unknown: 0,
-            unknown_committed: 0,
-            unanswered: 0,
-            unanswered_committed: 0,
+            copies: published.as_deref().map(copies),
             redriven: done.iter().sum(),
-            lost: 0,
-            phantom: 0,
-            doubled: 0,
-            out_of_order: 0,
-            contradicted: 0,
-            shared_epochs: 0,
-            unsettled: 0,
             wrong: self.processes.failures.clone(),
+            ..Figures::default()
         };
         figures.add(&soak_report);
         let doubled: Vec<_> = soak_report.report.doubled.iter().take(20).map(|named| named.id).collect();
-        figures.wrong.extend(doubled::describe(&doubled, &self.broker.published(), &applied, &consumer).await?);
+        let published = published.unwrap_or_default();
+        figures.wrong.extend(doubled::describe(&doubled, &published, &applied, &consumer).await?);
         if figures.out_of_order > 0 && figures.order == Order::Key {
-            let disorder = disorder_at_broker(&self.broker.published());
+            let disorder = disorder_at_broker(&published);
             figures.wrong.push(format!("already out of order at the broker: {}", disorder.len()));
             figures.wrong.extend(disorder.into_iter().take(20));
         }
@@ -353,8 +285,7 @@ async fn takeovers<D: Adapter>(database: &D) -> Result<i64> {
     Ok(takeovers)
 }
 
-fn copies(broker: &MemoryBroker) -> usize {
-    let published = broker.published();
+fn copies(published: &[(Position, Message)]) -> usize {
     let messages: HashSet<_> = published.iter().map(|(_, message)| message.id).collect();
     published.len() - messages.len()
 }

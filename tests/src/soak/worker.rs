@@ -4,18 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::consume::{self, Consumer};
+use landfall::consume::{self, Consumer, Idempotence};
+use landfall::housekeeping::{Housekeeper, Policy};
 use landfall::mysql::MySql;
 use landfall::postgres::Postgres;
 use landfall::relay::{self, Relay};
 use landfall::sqlite::Sqlite;
 use landfall::{Error, ErrorKind, GroupName, Holder, Leases, Publisher, Result, TopicName};
-use landfall_testkit::remote::{RemoteBroker, RemotePublisher};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::broker::BrokerLocation;
+use super::database_kind::DatabaseKind;
 use super::handler::Apply;
 use super::leases::BlindLeases;
 use super::ledger::Ledger;
@@ -23,9 +25,9 @@ use super::observed_queue::ObservedQueue;
 use super::order::Order;
 use super::planted_bug::SoakBug;
 use super::process_config::{ProcessConfig, ProcessRole};
-use super::run::DatabaseKind;
 use super::writer::SoakWriter;
 use crate::history::Event;
+use crate::planted_bug::{PlantedBug, with_broker_bug};
 use crate::setup::{GROUP, TOPIC};
 use crate::worker::{Adapter, operate};
 
@@ -60,7 +62,7 @@ async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationTo
         }
         ProcessRole::Relay(number) => {
             let database: D = open(&config.producer).await?;
-            let publisher: Arc<dyn Publisher> = Arc::new(RemotePublisher::connect(config.publish).await?);
+            let publisher: Arc<dyn Publisher> = config.broker.connect().await?.publisher();
             let queue = Arc::new(ObservedQueue::new(database.clone(), number, config.planted_bug));
             let leases: Arc<dyn Leases> = match config.planted_bug {
                 Some(SoakBug::OneEpochForAll) => Arc::new(BlindLeases(database)),
@@ -77,23 +79,9 @@ async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationTo
         }
         ProcessRole::Consume => {
             let database: D = open(&config.consumer).await?;
-            let broker = Arc::new(RemoteBroker::connect(config.publish, config.deliver).await?);
-            let options = consume::Options {
-                concurrency: 8,
-                backoff: config.backoff(),
-                redrive_poll: Duration::from_millis(50),
-                ..Default::default()
-            };
-            let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);
-            let consumer = Consumer::builder(database.clone(), broker)
-                .topic(topic)
-                .group(group)
-                .handler(Apply(database))
-                .options(options)
-                .build()?;
-            Event::Ready.print();
-            consumer.run(stop.clone()).await?;
+            consume(&config, database, &stop).await?;
         }
+        ProcessRole::Daemon => return Err(Error::invalid("the daemon is a program of its own")),
         ProcessRole::Operate => {
             let (producer, consumer): (D, D) = (open(&config.producer).await?, open(&config.consumer).await?);
             Event::Ready.print();
@@ -103,6 +91,34 @@ async fn run_on<D: Adapter + Ledger>(config: ProcessConfig, stop: CancellationTo
     stop.cancelled().await;
     Event::Stopped.print();
     Ok(())
+}
+
+/// A consumer with its housekeeper.
+async fn consume<D: Adapter + Ledger>(config: &ProcessConfig, database: D, stop: &CancellationToken) -> Result<()> {
+    let early = (config.planted_bug == Some(SoakBug::AcknowledgeEarly)).then_some(PlantedBug::AcknowledgeEarly);
+    let broker = with_broker_bug(config.broker.connect().await?, early);
+    let consumer = Consumer::builder(database.clone(), broker)
+        .topic(TopicName::new(TOPIC)?)
+        .group(GroupName::new(GROUP)?)
+        .handler(Apply(database.clone()))
+        .options(consumer_options(config))
+        .build()?;
+    let housekeeper = Housekeeper::new(Arc::new(database.clone()), Arc::new(database), Policy::default())?;
+    Event::Ready.print();
+    tokio::try_join!(consumer.run(stop.clone()), housekeeper.run(stop.clone()))?;
+    Ok(())
+}
+
+/// Over a server, the defaults of users, but a redrive at once: the operator redrives all the time.
+fn consumer_options(config: &ProcessConfig) -> consume::Options {
+    let mut options = consume::Options { redrive_poll: Duration::from_millis(50), ..Default::default() };
+    if matches!(config.broker, BrokerLocation::Memory { .. }) {
+        (options.concurrency, options.backoff) = (8, config.backoff());
+    }
+    if config.planted_bug == Some(SoakBug::SkipInbox) {
+        options.idempotence = Idempotence::Handler;
+    }
+    options
 }
 
 fn writer<D: Ledger>(config: &ProcessConfig, database: D, number: u32) -> SoakWriter<D> {

@@ -2,7 +2,7 @@
 //!
 //! Several writers in several processes write for the same accounts. They get a transaction id early and write late;
 //! write early and commit late; wait for each other's locks, sometimes in a deadlock; enqueue several messages at once,
-//! through the library and with plain SQL; and roll back at the very end.
+//! through the library and with plain SQL, as bytes or as text; and roll back at the very end.
 //!
 //! A commit with an unknown outcome is looked up under the lock of its account. A transaction that is still running
 //! holds that lock, so an operation that is not found then was not committed. The writer repeats it only after the
@@ -40,8 +40,14 @@ struct Operation {
     before: Option<Duration>,
     /// How long the transaction stays open after its last write.
     after: Option<Duration>,
-    by_plain_sql: bool,
+    enqueue: Enqueue,
     rolls_back: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enqueue {
+    Library,
+    PlainSql { is_text: bool },
 }
 
 struct Planned {
@@ -81,7 +87,8 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
         for number in 0..self.accounts {
             let messages =
                 vec![Planned { token: MessageId::new(), account: account(number), behaviour: Behaviour::Plain }];
-            let operation = Operation { messages, before: None, after: None, by_plain_sql: false, rolls_back: false };
+            let operation =
+                Operation { messages, before: None, after: None, enqueue: Enqueue::Library, rolls_back: false };
             self.execute(&operation).await;
         }
     }
@@ -103,8 +110,11 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
             self.random.random_bool(share).then_some(length)
         };
         let (before, after) = (hold(0.3), hold(0.3));
-        let (by_plain_sql, rolls_back) = (self.random.random_bool(0.4), self.random.random_bool(0.1));
-        Operation { messages, before, after, by_plain_sql, rolls_back }
+        let enqueue = match self.random.random_range(0..10) {
+            number @ 0..4 => Enqueue::PlainSql { is_text: number % 2 == 0 },
+            _ => Enqueue::Library,
+        };
+        Operation { messages, before, after, enqueue, rolls_back: self.random.random_bool(0.1) }
     }
 
     /// Repeats the operation until it is committed, or rolled back on purpose.
@@ -152,8 +162,8 @@ impl<D: Ledger + OutboxWriter> SoakWriter<D> {
             let sent = Entry { token: *token, account: account.clone(), number };
             self.database.record_sent(&mut transaction, &sent).await?;
             let payload = payload(*behaviour, *token, number);
-            if operation.by_plain_sql {
-                self.database.insert_with_plain_sql(&mut transaction, TOPIC, account, payload.as_bytes()).await?;
+            if let Enqueue::PlainSql { is_text } = operation.enqueue {
+                self.database.insert_with_plain_sql(&mut transaction, TOPIC, account, &payload, is_text).await?;
             } else {
                 messages.push(Message::new(TopicName::new(TOPIC)?, payload).with_key(Key::new(account)?));
             }

@@ -45,7 +45,7 @@ struct Nats {
 impl NatsServer {
     /// Starts a server. Returns `None` if NATS is not installed, after calling [`not_run()`] for `test`.
     pub async fn start(test: &str, options: NatsOptions) -> Option<Self> {
-        Self::try_start(&options, "").await.map_err(|error| not_run(test, &error.to_string())).ok()
+        Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
     /// Starts a cluster of three servers. Returns `None` if NATS is not installed.
@@ -62,16 +62,21 @@ impl NatsServer {
             };
             let (one, two, three) = (cluster(0), cluster(1), cluster(2));
             let started = tokio::join!(
-                Self::try_start(&options, &one),
-                Self::try_start(&options, &two),
-                Self::try_start(&options, &three)
+                Self::start_node(&options, &one),
+                Self::start_node(&options, &two),
+                Self::start_node(&options, &three)
             );
             Ok([started.0?, started.1?, started.2?])
         };
         start().await.map_err(|error: Error| not_run(test, &error.to_string())).ok()
     }
 
-    async fn try_start(options: &NatsOptions, cluster: &str) -> Result<Self> {
+    /// As [`NatsServer::start`], with the reason if it cannot start.
+    pub async fn try_start(options: NatsOptions) -> Result<Self> {
+        Self::start_node(&options, "").await
+    }
+
+    async fn start_node(options: &NatsOptions, cluster: &str) -> Result<Self> {
         let binary = services_folder().join("nats/bin/nats-server");
         if !binary.is_file() {
             return Err(Error::new(ErrorKind::NotFound, "nats-server is not installed; run scripts/services"));

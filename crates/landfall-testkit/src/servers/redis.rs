@@ -66,7 +66,8 @@ impl RedisServer {
         Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
-    async fn try_start(options: RedisOptions) -> Result<Self> {
+    /// As [`RedisServer::start_with`], with the reason if it cannot start.
+    pub async fn try_start(options: RedisOptions) -> Result<Self> {
         let binary = daemon::find_program("redis-server", "redis-server")?;
         let (folder, account) = daemon::folder("landfall-redis-")?;
         let path = folder.path().to_owned();

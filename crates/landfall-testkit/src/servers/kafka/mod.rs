@@ -47,7 +47,8 @@ impl KafkaServer {
         Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
     }
 
-    async fn try_start(options: KafkaOptions) -> Result<Self> {
+    /// As [`KafkaServer::start`], with the reason if it cannot start.
+    pub async fn try_start(options: KafkaOptions) -> Result<Self> {
         let voter = Voter { node: 1, port: daemon::free_port()? };
         Self::start_node(1, vec![voter], options).await
     }

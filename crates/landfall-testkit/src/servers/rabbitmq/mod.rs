@@ -62,11 +62,13 @@ impl RabbitMqServer {
 
     /// As [`RabbitMqServer::start`], with the given options.
     pub async fn start_with(test: &str, options: RabbitMqOptions) -> Option<Self> {
-        let start = async || {
-            let setup = Setup { settings: options.settings, ..Setup::default() };
-            Self::launch("landfall@localhost", setup, Arc::new(NameServer::start().await?)).await
-        };
-        start().await.map_err(|error| not_run(test, &error.to_string())).ok()
+        Self::try_start(options).await.map_err(|error| not_run(test, &error.to_string())).ok()
+    }
+
+    /// As [`RabbitMqServer::start_with`], with the reason if it cannot start.
+    pub async fn try_start(options: RabbitMqOptions) -> Result<Self> {
+        let setup = Setup { settings: options.settings, ..Setup::default() };
+        Self::launch("landfall@localhost", setup, Arc::new(NameServer::start().await?)).await
     }
 
     /// Starts a server with additional TLS ports. If `strict`, TLS clients must present a certificate.
