@@ -60,8 +60,8 @@ pub use landfall_core::{
 };
 // Databases: the ports that appear in bounds.
 pub use landfall_core::{
-    CompetingQueue, Constraints, Database, Holder, Housekeeping, Inbox, InboxView, Leases, OutboxQueue, OutboxWriter,
-    Schema, Sequences,
+    Appended, CompetingQueue, Constraints, Database, Fingerprint, Holder, Housekeeping, IdempotentAppend, Inbox,
+    InboxView, Leases, OutboxQueue, OutboxWriter, Schema, Sequences,
 };
 // The doctor.
 pub use landfall_core::{Diagnose, Finding, Rank};

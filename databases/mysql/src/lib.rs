@@ -55,7 +55,7 @@ pub struct Options {
     /// Size of the pool that [`MySql::connect`] creates, at least two.
     pub max_connections: u32,
     /// How long sent messages are kept, in `landfall_outbox_sent`; `None` deletes them at once. A call of
-    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) removes kept messages.
+    /// [`Housekeeping::remove_expired`](landfall_core::Housekeeping::remove_expired) removes kept messages.
     pub keep_sent: Option<Duration>,
 }
 

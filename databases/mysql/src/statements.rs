@@ -69,6 +69,10 @@ statements! {
     enqueue_8: Sql = &enqueue(8);
     enqueue_64: Sql = &enqueue(64);
 
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "INSERT IGNORE INTO {p}enqueued_id (message_id, fingerprint) VALUES (?, ?)";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = ?";
+
     // The outbox: the relay. One statement sees one state of the tables. The primary key is named because statistics of
     // a table that is empty at one moment and full at the next are useless.
     next: Sql = "
@@ -306,6 +310,11 @@ statements! {
             ORDER BY handled.handled_at LIMIT ?) old
         STRAIGHT_JOIN {p}inbox inbox FORCE INDEX (PRIMARY)
             ON inbox.consumer_group = old.consumer_group AND inbox.message_id = old.message_id";
+    remove_enqueued_ids: Sql = "
+        DELETE enqueued FROM (
+            SELECT message_id FROM {p}enqueued_id FORCE INDEX ({b}enqueued_id_at)
+            WHERE enqueued_at < {now} - INTERVAL ? MICROSECOND ORDER BY enqueued_at LIMIT ?) old
+        STRAIGHT_JOIN {p}enqueued_id enqueued FORCE INDEX (PRIMARY) ON enqueued.message_id = old.message_id";
     remove_done_letters: Sql = "
         DELETE letter FROM (
             SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_done)

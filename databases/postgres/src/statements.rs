@@ -34,6 +34,10 @@ statements! {
                     $8::bytea[], $9::timestamptz[]) WITH ORDINALITY
             AS given (message_id, topic, key, sequence, kind, mode, headers, payload, created_at, ordinal)
         ORDER BY ordinal";
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "
+        INSERT INTO {p}enqueued_id (message_id, fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = $1";
     // The progress of every shard; shards with equal progress share a row.
     progress: Sql = "
         SELECT array_agg(shard) AS shards, n, s1::text AS s1, s2::text AS s2, last_id, done
@@ -120,6 +124,11 @@ statements! {
                               WHERE letter.message_id = inbox.message_id
                                 AND letter.consumer_group = inbox.consumer_group AND letter.status <> 'done')
             LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    remove_enqueued_ids: Sql = "
+        DELETE FROM {p}enqueued_id WHERE message_id = ANY (ARRAY(
+            SELECT message_id FROM {p}enqueued_id
+            WHERE enqueued_at < clock_timestamp() - make_interval(secs => $1)
+            ORDER BY enqueued_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
     remove_done_letters: Sql = "
         DELETE FROM {p}dead_letter WHERE id = ANY (ARRAY(
             SELECT id FROM {p}dead_letter

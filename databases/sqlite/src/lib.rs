@@ -57,7 +57,7 @@ pub struct Options {
     /// in-memory database always has a single connection.
     pub max_connections: u32,
     /// How long sent messages are kept, in `landfall_outbox_sent`; `None` deletes them at once. A call of
-    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) removes kept messages; a `Housekeeper`
+    /// [`Housekeeping::remove_expired`](landfall_core::Housekeeping::remove_expired) removes kept messages; a `Housekeeper`
     /// calls it.
     pub keep_sent: Option<Duration>,
 }

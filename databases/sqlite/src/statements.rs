@@ -99,6 +99,11 @@ statements! {
     enqueue_8: Sql = &enqueue(8);
     enqueue_64: Sql = &enqueue(64);
 
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "INSERT INTO {p}enqueued_id (message_id, fingerprint) VALUES (?1, ?2)
+        ON CONFLICT DO NOTHING";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = ?1";
+
     // Outbox: the relay.
     next: Sql = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {outbox_message}"));
     is_any_due: Sql = &format!("SELECT EXISTS ({}1)", DUE.replace("{columns}", "1"));
@@ -171,6 +176,8 @@ statements! {
         WHERE i.handled_at <= {now} - ?1 AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter d WHERE d.message_id = i.message_id AND +d.consumer_group = i.consumer_group)
         ORDER BY i.handled_at LIMIT ?2)";
+    remove_enqueued_ids: Sql = "DELETE FROM {p}enqueued_id WHERE message_id IN (
+        SELECT message_id FROM {p}enqueued_id WHERE enqueued_at <= {now} - ?1 ORDER BY enqueued_at LIMIT ?2)";
     remove_done_letters: Sql = "DELETE FROM {p}dead_letter WHERE id IN (
         SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1 ORDER BY done_at LIMIT ?2)";
     forget_sequences: Sql = "DELETE FROM {p}sequence WHERE (consumer_group, topic, key) IN (

@@ -6,8 +6,10 @@
 //! * [`Sql`] and [`statements!`](crate::statements!) hold statements with the validated table prefix filled in.
 //! * [`bind_message`], [`push_dead_letter_filter`] and [`push_outbox_filter`] bind the values of core's types.
 //! * [`schema_finding`], [`missing_table_finding`] and [`missing_index_finding`] are findings of the doctor.
+//! * [`append_once`] enqueues a message once per id, on the table behind [`EnqueuedIds`].
 //! * [`NewDeadLetter`] and [`dead_letter_stats`] are the parts of dead letters that do not depend on a server.
 
+mod append_once;
 mod binding;
 mod call;
 mod dead_letter;
@@ -16,6 +18,7 @@ mod pool;
 mod server;
 mod sql;
 
+pub use crate::append_once::{EnqueuedIds, append_once};
 pub use crate::binding::{OutboxColumns, bind_message, push_dead_letter_filter, push_outbox_filter};
 pub use crate::call::{CALL_DEADLINE, begin_detached, within_deadline};
 pub use crate::dead_letter::{NewDeadLetter, audit_action, consumer_actor, dead_letter_stats, status_after};

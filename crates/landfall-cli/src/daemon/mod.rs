@@ -90,6 +90,7 @@ impl Daemon {
             Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention))?;
         let router = http::router(http::State {
             queue: database.queue,
+            sends: database.sends,
             view: database.view,
             leases: database.leases,
             dead_letters: database.dead_letters,
@@ -240,8 +241,8 @@ fn options(config: &Config) -> relay::Options {
 }
 
 fn policy(retention: &Retention) -> Policy {
-    let Retention { inbox, sent, dead_letters, redrive: _ } = *retention;
-    Policy { inbox, sent, dead_letters, ..Policy::default() }
+    let Retention { inbox, enqueued_ids, sent, dead_letters, redrive: _ } = *retention;
+    Policy { inbox, enqueued_ids, sent, dead_letters, ..Policy::default() }
 }
 
 /// Runs housekeeping. Its failure is only logged: publishing does not depend on it.

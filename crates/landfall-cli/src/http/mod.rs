@@ -5,7 +5,7 @@
 //! | `GET /`, `/openapi.json` | [`index`] |
 //! | `GET /healthz`, `/readyz` | [`health`] |
 //! | `GET /metrics` | [`metrics`] |
-//! | `POST /v1/messages` | [`messages`] |
+//! | `POST /v1/messages` | [`messages`], [`idempotency`] |
 //!
 //! Invariants: every error response is a [`problem`]. If tokens are configured, every route but the first four needs
 //! one ([`auth`]).
@@ -13,6 +13,7 @@
 mod auth;
 mod body;
 mod health;
+mod idempotency;
 mod index;
 mod messages;
 pub(crate) mod metrics;
@@ -25,7 +26,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView};
+use landfall::{DeadLetters, IdempotentAppend, Leases, Limits, OutboxQueue, OutboxView};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Token;
@@ -36,6 +37,7 @@ use problem::Problem;
 /// Shared by all handlers.
 pub(crate) struct State {
     pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) sends: Arc<dyn IdempotentAppend>,
     pub(crate) view: Arc<dyn OutboxView>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,

@@ -10,6 +10,7 @@ mod dead_letters;
 mod descriptors;
 mod doctor;
 mod fencing;
+mod idempotency;
 mod imports;
 mod lists;
 mod metrics;

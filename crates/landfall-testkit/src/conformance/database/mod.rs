@@ -26,6 +26,7 @@ pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
 pub mod leases;
+pub mod outbox_append_once;
 pub mod outbox_compete;
 pub mod outbox_control;
 pub mod outbox_fencing;
@@ -94,6 +95,12 @@ macro_rules! database_conformance {
                 append_is_all_or_nothing,
                 empty_batch_changes_nothing,
                 outbox_does_not_deduplicate_ids;
+            outbox_append_once:
+                retry_is_enqueued_once_even_after_it_was_sent,
+                another_message_under_the_same_id_is_refused,
+                concurrent_retries_enqueue_one_message,
+                refused_append_does_not_remember_the_id,
+                enqueued_ids_are_removed_after_retention;
             outbox_order:
                 reading_the_outbox_changes_nothing,
                 key_order_is_kept_across_batches,
