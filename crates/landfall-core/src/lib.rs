@@ -28,8 +28,10 @@ mod timestamp;
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
 pub use database::dead_letter::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Discarded, OpenLetters,
+    Redriven,
 };
+pub use database::delivery::{Deliveries, DeliveryFilter, RetryingDelivery};
 pub use database::housekeeping::{Expiring, Housekeeping};
 pub use database::idempotent_append::{Appended, Fingerprint, IdempotentAppend};
 pub use database::import::{

@@ -118,8 +118,12 @@ const LEASE: &str = "housekeeping";
 /// whole table.
 const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
 
+/// Longer than the longest pause between two attempts: a record that is overdue by this time was left by a crash.
+const RETRIES_OVERDUE: Span = Span::Time(Duration::from_secs(24 * 3600));
+
 /// What every round removes.
-const EVERY_ROUND: [Expiring; 4] = [Expiring::Sent, Expiring::HandledIds, Expiring::EnqueuedIds, Expiring::DoneLetters];
+const EVERY_ROUND: [Expiring; 5] =
+    [Expiring::Sent, Expiring::HandledIds, Expiring::EnqueuedIds, Expiring::Retries, Expiring::DoneLetters];
 
 impl Housekeeper {
     /// Works on `database` under a lease of `leases`. Fails with kind `Invalid` if an option of `policy` is out of
@@ -189,6 +193,7 @@ impl Housekeeper {
             Expiring::Sent => self.policy.sent,
             Expiring::HandledIds => self.policy.inbox,
             Expiring::EnqueuedIds => self.policy.enqueued_ids,
+            Expiring::Retries => RETRIES_OVERDUE,
             Expiring::Sequences => self.policy.sequences,
             Expiring::DoneLetters => self.policy.dead_letters,
         }

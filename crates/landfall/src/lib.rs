@@ -51,8 +51,9 @@ pub use landfall_core::{
 pub use landfall_core::{Backoff, Error, ErrorCode, ErrorKind, Failure, Result, Verdict};
 // The outbox and the dead letters, as people see them.
 pub use landfall_core::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxControl,
-    OutboxDetail, OutboxFilter, OutboxRow, OutboxState, OutboxStats, OutboxView, Redriven, RowId,
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Deliveries,
+    DeliveryFilter, Discarded, OpenLetters, OutboxControl, OutboxDetail, OutboxFilter, OutboxRow, OutboxState,
+    OutboxStats, OutboxView, Redriven, RetryingDelivery, RowId,
 };
 // Brokers.
 pub use landfall_core::{

@@ -7,7 +7,7 @@
 //! * `statements.rs`: every statement. The table prefix is the only text that is ever pasted into SQL.
 //! * `connection/`: pool checks, transactions, deadlock retries, error numbers.
 //! * `outbox/`: for senders, relays and operators.
-//! * `inbox/`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
+//! * `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
 //!
 //! Every transaction is READ COMMITTED: the gap locks of the server's default level would make writers wait for relays.
 //! No statement uses `RETURNING`, which MySQL does not have: rows are locked, then changed. Times are compared on the
@@ -16,6 +16,7 @@
 mod connection;
 mod constraint;
 mod dead_letter;
+mod delivery;
 mod doctor;
 mod housekeeping;
 mod import;

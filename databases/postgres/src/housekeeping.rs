@@ -21,6 +21,7 @@ impl Housekeeping for Postgres {
             }
             Expiring::HandledIds => &sql.forget_handled,
             Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
+            Expiring::Retries => &sql.remove_retries,
             Expiring::DoneLetters => &sql.remove_done_letters,
             Expiring::Sequences => &sql.forget_sequences,
         };

@@ -19,6 +19,7 @@ impl Housekeeping for Sqlite {
             Expiring::Sent => &sql.remove_sent,
             Expiring::HandledIds => &sql.forget_handled,
             Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
+            Expiring::Retries => &sql.remove_retries,
             Expiring::DoneLetters => &sql.remove_done_letters,
             Expiring::Sequences => &sql.forget_sequences,
         };

@@ -17,6 +17,10 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0002_enqueued_id.sql"),
         "\n",
+        include_str!("../migrations/0002_delivery.sql"),
+        "\n",
+        include_str!("../migrations/0002_dead_letter.sql"),
+        "\n",
         include_str!("../migrations/0002_payload_text.sql")
     ),
 ];

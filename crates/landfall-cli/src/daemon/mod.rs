@@ -94,6 +94,7 @@ impl Daemon {
             view: database.view,
             leases: database.leases,
             dead_letters: database.dead_letters,
+            deliveries: database.deliveries,
             broker: broker.clone(),
             limits: config.limits,
             tokens: config.auth.tokens.clone(),

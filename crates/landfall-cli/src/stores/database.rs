@@ -9,7 +9,7 @@ use landfall::housekeeping::Span;
 use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DeadLetters, Diagnose, Housekeeping, IdempotentAppend, Inbox, Leases, Limits,
+    Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, Housekeeping, IdempotentAppend, Inbox, Leases, Limits,
     OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
 };
 
@@ -29,6 +29,7 @@ pub(crate) struct Database {
     pub(crate) control: Arc<dyn OutboxControl>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
     pub(crate) doctor: Arc<dyn Diagnose>,
@@ -79,6 +80,7 @@ impl Database {
             control: adapter.clone(),
             leases: adapter.clone(),
             dead_letters: adapter.clone(),
+            deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
             doctor: adapter,

@@ -32,6 +32,9 @@ pub enum Expiring {
     /// Ids that [`IdempotentAppend`](crate::IdempotentAppend) remembers. A later retry under a removed id is enqueued
     /// again.
     EnqueuedIds,
+    /// Records of [`Deliveries`](crate::Deliveries) whose next attempt is overdue by this time, and those whose message
+    /// is in the inbox.
+    Retries,
     /// Dead letters, from when they are done. The audit trail stays.
     DoneLetters,
     /// The sequence state of idle entities ([`Sequences`](crate::Sequences)), except those with an open dead letter.
@@ -46,6 +49,7 @@ impl Expiring {
             Self::Sent => "sent",
             Self::HandledIds => "inbox",
             Self::EnqueuedIds => "enqueued_ids",
+            Self::Retries => "retries",
             Self::DoneLetters => "dead_letters",
             Self::Sequences => "sequences",
         }

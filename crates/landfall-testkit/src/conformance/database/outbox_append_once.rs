@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use landfall_core::adapter::Decision;
-use landfall_core::{
-    Appended, ErrorKind, Expiring, Fingerprint, Housekeeping, IdempotentAppend, Limits, OutboxQueue, OutboxView,
-};
+use landfall_core::{Appended, ErrorKind, Expiring, Fingerprint, Housekeeping, IdempotentAppend, Limits, OutboxView};
 
 use super::harness::{LONG, TIMEOUT};
 use super::{DatabaseFixture, Harness};
