@@ -302,7 +302,8 @@ statements! {
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
     dead_letter_stats: Sql = "
-        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END AS shown, COUNT(*) FROM {p}dead_letter GROUP BY shown";
+        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END AS shown, COUNT(*) FROM {p}dead_letter
+        GROUP BY shown";
     open_letters: Sql = "
         SELECT topic, consumer_group, status, COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
         WHERE is_open = 1 GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";

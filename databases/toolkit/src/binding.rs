@@ -48,8 +48,8 @@ pub fn push_dead_letter_filter<DB, I, T>(
     for<'q> i64: Encode<'q, DB> + Type<DB>,
     for<'q> String: Encode<'q, DB> + Type<DB>,
 {
-    let DeadLetterFilter { id: letter, message_id, group, topic, key: name, error_code, status, open, from, to, after } =
-        filter;
+    let DeadLetterFilter { id: letter, message_id, group, topic, key: name, error_code, .. } = filter;
+    let DeadLetterFilter { status, open, from, to, after, .. } = filter;
     if let Some(letter) = letter {
         query.push(" AND id = ").push_bind(*letter);
     }

@@ -56,6 +56,10 @@ impl Metrics {
         );
         metrics::describe_counter!("landfall_dlq_in_total", "Messages that became dead letters.");
         metrics::describe_counter!(
+            "landfall_at_most_once_lost_total",
+            "At-most-once messages that the broker did not accept; they are not sent again."
+        );
+        metrics::describe_counter!(
             "landfall_housekeeping_removed_total",
             "Expired rows that housekeeping removed: sent, inbox, enqueued_ids, retries or dead_letters."
         );
@@ -73,7 +77,7 @@ impl Metrics {
         metrics::describe_counter!("landfall_retry_after_honored_total", "Responses whose Retry-After was honored.");
         metrics::describe_gauge!("landfall_breaker_state", "0 if the breaker is closed, 1 half-open, 2 open.");
         // Present from the first scrape, so that rates start at zero.
-        for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
+        for counter in ["landfall_published_total", "landfall_dlq_in_total", "landfall_at_most_once_lost_total"] {
             metrics::counter!(counter).increment(0);
         }
         Ok(Self {

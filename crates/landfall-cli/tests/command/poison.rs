@@ -33,7 +33,8 @@ on_each! {
         assert_eq!(done[0]["discarded"][0].to_string(), id, "{done:?}");
         assert_eq!(sandbox.run(&discard).await.code, 1, "a discarded letter was discarded again");
         eventually(TIMEOUT, "the next poison", async || {
-            letters(sandbox, &["--status", "parked"]).await.iter().any(|letter| letter["id"].to_string() != id)
+            let parked = letters(sandbox, &["--status", "parked"]).await;
+            parked.iter().any(|letter| letter["id"].as_i64() != id.parse().ok())
         })
         .await;
         assert_eq!(receiver.bodies().last().map(String::as_str), Some("\"poison 3\""));
