@@ -28,16 +28,20 @@ mod timestamp;
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
 pub use database::dead_letter::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Redriven,
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Discarded, OpenLetters,
+    Redriven,
 };
+pub use database::delivery::{Deliveries, DeliveryFilter, RetryingDelivery};
+pub use database::housekeeping::{Expiring, Housekeeping};
+pub use database::idempotent_append::{Appended, Fingerprint, IdempotentAppend};
 pub use database::import::{
     ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
 };
 pub use database::inbox::{Inbox, InboxView};
 pub use database::lease::{Holder, Leases};
 pub use database::outbox::{
-    CompetingQueue, Housekeeping, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState,
-    OutboxStats, OutboxView, OutboxWriter, RowId,
+    CompetingQueue, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState, OutboxStats,
+    OutboxView, OutboxWriter, RowId,
 };
 pub use database::retention::{RetentionPlan, Retries, Window};
 pub use database::sequence::Sequences;

@@ -1,7 +1,7 @@
 //! Housekeeping: removes expired rows in small steps.
 //!
 //! ```text
-//!   every interval: acquire the lease ─▶ sent messages ─▶ handled ids ─▶ done dead letters ─▶ release the lease
+//!   every interval: acquire the lease ─▶ sent messages ─▶ ids ─▶ done dead letters ─▶ release the lease
 //!                     (and once an hour the sequence numbers of entities)
 //!                                      └── each in small steps, with a pause as long as the step took ──┘
 //! ```
@@ -17,7 +17,7 @@ use landfall_core::adapter::{Lease, LeaseName};
 use landfall_core::{Error, ErrorKind, Holder, Housekeeping, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
-pub use landfall_core::{RetentionPlan, Retries, Span, Window};
+pub use landfall_core::{Expiring, RetentionPlan, Retries, Span, Window};
 
 /// Removes expired rows from one database.
 ///
@@ -61,6 +61,9 @@ pub struct Policy {
     pub sent: Span,
     /// The ids of handled messages: the window within which a duplicate is recognised.
     pub inbox: Span,
+    /// The ids that senders gave to messages, where a message is enqueued once per id
+    /// ([`IdempotentAppend`](landfall_core::IdempotentAppend)).
+    pub enqueued_ids: Span,
     /// The sequence number of each entity, from its last applied message, for consumers that check sequence numbers. An
     /// entity that is removed starts again with its next message, so set this only for entities that end.
     pub sequences: Span,
@@ -81,6 +84,7 @@ impl Default for Policy {
         Self {
             sent: Span::ZERO,
             inbox: Span::days(45),
+            enqueued_ids: Span::days(7),
             sequences: Span::Forever,
             dead_letters: Span::days(30),
             step: 500,
@@ -114,13 +118,12 @@ const LEASE: &str = "housekeeping";
 /// whole table.
 const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    Sent,
-    Inbox,
-    Sequences,
-    DeadLetters,
-}
+/// Longer than the longest pause between two attempts: a record that is overdue by this time was left by a crash.
+const RETRIES_OVERDUE: Span = Span::Time(Duration::from_secs(24 * 3600));
+
+/// What every round removes.
+const EVERY_ROUND: [Expiring; 5] =
+    [Expiring::Sent, Expiring::HandledIds, Expiring::EnqueuedIds, Expiring::Retries, Expiring::DoneLetters];
 
 impl Housekeeper {
     /// Works on `database` under a lease of `leases`. Fails with kind `Invalid` if an option of `policy` is out of
@@ -135,14 +138,14 @@ impl Housekeeper {
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let mut sequences_scanned = None;
         while !stop.is_cancelled() {
-            let mut tasks = vec![Task::Sent, Task::Inbox, Task::DeadLetters];
+            let mut tasks = EVERY_ROUND.to_vec();
             if sequences_scanned.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
-                tasks.push(Task::Sequences);
+                tasks.push(Expiring::Sequences);
             }
             match self.round(&tasks, &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
                 Err(error) => tracing::warn!(%error, "housekeeping failed, retrying in the next round"),
-                Ok(true) if tasks.contains(&Task::Sequences) => sequences_scanned = Some(Instant::now()),
+                Ok(true) if tasks.contains(&Expiring::Sequences) => sequences_scanned = Some(Instant::now()),
                 Ok(_) => {}
             }
             pause(self.policy.interval, &stop).await;
@@ -151,7 +154,7 @@ impl Housekeeper {
     }
 
     /// Returns whether this housekeeper held the lease.
-    async fn round(&self, tasks: &[Task], stop: &CancellationToken) -> Result<bool> {
+    async fn round(&self, tasks: &[Expiring], stop: &CancellationToken) -> Result<bool> {
         let name = LeaseName(LEASE.to_owned());
         let Some(mut lease) = self.leases.acquire(&name, &self.policy.holder, self.policy.lease_ttl).await? else {
             return Ok(false);
@@ -161,7 +164,7 @@ impl Housekeeper {
         result.map(|()| true)
     }
 
-    async fn remove_expired(&self, tasks: &[Task], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
+    async fn remove_expired(&self, tasks: &[Expiring], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
         for task in tasks.iter().copied() {
             let mut removed = 0;
             while let Some(age) = self.age(task).time() {
@@ -169,7 +172,7 @@ impl Housekeeper {
                     return Ok(());
                 }
                 let started = Instant::now();
-                let step = self.step(task, age).await?;
+                let step = self.database.remove_expired(task, age, self.policy.step).await?;
                 removed += step;
                 if step < self.policy.step {
                     break;
@@ -178,29 +181,21 @@ impl Housekeeper {
                 pause(started.elapsed(), stop).await;
             }
             if removed > 0 {
-                metrics::counter!("landfall_housekeeping_removed_total", "what" => task.name()).increment(removed);
-                tracing::info!(what = task.name(), removed, "removed expired rows");
+                metrics::counter!("landfall_housekeeping_removed_total", "what" => task.as_str()).increment(removed);
+                tracing::info!(what = task.as_str(), removed, "removed expired rows");
             }
         }
         Ok(())
     }
 
-    fn age(&self, task: Task) -> Span {
-        match task {
-            Task::Sent => self.policy.sent,
-            Task::Inbox => self.policy.inbox,
-            Task::Sequences => self.policy.sequences,
-            Task::DeadLetters => self.policy.dead_letters,
-        }
-    }
-
-    async fn step(&self, task: Task, age: Duration) -> Result<u64> {
-        let at_most = self.policy.step;
-        match task {
-            Task::Sent => self.database.remove_sent(age, at_most).await,
-            Task::Inbox => self.database.forget_handled(age, at_most).await,
-            Task::Sequences => self.database.forget_sequences(age, at_most).await,
-            Task::DeadLetters => self.database.remove_done_letters(age, at_most).await,
+    fn age(&self, what: Expiring) -> Span {
+        match what {
+            Expiring::Sent => self.policy.sent,
+            Expiring::HandledIds => self.policy.inbox,
+            Expiring::EnqueuedIds => self.policy.enqueued_ids,
+            Expiring::Retries => RETRIES_OVERDUE,
+            Expiring::Sequences => self.policy.sequences,
+            Expiring::DoneLetters => self.policy.dead_letters,
         }
     }
 
@@ -215,17 +210,6 @@ impl Housekeeper {
             None => return Ok(false),
         }
         Ok(true)
-    }
-}
-
-impl Task {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Inbox => "inbox",
-            Self::Sequences => "sequences",
-            Self::DeadLetters => "dead_letters",
-        }
     }
 }
 

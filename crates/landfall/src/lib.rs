@@ -51,8 +51,9 @@ pub use landfall_core::{
 pub use landfall_core::{Backoff, Error, ErrorCode, ErrorKind, Failure, Result, Verdict};
 // The outbox and the dead letters, as people see them.
 pub use landfall_core::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxControl,
-    OutboxDetail, OutboxFilter, OutboxRow, OutboxState, OutboxStats, OutboxView, Redriven, RowId,
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Deliveries,
+    DeliveryFilter, Discarded, OpenLetters, OutboxControl, OutboxDetail, OutboxFilter, OutboxRow, OutboxState,
+    OutboxStats, OutboxView, Redriven, RetryingDelivery, RowId,
 };
 // Brokers.
 pub use landfall_core::{
@@ -60,8 +61,8 @@ pub use landfall_core::{
 };
 // Databases: the ports that appear in bounds.
 pub use landfall_core::{
-    CompetingQueue, Constraints, Database, Holder, Housekeeping, Inbox, InboxView, Leases, OutboxQueue, OutboxWriter,
-    Schema, Sequences,
+    Appended, CompetingQueue, Constraints, Database, Fingerprint, Holder, Housekeeping, IdempotentAppend, Inbox,
+    InboxView, Leases, OutboxQueue, OutboxWriter, Schema, Sequences,
 };
 // The doctor.
 pub use landfall_core::{Diagnose, Finding, Rank};

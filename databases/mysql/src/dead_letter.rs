@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, OutboxWriter, Redriven, Result,
+    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, Discarded, OpenLetters,
+    OutboxWriter, Redriven, Result,
 };
-use landfall_sql_toolkit::{dead_letter_stats, push_dead_letter_filter};
+use landfall_sql_toolkit::{
+    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+};
 use sqlx::{MySqlConnection, QueryBuilder};
 
 use crate::connection::retry::retry_deadlocks;
@@ -36,6 +39,34 @@ impl DeadLetters for MySql {
         Ok(redriven)
     }
 
+    async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded> {
+        let (reason, actor) = (row::storable(reason), row::actor(actor));
+        let (discarded, frees_outbox) = retry_deadlocks(|| self.discard_once(filter, &reason, &actor)).await?;
+        if frees_outbox {
+            self.wake();
+        }
+        Ok(discarded)
+    }
+
+    async fn edit(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<()> {
+        check_edited_payload(&self.inner.limits, payload)?;
+        let actor = row::actor(actor);
+        let edited = retry_deadlocks(|| self.edit_once(id, payload, &actor)).await?;
+        if !edited {
+            let filter = DeadLetterFilter { id: Some(id), ..DeadLetterFilter::default() };
+            return Err(edit_refused(id, self.find(&filter, 1).await?.first()));
+        }
+        Ok(())
+    }
+
+    async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
+        let rows = sqlx::query_as(self.statements().open_letters.text())
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("count dead letters"))?;
+        open_letters(rows)
+    }
+
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
         let counts = sqlx::query_as(self.statements().dead_letter_stats.text())
             .fetch_all(self.pool())
@@ -63,18 +94,9 @@ impl MySql {
     async fn redrive_once(&self, filter: &DeadLetterFilter, actor: &str) -> Result<(Redriven, bool)> {
         let (doing, sql) = ("redrive dead letters", self.statements());
         let found = self.matching(filter).await?;
-        let parked: Vec<DeadLetterId> = found.iter().filter(|(_, is_parked)| *is_parked).map(|(id, _)| *id).collect();
-        let mut skipped: Vec<DeadLetterId> =
-            found.iter().filter(|(_, is_parked)| !*is_parked).map(|(id, _)| *id).collect();
-        if parked.is_empty() {
-            return Ok((Redriven { redriven: parked, skipped }, false));
-        }
         let mut transaction = self.begin().await?;
-        let locked = self.lock_parked(&mut transaction, &parked).await?;
+        let (locked, skipped) = self.lock_found(&mut transaction, &found).await?;
         let redriven: Vec<DeadLetterId> = locked.iter().map(|(id, _)| *id).collect();
-        // Another session has redriven these meanwhile.
-        skipped.extend(parked.iter().filter(|id| redriven.binary_search(id).is_err()));
-        skipped.sort_unstable();
         let of = |is_relay: bool| -> Vec<DeadLetterId> {
             locked.iter().filter(|(_, is)| *is == is_relay).map(|(id, _)| *id).collect()
         };
@@ -86,14 +108,75 @@ impl MySql {
         self.run(&mut transaction, &sql.lock_relay_keys, &relay, doing).await?;
         self.run(&mut transaction, &sql.release_relay_keys, &relay, doing).await?;
         self.run_with(&mut transaction, &sql.audit_letters, &redriven, doing, |query| {
-            query.bind(actor.to_owned()).bind("redrive")
+            query.bind(actor.to_owned()).bind("redrive").bind("")
         })
         .await?;
         self.commit(transaction).await?;
         Ok((Redriven { redriven, skipped }, !relay.is_empty()))
     }
 
-    /// Returns the dead letters that match, oldest first, each with whether it is parked.
+    /// Returns which dead letters were discarded, and whether any of them was the relay's.
+    async fn discard_once(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<(Discarded, bool)> {
+        let (doing, sql) = ("discard dead letters", self.statements());
+        let found = self.matching(filter).await?;
+        let mut transaction = self.begin().await?;
+        let (locked, skipped) = self.lock_found(&mut transaction, &found).await?;
+        let discarded: Vec<DeadLetterId> = locked.iter().map(|(id, _)| *id).collect();
+        let relay: Vec<DeadLetterId> = locked.iter().filter(|(_, is_relay)| *is_relay).map(|(id, _)| *id).collect();
+        self.run(&mut transaction, &sql.discard, &discarded, doing).await?;
+        for chunk in discarded.chunks(ByRows::MOST) {
+            let (text, bound) = sql.keys_of.fit(chunk);
+            let query = bound.fold(sqlx::query_as(text), |query, id| query.bind(id));
+            let keys: Vec<(String, String, String)> =
+                query.fetch_all(&mut *transaction).await.map_err(self.could_not(doing))?;
+            for (group, topic, key) in keys.iter().filter(|(group, ..)| !group.is_empty()) {
+                self.hand_over_key(&mut transaction, group, topic, Some(key)).await?;
+            }
+        }
+        self.run(&mut transaction, &sql.lock_relay_keys, &relay, doing).await?;
+        self.run(&mut transaction, &sql.release_relay_keys, &relay, doing).await?;
+        self.run_with(&mut transaction, &sql.audit_letters, &discarded, doing, |query| {
+            query.bind(actor.to_owned()).bind("discard").bind(reason.to_owned())
+        })
+        .await?;
+        self.commit(transaction).await?;
+        Ok((Discarded { discarded, skipped }, !relay.is_empty()))
+    }
+
+    /// Returns whether the dead letter was parked and has the new payload.
+    async fn edit_once(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<bool> {
+        let mut transaction = self.begin().await?;
+        let edited = sqlx::query(self.statements().edit.text())
+            .bind(payload)
+            .bind(id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.could_not("edit a dead letter"))?;
+        if edited.rows_affected() == 0 {
+            return Ok(false);
+        }
+        let detail = format!("the payload now has {} bytes", payload.len());
+        self.audit_letter(&mut transaction, id, actor, "edit", &detail).await?;
+        self.commit(transaction).await?;
+        Ok(true)
+    }
+
+    /// Locks those of `found` that are still parked, each with whether it is the relay's. Also returns the others.
+    async fn lock_found(
+        &self,
+        connection: &mut MySqlConnection,
+        found: &[(DeadLetterId, bool)],
+    ) -> Result<(Vec<(DeadLetterId, bool)>, Vec<DeadLetterId>)> {
+        let parked: Vec<DeadLetterId> = found.iter().filter(|(_, is_parked)| *is_parked).map(|(id, _)| *id).collect();
+        let locked = self.lock_parked(connection, &parked).await?;
+        // Another session may have changed parked ones meanwhile.
+        let is_locked = |id: &DeadLetterId| locked.binary_search_by_key(id, |(id, _)| *id).is_ok();
+        let skipped = found.iter().map(|(id, _)| *id).filter(|id| !is_locked(id)).collect();
+        Ok((locked, skipped))
+    }
+
+    /// Returns the dead letters that match, oldest first, each with whether it is parked. Takes a connection of its
+    /// own, so no transaction may be open: a small pool would be exhausted.
     async fn matching(&self, filter: &DeadLetterFilter) -> Result<Vec<(DeadLetterId, bool)>> {
         let mut query = matching(&self.statements().find_ids, filter);
         query.push(" ORDER BY id");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
+use landfall_core::{Database, Expiring, Housekeeping, OutboxDetail, Result, RowId};
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 
@@ -14,8 +14,17 @@ use crate::{MySql, row};
 
 #[async_trait]
 impl Housekeeping for MySql {
-    async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retry_deadlocks(|| self.remove_old(&self.statements().remove_sent, age, at_most)).await
+    async fn remove_expired(&self, what: Expiring, age: Duration, at_most: u64) -> Result<u64> {
+        let sql = self.statements();
+        let statement = match what {
+            Expiring::Sent => &sql.remove_sent,
+            Expiring::HandledIds => &sql.forget_handled,
+            Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
+            Expiring::Retries => &sql.remove_retries,
+            Expiring::DoneLetters => &sql.remove_done_letters,
+            Expiring::Sequences => &sql.forget_sequences,
+        };
+        retry_deadlocks(|| self.remove_old(statement, age, at_most)).await
     }
 
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
@@ -31,18 +40,6 @@ impl Housekeeping for MySql {
     async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
         let statement = &self.statements().remove_these_sent;
         retry_deadlocks(|| self.removed_by(sqlx::query(statement.text()).bind(json_array(rows)))).await
-    }
-
-    async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retry_deadlocks(|| self.remove_old(&self.statements().forget_handled, age, at_most)).await
-    }
-
-    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retry_deadlocks(|| self.remove_old(&self.statements().remove_done_letters, age, at_most)).await
-    }
-
-    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
-        retry_deadlocks(|| self.remove_old(&self.statements().forget_sequences, age, at_most)).await
     }
 }
 

@@ -7,7 +7,7 @@
 //! * `statements.rs`: every statement. The table prefix is the only text that is ever pasted into SQL.
 //! * `connection/`: pool checks, transactions, deadlock retries, error numbers.
 //! * `outbox/`: for senders, relays and operators.
-//! * `inbox/`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
+//! * `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
 //!
 //! Every transaction is READ COMMITTED: the gap locks of the server's default level would make writers wait for relays.
 //! No statement uses `RETURNING`, which MySQL does not have: rows are locked, then changed. Times are compared on the
@@ -16,6 +16,7 @@
 mod connection;
 mod constraint;
 mod dead_letter;
+mod delivery;
 mod doctor;
 mod housekeeping;
 mod import;
@@ -55,7 +56,7 @@ pub struct Options {
     /// Size of the pool that [`MySql::connect`] creates, at least two.
     pub max_connections: u32,
     /// How long sent messages are kept, in `landfall_outbox_sent`; `None` deletes them at once. A call of
-    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) removes kept messages.
+    /// [`Housekeeping::remove_expired`](landfall_core::Housekeeping::remove_expired) removes kept messages.
     pub keep_sent: Option<Duration>,
 }
 

@@ -155,6 +155,7 @@ pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         retry_at: time(row, "retry_at")?,
         headers: legible_headers(column(row, "headers")?),
         payload: Bytes::copy_from_slice(column(row, "payload")?),
+        original_payload: column::<Option<Vec<u8>>>(row, "original_payload")?.map(Bytes::from),
     })
 }
 

@@ -19,6 +19,12 @@ const MIGRATIONS: &[&str] = &[
     concat!(
         include_str!("../migrations/0002_lease_ttl.sql"),
         "\n",
+        include_str!("../migrations/0002_enqueued_id.sql"),
+        "\n",
+        include_str!("../migrations/0002_delivery.sql"),
+        "\n",
+        include_str!("../migrations/0002_dead_letter.sql"),
+        "\n",
         include_str!("../migrations/0002_payload_text.sql")
     ),
 ];

@@ -69,6 +69,10 @@ statements! {
     enqueue_8: Sql = &enqueue(8);
     enqueue_64: Sql = &enqueue(64);
 
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "INSERT IGNORE INTO {p}enqueued_id (message_id, fingerprint) VALUES (?, ?)";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = ?";
+
     // The outbox: the relay. One statement sees one state of the tables. The primary key is named because statistics of
     // a table that is empty at one moment and full at the next are useless.
     next: Sql = "
@@ -180,7 +184,7 @@ statements! {
     queue_behind: Sql = LETTER;
     park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
         error = VALUES(error), attempts = VALUES(attempts), holds_key = VALUES(holds_key), last_attempt = {{now}},
-        done_at = NULL, retry_at = VALUES(retry_at)");
+        done_at = NULL, retry_at = VALUES(retry_at), discarded = FALSE");
     // Found by their time: dead letters that are not due yet are not read, however many there are.
     next_delayed: Sql = "
         SELECT letter.id, letter.attempts, {message}, redrives, original_partition, original_offset
@@ -223,6 +227,23 @@ statements! {
     hand_over_key: Sql = "UPDATE {p}dead_letter SET due = id WHERE id = ? AND status = 'waiting'";
     free_key: Sql = "DELETE FROM {p}held_key WHERE consumer_group = ? AND topic = ? AND `key` = ?";
 
+    // Deliveries that failed and are attempted again. A filter is appended to `retrying`.
+    record_retry: Sql = "
+        INSERT INTO {p}delivery (consumer_group, topic, message_id, `key`, attempts, error_code, error, next_attempt_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND)
+        ON DUPLICATE KEY UPDATE attempts = VALUES(attempts), error_code = VALUES(error_code), error = VALUES(error),
+            last_attempt_at = {now}, next_attempt_at = VALUES(next_attempt_at)";
+    clear_retry: Sql = "DELETE FROM {p}delivery WHERE consumer_group = ? AND topic = ? AND message_id = ?";
+    retrying: Sql = "
+        SELECT {uuid:d.message_id}, d.topic, d.consumer_group, d.`key`, CAST(d.attempts AS SIGNED), d.error_code,
+               d.error, {ms:d.first_failed_at}, {ms:d.last_attempt_at}, {ms:d.next_attempt_at}
+        FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)";
+    retrying_counts: Sql = "
+        SELECT d.topic, d.consumer_group, COUNT(*) FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
+        GROUP BY d.topic, d.consumer_group";
+
     // The sequence that each entity has reached. The row is inserted before it is read, so that there is one to lock.
     ensure_sequence: Sql = "
         INSERT INTO {p}sequence (consumer_group, topic, `key`) VALUES (?, ?, ?)
@@ -240,14 +261,15 @@ statements! {
         INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id, detail)
         SELECT ?, ?, id, outbox_id, message_id, ? FROM {p}dead_letter WHERE id = ?";
     audit_letters: ByRows = "
-        INSERT INTO {p}audit (actor, action, dead_letter_id, outbox_id, message_id)
-        SELECT ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER
+        INSERT INTO {p}audit (actor, action, detail, dead_letter_id, outbox_id, message_id)
+        SELECT ?, ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER
             BY id";
     // A filter is appended to the first two.
     find: Sql = "
-        SELECT id, message_id, consumer_group, topic, `key`, sequence, kind, status, error_code, error, attempts,
+        SELECT id, message_id, consumer_group, topic, `key`, sequence, kind,
+               CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error, attempts,
                redrives, original_partition, original_offset, {ms:first_seen} AS first_seen,
-               {ms:last_attempt} AS last_attempt, headers, payload, {ms:retry_at} AS retry_at
+               {ms:last_attempt} AS last_attempt, headers, payload, original_payload, {ms:retry_at} AS retry_at
         FROM {p}dead_letter WHERE TRUE";
     find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
     lock_parked: ByRows = "
@@ -279,7 +301,21 @@ statements! {
             SELECT 1 FROM {p}dead_letter other FORCE INDEX ({b}dead_letter_open)
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
-    dead_letter_stats: Sql = "SELECT status, COUNT(*) FROM {p}dead_letter GROUP BY status";
+    dead_letter_stats: Sql = "
+        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END AS shown, COUNT(*) FROM {p}dead_letter
+        GROUP BY shown";
+    open_letters: Sql = "
+        SELECT topic, consumer_group, status, COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
+        WHERE is_open = 1 GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";
+    discard: ByRows = "
+        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'done', discarded = TRUE, due = NULL, done_at = {now}
+        WHERE id IN ({rows})";
+    keys_of: ByRows = "
+        SELECT DISTINCT consumer_group, topic, `key` FROM {p}dead_letter FORCE INDEX (PRIMARY)
+        WHERE id IN ({rows}) AND `key` IS NOT NULL AND holds_key ORDER BY consumer_group, topic, `key`";
+    edit: Sql = "
+        UPDATE {p}dead_letter SET original_payload = COALESCE(original_payload, payload), payload = ?
+        WHERE id = ? AND status = 'parked'";
     parked_age_p95: Sql = "
         SELECT GREATEST(TIMESTAMPDIFF(MICROSECOND, first_seen, {now}), 0) FROM {p}dead_letter
         WHERE is_open = 1 AND status = 'parked' ORDER BY first_seen LIMIT 1 OFFSET ?";
@@ -306,6 +342,20 @@ statements! {
             ORDER BY handled.handled_at LIMIT ?) old
         STRAIGHT_JOIN {p}inbox inbox FORCE INDEX (PRIMARY)
             ON inbox.consumer_group = old.consumer_group AND inbox.message_id = old.message_id";
+    remove_enqueued_ids: Sql = "
+        DELETE enqueued FROM (
+            SELECT message_id FROM {p}enqueued_id FORCE INDEX ({b}enqueued_id_at)
+            WHERE enqueued_at < {now} - INTERVAL ? MICROSECOND ORDER BY enqueued_at LIMIT ?) old
+        STRAIGHT_JOIN {p}enqueued_id enqueued FORCE INDEX (PRIMARY) ON enqueued.message_id = old.message_id";
+    remove_retries: Sql = "
+        DELETE delivery FROM (
+            SELECT d.consumer_group, d.message_id, d.topic FROM {p}delivery d
+            WHERE d.next_attempt_at < {now} - INTERVAL ? MICROSECOND OR EXISTS (
+                SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
+            LIMIT ?) old
+        STRAIGHT_JOIN {p}delivery delivery FORCE INDEX (PRIMARY)
+            ON delivery.consumer_group = old.consumer_group AND delivery.message_id = old.message_id
+                AND delivery.topic = old.topic";
     remove_done_letters: Sql = "
         DELETE letter FROM (
             SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_done)

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, OutboxWriter, Redriven, Result,
+    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, Discarded, OpenLetters,
+    OutboxWriter, Redriven, Result,
 };
-use landfall_sql_toolkit::{dead_letter_stats, push_dead_letter_filter};
+use landfall_sql_toolkit::{
+    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+};
 use sqlx::{PgConnection, QueryBuilder};
 
 use crate::statements::Sql;
@@ -45,6 +48,69 @@ impl DeadLetters for Postgres {
             self.wake();
         }
         Ok(Redriven { redriven: ids(parked), skipped })
+    }
+
+    async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded> {
+        let (doing, sql) = ("discard dead letters", self.statements());
+        let mut transaction = self.begin().await?;
+        let parked = self.lock_parked(&mut transaction, filter).await?;
+        let skipped = self.not_parked(&mut transaction, filter).await?;
+        let discarded: Vec<DeadLetterId> = parked.iter().map(|(id, _)| *id).collect();
+        let relay: Vec<DeadLetterId> = parked.iter().filter(|(_, is_relay)| *is_relay).map(|(id, _)| *id).collect();
+        if !relay.is_empty() {
+            self.query(&sql.lock_shards).execute(&mut *transaction).await.map_err(self.could_not(doing))?;
+        }
+        let query = self.query(&sql.discard).bind(&discarded).bind(row::storable(actor)).bind(row::storable(reason));
+        query.execute(&mut *transaction).await.map_err(self.could_not(doing))?;
+        let keys: Vec<(String, String, String)> = self
+            .query_as(&sql.keys_of)
+            .bind(&discarded)
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(self.could_not(doing))?;
+        for (group, topic, key) in keys.iter().filter(|(group, ..)| !group.is_empty()) {
+            self.hand_over_key(&mut transaction, group, topic, Some(key)).await?;
+        }
+        if !relay.is_empty() {
+            for statement in [&sql.lock_relay_keys, &sql.release_relay_keys, &sql.promote_successors] {
+                self.run(&mut transaction, statement, &relay, None).await?;
+            }
+        }
+        self.commit(transaction).await?;
+        if !relay.is_empty() {
+            self.wake();
+        }
+        Ok(Discarded { discarded, skipped })
+    }
+
+    async fn edit(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<()> {
+        let doing = "edit a dead letter";
+        check_edited_payload(&self.inner.limits, payload)?;
+        let mut transaction = self.begin().await?;
+        let edited = self
+            .query(&self.statements().edit)
+            .bind(id)
+            .bind(payload)
+            .bind(row::storable(actor))
+            .bind(format!("the payload now has {} bytes", payload.len()))
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.could_not(doing))?;
+        self.commit(transaction).await?;
+        if edited.rows_affected() == 0 {
+            let filter = DeadLetterFilter { id: Some(id), ..DeadLetterFilter::default() };
+            return Err(edit_refused(id, self.find(&filter, 1).await?.first()));
+        }
+        Ok(())
+    }
+
+    async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
+        let doing = "count dead letters";
+        let mut session = self.session().await?;
+        let rows = self.query_as(&self.statements().open_letters).fetch_all(session.connection()).await;
+        let rows = rows.map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        open_letters(rows)
     }
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {

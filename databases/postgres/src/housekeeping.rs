@@ -3,17 +3,29 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Housekeeping, OutboxDetail, Result, RowId};
+use landfall_core::{Expiring, Housekeeping, OutboxDetail, Result, RowId};
 
 use crate::statements::Sql;
 use crate::{Postgres, row};
 
 #[async_trait]
 impl Housekeeping for Postgres {
-    async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
-        let query = self.query_scalar(&self.statements().remove_sent).bind(seconds(age)).bind(limit(at_most));
-        let removed: i64 = self.value("remove sent messages", query).await?;
-        Ok(removed as u64)
+    async fn remove_expired(&self, what: Expiring, age: Duration, at_most: u64) -> Result<u64> {
+        let sql = self.statements();
+        let statement = match what {
+            // A function, which also empties partitions.
+            Expiring::Sent => {
+                let query = self.query_scalar(&sql.remove_sent).bind(seconds(age)).bind(limit(at_most));
+                let removed: i64 = self.value("remove sent messages", query).await?;
+                return Ok(removed as u64);
+            }
+            Expiring::HandledIds => &sql.forget_handled,
+            Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
+            Expiring::Retries => &sql.remove_retries,
+            Expiring::DoneLetters => &sql.remove_done_letters,
+            Expiring::Sequences => &sql.forget_sequences,
+        };
+        self.delete(statement, age, at_most).await
     }
 
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
@@ -26,22 +38,11 @@ impl Housekeeping for Postgres {
         let removed: i64 = self.value("remove sent messages", query).await?;
         Ok(removed as u64)
     }
-
-    async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.delete(&self.statements().forget_handled, age, at_most, "remove expired inbox rows").await
-    }
-
-    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.delete(&self.statements().remove_done_letters, age, at_most, "remove dead letters").await
-    }
-
-    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.delete(&self.statements().forget_sequences, age, at_most, "remove expired sequences").await
-    }
 }
 
 impl Postgres {
-    async fn delete(&self, statement: &Sql, age: Duration, at_most: u64, doing: &'static str) -> Result<u64> {
+    async fn delete(&self, statement: &Sql, age: Duration, at_most: u64) -> Result<u64> {
+        let doing = "remove expired rows";
         let mut session = self.session().await?;
         let deleted = self
             .query(statement)

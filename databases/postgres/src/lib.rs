@@ -8,7 +8,7 @@
 //! * `statements.rs`: every other statement. The table prefix is the only text that is ever pasted into SQL.
 //! * `connection/`: pool checks, sessions, transactions, error codes.
 //! * `outbox/`: for senders, relays and operators. `outbox/window/`: how a relay reads between two snapshots.
-//! * `inbox/`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
+//! * `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`: the other ports.
 //!
 //! Times are compared on the server's clock. This process's clock only measures how long its own leases last.
 
@@ -16,6 +16,7 @@ mod background;
 mod connection;
 mod constraint;
 mod dead_letter;
+mod delivery;
 mod doctor;
 mod housekeeping;
 mod import;

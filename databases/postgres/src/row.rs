@@ -184,6 +184,7 @@ pub(crate) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         retry_at: optional_time(row, "retry_at")?,
         headers: stored_headers(column(row, "headers")?)?,
         payload: Bytes::copy_from_slice(column(row, "payload")?),
+        original_payload: column::<Option<Vec<u8>>>(row, "original_payload")?.map(Bytes::from),
     })
 }
 

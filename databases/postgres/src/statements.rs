@@ -34,6 +34,10 @@ statements! {
                     $8::bytea[], $9::timestamptz[]) WITH ORDINALITY
             AS given (message_id, topic, key, sequence, kind, mode, headers, payload, created_at, ordinal)
         ORDER BY ordinal";
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "
+        INSERT INTO {p}enqueued_id (message_id, fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = $1";
     // The progress of every shard; shards with equal progress share a row.
     progress: Sql = "
         SELECT array_agg(shard) AS shards, n, s1::text AS s1, s2::text AS s2, last_id, done
@@ -119,6 +123,17 @@ statements! {
               AND NOT EXISTS (SELECT 1 FROM {p}dead_letter letter
                               WHERE letter.message_id = inbox.message_id
                                 AND letter.consumer_group = inbox.consumer_group AND letter.status <> 'done')
+            LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    remove_enqueued_ids: Sql = "
+        DELETE FROM {p}enqueued_id WHERE message_id = ANY (ARRAY(
+            SELECT message_id FROM {p}enqueued_id
+            WHERE enqueued_at < clock_timestamp() - make_interval(secs => $1)
+            ORDER BY enqueued_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    remove_retries: Sql = "
+        DELETE FROM {p}delivery WHERE ctid = ANY (ARRAY(
+            SELECT d.ctid FROM {p}delivery d
+            WHERE d.next_attempt_at < clock_timestamp() - make_interval(secs => $1) OR EXISTS (
+                SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
             LIMIT $2 FOR UPDATE SKIP LOCKED))";
     remove_done_letters: Sql = "
         DELETE FROM {p}dead_letter WHERE id = ANY (ARRAY(
@@ -250,7 +265,7 @@ statements! {
             ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
             SET status = excluded.status, due = NULL, error_code = excluded.error_code, error = excluded.error,
                 attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = now(),
-                retry_at = excluded.retry_at
+                retry_at = excluded.retry_at, discarded = false
             RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
@@ -320,6 +335,26 @@ statements! {
         )
         SELECT consumer_group FROM letter";
 
+    // Deliveries that failed and are attempted again. A filter is appended to `retrying`.
+    record_retry: Sql = "
+        INSERT INTO {p}delivery (consumer_group, topic, message_id, key, attempts, error_code, error, next_attempt_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))
+        ON CONFLICT (consumer_group, message_id, topic) DO UPDATE
+        SET attempts = excluded.attempts, error_code = excluded.error_code, error = excluded.error,
+            last_attempt_at = clock_timestamp(), next_attempt_at = excluded.next_attempt_at";
+    clear_retry: Sql = "DELETE FROM {p}delivery WHERE consumer_group = $1 AND topic = $2 AND message_id = $3";
+    retrying: Sql = "
+        SELECT d.message_id::text, d.topic, d.consumer_group, d.key, d.attempts::bigint, d.error_code, d.error,
+               (extract(epoch FROM d.first_failed_at) * 1000)::bigint,
+               (extract(epoch FROM d.last_attempt_at) * 1000)::bigint,
+               (extract(epoch FROM d.next_attempt_at) * 1000)::bigint
+        FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)";
+    retrying_counts: Sql = "
+        SELECT d.topic, d.consumer_group, count(*) FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
+        GROUP BY d.topic, d.consumer_group";
+
     // The sequence that each entity has reached. The row is inserted before it is read, so that there is one to lock.
     reached: Sql = "
         INSERT INTO {p}sequence AS known (consumer_group, topic, key)
@@ -333,9 +368,10 @@ statements! {
 
     // Dead letters. A filter is appended to the first two.
     find: Sql = "
-        SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error, attempts,
+        SELECT id, message_id, consumer_group, topic, key, sequence, kind,
+               CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error, attempts,
                redrives, original_partition, original_offset, first_seen, last_attempt, headers::text,
-               {p}payload_shown(payload, payload_text) AS payload, retry_at
+               {p}payload_shown(payload, payload_text) AS payload, original_payload, retry_at
         FROM {p}dead_letter WHERE true";
     find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true";
     redrive_consumer: Sql = "
@@ -372,7 +408,37 @@ statements! {
             SELECT 1 FROM {p}dead_letter letter
             WHERE letter.consumer_group = '' AND letter.topic = held.topic AND letter.key = held.key
               AND letter.status <> 'done' AND letter.holds_key)";
-    dead_letter_stats: Sql = "SELECT status, count(*) FROM {p}dead_letter GROUP BY status";
+    dead_letter_stats: Sql = "
+        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END, count(*) FROM {p}dead_letter GROUP BY 1";
+    open_letters: Sql = "
+        SELECT topic, consumer_group, status, count(*) FROM {p}dead_letter WHERE status <> 'done'
+        GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";
+    discard: Sql = "
+        WITH letter AS (
+            UPDATE {p}dead_letter
+            SET status = 'done', discarded = true, due = NULL, retry_at = NULL, last_attempt = now()
+            WHERE id = ANY ($1) RETURNING id, message_id
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT $2, 'discard', id, message_id, $3 FROM letter ORDER BY id";
+    keys_of: Sql = "
+        SELECT DISTINCT consumer_group, topic, key FROM {p}dead_letter
+        WHERE id = ANY ($1) AND key IS NOT NULL AND holds_key ORDER BY 1, 2, 3";
+    // A relay that is about to set successors aside must be done first, or nothing would make them due again.
+    lock_shards: Sql = "
+        SELECT 1 FROM {p}lease_holder WHERE starts_with(name, 'outbox/') ORDER BY name FOR NO KEY UPDATE";
+    promote_successors: Sql = "
+        SELECT {p}outbox_promote(array_agg(topic), array_agg(key)) FROM {p}dead_letter
+        WHERE id = ANY ($1) AND key IS NOT NULL";
+    edit: Sql = "
+        WITH letter AS (
+            UPDATE {p}dead_letter
+            SET original_payload = coalesce(original_payload, {p}payload_shown(payload, payload_text)), payload = $2,
+                payload_text = NULL
+            WHERE id = $1 AND status = 'parked' RETURNING id, message_id
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT $3, 'edit', id, message_id, $4 FROM letter";
     parked_age_p95: Sql = "
         SELECT greatest(extract(epoch FROM clock_timestamp() - first_seen) * 1000000, 0)::bigint
         FROM {p}dead_letter WHERE status = 'parked' ORDER BY first_seen LIMIT 1

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, OutboxWriter,
-    Redriven, Result,
+    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Discarded,
+    OpenLetters, OutboxWriter, Redriven, Result,
 };
-use landfall_sql_toolkit::{dead_letter_stats, push_dead_letter_filter};
+use landfall_sql_toolkit::{
+    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+};
 use sqlx::{QueryBuilder, Row, SqliteConnection};
 
 use crate::statements::Sql;
@@ -53,6 +55,53 @@ impl DeadLetters for Sqlite {
         Ok(outcome)
     }
 
+    async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded> {
+        let mut transaction = self.begin().await?;
+        let (found, frees_outbox) = self.matching(&mut transaction, filter).await?;
+        let Redriven { redriven: discarded, skipped } = found;
+        if !discarded.is_empty() {
+            sqlx::query(self.statements().discard.text())
+                .bind(id_list(&discarded))
+                .execute(&mut *transaction)
+                .await
+                .map_err(self.cannot("discard dead letters"))?;
+            self.release_keys(&mut transaction, &discarded).await?;
+            self.record(&mut transaction, &discarded, actor, "discard", reason).await?;
+            self.commit(transaction).await?;
+            if frees_outbox {
+                self.wake();
+            }
+        }
+        Ok(Discarded { discarded, skipped })
+    }
+
+    async fn edit(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<()> {
+        check_edited_payload(&self.inner.limits, payload)?;
+        let mut transaction = self.begin().await?;
+        let edited = sqlx::query(self.statements().edit.text())
+            .bind(id)
+            .bind(payload)
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.cannot("edit a dead letter"))?;
+        if edited.rows_affected() == 0 {
+            drop(transaction);
+            let filter = DeadLetterFilter { id: Some(id), ..DeadLetterFilter::default() };
+            return Err(edit_refused(id, self.find(&filter, 1).await?.first()));
+        }
+        let detail = format!("the payload now has {} bytes", payload.len());
+        self.record(&mut transaction, &[id], actor, "edit", &detail).await?;
+        self.commit(transaction).await
+    }
+
+    async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
+        let rows = sqlx::query_as(self.statements().open_letters.text())
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("count dead letters"))?;
+        open_letters(rows)
+    }
+
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats> {
         let counts = sqlx::query_as(self.statements().dead_letter_stats.text())
             .fetch_all(&self.inner.pool)
@@ -73,7 +122,8 @@ impl DeadLetters for Sqlite {
 }
 
 impl Sqlite {
-    /// Returns what a redrive does with the dead letters that match, and whether any of them goes back into the outbox.
+    /// Returns the parked dead letters that match (as `redriven`) and the others, and whether any parked one is the
+    /// relay's.
     async fn matching(&self, connection: &mut SqliteConnection, filter: &DeadLetterFilter) -> Result<(Redriven, bool)> {
         let mut query = filtered(&self.statements().dead_letters_to_redrive, filter);
         query.push(" ORDER BY id");

@@ -3,19 +3,28 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Housekeeping, OutboxDetail, Result, RowId};
+use landfall_core::{Database, Expiring, Housekeeping, OutboxDetail, Result, RowId};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 
 use crate::dead_letter::id_list;
 use crate::outbox::settle::millis;
-use crate::statements::Sql;
 use crate::{Sqlite, row};
 
 #[async_trait]
 impl Housekeeping for Sqlite {
-    async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().remove_sent, age, at_most, "remove sent messages").await
+    async fn remove_expired(&self, what: Expiring, age: Duration, at_most: u64) -> Result<u64> {
+        let sql = self.statements();
+        let statement = match what {
+            Expiring::Sent => &sql.remove_sent,
+            Expiring::HandledIds => &sql.forget_handled,
+            Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
+            Expiring::Retries => &sql.remove_retries,
+            Expiring::DoneLetters => &sql.remove_done_letters,
+            Expiring::Sequences => &sql.forget_sequences,
+        };
+        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+        self.removed_by(sqlx::query(statement.text()).bind(millis(age)).bind(at_most), "remove expired rows").await
     }
 
     async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>> {
@@ -32,26 +41,9 @@ impl Housekeeping for Sqlite {
         let query = sqlx::query(self.statements().remove_these_sent.text()).bind(id_list(rows));
         self.removed_by(query, "remove sent messages").await
     }
-
-    async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().forget_handled, age, at_most, "remove expired inbox rows").await
-    }
-
-    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().remove_done_letters, age, at_most, "remove dead letters").await
-    }
-
-    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64> {
-        self.remove(&self.statements().forget_sequences, age, at_most, "remove expired sequences").await
-    }
 }
 
 impl Sqlite {
-    async fn remove(&self, statement: &Sql, age: Duration, at_most: u64, what: &'static str) -> Result<u64> {
-        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
-        self.removed_by(sqlx::query(statement.text()).bind(millis(age)).bind(at_most), what).await
-    }
-
     /// Runs a delete in its own transaction and returns the number of rows.
     async fn removed_by(&self, query: Query<'_, sqlx::Sqlite, SqliteArguments>, what: &'static str) -> Result<u64> {
         let mut transaction = self.begin().await?;

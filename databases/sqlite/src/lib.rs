@@ -16,11 +16,12 @@
 //! database. An open transaction there blocks every other call, reads included.
 //!
 //! The folders are those of the other adapters: `migrations/` and `schema.rs`, `statements.rs`, `connection/`,
-//! `outbox/`, `inbox/`, `dead_letter.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`.
+//! `outbox/`, `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`.
 
 mod connection;
 mod constraint;
 mod dead_letter;
+mod delivery;
 mod doctor;
 mod housekeeping;
 mod import;
@@ -57,8 +58,8 @@ pub struct Options {
     /// in-memory database always has a single connection.
     pub max_connections: u32,
     /// How long sent messages are kept, in `landfall_outbox_sent`; `None` deletes them at once. A call of
-    /// [`Housekeeping::remove_sent`](landfall_core::Housekeeping::remove_sent) removes kept messages; a `Housekeeper`
-    /// calls it.
+    /// [`Housekeeping::remove_expired`](landfall_core::Housekeeping::remove_expired) removes kept messages; a
+    /// `Housekeeper` calls it.
     pub keep_sent: Option<Duration>,
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         retry_at: column::<Option<i64>>(row, "retry_at")?.map(Timestamp::from_millis),
         headers: headers(row),
         payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
+        original_payload: column::<Option<Vec<u8>>>(row, "original_payload")?.map(Bytes::from),
     })
 }
 

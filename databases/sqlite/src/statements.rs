@@ -99,6 +99,11 @@ statements! {
     enqueue_8: Sql = &enqueue(8);
     enqueue_64: Sql = &enqueue(64);
 
+    // Ids of senders that retry.
+    insert_enqueued_id: Sql = "INSERT INTO {p}enqueued_id (message_id, fingerprint) VALUES (?1, ?2)
+        ON CONFLICT DO NOTHING";
+    enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = ?1";
+
     // Outbox: the relay.
     next: Sql = &format!("{}?1", DUE.replace("{columns}", "o.id, o.attempts, {outbox_message}"));
     is_any_due: Sql = &format!("SELECT EXISTS ({}1)", DUE.replace("{columns}", "1"));
@@ -171,6 +176,13 @@ statements! {
         WHERE i.handled_at <= {now} - ?1 AND NOT EXISTS (
             SELECT 1 FROM {p}dead_letter d WHERE d.message_id = i.message_id AND +d.consumer_group = i.consumer_group)
         ORDER BY i.handled_at LIMIT ?2)";
+    remove_enqueued_ids: Sql = "DELETE FROM {p}enqueued_id WHERE message_id IN (
+        SELECT message_id FROM {p}enqueued_id WHERE enqueued_at <= {now} - ?1 ORDER BY enqueued_at LIMIT ?2)";
+    remove_retries: Sql = "DELETE FROM {p}delivery WHERE (consumer_group, message_id, topic) IN (
+        SELECT d.consumer_group, d.message_id, d.topic FROM {p}delivery d
+        WHERE d.next_attempt_at <= {now} - ?1 OR EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
+        LIMIT ?2)";
     remove_done_letters: Sql = "DELETE FROM {p}dead_letter WHERE id IN (
         SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1 ORDER BY done_at LIMIT ?2)";
     forget_sequences: Sql = "DELETE FROM {p}sequence WHERE (consumer_group, topic, key) IN (
@@ -217,7 +229,7 @@ statements! {
     park: Sql = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
             status = excluded.status, error_code = excluded.error_code, error = excluded.error,
             attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = {{now}},
-            retry_at = excluded.retry_at
+            retry_at = excluded.retry_at, discarded = 0
         RETURNING id");
     next_delayed: Sql = "SELECT d.id, d.attempts, d.redrives, d.original_partition, d.original_offset, {message}
         FROM {p}dead_letter d
@@ -242,6 +254,22 @@ statements! {
             error_code = ?2, error = substr(?3, 1, {error_characters}), last_attempt = {now}, retry_at = {now} + ?5,
             holds_key = holds_key AND ?6
         WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
+
+    // Deliveries that failed and are attempted again. A filter is appended to `retrying`.
+    record_retry: Sql = "INSERT INTO {p}delivery (consumer_group, topic, message_id, key, attempts, error_code, error,
+            next_attempt_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, substr(?7, 1, {error_characters}), {now} + ?8)
+        ON CONFLICT (consumer_group, message_id, topic) DO UPDATE SET
+            attempts = excluded.attempts, error_code = excluded.error_code, error = excluded.error,
+            last_attempt_at = {now}, next_attempt_at = excluded.next_attempt_at";
+    clear_retry: Sql = "DELETE FROM {p}delivery WHERE consumer_group = ?1 AND topic = ?2 AND message_id = ?3";
+    retrying: Sql = "SELECT d.message_id, d.topic, d.consumer_group, d.key, d.attempts, d.error_code, d.error,
+            d.first_failed_at, d.last_attempt_at, d.next_attempt_at
+        FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)";
+    retrying_counts: Sql = "SELECT d.topic, d.consumer_group, count(*) FROM {p}delivery d WHERE NOT EXISTS (
+            SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
+        GROUP BY d.topic, d.consumer_group";
 
     // The sequence that each entity has reached. ?2 is a JSON array of [topic, key], or of [topic, key, sequence].
     reached: Sql = "SELECT known.topic, known.key, known.reached FROM json_each(?2) given
@@ -278,13 +306,22 @@ statements! {
             done_at = CASE consumer_group WHEN '' THEN {now} END
         WHERE id IN (SELECT value FROM json_each(?1))";
     dead_letters_to_redrive: Sql = "SELECT id, status, consumer_group FROM {p}dead_letter WHERE 1";
-    dead_letters: Sql = "SELECT id, message_id, consumer_group, topic, key, sequence, kind, status, error_code, error,
+    dead_letters: Sql = "SELECT id, message_id, consumer_group, topic, key, sequence, kind,
+            CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error,
             attempts, redrives, original_partition, original_offset, first_seen, last_attempt, retry_at, headers,
-            CAST(payload AS BLOB) AS payload
+            CAST(payload AS BLOB) AS payload, original_payload
         FROM {p}dead_letter WHERE 1";
     parked_age_p95: Sql = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
         ORDER BY first_seen LIMIT 1 OFFSET ?1";
-    dead_letter_stats: Sql = "SELECT status, count(*) FROM {p}dead_letter GROUP BY status";
+    dead_letter_stats: Sql = "SELECT CASE WHEN discarded THEN 'discarded' ELSE status END, count(*) FROM {p}dead_letter
+        GROUP BY 1";
+    open_letters: Sql = "SELECT topic, consumer_group, status, count(*) FROM {p}dead_letter WHERE status <> 'done'
+        GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";
+    discard: Sql = "UPDATE {p}dead_letter SET status = 'done', discarded = 1, done_at = {now}
+        WHERE id IN (SELECT value FROM json_each(?1))";
+    edit: Sql = "UPDATE {p}dead_letter SET original_payload = coalesce(original_payload, CAST(payload AS BLOB)),
+            payload = ?2
+        WHERE id = ?1 AND status = 'parked'";
 }
 
 const INSERT_DEAD_LETTER: &str = "INSERT INTO {p}dead_letter (consumer_group, message_id, topic, key, sequence, kind,

@@ -1,4 +1,4 @@
-use landfall_core::{DeadLetterFilter, Message, MessageId, OutboxFilter, Timestamp};
+use landfall_core::{DeadLetterFilter, DeadLetterStatus, Message, MessageId, OutboxFilter, Timestamp};
 use sqlx::query::Query;
 use sqlx::{Database, Encode, QueryBuilder, Type};
 
@@ -48,8 +48,8 @@ pub fn push_dead_letter_filter<DB, I, T>(
     for<'q> i64: Encode<'q, DB> + Type<DB>,
     for<'q> String: Encode<'q, DB> + Type<DB>,
 {
-    let DeadLetterFilter { id: letter, message_id, group, topic, key: name, error_code, status, from, to, after } =
-        filter;
+    let DeadLetterFilter { id: letter, message_id, group, topic, key: name, error_code, .. } = filter;
+    let DeadLetterFilter { status, open, from, to, after, .. } = filter;
     if let Some(letter) = letter {
         query.push(" AND id = ").push_bind(*letter);
     }
@@ -61,12 +61,21 @@ pub fn push_dead_letter_filter<DB, I, T>(
         ("topic", topic.as_ref().map(|topic| topic.as_str())),
         (key, name.as_ref().map(|name| name.as_str())),
         ("error_code", error_code.as_deref()),
-        ("status", status.map(|status| status.as_str())),
     ];
     for (column, value) in texts {
         if let Some(value) = value {
             query.push(format_args!(" AND {column} = ")).push_bind(value.to_owned());
         }
+    }
+    match status {
+        // A discarded letter is stored as a done one, so that every query for open letters excludes it.
+        Some(DeadLetterStatus::Discarded) => drop(query.push(" AND status = 'done' AND discarded")),
+        Some(DeadLetterStatus::Done) => drop(query.push(" AND status = 'done' AND NOT discarded")),
+        Some(status) => drop(query.push(" AND status = ").push_bind(status.as_str().to_owned())),
+        None => {}
+    }
+    if *open {
+        query.push(" AND status <> 'done'");
     }
     if let Some(from) = from {
         query.push(" AND first_seen >= ").push_bind(time(*from));

@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use landfall_core::adapter::{Hold, Origin, Parking};
-use landfall_core::{DeadLetterStats, DeadLetterStatus, ErrorCode, GroupName, Message, Result};
+use landfall_core::{
+    DeadLetter, DeadLetterId, DeadLetterStats, DeadLetterStatus, Error, ErrorCode, ErrorKind, GroupName, Limits,
+    Message, OpenLetters, Result, TopicName,
+};
 
 /// A dead letter of a consumer group, about to be inserted.
 #[derive(Debug)]
@@ -61,14 +64,59 @@ pub fn consumer_actor(group: &str) -> String {
 pub fn dead_letter_stats(counts: Vec<(String, i64)>) -> Result<DeadLetterStats> {
     let mut stats = DeadLetterStats::default();
     for (status, count) in counts {
-        let count = count.unsigned_abs();
-        match status.parse()? {
-            DeadLetterStatus::Parked => stats.parked = count,
-            DeadLetterStatus::Delayed => stats.delayed = count,
-            DeadLetterStatus::Waiting => stats.waiting = count,
-            DeadLetterStatus::Redriving => stats.redriving = count,
-            DeadLetterStatus::Done => stats.done = count,
-        }
+        set_count(&mut stats, &status, count)?;
     }
     Ok(stats)
+}
+
+fn set_count(stats: &mut DeadLetterStats, status: &str, count: i64) -> Result<()> {
+    let count = count.unsigned_abs();
+    match status.parse()? {
+        DeadLetterStatus::Parked => stats.parked = count,
+        DeadLetterStatus::Delayed => stats.delayed = count,
+        DeadLetterStatus::Waiting => stats.waiting = count,
+        DeadLetterStatus::Redriving => stats.redriving = count,
+        DeadLetterStatus::Done => stats.done = count,
+        DeadLetterStatus::Discarded => stats.discarded = count,
+    }
+    Ok(())
+}
+
+/// Builds the result of `open_letters` from rows of topic, group (empty for the relay), status and count, sorted by
+/// topic and group.
+pub fn open_letters(rows: Vec<(String, String, String, i64)>) -> Result<Vec<OpenLetters>> {
+    let mut letters: Vec<OpenLetters> = Vec::new();
+    for (topic, group, status, count) in rows {
+        // A topic that a foreign writer made invalid is why its message was parked; it has no name to show.
+        let Ok(topic) = TopicName::new(topic) else { continue };
+        let group = if group.is_empty() { None } else { Some(GroupName::new(group)?) };
+        if letters.last().is_none_or(|last| (&last.topic, &last.group) != (&topic, &group)) {
+            letters.push(OpenLetters { topic, group, stats: DeadLetterStats::default() });
+        }
+        if let Some(last) = letters.last_mut() {
+            set_count(&mut last.stats, &status, count)?;
+        }
+    }
+    Ok(letters)
+}
+
+/// Refuses an edited payload over the limit.
+pub fn check_edited_payload(limits: &Limits, payload: &[u8]) -> Result<()> {
+    if payload.len() <= limits.payload_bytes {
+        return Ok(());
+    }
+    let (bytes, limit) = (payload.len(), limits.payload_bytes);
+    Err(Error::invalid(format!("the payload has {bytes} bytes; the limit is {limit}")))
+}
+
+/// The error of an edit that changed nothing; `found` is the letter as it is.
+pub fn edit_refused(id: DeadLetterId, found: Option<&DeadLetter>) -> Error {
+    match found {
+        None => Error::new(ErrorKind::NotFound, format!("there is no dead letter {id}")),
+        Some(letter) => {
+            let status = letter.status.as_str();
+            let text = format!("dead letter {id} is {status}; only a parked one can be edited");
+            Error::new(ErrorKind::Conflict, text)
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::log::{self, Log};
-use landfall::retry::{self, BreakerOptions, BudgetOptions, Dependency};
+use landfall::retry::{self, BreakerOptions, BudgetOptions, Dependency, Repeat};
 use landfall::sqlite::{self, Sqlite};
 use landfall::{Backoff, Broker, DeadLetterFilter, DeadLetters, Failure};
 use landfall::{GroupName, Key, Message, Schema, TopicName};
@@ -120,7 +120,9 @@ impl Gateway {
             open_cap: Duration::from_secs(2),
             ..BreakerOptions::default()
         };
-        let dependency = Dependency::new("gateway", retry::Options { breaker, budget: BUDGET, ..Default::default() })?;
+        let repeat = Repeat::Safe;
+        let options = retry::Options { breaker, budget: BUDGET, repeat, ..Default::default() };
+        let dependency = Dependency::new("gateway", options)?;
         let outage = Duration::from_secs(BEFORE)..Duration::from_secs(BEFORE + outage);
         Ok(Self { dependency, started: Instant::now(), outage, record: Mutex::default() })
     }

@@ -69,6 +69,7 @@ keys! {
     "push.allowed_hosts"       => push.rules.allowed_hosts = |value| super::push::hosts(value)?;
     "push.ca_file"             => push.ca_file = |value| value.text()?.to_owned();
     "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
+    "retention.enqueued_ids"   => retention.enqueued_ids = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
     "retention.dead_letters"   => retention.dead_letters = |value| value.amount(units::span)?;
     "retention.redrive"        => retention.redrive = |value| value.amount(units::span)?;

@@ -10,6 +10,7 @@ use crate::topics::TopicSettings;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Retention {
     pub(crate) inbox: Span,
+    pub(crate) enqueued_ids: Span,
     pub(crate) sent: Span,
     pub(crate) dead_letters: Span,
     pub(crate) redrive: Span,
@@ -17,7 +18,13 @@ pub(crate) struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { inbox: Span::days(45), sent: Span::ZERO, dead_letters: Span::days(30), redrive: Span::days(1) }
+        Self {
+            inbox: Span::days(45),
+            enqueued_ids: Span::days(7),
+            sent: Span::ZERO,
+            dead_letters: Span::days(30),
+            redrive: Span::days(1),
+        }
     }
 }
 

@@ -90,9 +90,11 @@ impl Daemon {
             Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention))?;
         let router = http::router(http::State {
             queue: database.queue,
+            sends: database.sends,
             view: database.view,
             leases: database.leases,
             dead_letters: database.dead_letters,
+            deliveries: database.deliveries,
             broker: broker.clone(),
             limits: config.limits,
             tokens: config.auth.tokens.clone(),
@@ -240,8 +242,8 @@ fn options(config: &Config) -> relay::Options {
 }
 
 fn policy(retention: &Retention) -> Policy {
-    let Retention { inbox, sent, dead_letters, redrive: _ } = *retention;
-    Policy { inbox, sent, dead_letters, ..Policy::default() }
+    let Retention { inbox, enqueued_ids, sent, dead_letters, redrive: _ } = *retention;
+    Policy { inbox, enqueued_ids, sent, dead_letters, ..Policy::default() }
 }
 
 /// Runs housekeeping. Its failure is only logged: publishing does not depend on it.

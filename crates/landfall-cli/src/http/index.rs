@@ -35,6 +35,6 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
         assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
         let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-        assert_eq!(paths, ["/healthz", "/metrics", "/openapi.json", "/readyz", "/v1/messages"]);
+        assert_eq!(paths, ["/healthz", "/metrics", "/openapi.json", "/readyz", "/v1/deliveries", "/v1/messages"]);
     }
 }

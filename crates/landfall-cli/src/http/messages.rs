@@ -1,25 +1,29 @@
 //! `POST /v1/messages`: enqueues one message, for senders without a database of their own.
 //!
 //! The response follows the commit. An invalid message is refused before anything is written; the error names the
-//! field.
+//! field. With an id of the sender, a retry is the same message ([`idempotency`](super::idempotency)).
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use landfall::{Key, Kind, Limits, Message, MessageId, TopicName};
+use landfall::{Appended, Key, Kind, Limits, Message, MessageId, TopicName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::problem::Problem;
-use super::{Shared, body};
+use super::{Shared, State, body, idempotency};
 use crate::payload::from_base64;
 
 /// The raw fields. Parsing them one by one lets every error name its field.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     topic: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -52,20 +56,33 @@ pub(super) async fn post(
     axum::extract::State(state): Shared,
     request: Request,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
-    let body = body::read(request.into_body(), body_limit(&state.limits), state.request_timeout).await?;
-    let message = parse(&body)?;
+    let (head, body) = request.into_parts();
+    let body = body::read(body, body_limit(&state.limits), state.request_timeout).await?;
+    let (mut message, id) = parse(&body)?;
+    let id = idempotency::message_id(id.as_deref(), &head.headers)?;
     if message.payload.len() > state.limits.payload_bytes {
         let text = state.limits.check(&message).err().map_or_else(String::new, |error| error.to_string());
         return Err(Problem::too_large(text));
     }
-    let id = message.id;
+    message.id = id.unwrap_or(message.id);
+    let accepted = Accepted { id: message.id };
     // In a separate task: a client that disconnects must not cancel a statement half-way, which desyncs some drivers.
-    let queue = state.queue.clone();
-    let appended = tokio::spawn(async move { queue.append(&[message]).await }).await;
-    appended.map_err(|error| {
+    let appended = tokio::spawn(append(state, message, id.is_some())).await;
+    let appended = appended.map_err(|error| {
         landfall::Error::new(landfall::ErrorKind::Internal, "appending failed").with_source(error)
     })??;
-    Ok((StatusCode::ACCEPTED, Json(Accepted { id })))
+    match appended {
+        Appended::Fresh | Appended::Repeated => Ok((StatusCode::ACCEPTED, Json(accepted))),
+        Appended::Conflict => Err(Problem::different_message(accepted.id)),
+    }
+}
+
+/// Commits the message. One without an id of its sender cannot have been sent before, and costs no lookup.
+async fn append(state: Arc<State>, message: Message, may_repeat: bool) -> landfall::Result<Appended> {
+    if may_repeat {
+        return state.sends.append_once(&message, &idempotency::fingerprint(&message)).await;
+    }
+    state.queue.append(&[message]).await.map(|()| Appended::Fresh)
 }
 
 /// Returns the body limit: the largest payload in base64, and 64 KiB for the other fields.
@@ -73,7 +90,8 @@ fn body_limit(limits: &Limits) -> usize {
     limits.payload_bytes.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024)
 }
 
-fn parse(body: &[u8]) -> Result<Message, Problem> {
+/// Returns the message, and the id that the sender gave it.
+fn parse(body: &[u8]) -> Result<(Message, Option<String>), Problem> {
     let not_a_message = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not a message: {why}"));
     // serde would also accept an array with the values in field order.
     if body.trim_ascii_start().first() != Some(&b'{') {
@@ -96,7 +114,7 @@ fn parse(body: &[u8]) -> Result<Message, Problem> {
     if let Some(mode) = optional::<String>("mode", fields.mode)? {
         message.mode = mode.parse()?;
     }
-    Ok(message)
+    Ok((message, optional("id", fields.id)?))
 }
 
 /// Returns the payload; JSON is kept byte for byte.
@@ -132,9 +150,10 @@ mod tests {
 
     #[test]
     fn every_field_is_parsed_and_payload_bytes_are_kept() {
-        let body = r#"{"topic":"orders","key":"k","kind":"Placed","sequence":7,"headers":{"tenant":"a"},
+        let body = r#"{"id":"order-7","topic":"orders","key":"k","kind":"Placed","sequence":7,"headers":{"tenant":"a"},
             "payload": {"b":1.10,"a":12345678901234567890123},"mode":"at-least-once"}"#;
-        let message = parse(body.as_bytes()).unwrap();
+        let (message, id) = parse(body.as_bytes()).unwrap();
+        assert_eq!(id.as_deref(), Some("order-7"));
         assert_eq!(message.topic.as_str(), "orders");
         assert_eq!(message.key.unwrap().as_str(), "k");
         assert_eq!((message.kind.as_str(), message.sequence, message.mode), ("Placed", Some(7), Mode::AtLeastOnce));
@@ -144,9 +163,9 @@ mod tests {
 
     #[test]
     fn null_is_a_valid_payload_and_means_no_key() {
-        let message = parse(br#"{"topic":"t","key":null,"payload":null}"#).unwrap();
+        let (message, _) = parse(br#"{"topic":"t","key":null,"payload":null}"#).unwrap();
         assert_eq!((message.key, &message.payload[..]), (None, &b"null"[..]));
-        assert_eq!(parse(br#"{"topic":"t","payload_base64":"/wA="}"#).unwrap().payload, &b"\xff\x00"[..]);
+        assert_eq!(parse(br#"{"topic":"t","payload_base64":"/wA="}"#).unwrap().0.payload, &b"\xff\x00"[..]);
     }
 
     #[test]
@@ -165,6 +184,7 @@ mod tests {
             (r#"{"topic":"t","payload":1,"headers":{"a":"x\r\ny"}}"#, "header a contains"),
             (r#"{"topic":"t","payload":1,"headers":{"a":"x","a":"y"}}"#, "is repeated"),
             (r#"{"topic":"t","payload":1,"mode":"twice"}"#, "mode "),
+            (r#"{"topic":"t","payload":1,"id":7}"#, "the field id is invalid"),
             (r#"{"topic":"a b","payload":1}"#, "topic "),
             (r#"{"topic":"t","payload":"#, "the body is not a message"),
             (r#"["t",null,null,null,null,1,null,null]"#, "must be a JSON object"),

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use axum::http::header;
 use axum::response::IntoResponse;
+use landfall::OpenLetters;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use super::pair_gauge::PairGauge;
 use super::{Shared, State, health};
 use crate::error::{Error, Result};
 use crate::stores::broker::OpenBroker;
@@ -18,7 +20,11 @@ const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 
 /// The metrics recorder of this process.
 #[derive(Clone)]
-pub(crate) struct Metrics(PrometheusHandle);
+pub(crate) struct Metrics {
+    handle: PrometheusHandle,
+    retrying: PairGauge,
+    dead_letters: PairGauge,
+}
 
 impl Metrics {
     /// Installs the recorder. Call it before anything that records metrics starts.
@@ -33,7 +39,11 @@ impl Metrics {
         metrics::describe_gauge!("landfall_outbox_retrying", "Messages in the outbox after a failed attempt.");
         metrics::describe_gauge!("landfall_outbox_parked", "Messages that the relay parked and that are not redriven.");
         metrics::describe_gauge!("landfall_outbox_oldest_seconds", "Age of the oldest message in the outbox.");
-        metrics::describe_gauge!("landfall_dlq_size", "Dead letters that are not done.");
+        metrics::describe_gauge!(
+            "landfall_dlq_size",
+            "Dead letters that need an operator, by topic and group; the relay has no group."
+        );
+        metrics::describe_gauge!("landfall_deliveries_retrying", "Deliveries that failed and are attempted again.");
         metrics::describe_gauge!("landfall_delayed", "Failed messages that are retried automatically.");
         metrics::describe_gauge!(
             "landfall_dlq_message_age_p95_seconds",
@@ -46,8 +56,12 @@ impl Metrics {
         );
         metrics::describe_counter!("landfall_dlq_in_total", "Messages that became dead letters.");
         metrics::describe_counter!(
+            "landfall_at_most_once_lost_total",
+            "At-most-once messages that the broker did not accept; they are not sent again."
+        );
+        metrics::describe_counter!(
             "landfall_housekeeping_removed_total",
-            "Expired rows that housekeeping removed: sent, inbox or dead_letters."
+            "Expired rows that housekeeping removed: sent, inbox, enqueued_ids, retries or dead_letters."
         );
         metrics::describe_gauge!("landfall_database_up", "1 if the database responded to this scrape, else 0.");
         metrics::describe_gauge!("landfall_broker_up", "1 if the broker responded and accepts messages, else 0.");
@@ -63,10 +77,14 @@ impl Metrics {
         metrics::describe_counter!("landfall_retry_after_honored_total", "Responses whose Retry-After was honored.");
         metrics::describe_gauge!("landfall_breaker_state", "0 if the breaker is closed, 1 half-open, 2 open.");
         // Present from the first scrape, so that rates start at zero.
-        for counter in ["landfall_published_total", "landfall_dlq_in_total"] {
+        for counter in ["landfall_published_total", "landfall_dlq_in_total", "landfall_at_most_once_lost_total"] {
             metrics::counter!(counter).increment(0);
         }
-        Ok(Self(handle))
+        Ok(Self {
+            handle,
+            retrying: PairGauge::new("landfall_deliveries_retrying"),
+            dead_letters: PairGauge::new("landfall_dlq_size"),
+        })
     }
 
     /// Drains the histograms between scrapes so that they do not grow. Never returns.
@@ -74,7 +92,7 @@ impl Metrics {
         let mut every = tokio::time::interval(Duration::from_secs(5));
         loop {
             every.tick().await;
-            self.0.run_upkeep();
+            self.handle.run_upkeep();
         }
     }
 }
@@ -90,24 +108,31 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
     metrics::gauge!("landfall_broker_up").set(if broker.is_ok() { 1.0 } else { 0.0 });
     // On failure the gauges keep their last value; this one marks them as stale.
     metrics::gauge!("landfall_database_up").set(if is_up { 1.0 } else { 0.0 });
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.0.render())
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.handle.render())
 }
 
 async fn refresh(state: &State) -> landfall::Result<()> {
-    let (outbox, dead_letters, age_p95) = tokio::try_join!(
+    let (outbox, dead_letters, age_p95, retrying) = tokio::try_join!(
         state.view.stats(),
-        state.dead_letters.dead_letter_stats(),
-        state.dead_letters.parked_age_p95()
+        state.dead_letters.open_letters(),
+        state.dead_letters.parked_age_p95(),
+        state.deliveries.retrying_counts()
     )?;
+    let retrying =
+        retrying.into_iter().map(|(topic, group, count)| ([topic.to_string(), group.to_string()], count as f64));
+    state.metrics.retrying.set(retrying);
     metrics::gauge!("landfall_outbox_pending").set(outbox.pending as f64);
     metrics::gauge!("landfall_outbox_retrying").set(outbox.retrying as f64);
     metrics::gauge!("landfall_outbox_parked").set(outbox.parked as f64);
     metrics::gauge!("landfall_outbox_oldest_seconds").set(outbox.oldest_seconds);
-    // Without parked or redriving letters, waiting ones wait behind delayed ones and need no operator.
-    let held = dead_letters.parked + dead_letters.redriving;
-    let open = held + if held > 0 { dead_letters.waiting } else { 0 };
-    metrics::gauge!("landfall_dlq_size").set(open as f64);
-    metrics::gauge!("landfall_delayed").set(dead_letters.delayed as f64);
+    let delayed: u64 = dead_letters.iter().map(|letters| letters.stats.delayed).sum();
+    metrics::gauge!("landfall_delayed").set(delayed as f64);
+    let sizes = dead_letters.into_iter().map(|OpenLetters { topic, group, stats }| {
+        // The relay has no group; the label stays empty.
+        let group = group.map_or_else(String::new, |group| group.to_string());
+        ([topic.to_string(), group], stats.needing_action() as f64)
+    });
+    state.metrics.dead_letters.set(sizes);
     metrics::gauge!("landfall_dlq_message_age_p95_seconds").set(age_p95.as_secs_f64());
     Ok(())
 }

@@ -5,17 +5,21 @@
 //! | `GET /`, `/openapi.json` | [`index`] |
 //! | `GET /healthz`, `/readyz` | [`health`] |
 //! | `GET /metrics` | [`metrics`] |
-//! | `POST /v1/messages` | [`messages`] |
+//! | `GET /v1/deliveries` | [`deliveries`] |
+//! | `POST /v1/messages` | [`messages`], [`idempotency`] |
 //!
 //! Invariants: every error response is a [`problem`]. If tokens are configured, every route but the first four needs
 //! one ([`auth`]).
 
 mod auth;
 mod body;
+mod deliveries;
 mod health;
+mod idempotency;
 mod index;
 mod messages;
 pub(crate) mod metrics;
+mod pair_gauge;
 mod problem;
 
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use landfall::{DeadLetters, Leases, Limits, OutboxQueue, OutboxView};
+use landfall::{DeadLetters, Deliveries, IdempotentAppend, Leases, Limits, OutboxQueue, OutboxView};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Token;
@@ -36,9 +40,11 @@ use problem::Problem;
 /// Shared by all handlers.
 pub(crate) struct State {
     pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) sends: Arc<dyn IdempotentAppend>,
     pub(crate) view: Arc<dyn OutboxView>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) broker: Arc<dyn OpenBroker>,
     pub(crate) limits: Limits,
     pub(crate) tokens: Vec<Token>,
@@ -67,6 +73,7 @@ pub(crate) fn router(state: State) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::render))
+        .route("/v1/deliveries", get(deliveries::list))
         .route("/v1/messages", post(messages::post))
         .fallback(async |request: Request| Problem::not_found(request.uri().path()))
         .method_not_allowed_fallback(async |request: Request| {

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use landfall::ErrorKind;
+use landfall::{ErrorKind, MessageId};
 use serde_json::json;
 
 /// An error response: a status, a type that programs compare, and a sentence for a person.
@@ -55,6 +55,11 @@ impl Problem {
 
     pub(super) fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The message is too large", detail)
+    }
+
+    pub(super) fn different_message(id: MessageId) -> Self {
+        let detail = format!("another message was sent under the id {id}; a retry must have an equal body");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "different-message", "The id belongs to another message", detail)
     }
 
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {

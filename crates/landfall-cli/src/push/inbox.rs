@@ -6,8 +6,12 @@
 //!
 //! No message is lost: a crash in between causes a redelivery, like any crash before the commit.
 
-use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Setback};
-use landfall::{Database, DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, OutboxWriter, Result};
+use async_trait::async_trait;
+use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Retry, Setback};
+use landfall::{
+    Database, DeadLetterId, Deliveries, DeliveryFilter, Error, ErrorKind, GroupName, Inbox, Message, OutboxWriter,
+    Result, RetryingDelivery, TopicName,
+};
 
 #[derive(Clone)]
 pub(super) struct DeferredInbox<D> {
@@ -143,6 +147,26 @@ impl<D: Inbox> Inbox for DeferredInbox<D> {
         setback: Setback<'_>,
     ) -> Result<bool> {
         self.database.park_redriven(self.open(pending).await?, item, setback).await
+    }
+}
+
+/// Failed deliveries are recorded outside of any transaction.
+#[async_trait]
+impl<D: Inbox> Deliveries for DeferredInbox<D> {
+    async fn record_retry(&self, group: &GroupName, message: &Message, retry: Retry<'_>) -> Result<()> {
+        self.database.record_retry(group, message, retry).await
+    }
+
+    async fn clear_retry(&self, group: &GroupName, message: &Message) -> Result<()> {
+        self.database.clear_retry(group, message).await
+    }
+
+    async fn retrying(&self, filter: &DeliveryFilter, limit: usize) -> Result<Vec<RetryingDelivery>> {
+        self.database.retrying(filter, limit).await
+    }
+
+    async fn retrying_counts(&self) -> Result<Vec<(TopicName, GroupName, u64)>> {
+        self.database.retrying_counts().await
     }
 }
 

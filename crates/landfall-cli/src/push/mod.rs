@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use landfall::adapter::DatabaseCapabilities;
 use landfall::consume::{self, Consumer, Context, Handler};
-use landfall::retry::{Dependency, Jitter, Options, RetryPolicy};
+use landfall::retry::{Dependency, Jitter, Options, Repeat, RetryPolicy};
 use landfall::{Broker, Failure, Inbox, OutboxWriter};
 use tokio_util::sync::CancellationToken;
 
@@ -102,7 +102,15 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
 fn guards(subscription: &Subscription) -> Options {
     let policy = RetryPolicy { jitter: Jitter::Full, ..subscription.backoff.into() };
     let concurrency = subscription.concurrency;
-    Options { call_timeout: subscription.timeout, concurrency, waiting: concurrency, policy, ..Options::default() }
+    Options {
+        call_timeout: subscription.timeout,
+        concurrency,
+        waiting: concurrency,
+        policy,
+        // The receiver deduplicates by `Idempotency-Key`.
+        repeat: Repeat::Safe,
+        ..Options::default()
+    }
 }
 
 /// A handler that posts the message.

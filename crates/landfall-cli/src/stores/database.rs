@@ -9,8 +9,8 @@ use landfall::housekeeping::Span;
 use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DeadLetters, Diagnose, Housekeeping, Inbox, Leases, Limits, OutboxControl, OutboxQueue,
-    OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
+    Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, Housekeeping, IdempotentAppend, Inbox, Leases, Limits,
+    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -24,10 +24,12 @@ use crate::push;
 pub(crate) struct Database {
     pub(crate) schema: Arc<dyn Schema>,
     pub(crate) queue: Arc<dyn OutboxQueue>,
+    pub(crate) sends: Arc<dyn IdempotentAppend>,
     pub(crate) view: Arc<dyn OutboxView>,
     pub(crate) control: Arc<dyn OutboxControl>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
     pub(crate) doctor: Arc<dyn Diagnose>,
@@ -50,6 +52,7 @@ impl Database {
     where
         D: Schema
             + OutboxQueue
+            + IdempotentAppend
             + CompetingQueue
             + OutboxView
             + OutboxControl
@@ -72,10 +75,12 @@ impl Database {
         Self {
             schema: adapter.clone(),
             queue: adapter.clone(),
+            sends: adapter.clone(),
             view: adapter.clone(),
             control: adapter.clone(),
             leases: adapter.clone(),
             dead_letters: adapter.clone(),
+            deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
             doctor: adapter,

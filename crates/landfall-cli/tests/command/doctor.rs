@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::outbox::one_of_each;
 use super::support::Sandbox;
 
 fn checks(diagnosis: &Value) -> Vec<(&str, &str)> {
@@ -55,6 +56,35 @@ async fn non_loss_findings_exit_0() {
     drop(sandbox.serve().await);
     sandbox.configure("[relay]\nwhen_exhausted = \"skip\"\n");
     assert_eq!(checks(&diagnosis(&sandbox, &[], 0).await), [("configuration.when-exhausted", "order")]);
+}
+
+#[tokio::test]
+async fn waiting_work_is_reported() {
+    let sandbox = Sandbox::new();
+    one_of_each(&sandbox).await;
+    let backlog = async || {
+        let finished = sandbox.run(&["doctor", "--json"]).await;
+        let diagnosis: Value = serde_json::from_str(&finished.stdout).unwrap();
+        let found = diagnosis["findings"].as_array().unwrap().clone();
+        found.into_iter().filter(|finding| finding["check"].as_str().unwrap().starts_with("backlog.")).collect()
+    };
+    let found: Vec<Value> = backlog().await;
+    assert_eq!(found.len(), 1, "a fresh message is no backlog: {found:?}");
+    assert_eq!((&found[0]["check"], &found[0]["about"]), (&"backlog.dead-letters".into(), &"orders (relay)".into()));
+
+    sandbox.sql("UPDATE landfall_outbox SET created_at = created_at - 3600000").await;
+    sandbox
+        .sql(
+            "INSERT INTO landfall_delivery (consumer_group, topic, message_id, attempts, error_code, error, \
+             next_attempt_at) VALUES ('mailer', 'orders', '0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d', 3, 'UPSTREAM_5XX', \
+             'out of order', 0)",
+        )
+        .await;
+    let found: Vec<Value> = backlog().await;
+    let shown: Vec<&str> = found.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["backlog.dead-letters", "backlog.deliveries", "backlog.outbox"]);
+    assert!(found[1]["what"].as_str().unwrap().ends_with("the error of the oldest is: out of order"), "{found:?}");
+    assert!(found[2]["what"].as_str().unwrap().contains("the oldest for 1h"), "{found:?}");
 }
 
 #[tokio::test]

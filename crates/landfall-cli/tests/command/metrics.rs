@@ -27,7 +27,7 @@ async fn every_outbox_state_has_a_metric() {
         ("landfall_published_total", 1.0),
         ("landfall_outbox_retrying", 1.0),
         ("landfall_outbox_parked", 1.0),
-        ("landfall_dlq_size", 1.0),
+        (r#"landfall_dlq_size{topic="orders",group=""}"#, 1.0),
         ("landfall_dlq_in_total", 0.0),
         ("landfall_delivery_seconds_count", 1.0),
         ("landfall_database_up", 1.0),
@@ -45,7 +45,7 @@ async fn every_outbox_state_has_a_metric() {
         .await;
     eventually(TIMEOUT, "it is parked", async || value(&daemon, "landfall_outbox_parked").await == Some(2.0)).await;
     assert_eq!(value(&daemon, "landfall_dlq_in_total").await, Some(1.0));
-    assert_eq!(value(&daemon, "landfall_dlq_size").await, Some(2.0));
+    assert_eq!(value(&daemon, r#"landfall_dlq_size{topic="orders",group=""}"#).await, Some(2.0));
     let documented = include_str!("../../../../docs/reference/metrics.md");
     let body = daemon.get("/metrics").await.body;
     let names = body.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());

@@ -101,7 +101,6 @@ on_each! {
         for metric in [
             "landfall_outbox_pending ",
             "landfall_outbox_oldest_seconds ",
-            "landfall_dlq_size 0",
             "landfall_database_up 1",
             "landfall_delivery_seconds_bucket",
         ] {

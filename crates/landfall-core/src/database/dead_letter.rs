@@ -35,6 +35,9 @@ pub struct DeadLetter {
     pub headers: serde_json::Value,
     #[serde(skip)]
     pub payload: Bytes,
+    /// The payload before it was edited for the first time; `None` if it never was.
+    #[serde(skip)]
+    pub original_payload: Option<Bytes>,
 }
 
 /// ```text
@@ -42,6 +45,7 @@ pub struct DeadLetter {
 ///   parked ───────────▶ redriving ───────────▶ done
 ///      ▲                    │
 ///      └────────────────────┘ failed again
+///   parked ──(discard)──▶ discarded
 ///   waiting ──(predecessor done)──▶ handled ▶ done, or failed ▶ delayed or parked
 ///   delayed ──(due)──▶ handled ▶ done, or failed ▶ delayed; parked after the last attempt
 /// ```
@@ -58,10 +62,13 @@ pub enum DeadLetterStatus {
     Redriving,
     /// Its effect happened, or (relay) it is back in the outbox. Final.
     Done,
+    /// A person decided that it never takes effect. Final.
+    Discarded,
 }
 
 impl DeadLetterStatus {
-    pub const ALL: [DeadLetterStatus; 5] = [Self::Parked, Self::Delayed, Self::Waiting, Self::Redriving, Self::Done];
+    pub const ALL: [DeadLetterStatus; 6] =
+        [Self::Parked, Self::Delayed, Self::Waiting, Self::Redriving, Self::Done, Self::Discarded];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,6 +77,7 @@ impl DeadLetterStatus {
             Self::Waiting => "waiting",
             Self::Redriving => "redriving",
             Self::Done => "done",
+            Self::Discarded => "discarded",
         }
     }
 }
@@ -79,7 +87,7 @@ impl std::str::FromStr for DeadLetterStatus {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
-            Error::invalid(format!("status {text:?} is none of parked, delayed, waiting, redriving, done"))
+            Error::invalid(format!("status {text:?} is none of parked, delayed, waiting, redriving, done, discarded"))
         })
     }
 }
@@ -94,6 +102,8 @@ pub struct DeadLetterFilter {
     pub key: Option<Key>,
     pub error_code: Option<String>,
     pub status: Option<DeadLetterStatus>,
+    /// Only those that are neither done nor discarded.
+    pub open: bool,
     /// First seen at or after `from`, and before `to`.
     pub from: Option<Timestamp>,
     pub to: Option<Timestamp>,
@@ -110,6 +120,24 @@ pub struct Redriven {
     pub skipped: Vec<DeadLetterId>,
 }
 
+/// The result of a discard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Discarded {
+    /// Discarded now, oldest first.
+    pub discarded: Vec<DeadLetterId>,
+    /// Matched but not parked, so left alone.
+    pub skipped: Vec<DeadLetterId>,
+}
+
+/// The open dead letters of one topic and group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenLetters {
+    pub topic: TopicName,
+    /// `None` for messages that the relay could not publish.
+    pub group: Option<GroupName>,
+    pub stats: DeadLetterStats,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeadLetterStats {
     pub parked: u64,
@@ -117,6 +145,7 @@ pub struct DeadLetterStats {
     pub waiting: u64,
     pub redriving: u64,
     pub done: u64,
+    pub discarded: u64,
 }
 
 /// Operations on dead letters. Every change writes an audit row in the same transaction.
@@ -131,7 +160,18 @@ pub trait DeadLetters: Send + Sync {
     /// back to its old position in the outbox, before its successors. Idempotent: a second call finds nothing parked.
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven>;
 
+    /// Discards the matching parked letters for good, in one transaction, on behalf of `actor`. The audit trail keeps
+    /// `reason`. Each key passes to its next letter, or is free.
+    async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded>;
+
+    /// Replaces the payload of a parked letter; the original payload is kept. Fails with kind `NotFound` if there is no
+    /// such letter, `Conflict` if it is not parked, and `Invalid` if the payload exceeds the limit.
+    async fn edit(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<()>;
+
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
+
+    /// Returns the open letters of each topic and group that has any.
+    async fn open_letters(&self) -> Result<Vec<OpenLetters>>;
 
     /// Returns the 95th percentile of the age of parked letters; zero if none is parked. This default reads the oldest
     /// twentieth; an adapter overrides it where one statement can answer.
@@ -153,6 +193,13 @@ pub trait DeadLetters: Send + Sync {
 }
 
 impl DeadLetterStats {
+    /// Returns how many letters need a person. Without parked or redriving letters, waiting ones wait behind delayed
+    /// ones, which are retried automatically.
+    pub fn needing_action(&self) -> u64 {
+        let held = self.parked + self.redriving;
+        held + if held > 0 { self.waiting } else { 0 }
+    }
+
     /// Returns how many of `count` letters are older than the one at the 95th percentile (nearest rank).
     pub fn rank_of_p95(count: u64) -> u64 {
         count / 20

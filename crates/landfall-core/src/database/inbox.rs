@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::adapter::Arrival;
-use crate::{Database, DeadLetterId, Failure, GroupName, Message, MessageId, Position, Result};
+use crate::{Database, DeadLetterId, Deliveries, Failure, GroupName, Message, MessageId, Position, Result};
 
 /// The consumer's side of a database. Every method works inside the caller's transaction and takes effect when that
 /// commits.
 ///
 /// A message id is in the inbox from its admission: either its effect happened in the same transaction, or the message
 /// is a dead letter. A duplicate is harmless in both cases.
-pub trait Inbox: Database {
+pub trait Inbox: Database + Deliveries {
     /// Admits `message` for `group`. The id is inserted first, so a concurrent duplicate waits for this transaction.
     ///
     /// * `Fresh`: run the handler, then commit.

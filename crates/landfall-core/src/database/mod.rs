@@ -3,7 +3,10 @@
 pub(crate) mod admission;
 pub(crate) mod connection_epoch;
 pub(crate) mod dead_letter;
+pub(crate) mod delivery;
 pub(crate) mod detach_on_drop;
+pub(crate) mod housekeeping;
+pub(crate) mod idempotent_append;
 pub(crate) mod import;
 pub(crate) mod inbox;
 pub(crate) mod lease;

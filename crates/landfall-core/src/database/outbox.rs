@@ -163,30 +163,6 @@ pub trait OutboxControl: Send + Sync {
     async fn park(&self, rows: &[RowId], reason: &str, actor: &str) -> Result<Vec<RowId>>;
 }
 
-/// Removal of expired rows in small steps. A step that returns fewer than `at_most` was the last one.
-#[async_trait]
-pub trait Housekeeping: Send + Sync {
-    /// Removes sent messages older than `age`.
-    async fn remove_sent(&self, age: Duration, at_most: u64) -> Result<u64>;
-
-    /// Returns what [`remove_sent`](Self::remove_sent) would remove, so that it can be archived first.
-    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>>;
-
-    /// Removes these sent messages and returns how many existed. Unsent messages stay.
-    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64>;
-
-    /// Removes inbox ids older than `age`, except those of open dead letters of their group. A later duplicate of a
-    /// removed id takes effect again.
-    async fn forget_handled(&self, age: Duration, at_most: u64) -> Result<u64>;
-
-    /// Removes dead letters done for longer than `age`. The audit trail stays.
-    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64>;
-
-    /// Removes the sequence state of entities ([`Sequences`](crate::Sequences)) idle for longer than `age`, except
-    /// those with an open dead letter. The next message of such an entity counts as its first.
-    async fn forget_sequences(&self, age: Duration, at_most: u64) -> Result<u64>;
-}
-
 /// Selects messages; every field that is set must match.
 #[derive(Debug, Clone, Default)]
 pub struct OutboxFilter {

@@ -1,7 +1,8 @@
 //! The wire format: a CloudEvents 1.0 event in binary mode, on every transport.
 //!
 //! The payload is unchanged; everything else is a header. Consumers without Landfall find `ce_id`, `ce_type` and the
-//! others where they expect them. Messages of other producers are accepted; only the id is mandatory.
+//! others where they expect them. Messages of other producers are accepted; only the id is mandatory. It need not be
+//! a UUID: the message id is then derived from `ce_source` and `ce_id`.
 
 use bytes::Bytes;
 
@@ -67,12 +68,14 @@ pub fn message<'a>(
     payload: Bytes,
 ) -> Result<Message> {
     // Built field by field: `Message::new` would generate an id and a time first.
-    let (mut id, mut kind, mut time, mut sequence, mut mode) = (None, None, stored, None, Mode::default());
+    let (mut id, mut source, mut kind) = (None, "", None);
+    let (mut time, mut sequence, mut mode) = (stored, None, Mode::default());
     let mut key = key.map(Key::new).transpose()?;
     let mut own = Headers::default();
     for (name, value) in headers {
         match name {
-            ID => id = Some(value.parse()?),
+            ID => id = Some(value),
+            SOURCE => source = value,
             TYPE => kind = Some(Kind::new(value)?),
             TIME => time = value.parse()?,
             PARTITION_KEY => key = Some(Key::new(value)?),
@@ -81,13 +84,14 @@ pub fn message<'a>(
                 sequence = Some(number.map_err(|e| Error::invalid("ce_sequence is no number").with_source(e))?);
             }
             MODE => mode = value.parse()?,
-            SPEC_VERSION | SOURCE | SUBJECT => {}
+            SPEC_VERSION | SUBJECT => {}
             _ if SystemHeader::is(name) => own.restore(name, value)?,
             _ if name.starts_with("ce_") || name.starts_with("landfall-") => {}
             _ => own.insert(name, value)?,
         }
     }
-    let id = id.ok_or_else(|| Error::invalid("the event has no ce_id"))?;
+    let id = id.filter(|id| !id.is_empty()).ok_or_else(|| Error::invalid("the event has no ce_id"))?;
+    let id = id.parse().unwrap_or_else(|_| MessageId::from_business(source, id));
     let (topic, kind) = (topic.clone(), kind.unwrap_or_default());
     Ok(Message { id, topic, key, sequence, kind, mode, headers: own, payload, time })
 }
@@ -125,6 +129,22 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         let error = message(&topic, Some("k"), Timestamp::now(), [(TYPE, "x")], Bytes::new()).unwrap_err();
         assert_eq!(error.to_string(), "the event has no ce_id");
+    }
+
+    #[test]
+    fn foreign_id_and_source_determine_the_message_id() {
+        let id = |headers: &[(&'static str, &'static str)]| {
+            let topic = TopicName::new("orders").unwrap();
+            message(&topic, None, Timestamp::now(), headers.iter().copied(), Bytes::new()).map(|message| message.id)
+        };
+        let derived = id(&[(ID, "order-7"), (SOURCE, "/shop")]).unwrap();
+        assert_eq!(id(&[(SOURCE, "/shop"), (ID, "order-7")]).unwrap(), derived, "the order of headers counts");
+        assert_ne!(id(&[(ID, "order-7"), (SOURCE, "/crm")]).unwrap(), derived);
+        assert_ne!(id(&[(ID, "order-8"), (SOURCE, "/shop")]).unwrap(), derived);
+        assert!(id(&[(ID, "order-7")]).is_ok(), "an event without a source is refused");
+        let uuid = "0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d";
+        assert_eq!(id(&[(ID, uuid), (SOURCE, "/shop")]).unwrap().to_string(), uuid);
+        assert_eq!(id(&[(ID, ""), (SOURCE, "/shop")]).unwrap_err().to_string(), "the event has no ce_id");
     }
 
     #[test]

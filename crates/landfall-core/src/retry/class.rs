@@ -19,9 +19,10 @@ pub enum Class {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Repeat {
     /// It reads, or the receiver deduplicates (an `Idempotency-Key`, a version check, an upsert).
-    #[default]
     Safe,
-    /// It writes, and a repeat writes again. Retried only if it certainly had no effect.
+    /// It writes, and a repeat writes again. Retried only if it certainly had no effect. The default: what is not known
+    /// to be safe is not repeated.
+    #[default]
     Unsafe,
 }
 

@@ -10,7 +10,7 @@ use landfall_core::adapter::Lease;
 use landfall_core::{CompetingQueue, Mode, Result};
 use tokio::sync::watch;
 
-use super::publish::{BatchPublisher, Pass, Progress, Published, at_most_once, log_failures};
+use super::publish::{BatchPublisher, Pass, Progress, Published, at_most_once, count_parked, log_failures};
 use super::shard_leases::PassLock;
 use crate::call_deadline::CallDeadline;
 
@@ -56,6 +56,7 @@ impl CompetingPass<'_> {
         }
         log_failures(&settlements);
         self.deadline.run(claim.settle(&settlements)).await?;
+        count_parked(&settlements);
         fail::fail_point!("relay.after-settle");
         Ok(Progress::Moved)
     }

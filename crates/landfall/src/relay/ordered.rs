@@ -3,7 +3,9 @@
 use landfall_core::adapter::{Decision, FencedPublisher, Lease, Settlement};
 use landfall_core::{Mode, OutboxQueue, Result};
 
-use super::publish::{BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, log_failures};
+use super::publish::{
+    BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, count_parked, log_failures,
+};
 use super::shard_leases::{HeldLeases, PassLock};
 use crate::call_deadline::CallDeadline;
 
@@ -76,6 +78,7 @@ impl OrderedPass<'_> {
     async fn settle(&self, leases: &[Lease], settlements: Vec<Settlement>) -> Result<()> {
         log_failures(&settlements);
         let changed = self.deadline.run(self.queue.settle(leases, &settlements)).await?;
+        count_parked(settlements.iter().filter(|settlement| changed.contains(&settlement.row)));
         if changed.len() < settlements.len() {
             let unsettled = settlements.len() - changed.len();
             tracing::warn!(unsettled, "lease lost; the relay that took over settles these rows");

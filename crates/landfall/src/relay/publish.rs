@@ -96,6 +96,7 @@ impl BatchPublisher<'_> {
         // A publisher that returns too few outcomes leaves the others unknown.
         outcomes.resize(messages.len(), Outcome::Unknown("the publisher returned no outcome".into()));
 
+        count_lost(&messages, &outcomes);
         if let Some(reason) = outage(&outcomes) {
             return Published::BrokerDown(reason.to_owned());
         }
@@ -124,6 +125,23 @@ fn settlement(entry: &OutboxEntry, decision: Decision) -> Settlement {
     Settlement { row: entry.row, shard: entry.shard, decision }
 }
 
+/// Counts at-most-once messages that the broker did not accept. They have left the outbox and are not sent again.
+fn count_lost(messages: &[Message], outcomes: &[Outcome]) {
+    for (message, outcome) in messages.iter().zip(outcomes) {
+        if message.mode == Mode::AtMostOnce && !outcome.is_accepted() {
+            metrics::counter!("landfall_at_most_once_lost_total").increment(1);
+            tracing::warn!(message_id = %message.id, topic = %message.topic, ?outcome, "at-most-once message lost");
+        }
+    }
+}
+
+/// Counts the dead letters among `settlements`, after they were committed.
+pub(super) fn count_parked<'a>(settlements: impl IntoIterator<Item = &'a Settlement>) {
+    let is_parked = |settlement: &&Settlement| matches!(settlement.decision, Decision::Park { .. });
+    let parked = settlements.into_iter().filter(is_parked).count();
+    metrics::counter!("landfall_dlq_in_total").increment(parked as u64);
+}
+
 /// Logs failures before they are settled.
 pub(super) fn log_failures(settlements: &[Settlement]) {
     for settlement in settlements {
@@ -133,7 +151,6 @@ pub(super) fn log_failures(settlements: &[Settlement]) {
                 tracing::warn!(row = settlement.row, ?after, %error, "publish failed, retrying");
             }
             Decision::Park { code, error, holds_key } => {
-                metrics::counter!("landfall_dlq_in_total").increment(1);
                 tracing::error!(row = settlement.row, %code, %error, holds_key, "parked");
             }
         }

@@ -10,8 +10,9 @@ use tokio::sync::Semaphore;
 ///
 /// use landfall::retry::{Options, Repeat};
 ///
-/// // A payment must not be repeated when its outcome is unknown.
-/// let options = Options { call_timeout: Duration::from_secs(2), repeat: Repeat::Unsafe, ..Options::default() };
+/// // A search may be repeated. By default a call is not, when its outcome is unknown.
+/// let options = Options { call_timeout: Duration::from_secs(2), repeat: Repeat::Safe, ..Options::default() };
+/// assert_eq!(Options::default().repeat, Repeat::Unsafe);
 /// # drop(options);
 /// ```
 #[derive(Debug, Clone)]
@@ -28,7 +29,8 @@ pub struct Options {
     pub policy: RetryPolicy,
     pub breaker: BreakerOptions,
     pub budget: BudgetOptions,
-    /// Whether a call whose outcome is unknown may be repeated.
+    /// Whether a call whose outcome is unknown may be repeated. Set [`Repeat::Safe`] for reads, and for writes that the
+    /// receiver deduplicates.
     pub repeat: Repeat,
 }
 
@@ -76,7 +78,7 @@ impl Default for Options {
             },
             breaker: BreakerOptions::default(),
             budget: BudgetOptions::default(),
-            repeat: Repeat::Safe,
+            repeat: Repeat::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall::retry::{BreakerOptions, BudgetOptions, Dependency, Options, Repeat, RetryPolicy};
+use landfall::retry::{BreakerOptions, BudgetOptions, Dependency, Options, RetryPolicy};
 use landfall::{ErrorCode, ErrorKind, Failure, Verdict};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ async fn hanging_call_is_retried_until_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn unsafe_call_is_not_repeated_after_a_timeout() {
-    let options = Options { repeat: Repeat::Unsafe, ..options() };
+    let options = Options { repeat: Options::default().repeat, ..options() };
     let (dependency, calls) = (Dependency::new("payments", options).unwrap(), Calls::default());
     let failure = dependency.retry(|_| calls.hang()).await.unwrap_err();
     assert_eq!((failure.code, failure.verdict, calls.count()), (ErrorCode::TIMEOUT, Verdict::Park, 1));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use landfall::retry::{BreakerOptions, BudgetOptions, Jitter, Options, RetryPolicy};
+use landfall::retry::{BreakerOptions, BudgetOptions, Jitter, Options, Repeat, RetryPolicy};
 use landfall::{Backoff, Failure};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Delays of at most 1, 2, 4 and 4 seconds, no deadline, a breaker that never opens and an unlimited budget. Each test
-/// overrides its subject.
+/// Calls that may be repeated, with delays of at most 1, 2, 4 and 4 seconds and no deadline. The breaker never opens,
+/// and the budget is unlimited. Each test overrides its subject.
 pub(crate) fn options() -> Options {
     let backoff = Backoff { first: SECOND, cap: 4 * SECOND, max_attempts: 5 };
     Options {
@@ -18,6 +18,7 @@ pub(crate) fn options() -> Options {
         policy: RetryPolicy { jitter: Jitter::Full, deadline: None, retry_after_cap: 60 * SECOND, ..backoff.into() },
         breaker: BreakerOptions { failure_rate: 2.0, ..BreakerOptions::default() },
         budget: BudgetOptions { floor: 1_000_000, ..BudgetOptions::default() },
+        repeat: Repeat::Safe,
         ..Options::default()
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::retry::{BudgetOptions, Dependency, Failed, Jitter, Options, RetryPolicy};
+use landfall::retry::{BudgetOptions, Dependency, Failed, Jitter, Options, Repeat, RetryPolicy};
 use landfall::{Backoff, Failure, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -73,7 +73,8 @@ async fn settle(dependency: Dependency, started: Instant, record: Arc<Mutex<Reco
 }
 
 async fn run() -> (Record, u64) {
-    let options = Options { budget: BUDGET, concurrency: 64, waiting: 10_000, ..Options::default() };
+    let options =
+        Options { budget: BUDGET, concurrency: 64, waiting: 10_000, repeat: Repeat::Safe, ..Options::default() };
     let (dependency, started) = (Dependency::new("gateway", options).unwrap(), Instant::now());
     let record = Arc::new(Mutex::new(Record::default()));
     let mut messages = JoinSet::new();

@@ -5,21 +5,57 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use landfall::consume::{Consumer, Context, Options, handler_fn};
-use landfall::{DeadLetterFilter, DeadLetters, ErrorCode, Failure};
+use landfall::relay::Relay;
+use landfall::{
+    DeadLetterFilter, DeadLetters, ErrorCode, Failure, Message, Mode, OutboxQueue, OutboxView, Outcome, Publisher,
+};
 use landfall_sqlite::Sqlite;
 use landfall_testkit::eventually;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::fixture::{Fixture, QUICK, TIMEOUT, group, message, topic};
 
-#[test]
-fn every_outcome_of_a_consumer_is_counted() {
+/// Runs `test` on this thread, which is the only one that a local recorder sees.
+fn recorded(test: impl AsyncFnOnce(&PrometheusHandle)) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
-    // A local recorder sees one thread only, so the consumer runs on this one.
     metrics::with_local_recorder(&recorder, || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(consume(&handle));
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test(&handle));
     });
+}
+
+#[test]
+fn every_outcome_of_a_consumer_is_counted() {
+    recorded(consume);
+}
+
+#[test]
+fn lost_and_parked_messages_of_a_relay_are_counted_once() {
+    recorded(relay);
+}
+
+/// A broker that refuses everything for good.
+struct Refusing;
+
+#[async_trait::async_trait]
+impl Publisher for Refusing {
+    async fn publish(&self, messages: &[Message]) -> Vec<Outcome> {
+        messages.iter().map(|_| Outcome::refuse(ErrorCode::TOO_LARGE, "no")).collect()
+    }
+}
+
+/// One message must not be sent twice and is lost; another is parked.
+async fn relay(metrics: &PrometheusHandle) {
+    let fixture = Fixture::new().await;
+    let once = message("once", 1).with_mode(Mode::AtMostOnce);
+    fixture.database.append(&[once, message("parked", 1)]).await.unwrap();
+    let relay = Relay::builder(fixture.database.clone(), Arc::new(Refusing)).build().unwrap();
+    let running = tokio::spawn(relay.run(fixture.stop.clone()));
+    shown(metrics, &["landfall_at_most_once_lost_total 1", "landfall_dlq_in_total 1"]).await;
+    fixture.stop.cancel();
+    running.await.unwrap().unwrap();
+    let stats = fixture.database.stats().await.unwrap();
+    assert_eq!((stats.pending, stats.parked), (0, 1));
 }
 
 /// Waits until the metrics contain all `lines`.

@@ -37,7 +37,7 @@ impl Inbox for MySql {
                 return Ok(Admission::Duplicate);
             }
         }
-        if !self.lock_held_key(connection, group.as_str(), message).await? {
+        if !self.lock_held_key(connection, group.as_str(), message.topic.as_str(), key_of(message)).await? {
             return Ok(Admission::Fresh);
         }
         self.queue_behind(connection, group, message, origin).await?;
@@ -114,10 +114,7 @@ impl Inbox for MySql {
         }
         let group = self.group_of(connection, item.id).await?;
         self.audit_letter(connection, item.id, &consumer_actor(&group), "effect", "").await?;
-        if self.lock_held_key(connection, &group, &item.message).await? {
-            self.hand_over_key(connection, &group, &item.message).await?;
-        }
-        Ok(())
+        self.hand_over_key(connection, &group, item.message.topic.as_str(), key_of(&item.message)).await
     }
 
     async fn park_redriven(
@@ -146,44 +143,55 @@ impl Inbox for MySql {
         let group = self.group_of(connection, item.id).await?;
         self.hold_key(connection, item.id).await?;
         self.audit_letter(connection, item.id, &consumer_actor(&group), action, &failure.error).await?;
-        if hold == Hold::Nothing && self.lock_held_key(connection, &group, &item.message).await? {
-            self.hand_over_key(connection, &group, &item.message).await?;
+        if hold == Hold::Nothing {
+            self.hand_over_key(connection, &group, item.message.topic.as_str(), key_of(&item.message)).await?;
         }
         Ok(true)
     }
 }
 
 impl MySql {
-    /// Returns whether the message's key is held for `group`. A held key is locked until the transaction ends.
-    async fn lock_held_key(&self, connection: &mut MySqlConnection, group: &str, message: &Message) -> Result<bool> {
-        let Some(key) = &message.key else { return Ok(false) };
+    /// Returns whether the key is held for `group`. A held key is locked until the transaction ends.
+    async fn lock_held_key(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &str,
+        topic: &str,
+        key: Option<&str>,
+    ) -> Result<bool> {
+        let Some(key) = key else { return Ok(false) };
         let locked = sqlx::query(self.statements().lock_held_key.text())
             .bind(group)
-            .bind(message.topic.as_str())
-            .bind(key.as_str())
+            .bind(topic)
+            .bind(key)
             .fetch_optional(connection)
             .await
             .map_err(self.could_not("lock a held key"))?;
         Ok(locked.is_some())
     }
 
-    /// Makes the next dead letter of the key due, or frees the key, after `message` has stopped holding it.
-    async fn hand_over_key(&self, connection: &mut MySqlConnection, group: &str, message: &Message) -> Result<()> {
+    /// Makes the next dead letter of the key due, or frees the key, after a message has stopped holding it.
+    pub(crate) async fn hand_over_key(
+        &self,
+        connection: &mut MySqlConnection,
+        group: &str,
+        topic: &str,
+        key: Option<&str>,
+    ) -> Result<()> {
         let doing = "hand over a key";
-        let key = message.key.as_ref().map(|key| key.as_str());
+        if !self.lock_held_key(connection, group, topic, key).await? {
+            return Ok(());
+        }
         let head: Option<DeadLetterId> = sqlx::query_scalar(self.statements().head_of_key.text())
             .bind(group)
-            .bind(message.topic.as_str())
+            .bind(topic)
             .bind(key)
             .fetch_optional(&mut *connection)
             .await
             .map_err(self.could_not(doing))?;
         let query = match head {
             Some(head) => sqlx::query(self.statements().hand_over_key.text()).bind(head),
-            None => {
-                let topic = message.topic.as_str();
-                sqlx::query(self.statements().free_key.text()).bind(group).bind(topic).bind(key)
-            }
+            None => sqlx::query(self.statements().free_key.text()).bind(group).bind(topic).bind(key),
         };
         query.execute(connection).await.map_err(self.could_not(doing))?;
         Ok(())
@@ -231,4 +239,8 @@ impl MySql {
             .map_err(self.could_not("insert a dead letter"))?;
         Ok(written.last_insert_id() as DeadLetterId)
     }
+}
+
+fn key_of(message: &Message) -> Option<&str> {
+    message.key.as_ref().map(|key| key.as_str())
 }

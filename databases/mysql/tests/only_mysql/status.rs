@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_core::adapter::{Decision, Settlement};
-use landfall_core::{ErrorCode, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView};
+use landfall_core::{ErrorCode, Expiring, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView};
 use landfall_mysql::Options;
 
 use crate::stage::{LONG, lease_all, message, migrated, with};
@@ -67,10 +67,10 @@ async fn kept_messages_are_removed_in_chunks() {
     let sent = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
     assert_eq!(database.list(&sent, 1000).await.unwrap().len(), 600);
     assert_eq!(database.stats().await.unwrap().published, 600);
-    assert_eq!(database.remove_sent(DAY, 1000).await.unwrap(), 0);
+    assert_eq!(database.remove_expired(Expiring::Sent, DAY, 1000).await.unwrap(), 0);
     let mut steps = Vec::new();
     loop {
-        steps.push(database.remove_sent(Duration::ZERO, 250).await.unwrap());
+        steps.push(database.remove_expired(Expiring::Sent, Duration::ZERO, 250).await.unwrap());
         if steps.last() < Some(&250) {
             break;
         }

@@ -43,7 +43,7 @@ impl Inbox for Postgres {
             }
             held
         } else {
-            self.lock_held_key(connection, group.as_str(), message).await?
+            self.lock_held_key(connection, group.as_str(), message.topic.as_str(), key_of(message)).await?
         };
         if !held {
             return Ok(Admission::Fresh);
@@ -140,7 +140,7 @@ impl Inbox for Postgres {
             let sentence = format!("dead letter {} is not being redriven; roll the transaction back", item.id);
             return Err(Error::new(ErrorKind::Conflict, sentence));
         };
-        self.hand_over_key(connection, &group, &item.message).await
+        self.hand_over_key(connection, &group, item.message.topic.as_str(), key_of(&item.message)).await
     }
 
     async fn park_redriven(
@@ -162,20 +162,26 @@ impl Inbox for Postgres {
             .await
             .map_err(self.could_not("park a redriven message"))?;
         if let Some(group) = group.as_deref().filter(|_| hold == Hold::Nothing) {
-            self.hand_over_key(connection, group, &item.message).await?;
+            self.hand_over_key(connection, group, item.message.topic.as_str(), key_of(&item.message)).await?;
         }
         Ok(group.is_some())
     }
 }
 
 impl Postgres {
-    /// Makes the next dead letter of the key due, or frees the key, after `message` has stopped holding it.
-    async fn hand_over_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<()> {
-        if self.lock_held_key(connection, group, message).await? {
+    /// Makes the next dead letter of the key due, or frees the key, after a message has stopped holding it.
+    pub(crate) async fn hand_over_key(
+        &self,
+        connection: &mut PgConnection,
+        group: &str,
+        topic: &str,
+        key: Option<&str>,
+    ) -> Result<()> {
+        if self.lock_held_key(connection, group, topic, key).await? {
             self.query(&self.statements().hand_over_key)
                 .bind(group)
-                .bind(message.topic.as_str())
-                .bind(message.key.as_ref().map(|key| key.as_str()))
+                .bind(topic)
+                .bind(key)
                 .execute(connection)
                 .await
                 .map_err(self.could_not("hand over a key"))?;
@@ -183,14 +189,20 @@ impl Postgres {
         Ok(())
     }
 
-    /// Returns whether the message's key is held for `group`. A held key is locked until the transaction ends.
-    async fn lock_held_key(&self, connection: &mut PgConnection, group: &str, message: &Message) -> Result<bool> {
-        let Some(key) = &message.key else { return Ok(false) };
+    /// Returns whether the key is held for `group`. A held key is locked until the transaction ends.
+    async fn lock_held_key(
+        &self,
+        connection: &mut PgConnection,
+        group: &str,
+        topic: &str,
+        key: Option<&str>,
+    ) -> Result<bool> {
+        let Some(key) = key else { return Ok(false) };
         let locked = self
             .query(&self.statements().lock_held_key)
             .bind(group)
-            .bind(message.topic.as_str())
-            .bind(key.as_str())
+            .bind(topic)
+            .bind(key)
             .fetch_optional(connection)
             .await
             .map_err(self.could_not("lock a held key"))?;
@@ -227,4 +239,8 @@ impl Postgres {
             .bind(origin.map(|position| position.partition as i32))
             .bind(origin.map(|position| position.offset as i64))
     }
+}
+
+fn key_of(message: &Message) -> Option<&str> {
+    message.key.as_ref().map(|key| key.as_str())
 }

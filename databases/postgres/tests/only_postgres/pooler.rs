@@ -2,8 +2,8 @@
 
 use landfall_core::adapter::{Admission, Decision, LeaseName};
 use landfall_core::{
-    Database, DeadLetterFilter, DeadLetters, ErrorCode, GroupName, Holder, Housekeeping, ImportSource, Inbox, Leases,
-    Mapping, OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema, TableName,
+    Database, DeadLetterFilter, DeadLetters, ErrorCode, Expiring, GroupName, Holder, Housekeeping, ImportSource, Inbox,
+    Leases, Mapping, OutboxControl, OutboxFilter, OutboxQueue, OutboxView, Schema, TableName,
 };
 use landfall_postgres::{Options, Postgres};
 use landfall_testkit::eventually;
@@ -80,7 +80,7 @@ async fn what_fails_is_handled_too(database: &Postgres) {
         assert_eq!(database.admit(&mut transaction, &stock, &handled, None).await.unwrap(), expected);
         database.commit(transaction).await.unwrap();
     }
-    assert_eq!(database.forget_handled(LONG, 10).await.unwrap(), 0);
+    assert_eq!(database.remove_expired(Expiring::HandledIds, LONG, 10).await.unwrap(), 0);
     database.rotate().await.unwrap();
     database.release(&leases).await.unwrap();
 }

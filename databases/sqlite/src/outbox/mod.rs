@@ -1,6 +1,7 @@
-//! The outbox: `writer` for senders; `queue` for relays; `view` and `control` for operators. `competing` refuses relays
-//! without order. `settle` changes rows.
+//! The outbox: `writer` for senders, and `append_once` for those that retry; `queue` for relays; `view` and `control`
+//! for operators. `competing` refuses relays without order. `settle` changes rows.
 
+mod append_once;
 mod competing;
 mod control;
 mod queue;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use landfall_core::adapter::{Decision, Settlement};
 use landfall_core::{
-    CompetingQueue, ErrorCode, ErrorKind, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView, Schema,
+    CompetingQueue, ErrorCode, ErrorKind, Expiring, Housekeeping, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
+    Schema,
 };
 use landfall_sqlite::{Options, Sqlite};
 use landfall_testkit::{current_test, not_run};
@@ -92,7 +93,7 @@ async fn sent_messages_are_deleted_without_keep_sent() {
     database.settle(&leases, &[settlement]).await.unwrap();
     let sent = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
     assert!(database.list(&sent, 10).await.unwrap().is_empty());
-    assert_eq!(database.remove_sent(Duration::ZERO, 10).await.unwrap(), 0);
+    assert_eq!(database.remove_expired(Expiring::Sent, Duration::ZERO, 10).await.unwrap(), 0);
     assert_eq!(database.stats().await.unwrap().published, 1);
 }
 

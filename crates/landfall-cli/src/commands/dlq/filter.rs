@@ -26,9 +26,9 @@ pub(super) struct Filter {
     /// Error code, such as HANDLER_ERROR.
     #[arg(long, value_parser = |text: &str| Ok::<_, std::convert::Infallible>(ErrorCode::new(text)))]
     code: Option<ErrorCode>,
-    /// Status: parked, delayed, waiting, redriving or done.
+    /// Status: parked, delayed, waiting, redriving, done or discarded; open for all but the last two; all.
     #[arg(long)]
-    status: Option<DeadLetterStatus>,
+    status: Option<Status>,
     /// First seen at or after this time (2026-11-15T08:00:00Z).
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
@@ -37,7 +37,36 @@ pub(super) struct Filter {
     to: Option<Timestamp>,
 }
 
+/// A value of `--status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    All,
+    /// Neither done nor discarded.
+    Open,
+    Is(DeadLetterStatus),
+}
+
+impl std::str::FromStr for Status {
+    type Err = landfall::Error;
+
+    fn from_str(text: &str) -> landfall::Result<Self> {
+        match text {
+            "all" => Ok(Self::All),
+            "open" => Ok(Self::Open),
+            text => text.parse().map(Self::Is),
+        }
+    }
+}
+
 impl Filter {
+    /// Selects open letters unless a status or a single letter is given.
+    pub(super) fn or_open(mut self) -> Self {
+        if self.id.is_none() && self.message_id.is_none() {
+            self.status = self.status.or(Some(Status::Open));
+        }
+        self
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         let Self { id, message_id, group, topic, key, code, status, from, to } = self;
         id.is_none()
@@ -59,7 +88,11 @@ impl Filter {
             topic: self.topic.clone(),
             key: self.key.clone(),
             error_code: self.code.as_ref().map(|code| code.as_str().to_owned()),
-            status: self.status,
+            status: match self.status {
+                Some(Status::Is(status)) => Some(status),
+                Some(Status::All | Status::Open) | None => None,
+            },
+            open: self.status == Some(Status::Open),
             from: self.from,
             to: self.to,
             after: None,

@@ -7,7 +7,7 @@ use super::filter::Filter;
 use crate::error::Result;
 use crate::output::{Output, or_dash};
 
-/// List dead letters, oldest first.
+/// List open dead letters, oldest first; with --status all, also those that are done or discarded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall dlq list --status parked
@@ -29,7 +29,7 @@ pub(super) struct List {
 
 impl List {
     pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
-        let filter = DeadLetterFilter { after: self.after, ..self.filter.to_filter() };
+        let filter = DeadLetterFilter { after: self.after, ..self.filter.or_open().to_filter() };
         let found = dead_letters.find(&filter, self.limit as usize).await?;
         print(self.json, &found)
     }

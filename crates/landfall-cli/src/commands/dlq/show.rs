@@ -46,6 +46,9 @@ struct Detail<'a> {
     letter: &'a DeadLetter,
     #[serde(flatten)]
     payload: Payload,
+    /// Only of an edited message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original: Option<Payload>,
 }
 
 /// Upper bound for the output; a message has at most one dead letter per group.
@@ -64,10 +67,14 @@ impl Show {
         let mut output = Output::new();
         for letter in &found {
             let payload = Payload::from_bytes(&letter.payload);
+            let original = letter.original_payload.as_deref().map(Payload::from_bytes);
             if self.json {
-                output.json(&Detail { letter, payload })?;
-            } else {
-                print(&mut output, letter, &payload)?;
+                output.json(&Detail { letter, payload, original })?;
+                continue;
+            }
+            print(&mut output, letter, &payload)?;
+            if let Some(original) = original {
+                output.line(&format!("{:<13} {}", "original", escaped(&original.to_line())))?;
             }
         }
         output.flush()

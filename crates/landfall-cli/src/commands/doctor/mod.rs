@@ -1,5 +1,6 @@
 //! `landfall doctor`: checks the live database, the live broker and the configuration.
 
+mod backlog;
 mod configuration;
 mod print;
 
@@ -15,10 +16,10 @@ use crate::stores::{broker, database};
 
 /// Find every way this setup can lose, reorder, duplicate or delay messages, and how to fix it.
 ///
-/// Checks the live database, the live broker and the configuration. Each finding has a rank (loss, order, duplicates,
-/// latency; the worst first), the cause and the fix. Changes nothing, and works beside a running daemon. Exit code 1
-/// if a message can be lost, else 0: findings of the other ranks may be intended. docs/operate/doctor.md lists every
-/// check.
+/// Checks the live database, the live broker, the configuration and what waits in the tables. Each finding has a rank
+/// (loss, order, duplicates, latency; the worst first), the cause and the fix. Changes nothing, and works beside a
+/// running daemon. Exit code 1 if a message can be lost, else 0: findings of the other ranks may be intended.
+/// docs/operate/doctor.md lists every check.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall doctor
@@ -58,8 +59,14 @@ impl Doctor {
 async fn diagnose(config: &Config) -> Result<Diagnosis> {
     let demands = Demands { window: config.retention_plan().needed() };
     let mut findings = configuration::diagnose(config);
-    let database = async { Ok(database::open_existing(config).await?.doctor) };
-    findings.extend(findings_of("database.unreachable", &config.database.url, database.await, &demands).await?);
+    let database = database::open_existing(config).await;
+    if let Ok(database) = &database
+        && database.schema.check().await.is_ok()
+    {
+        findings.extend(backlog::diagnose(database).await?);
+    }
+    let database = database.map(|database| database.doctor);
+    findings.extend(findings_of("database.unreachable", &config.database.url, database, &demands).await?);
     let broker = broker::open_to_diagnose(config).await;
     findings.extend(findings_of("broker.unreachable", &config.broker.url, broker, &demands).await?);
     findings.sort_by(|a, b| (a.rank, a.check, &a.about).cmp(&(b.rank, b.check, &b.about)));

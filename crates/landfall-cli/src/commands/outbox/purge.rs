@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use landfall::housekeeping::Expiring;
 use landfall::{Housekeeping, OutboxDetail};
 use serde::Serialize;
 
@@ -73,7 +74,7 @@ impl Purge {
                     (old.len() as u64) < PAGE
                 }
                 None => {
-                    let step = housekeeping.remove_sent(self.sent_before, STEP).await?;
+                    let step = housekeeping.remove_expired(Expiring::Sent, self.sent_before, STEP).await?;
                     done.removed += step;
                     step < STEP
                 }

@@ -31,8 +31,11 @@ async fn create_mixed_letters<F: DatabaseFixture>(harness: &Harness<F>) -> Vec<D
     let leases = harness.lease_all("one").await;
     let decision = Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
     harness.settle(&leases, &parked_by_relay, decision).await;
+    let discarded = keyed("discarded", 1);
+    harness.park(&group("payment"), &discarded).await;
+    harness.discard(&discarded).await;
     let all = harness.letters().await;
-    assert_eq!(all.len(), 7);
+    assert_eq!(all.len(), 8);
     all
 }
 
@@ -71,6 +74,10 @@ pub async fn dead_letter_filters_return_matching_letters<F: DatabaseFixture>(har
         let expected: Vec<_> = all.iter().filter(|letter| matches(letter)).map(|letter| letter.id).collect();
         assert_eq!(found, expected, "{filter:?}");
     }
+    let open = harness.database.find(&DeadLetterFilter { open: true, ..any() }, 100).await.unwrap();
+    assert_eq!(open.len(), 6, "{open:?}");
+    let is_open = |letter: &DeadLetter| !matches!(letter.status, DeadLetterStatus::Done | DeadLetterStatus::Discarded);
+    assert!(open.iter().all(is_open), "{open:?}");
     for status in DeadLetterStatus::ALL {
         let found = harness.database.find(&DeadLetterFilter { status: Some(status), ..any() }, 100).await.unwrap();
         assert!(!found.is_empty() && found.iter().all(|letter| letter.status == status), "{status:?}: {found:?}");

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use landfall_core::adapter::DatabaseCapabilities;
 use landfall_core::{
-    CompetingQueue, Database, DeadLetters, Housekeeping, Inbox, Key, Leases, Message, MessageId, OutboxControl,
-    OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
+    CompetingQueue, Database, DeadLetters, Housekeeping, IdempotentAppend, Inbox, Key, Leases, Message, MessageId,
+    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
 pub trait FullDatabase:
     OutboxWriter
     + OutboxQueue
+    + IdempotentAppend
     + CompetingQueue
     + OutboxView
     + OutboxControl
@@ -27,6 +28,7 @@ pub trait FullDatabase:
 impl<D> FullDatabase for D where
     D: OutboxWriter
         + OutboxQueue
+        + IdempotentAppend
         + CompetingQueue
         + OutboxView
         + OutboxControl

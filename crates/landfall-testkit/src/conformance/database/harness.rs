@@ -181,11 +181,18 @@ impl<F: DatabaseFixture> Harness<F> {
         found.remove(0)
     }
 
-    /// Redrives `message`, which must be parked.
+    /// Discards `message`, which must be parked.
+    pub(super) async fn discard(&self, message: &Message) {
+        let filter = DeadLetterFilter { message_id: Some(message.id), ..Default::default() };
+        let result = self.database.discard(&filter, "never wanted", "alice").await.unwrap();
+        assert_eq!(result.discarded, [self.letter(message).await.id], "the parked message was not discarded");
+    }
+
     pub(super) async fn redrive_all(&self) {
         self.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
     }
 
+    /// Redrives `message`, which must be parked.
     pub(super) async fn redrive(&self, message: &Message) {
         let filter = DeadLetterFilter { message_id: Some(message.id), ..Default::default() };
         let result = self.database.redrive(&filter, "alice").await.unwrap();

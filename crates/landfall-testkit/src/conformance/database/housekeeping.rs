@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use landfall_core::adapter::{Admission, Decision, Lease, OutboxEntry};
 use landfall_core::{
-    DeadLetterStatus, ErrorCode, Housekeeping, Message, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
+    DeadLetterStatus, ErrorCode, Expiring, Housekeeping, Message, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
 };
 
 use super::harness::{LONG, TIMEOUT, settlement};
@@ -50,10 +50,14 @@ pub async fn sent_messages_are_removed_after_retention<F: DatabaseFixture>(harne
     let SentMessages { database: keeping, leases, pending } = send_and_keep(&harness, &series("a", 5)).await;
 
     let sent = OutboxFilter { state: Some(OutboxState::Sent), ..OutboxFilter::default() };
-    assert_eq!(keeping.remove_sent(LONG, 100).await.unwrap(), 0, "rows were removed before their retention ended");
+    assert_eq!(
+        keeping.remove_expired(Expiring::Sent, LONG, 100).await.unwrap(),
+        0,
+        "rows were removed before their retention ended"
+    );
     assert_eq!(keeping.list(&sent, 10).await.unwrap().len(), 5);
     eventually(TIMEOUT, "all sent messages are removed", async || {
-        steps(2, async |at_most| keeping.remove_sent(Duration::ZERO, at_most).await.unwrap()).await;
+        steps(2, async |at_most| keeping.remove_expired(Expiring::Sent, Duration::ZERO, at_most).await.unwrap()).await;
         keeping.list(&sent, 10).await.unwrap().is_empty()
     })
     .await;
@@ -97,7 +101,7 @@ pub async fn inbox_ids_are_removed_after_retention<F: DatabaseFixture>(harness: 
         harness.handle(&stock, message).await;
     }
     assert_eq!(
-        harness.database.forget_handled(LONG, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::HandledIds, LONG, 100).await.unwrap(),
         0,
         "rows were removed before their retention ended"
     );
@@ -105,7 +109,10 @@ pub async fn inbox_ids_are_removed_after_retention<F: DatabaseFixture>(harness: 
 
     let mut removed = Vec::new();
     eventually(TIMEOUT, "all inbox rows are removed", async || {
-        removed.extend(steps(2, async |n| harness.database.forget_handled(Duration::ZERO, n).await.unwrap()).await);
+        removed.extend(
+            steps(2, async |n| harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, n).await.unwrap())
+                .await,
+        );
         removed.iter().sum::<u64>() == 5
     })
     .await;
@@ -122,17 +129,20 @@ pub async fn inbox_id_of_an_open_dead_letter_is_kept<F: DatabaseFixture>(harness
     }
     let mut forgotten = 0;
     eventually(TIMEOUT, "the inbox rows of the other group are removed", async || {
-        forgotten += harness.database.forget_handled(Duration::ZERO, 100).await.unwrap();
+        forgotten += harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, 100).await.unwrap();
         forgotten >= 2
     })
     .await;
-    assert_eq!((forgotten, harness.database.forget_handled(Duration::ZERO, 100).await.unwrap()), (2, 0));
+    assert_eq!(
+        (forgotten, harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, 100).await.unwrap()),
+        (2, 0)
+    );
     for message in &messages {
         assert_eq!(harness.handle(&stock, message).await, Admission::Duplicate, "the message is parked or waiting");
     }
     harness.redrive(&messages[0]).await;
     assert_eq!(
-        harness.database.forget_handled(Duration::ZERO, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, 100).await.unwrap(),
         0,
         "the inbox row of a redriving message was removed"
     );
@@ -140,13 +150,13 @@ pub async fn inbox_id_of_an_open_dead_letter_is_kept<F: DatabaseFixture>(harness
 
     let mut removed = 0;
     eventually(TIMEOUT, "the done letters are removed", async || {
-        removed += harness.database.remove_done_letters(Duration::ZERO, 100).await.unwrap();
+        removed += harness.database.remove_expired(Expiring::DoneLetters, Duration::ZERO, 100).await.unwrap();
         removed == 2
     })
     .await;
     let mut fresh = Admission::Duplicate;
     eventually(TIMEOUT, "their inbox rows are removed", async || {
-        harness.database.forget_handled(Duration::ZERO, 100).await.unwrap();
+        harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, 100).await.unwrap();
         fresh = harness.handle(&stock, &messages[0]).await;
         fresh == Admission::Fresh
     })
@@ -167,13 +177,15 @@ pub async fn done_dead_letters_are_removed_after_retention<F: DatabaseFixture>(h
     let audit = harness.audit().await;
 
     assert_eq!(
-        harness.database.remove_done_letters(LONG, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::DoneLetters, LONG, 100).await.unwrap(),
         0,
         "rows were removed before their retention ended"
     );
     let mut removed = Vec::new();
     eventually(TIMEOUT, "the done letters are removed", async || {
-        let step = async |at_most| harness.database.remove_done_letters(Duration::ZERO, at_most).await.unwrap();
+        let step = async |at_most| {
+            harness.database.remove_expired(Expiring::DoneLetters, Duration::ZERO, at_most).await.unwrap()
+        };
         removed.extend(steps(2, step).await);
         removed.iter().sum::<u64>() == 3
     })
@@ -181,7 +193,7 @@ pub async fn done_dead_letters_are_removed_after_retention<F: DatabaseFixture>(h
     assert!(removed.iter().all(|step| *step <= 2), "a step removed too many rows: {removed:?}");
     let left: Vec<_> = harness.letters().await.iter().map(|letter| letter.status).collect();
     assert_eq!(left, [DeadLetterStatus::Parked, DeadLetterStatus::Waiting, DeadLetterStatus::Redriving]);
-    assert_eq!(harness.database.remove_done_letters(Duration::ZERO, 100).await.unwrap(), 0);
+    assert_eq!(harness.database.remove_expired(Expiring::DoneLetters, Duration::ZERO, 100).await.unwrap(), 0);
     assert_eq!(harness.audit().await, audit, "the audit trail changed");
 }
 
@@ -193,19 +205,19 @@ pub async fn removing_a_relay_dead_letter_keeps_its_message<F: DatabaseFixture>(
     let park = || Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
     harness.settle(&leases, &messages[0], park()).await;
     assert_eq!(
-        harness.database.remove_done_letters(Duration::ZERO, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::DoneLetters, Duration::ZERO, 100).await.unwrap(),
         0,
         "a parked letter was removed"
     );
     harness.redrive(&messages[0]).await;
     assert_eq!(
-        harness.database.remove_done_letters(LONG, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::DoneLetters, LONG, 100).await.unwrap(),
         0,
         "a letter was removed before its retention ended"
     );
     let mut removed = 0;
     eventually(TIMEOUT, "the letter is removed", async || {
-        removed += harness.database.remove_done_letters(Duration::ZERO, 100).await.unwrap();
+        removed += harness.database.remove_expired(Expiring::DoneLetters, Duration::ZERO, 100).await.unwrap();
         removed == 1
     })
     .await;

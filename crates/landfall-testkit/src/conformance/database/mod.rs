@@ -18,6 +18,8 @@ mod fixture;
 mod harness;
 
 pub mod dead_letters;
+pub mod deliveries;
+pub mod discard;
 pub mod housekeeping;
 pub mod inbox;
 pub mod inbox_batch;
@@ -26,6 +28,7 @@ pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
 pub mod leases;
+pub mod outbox_append_once;
 pub mod outbox_compete;
 pub mod outbox_control;
 pub mod outbox_fencing;
@@ -94,6 +97,12 @@ macro_rules! database_conformance {
                 append_is_all_or_nothing,
                 empty_batch_changes_nothing,
                 outbox_does_not_deduplicate_ids;
+            outbox_append_once:
+                retry_is_enqueued_once_even_after_it_was_sent,
+                another_message_under_the_same_id_is_refused,
+                concurrent_retries_enqueue_one_message,
+                refused_append_does_not_remember_the_id,
+                enqueued_ids_are_removed_after_retention;
             outbox_order:
                 reading_the_outbox_changes_nothing,
                 key_order_is_kept_across_batches,
@@ -249,6 +258,19 @@ macro_rules! database_conformance {
                 redrive_affects_only_parked_letters,
                 concurrent_redrives_move_each_letter_once,
                 parked_age_p95_is_reported;
+            discard:
+                discarded_message_frees_its_key_in_order,
+                discarding_the_only_letter_frees_the_key,
+                discarded_relay_message_lets_its_successors_pass,
+                only_parked_letters_are_discarded,
+                edited_payload_is_redriven_and_the_original_kept,
+                only_parked_letters_are_edited,
+                open_letters_are_counted_by_topic_and_group;
+            deliveries:
+                failed_delivery_is_listed_until_it_is_cleared,
+                delivery_filters_return_matching_deliveries,
+                handled_delivery_is_hidden_and_removed,
+                overdue_delivery_records_are_removed;
             housekeeping:
                 sent_messages_are_removed_after_retention,
                 sent_messages_can_be_archived_before_removal,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_core::adapter::{EntityName, Hold};
-use landfall_core::{Database, GroupName, Housekeeping, Sequences};
+use landfall_core::{Database, Expiring, GroupName, Housekeeping, Sequences};
 
 use super::harness::{LONG, SHORT_WAIT, TIMEOUT};
 use super::{DatabaseFixture, Harness};
@@ -90,13 +90,13 @@ pub async fn old_sequences_are_removed_unless_a_dead_letter_is_open<F: DatabaseF
     harness.delay(&stock, &delayed, Hold::Key, LONG).await;
 
     assert_eq!(
-        harness.database.forget_sequences(LONG, 100).await.unwrap(),
+        harness.database.remove_expired(Expiring::Sequences, LONG, 100).await.unwrap(),
         0,
         "sequences were removed before their retention ended"
     );
     let mut forgotten = 0;
     eventually(TIMEOUT, "one sequence is removed", async || {
-        forgotten += harness.database.forget_sequences(Duration::ZERO, 100).await.unwrap();
+        forgotten += harness.database.remove_expired(Expiring::Sequences, Duration::ZERO, 100).await.unwrap();
         forgotten == 1
     })
     .await;

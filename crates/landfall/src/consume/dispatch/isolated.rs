@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acknowledge;
 use crate::consume::outcome::Handled;
-use crate::consume::retry::{AttemptCount, DatabaseBackoff, RetryRouter, Route, sleep_unless_stopped};
+use crate::consume::retry::{AttemptCount, DatabaseBackoff, RetryRecord, RetryRouter, Route, sleep_unless_stopped};
 use crate::consume::sequence::{Early, SequenceGuard};
 use crate::consume::transaction::{MessageTransaction, TransactionError};
 use crate::dead_letter::Parker;
@@ -80,11 +80,25 @@ impl<D: Inbox> IsolatedRunner<D> {
     }
 
     /// Attempts `arrival` until it has taken effect, is a duplicate, is parked, or waits in the retry lane. Returns
-    /// `None` when `stop` is cancelled first.
+    /// `None` when `stop` is cancelled first. Operators see it meanwhile, from its first failure on.
     pub(crate) async fn settle(
         &self,
         arrival: Arrival<'_>,
         progress: Progress,
+        stop: &CancellationToken,
+    ) -> Option<Disposition> {
+        let is_recorded = progress.count.failures > 0;
+        let mut record = RetryRecord::new(&self.transaction.inbox, arrival.message, is_recorded);
+        let disposition = self.attempt_until_settled(arrival, progress, &mut record, stop).await;
+        record.clear().await;
+        disposition
+    }
+
+    async fn attempt_until_settled(
+        &self,
+        arrival: Arrival<'_>,
+        progress: Progress,
+        record: &mut RetryRecord<'_, D>,
         stop: &CancellationToken,
     ) -> Option<Disposition> {
         let Progress { mut count, mut failure, in_lane } = progress;
@@ -94,7 +108,8 @@ impl<D: Inbox> IsolatedRunner<D> {
         loop {
             if let Some(failure) = failure.take() {
                 database.reset();
-                let pause = match self.after_failure(arrival, &mut count, &failure, started.elapsed(), stop).await {
+                let next = self.after_failure(arrival, &mut count, &failure, started.elapsed(), record, stop).await;
+                let pause = match next {
                     ControlFlow::Continue(pause) => pause,
                     ControlFlow::Break(disposition) => return disposition,
                 };
@@ -108,7 +123,8 @@ impl<D: Inbox> IsolatedRunner<D> {
                     (None, _) => {
                         let (message_id, attempts) = (message.id, count.failures.max(1));
                         tracing::warn!(%message_id, %failure, attempts, ?pause, "handler failed, retrying");
-                        sleep_unless_stopped(pause, stop).await
+                        let recorded = record.failed(attempts, &failure, pause);
+                        tokio::join!(sleep_unless_stopped(pause, stop), recorded).0
                     }
                 };
                 if !continues {
@@ -140,6 +156,7 @@ impl<D: Inbox> IsolatedRunner<D> {
         count: &mut AttemptCount,
         failure: &Failure,
         waited: Duration,
+        record: &mut RetryRecord<'_, D>,
         stop: &CancellationToken,
     ) -> ControlFlow<Option<Disposition>, Duration> {
         let pause = match self.sequence.early(failure) {
@@ -168,6 +185,8 @@ impl<D: Inbox> IsolatedRunner<D> {
                 }
                 let message_id = arrival.message.id;
                 tracing::warn!(%message_id, %failure, attempts, ?pause, "handler failed, moved to the retry topic");
+                record.failed(attempts, failure, pause).await;
+                record.keep();
                 ControlFlow::Break(Some(Disposition::Settled(Handled::Delayed)))
             }
             Route::InProcess => ControlFlow::Continue(pause),

@@ -3,6 +3,7 @@
 mod attempt_count;
 mod lane;
 mod pause;
+mod record;
 mod topic;
 mod topic_reader;
 
@@ -10,5 +11,6 @@ pub(crate) use attempt_count::{AttemptCount, MAX_RETRY_AFTER};
 pub use lane::RetryLane;
 pub(crate) use lane::{RetryRouter, Route};
 pub(crate) use pause::{DatabaseBackoff, sleep_unless_stopped};
+pub(crate) use record::RetryRecord;
 pub(crate) use topic::RetryTopic;
 pub(crate) use topic_reader::RetryTopicReader;

@@ -139,7 +139,9 @@ impl<D: Inbox> MessageTransaction<D> {
         }
         let applied = input.arrivals.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Handled::Effect);
         self.sequence.notify_successors(applied.map(|(arrival, _)| arrival.message));
-        if outcomes.contains(&Handled::Parked) {
+        let parked = outcomes.iter().filter(|outcome| **outcome == Handled::Parked).count();
+        if parked > 0 {
+            metrics::counter!("landfall_dlq_in_total").increment(parked as u64);
             self.dead_letters.wake_relay();
         }
         Ok(outcomes)

@@ -1,0 +1,57 @@
+//! The port of retention: removal of expired rows.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{OutboxDetail, Result, RowId};
+
+/// Removal of expired rows in small steps.
+#[async_trait]
+pub trait Housekeeping: Send + Sync {
+    /// Removes at most `at_most` rows older than `age` and returns how many. Fewer than `at_most` means that none is
+    /// left.
+    async fn remove_expired(&self, what: Expiring, age: Duration, at_most: u64) -> Result<u64>;
+
+    /// Returns the sent messages that [`remove_expired`](Self::remove_expired) would remove, so that they can be
+    /// archived first.
+    async fn old_sent(&self, age: Duration, at_most: u64) -> Result<Vec<OutboxDetail>>;
+
+    /// Removes these sent messages and returns how many existed. Unsent messages stay.
+    async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64>;
+}
+
+/// Rows that are removed after some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Expiring {
+    /// Sent messages, from when they were sent.
+    Sent,
+    /// Inbox ids, except those of open dead letters of their group. A later duplicate of a removed id takes effect
+    /// again.
+    HandledIds,
+    /// Ids that [`IdempotentAppend`](crate::IdempotentAppend) remembers. A later retry under a removed id is enqueued
+    /// again.
+    EnqueuedIds,
+    /// Records of [`Deliveries`](crate::Deliveries) whose next attempt is overdue by this time, and those whose message
+    /// is in the inbox.
+    Retries,
+    /// Dead letters, from when they are done. The audit trail stays.
+    DoneLetters,
+    /// The sequence state of idle entities ([`Sequences`](crate::Sequences)), except those with an open dead letter.
+    /// The next message of such an entity counts as its first.
+    Sequences,
+}
+
+impl Expiring {
+    /// Returns the name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::HandledIds => "inbox",
+            Self::EnqueuedIds => "enqueued_ids",
+            Self::Retries => "retries",
+            Self::DoneLetters => "dead_letters",
+            Self::Sequences => "sequences",
+        }
+    }
+}
