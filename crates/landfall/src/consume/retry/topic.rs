@@ -76,8 +76,9 @@ impl RetryTopic {
             return None;
         }
         let number = |header| noted(header).and_then(|text| text.parse::<u64>().ok());
-        let position = number(SystemHeader::OriginalPartition).zip(number(SystemHeader::OriginalOffset));
-        let origin = position.map(|(partition, offset)| Position { partition: partition as u32, offset });
+        let partition = number(SystemHeader::OriginalPartition).and_then(|number| u32::try_from(number).ok());
+        let position = partition.zip(number(SystemHeader::OriginalOffset));
+        let origin = position.map(|(partition, offset)| Position { partition, offset });
         let headers = moved.headers.without_notes();
         let message = Message { topic: self.main.clone(), headers, ..moved.clone() };
         let attempts = number(SystemHeader::Attempts).unwrap_or_default();
