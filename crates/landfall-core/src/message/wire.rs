@@ -137,7 +137,8 @@ mod tests {
     fn garbage_in_headers_of_the_system_is_refused() {
         let topic = TopicName::new("orders").unwrap();
         let id = MessageId::new().to_string();
-        let parse = |name, value| message(&topic, None, Timestamp::now(), [(ID, id.as_str()), (name, value)], "x".into());
+        let parse =
+            |name, value| message(&topic, None, Timestamp::now(), [(ID, id.as_str()), (name, value)], "x".into());
         for (name, value) in [
             (ID, "7"),
             (TIME, "yesterday"),
