@@ -80,13 +80,19 @@ pub fn message<'a>(
             MODE => mode = value.parse()?,
             SPEC_VERSION | SOURCE | SUBJECT => {}
             _ if SystemHeader::is(name) => own.restore(name, value)?,
-            _ if name.starts_with("ce_") || name.starts_with("landfall-") => {}
+            _ if is_reserved(name) => {}
             _ => own.insert(name, value)?,
         }
     }
     let id = id.ok_or_else(|| Error::invalid("the event has no ce_id"))?;
     let (topic, kind) = (topic.clone(), kind.unwrap_or_default());
     Ok(Message { id, topic, key, sequence, kind, mode, headers: own, payload, time })
+}
+
+/// Returns whether a header belongs to CloudEvents or Landfall. An adapter that skips headers it cannot represent must
+/// refuse the message if it would skip one of these: the key, say, decides about the order.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with("ce_") || name.starts_with("landfall-")
 }
 
 /// Refuses a negative number: a check of consecutive numbers would discard it as a duplicate.
