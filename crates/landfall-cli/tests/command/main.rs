@@ -26,4 +26,5 @@ mod serve;
 mod support;
 mod tokens;
 mod topics;
+mod unreadable;
 mod upgrade;
