@@ -3,6 +3,8 @@
 //! Each adapter publishes them with the client of its broker. A subscriber must deliver each of them or report it as
 //! unreadable, and must deliver what follows.
 
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,9 +178,10 @@ pub async fn assert_hostile_messages_block_nothing(
             let (message, position, acknowledge) = subscriber.next().await.unwrap().unwrap().into_parts();
             match message {
                 Ok(message) if followers.remove(&message.id) => {}
-                Ok(message) => drop(
-                    delivered.extend(sent.iter().find(|sent| sent.ids.contains(&message.id)).map(|sent| sent.name)),
-                ),
+                Ok(message) => {
+                    let hostile = sent.iter().find(|sent| sent.ids.contains(&message.id));
+                    delivered.extend(hostile.map(|hostile| hostile.name));
+                }
                 Err(error) => {
                     assert!(error.to_string().len() < 1000, "{} bytes of error", error.to_string().len());
                     unreadable.insert(position);

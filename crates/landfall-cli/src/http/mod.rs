@@ -7,8 +7,8 @@
 //! | `GET /metrics` | [`metrics`] |
 //! | `POST /v1/messages` | [`messages`] |
 //!
-//! Invariants: every error response is a [`problem`], and every request names one [`host`]. If tokens are configured, every route but the first four needs
-//! one ([`auth`]).
+//! Invariants: every error response is a [`problem`], and every request names one [`host`]. If tokens are configured,
+//! every route but the first four needs one ([`auth`]).
 
 mod auth;
 mod body;
