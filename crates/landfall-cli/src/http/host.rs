@@ -35,7 +35,9 @@ mod tests {
     fn request_names_one_host() {
         let check = |target: &str, hosts: &[&str], version| {
             let mut headers = HeaderMap::new();
-            hosts.iter().for_each(|host| drop(headers.append(header::HOST, host.parse().unwrap())));
+            for host in hosts {
+                headers.append(header::HOST, host.parse().unwrap());
+            }
             is_unambiguous(&target.parse().unwrap(), &headers, version)
         };
         let http11 = |target, hosts| check(target, hosts, Version::HTTP_11);
