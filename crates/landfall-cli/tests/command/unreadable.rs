@@ -30,9 +30,11 @@ async fn unreadable_entries_are_parked_and_never_posted() {
     eventually(TIMEOUT, "what follows", async || receiver.bodies() == ["1", "2", "3"]).await;
     let letters = async || sandbox.run(&["dlq", "list", "--json"]).await.objects();
     eventually(TIMEOUT, "the dead letters", async || letters().await.len() == 3).await;
-    for (letter, reason) in letters().await.iter().zip(["no ce_id", "\"7\" is not a UUID", "ce_sequence is negative"]) {
+    // Without keys they have no order.
+    let parked = letters().await;
+    for reason in ["no ce_id", "\"7\" is not a UUID", "ce_sequence is negative"] {
+        let letter = parked.iter().find(|letter| letter["error"].as_str().unwrap().contains(reason)).unwrap();
         assert_eq!((&letter["error_code"], &letter["attempts"]), (&"VALIDATION_ERROR".into(), &1.into()), "{letter}");
-        assert!(letter["error"].as_str().unwrap().contains(reason), "{letter}");
     }
 
     // There is nothing to post: a redrive parks them again.
