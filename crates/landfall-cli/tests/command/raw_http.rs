@@ -1,5 +1,5 @@
-//! Hostile HTTP, byte by byte over TCP. Each request has one defined answer, and nothing of a refused one is written. No
-//! byte of a body becomes a second request. The daemon keeps serving others.
+//! Hostile HTTP, byte by byte over TCP. Each request has one defined answer, and nothing of a refused one is written.
+//! No byte of a body becomes a second request. The daemon keeps serving others.
 
 use std::net::SocketAddr;
 
