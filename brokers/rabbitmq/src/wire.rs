@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use landfall_core::adapter::wire;
-use landfall_core::{Message, Result, Timestamp, TopicName};
+use landfall_core::{Error, Message, Result, Timestamp, TopicName};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
@@ -41,8 +41,16 @@ pub(crate) fn message(
     let is_slot = routing_key.parse().is_ok_and(|slot: u32| slot < SLOTS);
     let key = (!is_slot && !routing_key.is_empty()).then_some(routing_key);
     let table = properties.headers().as_ref().map(FieldTable::inner);
-    let headers: Vec<(&str, String)> =
-        table.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), text(value)?))).collect();
+    let mut headers: Vec<(&str, String)> = Vec::new();
+    for (name, value) in table.into_iter().flatten() {
+        match text(value) {
+            Some(text) => headers.push((name.as_str(), text)),
+            None if wire::is_reserved(name.as_str()) => {
+                return Err(Error::invalid(format!("header {name} is neither text nor a number")));
+            }
+            None => {}
+        }
+    }
     wire::message(topic, key, stored, headers.iter().map(|(name, value)| (*name, value.as_str())), payload)
 }
 

@@ -69,9 +69,14 @@ pub(crate) fn decode(topic: &TopicName, stored: &Stored) -> Result<Message> {
     let system = |name: &MessageSystemAttributeName| stored.attributes()?.get(name).map(String::as_str);
     let sent = system(&MessageSystemAttributeName::SentTimestamp).and_then(|millis| millis.parse().ok());
     let group = system(&MessageSystemAttributeName::MessageGroupId);
-    let attributes = stored.message_attributes().into_iter().flatten();
-    let mut headers: BTreeMap<String, String> =
-        attributes.filter_map(|(name, value)| Some((name.clone(), value.string_value()?.to_owned()))).collect();
+    let mut headers = BTreeMap::new();
+    for (name, value) in stored.message_attributes().into_iter().flatten() {
+        match value.string_value() {
+            Some(value) => drop(headers.insert(name.clone(), value.to_owned())),
+            None if wire::is_reserved(name) => return Err(Error::invalid(format!("attribute {name} is not text"))),
+            None => {}
+        }
+    }
     if let Some(rest) = headers.remove(REST) {
         headers.extend(from_json(&rest)?);
     }

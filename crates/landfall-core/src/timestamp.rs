@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::message::name::quoted;
 use crate::{Error, Result};
 
 /// A UTC timestamp in milliseconds; displayed and parsed as RFC 3339.
@@ -48,7 +49,8 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self> {
         humantime::parse_rfc3339_weak(text).map(Self::from).map_err(|error| {
-            Error::invalid(format!("time {text:?} is not RFC 3339 in UTC, such as 2026-11-15T08:00:00Z"))
+            let text = quoted(text);
+            Error::invalid(format!("time {text} is not RFC 3339 in UTC, such as 2026-11-15T08:00:00Z"))
                 .with_source(error)
         })
     }

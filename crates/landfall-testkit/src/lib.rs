@@ -15,6 +15,7 @@
 //! | cut, delay, blackhole or refuse connections to a server, even during a `COMMIT` | [`proxy`] |
 //! | get an empty PostgreSQL or MariaDB database, one behind PgBouncer, or a server to kill | [`servers`] |
 //! | test that an adapter keeps the contract of its port | [`conformance`] |
+//! | test that messages of other programs with bad headers block nothing | [`hostile`] |
 //!
 //! # Servers
 //!
@@ -32,6 +33,7 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod hostile;
 mod memory_broker;
 mod not_run;
 mod process;

@@ -11,6 +11,7 @@ mod faults;
 mod fencing;
 mod foreign;
 mod groups;
+mod hostile;
 mod order;
 mod outcomes;
 mod support;

@@ -101,7 +101,7 @@ async fn unreadable_headers_do_not_block_later_messages() {
         for number in [1, 2, 3] {
             publish(number).await;
         }
-        publish_raw(&server, &format!("broken-{number}.orders.0"), &headers, "hello").await;
+        publish_raw(&server, &format!("broken-{number}.orders.0"), headers.as_bytes(), b"hello").await;
         publish(5).await;
 
         let mut subscriber = broker.subscribe(&orders(), &stock()).await.unwrap();
@@ -145,7 +145,7 @@ async fn reader_skips_past_unreadable_headers() {
         };
         publish(1).await;
         let subject = format!("inspected-{number}.orders.0");
-        publish_raw(&server, &subject, &format!("NATS/1.0\r\n{line}\r\n\r\n"), "hello").await;
+        publish_raw(&server, &subject, format!("NATS/1.0\r\n{line}\r\n\r\n").as_bytes(), b"hello").await;
         publish(3).await;
         let mut reader = None;
         eventually(SOON, "the reader opens", async || {

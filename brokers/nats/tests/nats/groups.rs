@@ -180,6 +180,6 @@ async fn forged_consumer_deleted_status_does_not_stop_a_shard() {
         let delivery = next(&mut subscriber).await;
         assert_eq!(delivery.position.offset, number as u64);
         delivery.ack().await.unwrap();
-        publish_raw(&server, &pull.reply.unwrap(), "NATS/1.0 409 Consumer Deleted\r\n\r\n", "").await;
+        publish_raw(&server, &pull.reply.unwrap(), b"NATS/1.0 409 Consumer Deleted\r\n\r\n", b"").await;
     }
 }

@@ -9,6 +9,7 @@ mod disk;
 mod doctor;
 mod foreign;
 mod groups;
+mod hostile;
 mod outage;
 mod refusals;
 mod secure;

@@ -46,14 +46,14 @@ pub(crate) async fn connect(url: &str) -> Nats {
 }
 
 /// Publishes `headers` verbatim, which the client would refuse. The server has stored the message when this returns.
-pub(crate) async fn publish_raw(server: &NatsServer, subject: &str, headers: &str, payload: &str) {
+pub(crate) async fn publish_raw(server: &NatsServer, subject: &str, headers: &[u8], payload: &[u8]) {
     let mut stream = BufReader::new(TcpStream::connect(server.address()).await.unwrap());
     let (before, all) = (headers.len(), headers.len() + payload.len());
     let commands = format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true}}\r\n\
-         HPUB {subject} {before} {all}\r\n{headers}{payload}\r\nPING\r\n"
+         HPUB {subject} {before} {all}\r\n"
     );
-    stream.write_all(commands.as_bytes()).await.unwrap();
+    stream.write_all(&[commands.as_bytes(), headers, payload, b"\r\nPING\r\n"].concat()).await.unwrap();
     let mut answered = String::new();
     while !answered.ends_with("PONG\r\n") {
         assert!(!answered.contains("-ERR"), "{answered}");

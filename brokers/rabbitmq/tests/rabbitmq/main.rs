@@ -9,6 +9,7 @@ mod conformance;
 mod doctor;
 mod faults;
 mod foreign;
+mod hostile;
 mod members;
 mod overflow;
 mod refusals;

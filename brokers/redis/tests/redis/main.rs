@@ -10,6 +10,7 @@ mod failover;
 mod faults;
 mod foreign;
 mod groups;
+mod hostile;
 mod login;
 mod refusals;
 mod support;

@@ -13,6 +13,7 @@ mod credentials;
 mod cut;
 mod doctor;
 mod foreign;
+mod hostile;
 mod missing_queue;
 mod outage;
 mod secure;

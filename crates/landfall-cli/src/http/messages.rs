@@ -106,15 +106,24 @@ fn parse(body: &[u8]) -> Result<(Message, Option<String>), Problem> {
     if let Some(kind) = optional::<String>("kind", fields.kind)? {
         message.kind = Kind::new(kind)?;
     }
-    message.sequence = optional("sequence", fields.sequence)?;
-    if message.sequence.is_some_and(|sequence: i64| sequence < 0) {
-        return Err(Problem::invalid("the field sequence is invalid: it is negative, and sequences count from 0"));
-    }
+    message.sequence = fields.sequence.map(sequence).transpose()?;
     message.headers = optional("headers", fields.headers)?.unwrap_or_default();
     if let Some(mode) = optional::<String>("mode", fields.mode)? {
         message.mode = mode.parse()?;
     }
     Ok((message, optional("id", fields.id)?))
+}
+
+/// Parses a whole number. `7.0` is one too: JSON does not distinguish them, and some encoders write it.
+fn sequence(raw: &RawValue) -> Result<i64, Problem> {
+    let is_whole = |number: &f64| number.fract() == 0.0 && number.abs() < 2_f64.powi(63);
+    let decimal = || serde_json::from_str::<f64>(raw.get()).ok().filter(is_whole);
+    let number: i64 =
+        required("sequence", Some(raw)).or_else(|problem| decimal().map(|number| number as i64).ok_or(problem))?;
+    if number < 0 {
+        return Err(Problem::invalid("the field sequence is invalid: it is negative, and sequences count from 0"));
+    }
+    Ok(number)
 }
 
 /// Returns the payload; JSON is kept byte for byte.
@@ -166,6 +175,19 @@ mod tests {
         let (message, _) = parse(br#"{"topic":"t","key":null,"payload":null}"#).unwrap();
         assert_eq!((message.key, &message.payload[..]), (None, &b"null"[..]));
         assert_eq!(parse(br#"{"topic":"t","payload_base64":"/wA="}"#).unwrap().0.payload, &b"\xff\x00"[..]);
+    }
+
+    #[test]
+    fn sequence_is_a_whole_number() {
+        let parsed = |number: &str| parse(format!(r#"{{"topic":"t","payload":1,"sequence":{number}}}"#).as_bytes());
+        for (text, number) in
+            [("9007199254740993", 9_007_199_254_740_993), ("9223372036854775807", i64::MAX), ("7.0", 7), ("7e2", 700)]
+        {
+            assert_eq!(parsed(text).unwrap().sequence, Some(number), "{text}");
+        }
+        for text in ["7.5", "-1.0", "9223372036854775808", "1e400", "NaN", "true"] {
+            assert!(parsed(text).is_err(), "{text} was accepted");
+        }
     }
 
     #[test]

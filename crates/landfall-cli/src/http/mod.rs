@@ -8,13 +8,14 @@
 //! | `GET /v1/deliveries` | [`deliveries`] |
 //! | `POST /v1/messages` | [`messages`], [`idempotency`] |
 //!
-//! Invariants: every error response is a [`problem`]. If tokens are configured, every route but the first four needs
-//! one ([`auth`]).
+//! Invariants: every error response is a [`problem`], and every request names one [`host`]. If tokens are configured,
+//! every route but the first four needs one ([`auth`]).
 
 mod auth;
 mod body;
 mod deliveries;
 mod health;
+mod host;
 mod idempotency;
 mod index;
 mod messages;
@@ -27,8 +28,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, get, post};
 use landfall::{DeadLetters, Deliveries, IdempotentAppend, Leases, Limits, OutboxQueue, OutboxView};
 use tokio_util::sync::CancellationToken;
 
@@ -61,25 +62,35 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
         .route("/healthz", get(health::started))
         .fallback(not_ready)
         .layer(from_fn_with_state(has_tokens, auth::refuse_other_sites))
+        .layer(from_fn(host::check))
 }
 
 type Shared = axum::extract::State<Arc<State>>;
 
+/// Every route. The OpenAPI document has the same paths.
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 7] {
+    [
+        ("/", get(index::page)),
+        ("/openapi.json", get(index::openapi)),
+        ("/healthz", get(health::alive)),
+        ("/readyz", get(health::ready)),
+        ("/metrics", get(metrics::render)),
+        ("/v1/deliveries", get(deliveries::list)),
+        ("/v1/messages", post(messages::post)),
+    ]
+}
+
 pub(crate) fn router(state: State) -> Router {
     let (has_tokens, state) = (!state.tokens.is_empty(), Arc::new(state));
-    Router::new()
-        .route("/", get(index::page))
-        .route("/openapi.json", get(index::openapi))
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(metrics::render))
-        .route("/v1/deliveries", get(deliveries::list))
-        .route("/v1/messages", post(messages::post))
+    routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(async |request: Request| Problem::not_found(request.uri().path()))
         .method_not_allowed_fallback(async |request: Request| {
             Problem::method_not_allowed(request.method().as_str(), request.uri().path())
         })
         .layer(from_fn_with_state(state.clone(), auth::check_token))
         .layer(from_fn_with_state(has_tokens, auth::refuse_other_sites))
+        .layer(from_fn(host::check))
         .with_state(state)
 }

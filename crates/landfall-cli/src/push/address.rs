@@ -32,9 +32,20 @@ impl Rules {
         let host = host(url);
         match host.parse::<IpAddr>() {
             Ok(address) if !self.allow(&host, address) => Err(refusal(&host, address)),
+            Err(_) if is_unusual_address(&host) && !self.allow(&host, Ipv4Addr::UNSPECIFIED.into()) => {
+                Err(format!("{host} is not a public address in its usual form; write it as 192.0.2.1 or [2001:db8::1]"))
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Returns whether a host that is no address in its usual form may still be one to a resolver: `127.1`, `0x7f000001`,
+/// `2130706433`, `127.0.0.1.`, `::1%lo`. No domain name ends in a number.
+fn is_unusual_address(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    let is_number = |digits: &str, radix| digits.chars().all(|digit| digit.is_digit(radix));
+    host.contains([':', '%']) || is_number(last, 10) || last.strip_prefix("0x").is_some_and(|hex| is_number(hex, 16))
 }
 
 pub(super) fn refusal(host: &str, address: IpAddr) -> String {
@@ -185,8 +196,32 @@ mod tests {
         {
             assert!(refused(url), "{url} was allowed");
         }
-        for url in ["https://8.8.8.8/", "https://[2606:4700:4700::1111]/", "https://example.com/"] {
+        for url in ["https://8.8.8.8/", "https://[2606:4700:4700::1111]/", "https://example.com/", "https://0x.org./"] {
             assert!(!refused(url), "{url} was refused");
+        }
+    }
+
+    #[test]
+    fn unusual_address_is_refused_unless_allowed() {
+        let open = Rules { allow_private_addresses: true, ..Rules::default() };
+        for host in [
+            "2130706433",
+            "017700000001",
+            "0x7f000001",
+            "0X7F000001",
+            "0177.0.0.1",
+            "0x7f.0.0.1",
+            "127.1",
+            "127.0.1",
+            "127.0.0.1.",
+            "1.2.3.4.5",
+            "256.0.0.1",
+            "0",
+            "evil.example.0x7f",
+        ] {
+            let url = format!("http://{host}/").parse().unwrap();
+            assert!(Rules::default().check_literal(&url).is_err(), "{host} was allowed");
+            assert!(open.check_literal(&url).is_ok(), "{host} was refused");
         }
     }
 }

@@ -162,3 +162,23 @@ impl Write for HttpStream {
         Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last line of defence, with the resolver of this machine: the start-up check refuses most of these.
+    #[tokio::test]
+    async fn host_that_resolves_to_this_machine_is_refused() {
+        let hosts = ["localhost", "LOCALHOST", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "::1%lo"];
+        for host in hosts {
+            let resolved = allowed_addresses(&Rules::default(), host, 80).await;
+            assert!(
+                matches!(resolved, Err(ConnectError::Refused(_) | ConnectError::Failed(_))),
+                "{host}: {resolved:?}"
+            );
+        }
+        let resolved = allowed_addresses(&Rules::default(), "localhost", 80).await;
+        assert!(matches!(resolved, Err(ConnectError::Refused(_))), "{resolved:?}");
+    }
+}

@@ -45,7 +45,11 @@ async fn every_outbox_state_has_a_metric() {
         .await;
     eventually(TIMEOUT, "it is parked", async || value(&daemon, "landfall_outbox_parked").await == Some(2.0)).await;
     assert_eq!(value(&daemon, "landfall_dlq_in_total").await, Some(1.0));
-    assert_eq!(value(&daemon, r#"landfall_dlq_size{topic="orders",group=""}"#).await, Some(2.0));
+    let size = r#"landfall_dlq_size{topic="orders",group=""}"#;
+    assert_eq!(value(&daemon, size).await, Some(2.0));
+    sandbox.sql("UPDATE landfall_dead_letter SET status = 'delayed', retry_at = 9999999999999 WHERE id = 1").await;
+    assert_eq!(value(&daemon, "landfall_delayed").await, Some(1.0));
+    assert_eq!(value(&daemon, size).await, Some(1.0));
     let documented = include_str!("../../../../docs/reference/metrics.md");
     let body = daemon.get("/metrics").await.body;
     let names = body.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());

@@ -5,6 +5,9 @@ use landfall_testkit::eventually;
 
 use super::support::{Receiver, Sandbox, TIMEOUT, response};
 
+const NOT_PUBLIC: &str = "is not a public address; to allow it, add it to push.allowed_hosts";
+const UNUSUAL: &str = "is not a public address in its usual form";
+
 async fn delivered(sandbox: &Sandbox, count: i64) -> bool {
     sandbox.count("SELECT count(*) FROM landfall_inbox").await == count
 }
@@ -12,16 +15,42 @@ async fn delivered(sandbox: &Sandbox, count: i64) -> bool {
 #[tokio::test]
 async fn private_address_in_url_is_refused_at_startup() {
     let sandbox = Sandbox::new();
-    for url in [
-        "http://127.0.0.1:9/",
-        "http://169.254.169.254/latest/meta-data",
-        "http://[::ffff:10.0.0.1]/",
-        "https://[fd00::1]/",
+    for (url, reason) in [
+        ("http://127.0.0.1:9/", NOT_PUBLIC),
+        ("http://169.254.169.254/latest/meta-data", NOT_PUBLIC),
+        ("http://0.0.0.0/", NOT_PUBLIC),
+        ("https://[fd00::1]/", NOT_PUBLIC),
+        ("https://[::1]:8443/", NOT_PUBLIC),
+        ("https://[::]/", NOT_PUBLIC),
+        // IPv4 addresses in IPv6: mapped, in hex too, compatible, translated, NAT64 and 6to4.
+        ("http://[::ffff:10.0.0.1]/", NOT_PUBLIC),
+        ("http://[::ffff:a9fe:a9fe]/", NOT_PUBLIC),
+        ("http://[::127.0.0.1]/", NOT_PUBLIC),
+        ("http://[::ffff:0:127.0.0.1]/", NOT_PUBLIC),
+        ("http://[64:ff9b::10.0.0.1]/", NOT_PUBLIC),
+        ("http://[64:ff9b:1::10.0.0.1]/", NOT_PUBLIC),
+        ("http://[2002:7f00:1::]/", NOT_PUBLIC),
+        // IPv4 addresses that only a resolver reads as such.
+        ("http://2130706433/", UNUSUAL),
+        ("http://017700000001/", UNUSUAL),
+        ("http://0x7f000001/", UNUSUAL),
+        ("http://0X7F.1/", UNUSUAL),
+        ("http://0177.0.0.1/", UNUSUAL),
+        ("http://127.1/", UNUSUAL),
+        ("http://127.0.0.1./", UNUSUAL),
+        // A user, a zone, and characters that URL parsers disagree about.
+        ("http://example.com@127.0.0.1/", "user or a password"),
+        ("http://127.0.0.1%2f@example.com/", "user or a password"),
+        ("http://[fe80::1%25lo]/", "subscription"),
+        ("http://127.0.0.1\\\\@example.com/", "subscription[0].url"),
+        ("http://127。0。0。1/", "subscription[0].url"),
+        ("file:///etc/passwd", "subscription[0].url"),
+        ("gopher://127.0.0.1/", "subscription[0].url"),
     ] {
         sandbox.configure(&format!("[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"{url}\"\n"));
         let refused = sandbox.run(&["serve", "--listen", "127.0.0.1:0"]).await;
         let error = refused.error_line(2);
-        assert!(error.contains("is not a public address; to allow it, add it to push.allowed_hosts"), "{url}: {error}");
+        assert!(error.contains(reason), "{url}: {error}");
     }
     assert!(!sandbox.data().exists(), "nothing was opened or written");
 }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::{Builder, Uuid};
 
+use super::name::quoted;
 use crate::{Error, Position, Result, TopicName};
 
 /// The identity of a message: broker deduplication, inbox, `Idempotency-Key` and every redrive use the same id.
@@ -80,7 +81,7 @@ impl FromStr for MessageId {
     fn from_str(text: &str) -> Result<Self> {
         Uuid::parse_str(text)
             .map(Self)
-            .map_err(|error| Error::invalid(format!("message id {text:?} is not a UUID")).with_source(error))
+            .map_err(|error| Error::invalid(format!("message id {} is not a UUID", quoted(text))).with_source(error))
     }
 }
 

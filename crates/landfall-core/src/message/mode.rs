@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::name::quoted;
 use crate::{Error, Result};
 
 /// The delivery guarantee of a message, chosen by its sender.
@@ -46,7 +47,8 @@ impl FromStr for Mode {
 
     fn from_str(text: &str) -> Result<Self> {
         Mode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
-            Error::invalid(format!("mode {text:?} is none of at-most-once, at-least-once, effectively-once"))
+            let text = quoted(text);
+            Error::invalid(format!("mode {text} is none of at-most-once, at-least-once, effectively-once"))
         })
     }
 }

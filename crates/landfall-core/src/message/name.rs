@@ -131,8 +131,8 @@ impl Key {
     }
 }
 
-/// Escapes and truncates refused text for an error message.
-fn quoted(text: &str) -> String {
+/// Escapes and truncates refused text for an error message: it may be megabytes long and of any sender.
+pub(crate) fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
         shown.push('…');

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
+use crate::not_run::{current_test, not_run};
+
 /// A shared server in a `static`. The first user starts it; it stops with the process.
 ///
 /// A test must acquire it once and keep the guard to its end. A second acquisition can deadlock with a test that waits
@@ -48,8 +50,11 @@ impl<S: Send + Sync> SharedServer<S> {
 
     async fn started(&self, start: impl AsyncFnOnce() -> Option<S>) -> Option<Arc<RwLock<S>>> {
         let mut server = self.server.write().await;
-        if server.is_none() {
-            *server = Some(start().await.map(|server| Arc::new(RwLock::new(server))));
+        match &*server {
+            None => *server = Some(start().await.map(|server| Arc::new(RwLock::new(server)))),
+            // `start` reported only the first test.
+            Some(None) => not_run(&current_test(), "the server did not start for an earlier test of this program"),
+            Some(Some(_)) => {}
         }
         server.as_ref()?.clone()
     }

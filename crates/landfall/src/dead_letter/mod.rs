@@ -13,10 +13,12 @@ mod headers;
 mod park;
 mod redrive;
 mod topic;
+mod unreadable;
 mod writer;
 
 pub(crate) use headers::with_failure_headers;
 pub(crate) use park::Parker;
 pub(crate) use redrive::Redriver;
 pub(crate) use topic::{DeadLetterTopic, OutboxTopic};
+pub(crate) use unreadable::placeholder;
 pub(crate) use writer::DeadLetterWriter;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::backing_off::BackingOff;
+use super::unreadable;
 use super::writer::DeadLetterWriter;
 use crate::call_deadline::CallDeadline;
 use crate::consume::{
@@ -76,10 +77,15 @@ impl<D: Inbox> Redriver<D> {
             // It failed in another worker after this one had read which letters back off.
             return Ok(true);
         }
+        if let Some(failure) = unreadable::refusal(&item.message) {
+            let retry = self.back_off(&item, &failure);
+            drop(transaction);
+            return self.put_aside(&item, &failure, retry).await.map(|()| true);
+        }
         let arrivals = [arrival(&item)];
         let input = Input { arrivals: &arrivals, dead_letter: Some(&item) };
         let calls = self.backing_off.count(&item).calls;
-        let attempt = Attempt { number: total_attempts(&item, calls) + 1, since_redrive: calls + 1 };
+        let attempt = Attempt { number: total_attempts(&item, calls).saturating_add(1), since_redrive: calls + 1 };
         let result = match self.transaction.apply(&mut transaction, input, attempt).await {
             Ok(applied) => self.transaction.finish(transaction, input, applied).await,
             Err(TransactionError::Failed(failed)) => {

@@ -1,22 +1,24 @@
 //! The consumer's metrics, each driven by the event that it counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::consume::{Consumer, Context, Options, handler_fn};
+use landfall::consume::{Consumer, Context, DedupCache, Options, handler_fn};
 use landfall::relay::Relay;
 use landfall::{
-    DeadLetterFilter, DeadLetters, ErrorCode, Failure, Message, Mode, OutboxQueue, OutboxView, Outcome, Publisher,
+    DeadLetterFilter, DeadLetters, Error, ErrorCode, ErrorKind, Failure, GroupName, Message, MessageId, Mode,
+    OutboxQueue, OutboxView, Outcome, Publisher,
 };
 use landfall_sqlite::Sqlite;
 use landfall_testkit::eventually;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, QUICK, TIMEOUT, group, message, topic};
 
-/// Runs `test` on this thread, which is the only one that a local recorder sees.
-fn recorded(test: impl AsyncFnOnce(&PrometheusHandle)) {
+/// Runs `test` with its own metrics. A local recorder sees one thread only, so the consumer runs on this one.
+fn record(test: impl AsyncFnOnce(&PrometheusHandle)) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
@@ -26,12 +28,17 @@ fn recorded(test: impl AsyncFnOnce(&PrometheusHandle)) {
 
 #[test]
 fn every_outcome_of_a_consumer_is_counted() {
-    recorded(consume);
+    record(consume);
+}
+
+#[test]
+fn every_result_of_the_dedup_cache_is_counted() {
+    record(deduplicate);
 }
 
 #[test]
 fn lost_and_parked_messages_of_a_relay_are_counted_once() {
-    recorded(relay);
+    record(relay);
 }
 
 /// A broker that refuses everything for good.
@@ -72,12 +79,17 @@ async fn consume(metrics: &PrometheusHandle) {
     let fixture = Fixture::new().await;
     let good = message("good", 1);
     fixture.publish(&[good.clone(), good, message("poison", 1), message("poison", 2)]).await;
-    let is_broken = Arc::new(AtomicBool::new(true));
-    let broken = is_broken.clone();
+    let (is_broken, gate) = (Arc::new(AtomicBool::new(true)), Arc::new(Semaphore::new(0)));
+    let (broken, closed) = (is_broken.clone(), gate.clone());
     let handler = handler_fn::<Sqlite, _>(move |context: Context<'_, Sqlite>| {
         let fails = broken.load(Ordering::SeqCst) && context.message.payload.starts_with(b"poison");
         let outcome = if fails { Err(Failure::park(ErrorCode::new("poison"), "it is poison")) } else { Ok(()) };
-        Box::pin(async move { outcome })
+        let closed = closed.clone();
+        Box::pin(async move {
+            // Fails as soon as the gate is open.
+            let _ = closed.acquire().await;
+            outcome
+        })
     });
     let redrive_poll = Duration::from_millis(10);
     let consumer = Consumer::builder(fixture.database.clone(), fixture.broker.clone())
@@ -88,6 +100,12 @@ async fn consume(metrics: &PrometheusHandle) {
         .build()
         .unwrap();
     let running = tokio::spawn(consumer.run(fixture.stop.clone()));
+    let during_delivery = [
+        r#"landfall_in_flight{topic="orders",group="stock"} 4"#,
+        r#"landfall_lane_depth_max{topic="orders",group="stock"} 2"#,
+    ];
+    shown(metrics, &during_delivery).await;
+    gate.close();
     let after_delivery = [
         r#"landfall_handled_total{outcome="effect"} 1"#,
         r#"landfall_handled_total{outcome="duplicate"} 1"#,
@@ -102,6 +120,51 @@ async fn consume(metrics: &PrometheusHandle) {
     is_broken.store(false, Ordering::SeqCst);
     fixture.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
     shown(metrics, &[r#"landfall_redrive_total{outcome="effect"} 2"#]).await;
+    fixture.stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+/// A cache that fails until it is up.
+#[derive(Clone, Default)]
+struct Cache {
+    is_up: Arc<AtomicBool>,
+    ids: Arc<Mutex<Vec<MessageId>>>,
+}
+
+#[async_trait::async_trait]
+impl DedupCache for Cache {
+    async fn probably_seen(&self, _: &GroupName, ids: &[MessageId]) -> landfall::Result<Vec<MessageId>> {
+        if !self.is_up.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "the cache is down"));
+        }
+        let known = self.ids.lock().unwrap();
+        Ok(ids.iter().copied().filter(|id| known.contains(id)).collect())
+    }
+
+    async fn remember(&self, _: &GroupName, ids: &[MessageId]) -> landfall::Result<()> {
+        self.ids.lock().unwrap().extend(ids);
+        Ok(())
+    }
+}
+
+/// A message is handled without the cache, and its duplicate is recognized by it.
+async fn deduplicate(metrics: &PrometheusHandle) {
+    let (fixture, cache, sent) = (Fixture::new().await, Cache::default(), message("a", 1));
+    let handler = handler_fn::<Sqlite, _>(|_: Context<'_, Sqlite>| Box::pin(async { Ok(()) }));
+    let consumer = Consumer::builder(fixture.database.clone(), fixture.broker.clone())
+        .topic(topic())
+        .group(group())
+        .handler(handler)
+        .dedup_cache(cache.clone())
+        .build()
+        .unwrap();
+    let running = tokio::spawn(consumer.run(fixture.stop.clone()));
+    fixture.publish(std::slice::from_ref(&sent)).await;
+    let effect = r#"landfall_handled_total{outcome="effect"} 1"#;
+    shown(metrics, &[r#"landfall_front_total{result="unavailable"} 1"#, effect]).await;
+    cache.is_up.store(true, Ordering::SeqCst);
+    fixture.publish(std::slice::from_ref(&sent)).await;
+    shown(metrics, &[r#"landfall_front_total{result="hit"} 1"#, effect]).await;
     fixture.stop.cancel();
     running.await.unwrap().unwrap();
 }

@@ -166,6 +166,15 @@ impl Sandbox {
         }
     }
 
+    /// Returns the name of the database's kind, as in the folder `databases`.
+    pub(crate) fn database(&self) -> &'static str {
+        match &self.database_url {
+            None => "sqlite",
+            Some(url) if is_mysql(url) => "mysql",
+            Some(_) => "postgres",
+        }
+    }
+
     /// Returns the column `key` quoted for the database; it is a reserved word in MySQL.
     pub(crate) fn key(&self) -> &'static str {
         if self.database_url.as_deref().is_some_and(is_mysql) { "`key`" } else { "key" }

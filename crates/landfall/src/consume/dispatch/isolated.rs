@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::adapter::{Arrival, Delivery};
-use landfall_core::{Backoff, Database, Error, ErrorCode, Failure, Inbox, Message, MessageId, Position, TopicName};
+use landfall_core::{Backoff, Database, Error, ErrorCode, Failure, Inbox, Position, TopicName};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use crate::consume::outcome::Handled;
 use crate::consume::retry::{AttemptCount, DatabaseBackoff, RetryRecord, RetryRouter, Route, sleep_unless_stopped};
 use crate::consume::sequence::{Early, SequenceGuard};
 use crate::consume::transaction::{MessageTransaction, TransactionError};
-use crate::dead_letter::Parker;
+use crate::dead_letter::{Parker, placeholder};
 
 /// A delivery that was removed from its batch.
 #[derive(Debug)]
@@ -193,16 +193,14 @@ impl<D: Inbox> IsolatedRunner<D> {
         }
     }
 
-    /// Parks a delivery that is not a message. The dead letter records its position, and its id is derived from the
-    /// position, so that a redelivery is a duplicate.
+    /// Parks a delivery that is not a message. The dead letter records its position.
     pub(crate) async fn park_unreadable(
         &self,
         error: &Error,
         position: Position,
         stop: &CancellationToken,
     ) -> Option<Disposition> {
-        let id = MessageId::from_position(&self.topic, position);
-        let message = Message::new(self.topic.clone(), "").with_id(id);
+        let message = placeholder(&self.topic, position);
         let arrival = Arrival { message: &message, origin: Some(position) };
         let failure = Failure::park(ErrorCode::VALIDATION, error);
         self.parker.park(arrival, 1, &failure, None, stop).await.map(Disposition::Settled)

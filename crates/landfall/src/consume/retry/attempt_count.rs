@@ -31,21 +31,29 @@ impl AttemptCount {
     pub(crate) fn pause_after(&mut self, failure: &Failure, backoff: Backoff) -> Option<Duration> {
         let pause = match failure.verdict {
             Verdict::Wait => {
-                self.uncounted += 1;
+                add_one(&mut self.uncounted);
                 Some(unbounded_delay(backoff, self.uncounted))
             }
             _ if !failure.spends_attempt() => {
-                (self.calls, self.uncounted) = (self.calls + 1, self.uncounted + 1);
+                add_one(&mut self.calls);
+                add_one(&mut self.uncounted);
                 Some(unbounded_delay(backoff, self.uncounted))
             }
             verdict => {
-                (self.failures, self.calls, self.uncounted) = (self.failures + 1, self.calls + 1, 0);
+                add_one(&mut self.failures);
+                add_one(&mut self.calls);
+                self.uncounted = 0;
                 backoff.delay_after(self.failures, rand::random()).filter(|_| verdict == Verdict::Retry)
             }
         };
         let retry_after = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         pause.map(|pause| pause.max(retry_after))
     }
+}
+
+/// Saturates, because a count may come from a header that any producer can write.
+fn add_one(count: &mut u32) {
+    *count = count.saturating_add(1);
 }
 
 #[cfg(test)]
@@ -68,6 +76,15 @@ mod tests {
         assert_eq!(count.failures, 1);
         assert!(count.pause_after(&Failure::retry("no"), BACKOFF).is_some());
         assert!(count.pause_after(&Failure::retry("no"), BACKOFF).is_none());
+    }
+
+    #[test]
+    fn highest_count_stays_the_highest() {
+        let mut count = AttemptCount::from_failures(u32::MAX);
+        assert_eq!(count.pause_after(&Failure::retry("no"), BACKOFF), None);
+        let down = Failure::retry("refused").with_code(ErrorCode::DEPENDENCY);
+        assert!(count.pause_after(&down, BACKOFF).is_some());
+        assert_eq!((count.failures, count.calls), (u32::MAX, u32::MAX));
     }
 
     #[test]

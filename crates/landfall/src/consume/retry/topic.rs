@@ -14,6 +14,9 @@ use landfall_core::{
 
 use crate::dead_letter::with_failure_headers;
 
+/// The most attempts that a header can claim. Any producer can write it, and a column of the databases must hold it.
+const MAX_ATTEMPTS: u64 = 1_000_000;
+
 /// Publishes failed messages and restores them when they return.
 pub(crate) struct RetryTopic {
     topic: TopicName,
@@ -76,14 +79,15 @@ impl RetryTopic {
             return None;
         }
         let number = |header| noted(header).and_then(|text| text.parse::<u64>().ok());
-        let position = number(SystemHeader::OriginalPartition).zip(number(SystemHeader::OriginalOffset));
-        let origin = position.map(|(partition, offset)| Position { partition: partition as u32, offset });
+        let partition = number(SystemHeader::OriginalPartition).and_then(|number| u32::try_from(number).ok());
+        let position = partition.zip(number(SystemHeader::OriginalOffset));
+        let origin = position.map(|(partition, offset)| Position { partition, offset });
         let headers = moved.headers.without_notes();
         let message = Message { topic: self.main.clone(), headers, ..moved.clone() };
-        let attempts = number(SystemHeader::Attempts).unwrap_or_default();
+        let attempts = number(SystemHeader::Attempts).unwrap_or_default().min(MAX_ATTEMPTS);
         // A message without a due time was published by hand: it is due now.
         let due = noted(SystemHeader::RetryAt).and_then(|text| text.parse().ok()).unwrap_or(moved.time);
-        Some(Returned { message, origin, attempts: u32::try_from(attempts).unwrap_or(u32::MAX), due })
+        Some(Returned { message, origin, attempts: attempts as u32, due })
     }
 }
 
@@ -126,6 +130,12 @@ mod tests {
         assert_eq!((returned.message, returned.origin, returned.attempts), (message, origin, 2));
         assert!(returned.due.as_millis() >= before.as_millis() + 60_000);
         assert!(retry.restore(&moved, &payment).is_none());
+        let mut forged = moved.clone();
+        forged.headers.note(SystemHeader::Attempts, u64::MAX);
+        forged.headers.note(SystemHeader::OriginalPartition, u64::MAX);
+        forged.headers.note(SystemHeader::RetryAt, "never");
+        let returned = retry.restore(&forged, &stock).unwrap();
+        assert_eq!((returned.attempts, returned.origin, returned.due), (1_000_000, None, forged.time));
         retry.has_groups = false;
         assert!(retry.restore(&moved, &payment).is_some(), "no other group receives it");
     }

@@ -1,0 +1,134 @@
+//! Every route with every role, and the routes against their OpenAPI document.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use landfall_testkit::servers::services_folder;
+use landfall_testkit::{current_test, not_run};
+use tokio::process::Command;
+
+use super::support::{Daemon, Sandbox, request};
+
+const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
+
+/// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
+const ROUTES: [(&str, &str, Option<&str>); 6] = [
+    ("GET", "/", None),
+    ("GET", "/healthz", None),
+    ("GET", "/metrics", Some("viewer")),
+    ("GET", "/openapi.json", None),
+    ("GET", "/readyz", None),
+    ("POST", "/v1/messages", Some("operator")),
+];
+
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
+
+fn token(role: &str) -> String {
+    format!("{role}-0123456789")
+}
+
+async fn serve_with_all_roles(sandbox: &Sandbox) -> Daemon {
+    let tokens: Vec<_> =
+        ROLES.iter().map(|role| format!("{{ role = \"{role}\", token = \"{}\" }}", token(role))).collect();
+    sandbox.configure(&format!("[auth]\ntokens = [{}]\n", tokens.join(", ")));
+    sandbox.serve().await
+}
+
+/// What a client sends as its credentials, and the role that it thereby has.
+fn credentials() -> Vec<(Option<String>, Option<&'static str>)> {
+    let mut credentials: Vec<(Option<String>, Option<&str>)> = vec![(None, None)];
+    let wrong = ["Bearer wrong-0123456789", "Bearer ", "Bearer", "", "Basic YWRtaW46YWRtaW4=", "admin-0123456789"];
+    credentials.extend(wrong.map(|text| (Some(text.to_owned()), None)));
+    credentials.push((Some(format!("Bearer {}x", token("admin"))), None));
+    credentials.push((Some(format!("Bearer {}, Bearer {}", token("viewer"), token("admin"))), None));
+    credentials.extend(ROLES.map(|role| (Some(format!("Bearer {}", token(role))), Some(role))));
+    credentials
+}
+
+fn rank(role: &str) -> usize {
+    ROLES.iter().position(|known| *known == role).unwrap()
+}
+
+/// The documented operations: method and path.
+async fn documented(daemon: &Daemon) -> Vec<(String, String)> {
+    let document = daemon.get("/openapi.json").await.json();
+    let paths: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
+        serde_json::from_value(document["paths"].clone()).unwrap();
+    let operations = paths.into_iter().flat_map(|(path, methods)| {
+        methods.into_keys().map(move |method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
+    });
+    operations.collect()
+}
+
+#[tokio::test]
+async fn every_route_requires_its_role() {
+    let sandbox = Sandbox::new();
+    let daemon = serve_with_all_roles(&sandbox).await;
+    // A unit test compares the document with the router, so that this covers every route.
+    let mut expected: Vec<_> = ROUTES.iter().map(|(method, path, _)| ((*method).into(), (*path).into())).collect();
+    expected.sort_by(|(_, a): &(String, String), (_, b)| a.cmp(b));
+    assert_eq!(documented(&daemon).await, expected, "each route needs a row in ROUTES");
+
+    for (method, path, needed) in ROUTES {
+        for (header, role) in credentials() {
+            let headers: Vec<_> = header.iter().map(|value| ("authorization", value.as_str())).collect();
+            let response = request(daemon.address, method, path, &headers, b"{").await;
+            let status = match (needed, role) {
+                (Some(_), None) => 401,
+                (Some(needed), Some(role)) if rank(role) < rank(needed) => 403,
+                // The body is not a message.
+                _ if method == "POST" => 400,
+                _ => 200,
+            };
+            assert_eq!(response.status, status, "{method} {path} with {header:?}");
+        }
+    }
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_outbox").await, 0);
+}
+
+#[tokio::test]
+async fn undocumented_methods_and_paths_do_nothing() {
+    let sandbox = Sandbox::new();
+    let daemon = serve_with_all_roles(&sandbox).await;
+    let admin = format!("Bearer {}", token("admin"));
+    for (method, path, _) in ROUTES {
+        for other in METHODS.into_iter().filter(|other| *other != method && (*other, method) != ("HEAD", "GET")) {
+            let response = request(daemon.address, other, path, &[("authorization", &admin)], b"").await;
+            assert_eq!(response.status, 405, "{other} {path}");
+            assert!(response.header("allow").is_some_and(|allow| allow.contains(method)), "{other} {path}");
+        }
+    }
+    for path in ["/v1", "/v1/", "/v1/messages/", "/metrics/", "/METRICS", "/v1/messages/1", "/.env", "/v2/messages"] {
+        let closed = request(daemon.address, "GET", path, &[], b"").await;
+        assert_eq!(closed.status, 401, "{path}: an unknown route is closed by default");
+        let response = request(daemon.address, "GET", path, &[("authorization", &admin)], b"").await;
+        assert_eq!(response.status, 404, "{path}");
+    }
+}
+
+/// Schemathesis sends valid and invalid requests to every operation of the document. It fails on a 5xx status, a
+/// response that is not documented, a refused valid request and an accepted invalid one.
+#[tokio::test]
+async fn daemon_behaves_as_its_openapi_document_says() {
+    let python = services_folder().join("schemathesis/bin/python");
+    if !python.exists() {
+        return not_run(&current_test(), "Schemathesis is not installed; run scripts/services");
+    }
+    let sandbox = Sandbox::new();
+    let daemon = serve_with_all_roles(&sandbox).await;
+    let mut command = Command::new(python);
+    command.args(["-m", "schemathesis.cli", "run", &format!("http://{}/openapi.json", daemon.address)]);
+    command.args(["--header", &format!("Authorization: Bearer {}", token("admin")), "--checks", "all", "--no-color"]);
+    // A fixed seed repeats a failure; a fixed number of requests bounds the time.
+    command.args(["--seed", "1", "--max-examples", "200", "--generation-database", "none"]);
+    command.current_dir(sandbox.path()).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(Duration::from_secs(300), command.output()).await;
+    let output = output.expect("Schemathesis exits in time").unwrap();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    // It leaves out the document's own route.
+    assert!(report.contains(&format!("Operations:       {0} selected / {0} total", ROUTES.len() - 1)), "{report}");
+    assert_eq!(daemon.get("/readyz").await.status, 200);
+    assert!(!daemon.stderr().contains("panicked"), "{}", daemon.stderr());
+}
