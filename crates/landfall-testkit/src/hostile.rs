@@ -65,9 +65,11 @@ fn ids_and_times() -> Vec<HostileMessage> {
     let second = MessageId::new();
     let mut two_ids = event("two ids", Either, &[(b"ce_id", second.to_string().as_bytes())]);
     two_ids.ids.push(second);
+    let mut foreign_id = bare("id that is no UUID", &[(b"ce_id", b"7")]);
+    (foreign_id.reading, foreign_id.ids) = (Delivered, vec![MessageId::from_business("", "7")]);
     vec![
         bare("no headers", &[]),
-        bare("id that is no UUID", &[(b"ce_id", b"7")]),
+        foreign_id,
         bare("empty id", &[(b"ce_id", b"")]),
         bare("id that is not UTF-8", &[(b"ce_id", b"\xff\xfe")]),
         bare("id in capitals", &[(b"CE_ID", MessageId::new().to_string().as_bytes())]),

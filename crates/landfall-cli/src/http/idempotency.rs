@@ -16,9 +16,7 @@ pub(super) fn message_id(field: Option<&str>, headers: &HeaderMap) -> Result<Opt
     let field = field.map(|text| parse("the field id", text)).transpose()?;
     let header = header(headers)?.map(|text| parse("the header Idempotency-Key", text)).transpose()?;
     match (field, header) {
-        (Some(field), Some(header)) if field != header => Err(Problem::invalid(
-            "the field id and the header Idempotency-Key differ; they mean the same, so send one of them",
-        )),
+        (Some(field), Some(header)) if field != header => Err(Problem::two_ids()),
         (field, header) => Ok(field.or(header)),
     }
 }

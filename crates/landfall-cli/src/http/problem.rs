@@ -62,6 +62,11 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "different-message", "The id belongs to another message", detail)
     }
 
+    pub(super) fn two_ids() -> Self {
+        let detail = "the field id and the header Idempotency-Key differ; they mean the same, so send one of them";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "two-ids", "The message has two ids", detail)
+    }
+
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available right now", detail)
     }

@@ -69,7 +69,7 @@ async fn different_ids_in_body_and_header_are_refused() {
     let sandbox = Sandbox::new();
     let daemon = sandbox.serve().await;
     let response = post_as(&daemon, "b", r#"{"id":"a","topic":"orders","payload":1}"#).await;
-    assert!(response.problem(400).contains("differ"), "{response:?}");
+    assert!(response.problem(422).contains("differ"), "{response:?}");
     assert_eq!(sandbox.count("SELECT count(*) FROM landfall_enqueued_id").await, 0);
     assert_eq!(accepted(&post_as(&daemon, "a", r#"{"id":"a","topic":"orders","payload":1}"#).await).len(), 36);
 }
