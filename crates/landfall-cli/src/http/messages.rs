@@ -1,7 +1,7 @@
 //! `POST /v1/messages`: enqueues one message, for senders without a database of their own.
 //!
 //! The response follows the commit. An invalid message is refused before anything is written; the error names the
-//! field. With an id of the sender, a retry is the same message ([`idempotency`](super::idempotency)).
+//! field. With an id of the sender, a retry is the same message ([`idempotency`]).
 
 use std::sync::Arc;
 
@@ -183,7 +183,7 @@ mod tests {
         for (text, number) in
             [("9007199254740993", 9_007_199_254_740_993), ("9223372036854775807", i64::MAX), ("7.0", 7), ("7e2", 700)]
         {
-            assert_eq!(parsed(text).unwrap().sequence, Some(number), "{text}");
+            assert_eq!(parsed(text).unwrap().0.sequence, Some(number), "{text}");
         }
         for text in ["7.5", "-1.0", "9223372036854775808", "1e400", "NaN", "true"] {
             assert!(parsed(text).is_err(), "{text} was accepted");

@@ -12,11 +12,12 @@ use super::{Options, State};
 ///
 /// ```
 /// use landfall::Failure;
-/// use landfall::retry::{Dependency, Options};
+/// use landfall::retry::{Dependency, Options, Repeat};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Failure> {
-/// let gateway = Dependency::new("gateway", Options::default())?;
+/// // The receiver deduplicates, so a call whose outcome is unknown may be repeated.
+/// let gateway = Dependency::new("gateway", Options { repeat: Repeat::Safe, ..Options::default() })?;
 /// let attempts = gateway
 ///     .retry(async |attempt| {
 ///         if attempt < 2 { Err(Failure::retry("connection reset")) } else { Ok(attempt) }
