@@ -68,6 +68,12 @@ impl SoakBroker {
         }
     }
 
+    /// Connections that the proxy cut, at random or around a request.
+    pub fn cuts(&self) -> u64 {
+        let counts = self.server().map(|server| server.proxy.counts()).unwrap_or_default();
+        counts.cut + counts.cut_before_forwarding + counts.cut_before_response
+    }
+
     /// Whether the group has finished all messages. Only the in-memory broker knows.
     pub fn is_drained(&self) -> Result<bool> {
         let (topic, group) = (TopicName::new(TOPIC)?, GroupName::new(GROUP)?);

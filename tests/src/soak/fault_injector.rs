@@ -100,6 +100,7 @@ enum FaultKind {
     RestartBroker,
     PauseBroker,
     BlackholeBroker,
+    CutBroker,
     CutCommits,
     CutOne,
     CutAll,
@@ -216,6 +217,7 @@ impl<'a> FaultInjector<'a> {
                 let silenced = self.broker.server().map_or(0, |server| server.proxy.blackhole_all());
                 self.counts.broker_blackholes += u32::from(silenced > 0);
             }
+            FaultKind::CutBroker => drop(self.broker.server().map(|server| server.proxy.cut_all())),
             FaultKind::FailBroker => self.fail_broker(),
             FaultKind::SkipIds => {
                 let count = self.random.random_range(1_000..70_000);
@@ -235,9 +237,10 @@ impl<'a> FaultInjector<'a> {
             && match kind {
                 FaultKind::Kill(_) | FaultKind::Pause(_) => true,
                 FaultKind::FailBroker => self.broker.memory().is_some(),
-                FaultKind::RestartBroker | FaultKind::PauseBroker | FaultKind::BlackholeBroker => {
-                    self.broker.server().is_some()
-                }
+                FaultKind::RestartBroker
+                | FaultKind::PauseBroker
+                | FaultKind::BlackholeBroker
+                | FaultKind::CutBroker => self.broker.server().is_some(),
                 FaultKind::RestartServer | FaultKind::SkipIds => self.environment.has_server(),
                 _ => !self.proxies().is_empty(),
             }
@@ -251,6 +254,7 @@ impl<'a> FaultInjector<'a> {
             (FaultKind::BlackholeBroker, broker_blackholes, 20),
             (FaultKind::PauseBroker, broker_pauses, 30),
             (FaultKind::RestartServer, restarts, 40),
+            (FaultKind::CutBroker, u32::from(self.broker.cuts() > 0), 45),
         ];
         let is_overdue = |(kind, count, after): &(FaultKind, u32, u32)| {
             *count == 0 && self.injected > *after && self.focus == Focus::Everything && self.is_possible(*kind)

@@ -138,7 +138,7 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
     fn report_progress(&self, elapsed: Duration, counts: FaultCounts) {
         let FaultCounts { kills, pauses, restarts, broker_restarts, broker_pauses, .. } = counts;
         let counts = self.environment.cuts();
-        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_response + self.broker_cuts();
+        let cuts = counts.cut + counts.cut_before_forwarding + counts.cut_before_response + self.broker.cuts();
         let (pauses, restarts) = (pauses + broker_pauses, restarts + broker_restarts);
         let line = format!(
             "{} over {}: {:.0} of {:.0} s, {kills} kills, {pauses} pauses, {restarts} restarts, {cuts} cuts",
@@ -148,11 +148,6 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             self.options.duration.as_secs_f64()
         );
         (self.options.progress)(elapsed.as_secs_f64() / self.options.duration.as_secs_f64(), &line);
-    }
-
-    fn broker_cuts(&self) -> u64 {
-        let counts = self.broker.server().map(|server| server.proxy.counts()).unwrap_or_default();
-        counts.cut + counts.cut_before_forwarding + counts.cut_before_response
     }
 
     /// Waits until all committed messages have taken effect, and then for a last message of each account. That comes
@@ -241,7 +236,7 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             cuts: counts.cut,
             commits_cut_before: counts.cut_before_forwarding,
             commits_cut_after: counts.cut_before_response,
-            broker_cuts: self.broker_cuts(),
+            broker_cuts: self.broker.cuts(),
             takeovers: takeovers(&producer).await?,
             copies: published.as_deref().map(copies),
             redriven: done.iter().sum(),

@@ -35,7 +35,7 @@ pub(crate) fn elaborate() -> Message {
     headers.insert("empty", "").unwrap();
     Message::new(topic("orders.v2_retry-1"), vec![0, 255, 10, 13, 0, 128, 39, 92])
         .with_key(key("客户 42/eu 'x' \"y\" \\ %_"))
-        .with_sequence(i64::MIN)
+        .with_sequence(i64::MAX)
         .with_kind(Kind::new("Order placed: ö").unwrap())
         .with_headers(headers)
 }
