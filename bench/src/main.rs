@@ -15,6 +15,9 @@ mod consumer;
 mod consumer_batch;
 mod consumer_hot_key;
 mod contest;
+mod half_message;
+mod half_peer;
+mod half_scan;
 mod latency;
 mod log_append;
 mod log_dedup;
@@ -27,6 +30,7 @@ mod observed;
 mod outbox_insert;
 mod preloaded_broker;
 mod relay;
+mod relay_cost;
 mod relay_latency;
 mod relay_memory;
 mod relay_passed;
@@ -75,9 +79,17 @@ struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Measurement {
     OutboxInsert,
+    /// Only on PostgreSQL: half messages beside the outbox and plain SQL.
+    HalfMessage,
+    /// Only on request: over HTTP beside DTM, which Go builds; needs the daemon beside this program.
+    HalfPeer,
+    /// Only on request: check-backs beside a million undecided half messages, on PostgreSQL.
+    HalfScan,
     Relay,
     RelayLatency,
     RelayMemory,
+    /// Only on request: what a relay costs PostgreSQL, beside the poller of most tutorials. Takes five minutes.
+    RelayCost,
     /// Only on request: passes `--records` messages through PostgreSQL.
     RelayPassed,
     /// Only on request: the longest wait of a writer while partitions of PostgreSQL's outbox are truncated.
@@ -164,6 +176,7 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     }
     let on_databases = [
         Measurement::OutboxInsert,
+        Measurement::HalfMessage,
         Measurement::Relay,
         Measurement::RelayLatency,
         Measurement::RelayMemory,
@@ -174,7 +187,10 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     ];
     let passed = arguments.only.contains(&Measurement::RelayPassed);
     let rotation = arguments.only.contains(&Measurement::RotationPause);
-    if !passed && !rotation && !on_databases.into_iter().any(wanted) {
+    let half_peer = arguments.only.contains(&Measurement::HalfPeer);
+    let half_scan = arguments.only.contains(&Measurement::HalfScan);
+    let cost = arguments.only.contains(&Measurement::RelayCost);
+    if !passed && !rotation && !half_peer && !half_scan && !cost && !on_databases.into_iter().any(wanted) {
         return Ok(report);
     }
     let on = |database| arguments.database.is_empty() || arguments.database.contains(&database);
@@ -190,6 +206,13 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 let postgres = <Postgres as Bare>::open(&url).await?;
                 report.software.push(postgres.version().await?);
                 report.rows.extend(on_database(&postgres, &wanted, total).await?);
+                if half_peer {
+                    match half_peer::measure(&postgres, &url, 8, total).await? {
+                        Ok(rows) => report.rows.extend(rows),
+                        Err(why) => report.not_run.push(why),
+                    }
+                }
+                report.rows.extend(half_messages(&postgres, wanted(Measurement::HalfMessage), half_scan, total).await?);
                 if wanted(Measurement::Relay) {
                     report.rows.extend(relay::measure_beside_an_old_transaction(&postgres, total).await?);
                 }
@@ -202,6 +225,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                 if passed && let Some(url) = landfall_testkit::servers::fresh_postgres_database().await {
                     let fresh = <Postgres as Bare>::open(&url).await?;
                     report.rows.extend(relay_passed::measure(&postgres, &fresh, arguments.records).await?);
+                }
+                if cost {
+                    report.rows.extend(relay_cost::measure(&postgres, total).await?);
                 }
                 if rotation {
                     report.rows.extend(rotation_pause::measure(&postgres, total).await?);
@@ -224,6 +250,21 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         }
     }
     Ok(report)
+}
+
+/// Runs the measurements of half messages, which PostgreSQL stores in partitions.
+async fn half_messages(postgres: &Postgres, message: bool, scan: bool, total: Duration) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if message {
+        for clients in <Postgres as Bare>::CLIENTS {
+            rows.extend(half_message::measure(postgres, *clients, total).await?);
+        }
+    }
+    if scan && let Some(url) = landfall_testkit::servers::fresh_postgres_database().await {
+        let empty = <Postgres as Bare>::open(&url).await?;
+        rows.extend(half_scan::measure(postgres, &empty, total).await?);
+    }
+    Ok(rows)
 }
 
 /// Runs the selected database measurements, in the order of a message's path.

@@ -74,7 +74,13 @@ fn every_failpoint_of_the_library_is_tested() {
     // The failpoint of `import` has its own test.
     collect_failpoints(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/landfall/src"), &mut found);
     found.retain(|name| !name.starts_with("import."));
-    let hit = BOUNDARIES.iter().chain(crate::strategy::BOUNDARIES).map(|name| (*name).to_owned());
+    let hit = BOUNDARIES
+        .iter()
+        .chain(crate::strategy::BOUNDARIES)
+        .chain(crate::half::BOUNDARIES)
+        .chain([&crate::half::ARCHIVED])
+        .chain(crate::idempotent::BOUNDARIES)
+        .map(|name| (*name).to_owned());
     assert_eq!(found, hit.collect());
 }
 

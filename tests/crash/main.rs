@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod boundary;
+mod half;
+mod half_planted;
+mod idempotent;
 mod planted;
 mod random;
 mod strategy;

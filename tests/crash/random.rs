@@ -37,10 +37,10 @@ async fn sqlite_run_is_clean_after_120_kills() {
     assert!(harness.count_redriven().await > 0);
 }
 
-/// A new seed each time, printed by the harness; `LANDFALL_TEST_SEED` repeats a run, as far as scheduling allows.
+/// A new seed each time, printed by the harness; `LANDFALL_SEED` repeats a run, as far as scheduling allows.
 fn seed() -> u64 {
-    match std::env::var("LANDFALL_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("LANDFALL_TEST_SEED is a number"),
+    match std::env::var("LANDFALL_SEED") {
+        Ok(seed) => seed.parse().expect("LANDFALL_SEED is a number"),
         Err(_) => rand::random_range(0..1_000_000),
     }
 }

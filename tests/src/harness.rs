@@ -99,7 +99,8 @@ impl<D: Adapter> Harness<D> {
         };
         Self {
             setup,
-            stall_timeout: Duration::from_secs(20),
+            // Longer than Landfall waits for a database that does not answer, so that its own recovery is tested.
+            stall_timeout: Duration::from_secs(45),
             history: Vec::new(),
             stderr: Vec::new(),
             program: program.into(),

@@ -63,6 +63,12 @@ impl WorkerProcess {
         self.process.stderr().into_iter().find(|line| line.starts_with(prefix))
     }
 
+    /// The last lines on stderr.
+    pub fn last_logged(&self, lines: usize) -> Vec<String> {
+        let all = self.process.stderr();
+        all[all.len().saturating_sub(lines)..].to_vec()
+    }
+
     /// Waits until its roles have started.
     pub async fn ready(&self) {
         eventually(TIMEOUT, "the worker is ready", async || self.count(|event| *event == Event::Ready) > 0).await;

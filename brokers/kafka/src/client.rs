@@ -55,17 +55,24 @@ impl ClientContext for ErrorContext {
 
 impl rdkafka::consumer::ConsumerContext for ErrorContext {}
 
-/// Forwards librdkafka's log lines. Its `Error` level becomes a warning: it includes lost connections, which it
-/// re-establishes.
+/// Forwards librdkafka's log lines.
 pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    match level {
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-            tracing::error!(target: "librdkafka", facility, message);
-        }
-        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
-            tracing::warn!(target: "librdkafka", facility, message);
-        }
+    match severity(level, facility, message) {
+        tracing::Level::ERROR => tracing::error!(target: "librdkafka", facility, message),
+        tracing::Level::WARN => tracing::warn!(target: "librdkafka", facility, message),
         _ => tracing::debug!(target: "librdkafka", facility, message),
+    }
+}
+
+/// Returns how serious a log line is for an operator. librdkafka's `Error` is a warning: it includes lost connections,
+/// which it re-establishes. Remarks on settings that this crate chose are not for operators. One is on
+/// `enable.gapless.guarantee`, which librdkafka calls experimental: the order of a key needs it.
+fn severity(level: RDKafkaLogLevel, facility: &str, message: &str) -> tracing::Level {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => tracing::Level::ERROR,
+        _ if facility == "CONFWARN" && message.contains("experimental") => tracing::Level::DEBUG,
+        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => tracing::Level::WARN,
+        _ => tracing::Level::DEBUG,
     }
 }
 
@@ -191,4 +198,20 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     let failed =
         |error| Error::new(ErrorKind::Internal, "a call of librdkafka panicked or was cancelled").with_source(error);
     work.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remark_on_an_experimental_setting_does_not_reach_operators() {
+        let remark = "Configuration property enable.gapless.guarantee is experimental";
+        let deprecated = "Configuration property foo is deprecated";
+        let warning = RDKafkaLogLevel::Warning;
+        assert_eq!(severity(warning, "CONFWARN", remark), tracing::Level::DEBUG);
+        assert_eq!(severity(warning, "CONFWARN", deprecated), tracing::Level::WARN);
+        assert_eq!(severity(warning, "FAIL", "experimental feature of the broker"), tracing::Level::WARN);
+        assert_eq!(severity(RDKafkaLogLevel::Alert, "CONFWARN", remark), tracing::Level::ERROR);
+    }
 }

@@ -16,7 +16,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use crate::client::{ErrorContext, blocking};
 use crate::config::Options;
 use crate::error::error;
-use crate::record::RecordBuffer;
+use crate::subscriber::record::RecordBuffer;
 use crate::topics::Topics;
 
 /// How long a read waits for records after the end-of-partition event.

@@ -14,24 +14,16 @@
 mod administration;
 mod api;
 mod broker;
-mod claim;
 mod config;
 mod connection;
 mod doctor;
 mod error;
-mod member;
 mod names;
-mod peers;
-mod publish_ack;
 mod publisher;
 mod reader;
-mod send;
-mod shard;
 mod subscriber;
 mod topic;
-mod unreadable;
 mod wire;
-mod worker;
 
 pub use broker::Nats;
 pub use config::Options;

@@ -10,8 +10,8 @@ use landfall_core::{Error, ErrorKind, Position, Result, StartAt, StoredMessage, 
 
 use crate::api::PullConsumer;
 use crate::connection::Connection;
+use crate::subscriber::unreadable::{self, Unreadable};
 use crate::topic::Topic;
-use crate::unreadable::{self, Unreadable};
 use crate::wire;
 
 /// The server deletes the consumer after this idle time. The reader then creates another at its position.

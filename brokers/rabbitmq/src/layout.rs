@@ -14,9 +14,9 @@ use lapin::options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptio
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
-use crate::confirm::start;
 use crate::error;
 use crate::names::{GroupNames, SLOTS};
+use crate::publisher::confirm::start;
 
 /// Number of redeliveries before the server drops a message. RabbitMQ 4 drops it after 20 by default, but only Landfall
 /// may give up on a message. Every version accepts this number; not all accept one that means "never".

@@ -10,24 +10,17 @@
 //! There is no replay: a message reaches the groups that exist when it is published. Without any group it is refused as
 //! retriable ([`NO_CONSUMER`](landfall_core::ErrorCode::NO_CONSUMER)).
 
-mod acks;
 mod administration;
 mod broker;
 mod config;
-mod confirm;
-mod confirm_channel;
-mod dial;
 mod doctor;
 mod error;
 mod layout;
 mod link;
 mod management;
-mod member;
 mod names;
 mod publisher;
 mod subscriber;
-mod tls;
-mod warm_up;
 mod wire;
 
 pub use broker::RabbitMq;

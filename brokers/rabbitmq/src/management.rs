@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::{Management, Options};
-use crate::tls;
+use crate::link::tls;
 
 /// Size limit of a response.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;

@@ -18,6 +18,13 @@ pub(crate) fn headers(message: &Message, source: &str) -> Vec<(String, String)> 
 
 /// Parses an entry into a message. An entry without `ce_id`, or with a header that is not UTF-8, is an error.
 pub(crate) fn message(topic: &TopicName, entry: &Entry) -> Result<Message> {
+    parse(topic, entry).map_err(|error| {
+        let payload = entry.fields.iter().find(|(name, _)| name == DATA).map(|(_, value)| value.clone());
+        error.with_payload(payload.unwrap_or_default())
+    })
+}
+
+fn parse(topic: &TopicName, entry: &Entry) -> Result<Message> {
     let mut payload = Bytes::new();
     let mut headers = Vec::with_capacity(entry.fields.len());
     for (name, value) in &entry.fields {

@@ -9,9 +9,9 @@ use futures_util::{StreamExt, stream};
 use landfall_core::adapter::Demands;
 use landfall_core::{Diagnose, Finding, Rank, Result, Span, TopicName};
 
-use crate::clock::ServerClock;
 use crate::error::CallError;
 use crate::queues::MAX_RETENTION_SECONDS;
+use crate::subscriber::clock::ServerClock;
 use crate::{Options, Sqs};
 
 /// Concurrent calls.

@@ -11,18 +11,13 @@
 mod administration;
 mod broker;
 mod client;
-mod clock;
 mod config;
 mod doctor;
 mod error;
-mod member;
 mod names;
-mod poll;
 mod publisher;
 mod queues;
-mod settle;
 mod subscriber;
-mod visibility;
 mod wire;
 
 pub use broker::Sqs;

@@ -65,7 +65,13 @@ pub(crate) fn encode(message: &Message) -> Encoded {
 }
 
 /// Parses a received message. Its group is its key, unless the group is its own id or a header names another key.
+/// An error carries the body.
 pub(crate) fn decode(topic: &TopicName, stored: &Stored) -> Result<Message> {
+    let body = || Bytes::copy_from_slice(stored.body().unwrap_or_default().as_bytes());
+    parse(topic, stored).map_err(|error| error.with_payload(body()))
+}
+
+fn parse(topic: &TopicName, stored: &Stored) -> Result<Message> {
     let system = |name: &MessageSystemAttributeName| stored.attributes()?.get(name).map(String::as_str);
     let sent = system(&MessageSystemAttributeName::SentTimestamp).and_then(|millis| millis.parse().ok());
     let group = system(&MessageSystemAttributeName::MessageGroupId);

@@ -7,6 +7,8 @@
 //! runs, and [`http`] holds its routes.
 
 mod actor;
+mod archive;
+mod check_back;
 mod commands;
 mod config;
 mod daemon;

@@ -48,6 +48,10 @@ impl Payload {
     }
 }
 
+pub(crate) fn to_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
 /// Decodes `payload_base64`.
 pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
     STANDARD.decode(text)

@@ -6,6 +6,7 @@ pub use crate::broker::url::BrokerUrl;
 pub use crate::broker::{Acknowledge, BrokerCapabilities, Delivery, FencedPublisher, Subscriber};
 pub use crate::database::admission::{Arrival, BatchAdmission};
 pub use crate::database::connection_epoch::ConnectionEpoch;
+pub use crate::database::dead_letter::{StoredError, trace_id};
 pub use crate::database::delivery::Retry;
 pub use crate::database::detach_on_drop::DetachOnDrop;
 pub use crate::database::import::{ForeignRow, Import, Imported, ImportedRow};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 /// The result of every port method.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -12,6 +14,7 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<Source>,
+    payload: Option<Bytes>,
 }
 
 /// The category of an error, as far as callers act on it.
@@ -42,7 +45,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, payload: None }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -53,6 +56,18 @@ impl Error {
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Attaches the payload of a delivery that is not a valid message, so that its content can be kept.
+    #[must_use]
+    pub fn with_payload(mut self, payload: Bytes) -> Self {
+        self.payload = Some(payload);
+        self
+    }
+
+    /// Returns the payload of the delivery that could not be read, if the error is about one.
+    pub fn payload(&self) -> Option<&Bytes> {
+        self.payload.as_ref()
     }
 
     pub fn kind(&self) -> ErrorKind {
@@ -66,15 +81,20 @@ impl Error {
 }
 
 impl fmt::Display for Error {
-    /// Formats the message and the chain of sources, so that one `%error` field in a log line is complete.
+    /// Formats the message and the chain of sources, so that one `%error` field in a log line is complete. A source
+    /// that only repeats what was said is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        let mut text = self.message.clone();
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            let said = error.to_string();
+            if !text.contains(&said) {
+                text.push_str(": ");
+                text.push_str(&said);
+            }
             cause = error.source();
         }
-        Ok(())
+        f.write_str(&text)
     }
 }
 
@@ -87,5 +107,20 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_shows_each_cause_once() {
+        let io = || std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        let inner = Error::new(ErrorKind::Unavailable, "cannot connect").with_source(io());
+        let outer = Error::new(ErrorKind::Unavailable, "cannot read the outbox").with_source(inner);
+        assert_eq!(outer.to_string(), "cannot read the outbox: cannot connect: connection refused");
+        let repeated = Error::invalid("rejected: connection refused").with_source(io());
+        assert_eq!(repeated.to_string(), "rejected: connection refused");
     }
 }

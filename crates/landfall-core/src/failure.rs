@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::fingerprint::{error_fingerprint, named_fingerprint};
+
 /// A short upper-case word that classifies a failure, for filters, metrics and alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
@@ -93,7 +95,15 @@ pub struct Failure {
     pub verdict: Verdict,
     /// The earliest next attempt, if the refusing side named one. Ignored with [`Verdict::Park`].
     pub retry_after: Option<Duration>,
+    /// The errors behind `error`, from the nearest to the first cause; bounded.
+    pub causes: Vec<String>,
+    /// The cause as the handler names it. Failures with the same cause and code are grouped.
+    pub cause: Option<String>,
 }
+
+/// The most causes that are kept of an error, and the characters of each.
+const MAX_CAUSES: usize = 8;
+const MAX_CAUSE_CHARACTERS: usize = 300;
 
 /// What happens to a message after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,7 +118,7 @@ pub enum Verdict {
 
 impl Failure {
     pub fn new(code: ErrorCode, error: impl fmt::Display, verdict: Verdict) -> Self {
-        Self { code, error: error.to_string(), verdict, retry_after: None }
+        Self { code, error: error.to_string(), verdict, retry_after: None, causes: Vec::new(), cause: None }
     }
 
     pub fn retry(error: impl fmt::Display) -> Self {
@@ -149,6 +159,39 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Keeps the sources of `error`, as [`From`] does. For errors that a handler converts itself.
+    #[must_use]
+    pub fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
+        self.causes = causes(error.source());
+        self
+    }
+
+    /// Names the cause, so that failures with it are grouped whatever their text is.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// Returns the fingerprint: of the cause if the handler named one, else of the text.
+    pub fn fingerprint(&self) -> String {
+        match &self.cause {
+            Some(cause) => named_fingerprint(self.code.as_str(), cause),
+            None => error_fingerprint(self.code.as_str(), &self.error),
+        }
+    }
+}
+
+/// Returns the texts of an error and its sources, without repetitions: many errors contain the text of their source.
+fn causes(error: Option<&(dyn std::error::Error + 'static)>) -> Vec<String> {
+    let chain = std::iter::successors(error, |error| error.source());
+    let mut texts: Vec<String> =
+        chain.take(MAX_CAUSES).map(|error| error.to_string().chars().take(MAX_CAUSE_CHARACTERS).collect()).collect();
+    texts.dedup();
+    texts
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.error)
@@ -158,6 +201,34 @@ impl fmt::Display for Failure {
 /// Lets a handler use `?` on any error; the failure is retried.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Failure::retry(error)
+        let causes = causes(error.source());
+        Self { causes, ..Failure::retry(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind};
+
+    #[test]
+    fn sources_of_an_error_are_kept_and_bounded() {
+        let mut error = Error::new(ErrorKind::Internal, "first");
+        for number in 0..20 {
+            error = Error::new(ErrorKind::Internal, format!("{number} {}", "x".repeat(1000))).with_source(error);
+        }
+        let failure = Failure::from(error);
+        assert_eq!(failure.causes.len(), MAX_CAUSES);
+        assert!(failure.causes[0].starts_with("18 ") && failure.causes[0].len() == MAX_CAUSE_CHARACTERS);
+        let inner = Error::new(ErrorKind::Internal, "disk full");
+        let failure = Failure::park(ErrorCode::HANDLER, "no").caused_by(&Error::invalid("write").with_source(inner));
+        assert_eq!(failure.causes, ["disk full"]);
+    }
+
+    #[test]
+    fn named_cause_groups_failures_with_different_texts() {
+        let failure = |text: &str| Failure::retry(text).with_cause("card declined");
+        assert_eq!(failure("a").fingerprint(), failure("b").fingerprint());
+        assert_ne!(failure("a").fingerprint(), Failure::retry("a").fingerprint());
     }
 }

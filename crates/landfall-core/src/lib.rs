@@ -9,7 +9,8 @@
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
-//!   [`DeadLetters`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber), [`Broker`].
+//!   [`DeadLetters`], [`Redrives`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber),
+//!   [`Broker`].
 //!
 //! [`history`] checks what was sent against what took effect: the tests, `landfall demo` and your own runs use it.
 
@@ -19,19 +20,28 @@ mod database;
 mod doctor;
 mod error;
 mod failure;
+mod fingerprint;
+
 pub mod history;
+pub mod idempotency;
 mod message;
+mod redrive;
 mod retry;
 mod span;
 mod timestamp;
 
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
+pub use database::audit::{AuditEntry, AuditFilter, AuditTrail};
 pub use database::dead_letter::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Discarded, OpenLetters,
-    Redriven,
+    AtLeast, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetterStatus,
+    DeadLetters, Discarded, OpenLetters, Redriven, TextSearch,
 };
 pub use database::delivery::{Deliveries, DeliveryFilter, RetryingDelivery};
+pub use database::half_message::{
+    AfterCheck, BarrierWriter, Barriers, CheckBack, Decided, DueCheck, HalfMessage, HalfMessageDetail,
+    HalfMessageFilter, HalfMessageRow, HalfMessageStats, HalfMessages, HalfState, HalfVerdict, Prepared,
+};
 pub use database::housekeeping::{Expiring, Housekeeping};
 pub use database::idempotent_append::{Appended, Fingerprint, IdempotentAppend};
 pub use database::import::{
@@ -49,6 +59,7 @@ pub use database::{Constraints, Database, Schema};
 pub use doctor::finding::{Diagnose, Finding, Rank};
 pub use error::{Error, ErrorKind, Result};
 pub use failure::{ErrorCode, Failure, Verdict};
+pub use fingerprint::error_fingerprint;
 pub use message::id::MessageId;
 pub use message::limits::Limits;
 pub use message::mode::Mode;
@@ -56,6 +67,14 @@ pub use message::name::{GroupName, HeaderName, Key, ProducerName, TablePrefix, T
 pub use message::snowflake::Snowflake;
 pub use message::system_header::SystemHeader;
 pub use message::{Headers, Kind, Message, wire};
+pub use redrive::guards::{Guarded, RedriveGuards, Skip};
+pub use redrive::pace::{Ramp, TokenBucket};
+pub use redrive::stop::StopRule;
+pub use redrive::{
+    ActiveRedrive, DispatchResult, Predicted, Prediction, RedriveControl, RedriveCounts, RedriveId, RedriveJob,
+    RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState,
+    Redrives,
+};
 pub use retry::backoff::Backoff;
 pub use retry::breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};
 pub use retry::budget::{Budget, BudgetOptions};

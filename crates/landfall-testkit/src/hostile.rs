@@ -175,6 +175,7 @@ pub async fn assert_hostile_messages_block_nothing(
     assert!(sent.len() > 20, "only {} could be published", sent.len());
 
     let (mut delivered, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
+    let mut unread_payloads = BTreeSet::new();
     let receive = async {
         while !followers.is_empty() || delivered.len() + unreadable.len() < sent.len() {
             let (message, position, acknowledge) = subscriber.next().await.unwrap().unwrap().into_parts();
@@ -186,6 +187,7 @@ pub async fn assert_hostile_messages_block_nothing(
                 }
                 Err(error) => {
                     assert!(error.to_string().len() < 1000, "{} bytes of error", error.to_string().len());
+                    unread_payloads.extend(error.payload().map(|payload| payload.to_vec()));
                     unreadable.insert(position);
                 }
             }
@@ -200,5 +202,11 @@ pub async fn assert_hostile_messages_block_nothing(
         assert!(*reading == Either || *reading == found, "{name}: {found:?}");
     }
     assert_eq!(delivered.len() + unreadable.len(), sent.len(), "each is read once");
+    let has_lost_payload = |message: &&HostileMessage| {
+        let payload = message.payload.as_deref().unwrap_or_default();
+        message.reading == Unreadable && !unread_payloads.contains(payload)
+    };
+    let lost: Vec<_> = sent.iter().filter(has_lost_payload).map(|message| message.name).collect();
+    assert!(lost.is_empty(), "the payload is lost of {lost:?}");
     subscriber.close().await.unwrap();
 }

@@ -9,6 +9,7 @@
 //! | consume from it in another process | [`remote::DeliverServer`] and [`remote::RemoteBroker`] |
 //! | check whether a run lost, doubled, reordered or invented messages | [`history`] |
 //! | run a load over a broker under faults, and check its history | [`traffic`] |
+//! | check that a handler takes effect once, repeated, concurrent and cancelled | [`assert_idempotent`] |
 //! | start, pause, stop and kill a real process | [`Process`] |
 //! | wait for a condition instead of sleeping | [`eventually`] |
 //! | run a test on a nearly full disk | [`run_on_a_small_disk`] |
@@ -34,6 +35,7 @@
 pub mod chaos;
 pub mod conformance;
 pub mod hostile;
+mod idempotent;
 mod memory_broker;
 mod not_run;
 mod process;
@@ -45,6 +47,7 @@ mod small_disk;
 pub mod traffic;
 mod wait;
 
+pub use idempotent::assert_idempotent;
 pub use landfall_core::history::{self, VIOLATION, assert_no_violation};
 pub use memory_broker::{Fault, MemoryBroker};
 pub use not_run::{NOT_RUN_FILE, REQUIRE_SERVERS, current_test, not_possible_here, not_run};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::adapter::{Lease, LeaseName};
-use landfall_core::{Error, ErrorKind, Holder, Housekeeping, Leases, Result};
+use landfall_core::{Error, ErrorKind, HalfMessageDetail, Holder, Housekeeping, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
 pub use landfall_core::{Expiring, RetentionPlan, Retries, Span, Window};
@@ -69,6 +69,19 @@ pub struct Policy {
     pub sequences: Span,
     /// Dead letters, from when they are done. An open one is never removed.
     pub dead_letters: Span,
+    /// Half messages, from when they were decided. An undecided one is never removed, nor a contradicted one that no
+    /// person has acknowledged.
+    pub half_messages: Span,
+    /// Where half messages are kept before they are removed; `None` for nowhere.
+    pub half_message_archive: Option<Arc<dyn HalfMessageArchive>>,
+    /// Barrier rows, which answer the check-backs of half messages. Longer than any half message stays undecided: for
+    /// one that was prepared earlier, the barrier has no answer.
+    pub barriers: Span,
+    /// The answers that [idempotency records](crate::idempotency) replay, from the beginning of their work.
+    pub idempotency_answers: Span,
+    /// The keys of [idempotency records](crate::idempotency), from their last attempt. Uncertain ones are never
+    /// removed.
+    pub idempotency: Span,
     /// The maximum number of rows removed in one transaction.
     pub step: u64,
     /// The pause between two rounds.
@@ -79,6 +92,13 @@ pub struct Policy {
     pub holder: Holder,
 }
 
+/// Keeps half messages that are removed from the database.
+pub trait HalfMessageArchive: std::fmt::Debug + Send + Sync {
+    /// Returns once the rows are durable. May block, and is called again with the same rows after a crash or an error:
+    /// a row may be in the archive twice, and never in neither place.
+    fn append(&self, rows: &[HalfMessageDetail]) -> Result<()>;
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -87,6 +107,11 @@ impl Default for Policy {
             enqueued_ids: Span::days(7),
             sequences: Span::Forever,
             dead_letters: Span::days(30),
+            half_messages: Span::days(7),
+            half_message_archive: None,
+            barriers: Span::days(30),
+            idempotency_answers: Span::days(1),
+            idempotency: Span::days(7),
             step: 500,
             interval: Duration::from_secs(30),
             lease_ttl: Duration::from_secs(30),
@@ -108,6 +133,10 @@ impl Policy {
         if self.lease_ttl.is_zero() {
             return refused("lease_ttl is zero; a lease would expire at once");
         }
+        if self.idempotency < self.idempotency_answers {
+            let (keys, answers) = (self.idempotency, self.idempotency_answers);
+            return refused(&format!("idempotency ({keys}) is shorter than idempotency_answers ({answers})"));
+        }
         Ok(())
     }
 }
@@ -122,8 +151,24 @@ const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
 const RETRIES_OVERDUE: Span = Span::Time(Duration::from_secs(24 * 3600));
 
 /// What every round removes.
-const EVERY_ROUND: [Expiring; 5] =
-    [Expiring::Sent, Expiring::HandledIds, Expiring::EnqueuedIds, Expiring::Retries, Expiring::DoneLetters];
+const EVERY_ROUND: [Expiring; 9] = [
+    Expiring::Sent,
+    Expiring::HandledIds,
+    Expiring::EnqueuedIds,
+    Expiring::Retries,
+    Expiring::DoneLetters,
+    Expiring::Barriers,
+    Expiring::IdempotencyAnswers,
+    Expiring::IdempotencyRecords,
+    // Last, since an archive that fails ends the round.
+    Expiring::HalfMessages,
+];
+
+/// Half messages archived and removed together; few, since their payloads are in memory.
+const ARCHIVED_AT_ONCE: u64 = 100;
+
+/// No row is as old: only the upkeep of the tables is left to do.
+const NOTHING: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 
 impl Housekeeper {
     /// Works on `database` under a lease of `leases`. Fails with kind `Invalid` if an option of `policy` is out of
@@ -140,7 +185,7 @@ impl Housekeeper {
         while !stop.is_cancelled() {
             let mut tasks = EVERY_ROUND.to_vec();
             if sequences_scanned.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
-                tasks.push(Expiring::Sequences);
+                tasks.insert(0, Expiring::Sequences);
             }
             match self.round(&tasks, &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
@@ -172,9 +217,9 @@ impl Housekeeper {
                     return Ok(());
                 }
                 let started = Instant::now();
-                let step = self.database.remove_expired(task, age, self.policy.step).await?;
+                let (step, is_last) = self.step(task, age).await?;
                 removed += step;
-                if step < self.policy.step {
+                if is_last {
                     break;
                 }
                 // Leaves half of the time to other transactions.
@@ -188,6 +233,36 @@ impl Housekeeper {
         Ok(())
     }
 
+    /// Removes some rows. Returns how many, and whether none is left.
+    async fn step(&self, task: Expiring, age: Duration) -> Result<(u64, bool)> {
+        match &self.policy.half_message_archive {
+            Some(archive) if task == Expiring::HalfMessages => self.archive(archive.clone(), age).await,
+            _ => {
+                let removed = self.database.remove_expired(task, age, self.policy.step).await?;
+                Ok((removed, removed < self.policy.step))
+            }
+        }
+    }
+
+    /// Archives some half messages, and removes exactly these: others may expire meanwhile.
+    async fn archive(&self, archive: Arc<dyn HalfMessageArchive>, age: Duration) -> Result<(u64, bool)> {
+        let old = self.database.old_half_messages(age, ARCHIVED_AT_ONCE).await?;
+        let is_last = (old.len() as u64) < ARCHIVED_AT_ONCE;
+        let ids: Vec<_> = old.iter().map(|detail| detail.row.id).collect();
+        if !ids.is_empty() {
+            let appended = tokio::task::spawn_blocking(move || archive.append(&old)).await;
+            appended.map_err(|error| {
+                Error::new(ErrorKind::Internal, "the archive of half messages panicked").with_source(error)
+            })??;
+            fail::fail_point!("housekeeping.after-archive");
+        }
+        let removed = self.database.remove_these_half_messages(&ids).await?;
+        if is_last {
+            self.database.remove_expired(Expiring::HalfMessages, NOTHING, 1).await?;
+        }
+        Ok((removed, is_last))
+    }
+
     fn age(&self, what: Expiring) -> Span {
         match what {
             Expiring::Sent => self.policy.sent,
@@ -196,6 +271,10 @@ impl Housekeeper {
             Expiring::Retries => RETRIES_OVERDUE,
             Expiring::Sequences => self.policy.sequences,
             Expiring::DoneLetters => self.policy.dead_letters,
+            Expiring::HalfMessages => self.policy.half_messages,
+            Expiring::Barriers => self.policy.barriers,
+            Expiring::IdempotencyAnswers => self.policy.idempotency_answers,
+            Expiring::IdempotencyRecords => self.policy.idempotency,
         }
     }
 

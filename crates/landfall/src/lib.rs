@@ -10,6 +10,11 @@
 //! 5. [`housekeeping`]: removes expired rows; its [`RetentionPlan`](housekeeping::RetentionPlan) computes how long
 //!    ids are kept.
 //!
+//! [`idempotency`] makes APIs idempotent: one effect and one answer per request, however often it is sent.
+//!
+//! [`half`] and [`check_back`] are for a message that cannot be in the database of the change. It waits at a
+//! coordinator until the verdict on a local transaction is known.
+//!
 //! [`import`] moves the rows of an existing outbox table into Landfall's own. [`history`] checks whether a run lost,
 //! doubled, reordered or invented messages.
 //!
@@ -22,7 +27,9 @@
 //! |---|---|
 //! | `sqlite`, `postgres`, `mysql` | the databases, as modules of those names |
 //! | `log`, `kafka`, `nats`, `rabbitmq`, `redis`, `sqs` | the brokers, as modules of those names |
-//! | `redis-cache` | [`consume`]'s dedup cache in Redis |
+//! | `macros` | the attribute `#[idempotent]` |
+//! | `axum` | [`idempotency`]'s layer for axum handlers |
+//! | `redis-cache` | [`consume`]'s dedup cache and [`idempotency`] records in Redis |
 //! | `tower` | tower layers around a handler |
 //! | `tokio-postgres`, `diesel-async` | `stacks`: enqueue in transactions of those drivers |
 //! | `failpoints` | crash points that tests can arm |
@@ -30,12 +37,16 @@
 //! No module of a step names an adapter.
 
 mod call_deadline;
+pub mod check_back;
 pub mod consume;
 mod dead_letter;
+pub mod half;
 pub mod housekeeping;
+pub mod idempotency;
 pub mod import;
 pub mod prelude;
 pub mod produce;
+pub mod redrive;
 pub mod relay;
 pub mod retry;
 mod supervised_task;
@@ -54,6 +65,17 @@ pub use landfall_core::{
     DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Deliveries,
     DeliveryFilter, Discarded, OpenLetters, OutboxControl, OutboxDetail, OutboxFilter, OutboxRow, OutboxState,
     OutboxStats, OutboxView, Redriven, RetryingDelivery, RowId,
+};
+// Groups of dead letters, redrive jobs and the audit trail.
+pub use landfall_core::{
+    AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup, Predicted, Prediction, RedriveControl,
+    RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest,
+    RedriveSelection, RedriveStarted, RedriveState, Redrives, Skip, StopRule, TextSearch,
+};
+// Half messages.
+pub use landfall_core::{
+    AfterCheck, BarrierWriter, Barriers, CheckBack, Decided, DueCheck, HalfMessage, HalfMessageDetail,
+    HalfMessageFilter, HalfMessageRow, HalfMessageStats, HalfMessages, HalfState, HalfVerdict, Prepared,
 };
 // Brokers.
 pub use landfall_core::{

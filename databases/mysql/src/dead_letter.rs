@@ -4,26 +4,28 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, Discarded, OpenLetters,
-    OutboxWriter, Redriven, Result,
+    AtLeast, Database, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetters,
+    Discarded, OpenLetters, OutboxWriter, Redriven, Result,
 };
 use landfall_sql_toolkit::{
-    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+    Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
+    letters, open_letters, prepare_letters, set_ignored,
 };
-use sqlx::{MySqlConnection, QueryBuilder};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
 use crate::connection::retry::retry_deadlocks;
+use crate::portable::DIALECT;
 use crate::statements::{ByRows, Sql};
-use crate::{MySql, row, timestamp};
+use crate::{MySql, row};
 
 #[async_trait]
 impl DeadLetters for MySql {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        let mut query = matching(&self.statements().find, filter);
-        query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = query
-            .build()
-            .persistent(false)
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) =
+            self.matching_letters(&self.statements().find, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let rows = bind_values(sqlx::query(text).persistent(false), values)
             .fetch_all(self.pool())
             .await
             .map_err(self.could_not("find dead letters"))?;
@@ -59,6 +61,22 @@ impl DeadLetters for MySql {
         Ok(())
     }
 
+    async fn ignore(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, true, reason, actor).await
+    }
+
+    async fn release_ignored(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, false, reason, actor).await
+    }
+
+    async fn count_letters(&self, filter: &DeadLetterFilter, most: u64) -> Result<AtLeast> {
+        count_letters(self, filter, most).await
+    }
+
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetterGroup>> {
+        dead_letter_groups(self, filter, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let rows = sqlx::query_as(self.statements().open_letters.text())
             .fetch_all(self.pool())
@@ -92,27 +110,39 @@ impl MySql {
     /// Parked dead letters are found without locks and then locked by id: a statement that locks rows while searching
     /// would wait for every dead letter that a consumer is handling.
     async fn redrive_once(&self, filter: &DeadLetterFilter, actor: &str) -> Result<(Redriven, bool)> {
-        let (doing, sql) = ("redrive dead letters", self.statements());
         let found = self.matching(filter).await?;
         let mut transaction = self.begin().await?;
         let (locked, skipped) = self.lock_found(&mut transaction, &found).await?;
+        let redriven = self.redrive_parked(&mut transaction, &locked, actor).await?;
+        let has_relay = locked.iter().any(|(_, is_relay)| *is_relay);
+        self.commit(transaction).await?;
+        Ok((Redriven { redriven, skipped }, has_relay))
+    }
+
+    /// Redrives locked letters, each with whether it is the relay's, and returns their ids.
+    pub(crate) async fn redrive_parked(
+        &self,
+        connection: &mut MySqlConnection,
+        locked: &[(DeadLetterId, bool)],
+        actor: &str,
+    ) -> Result<Vec<DeadLetterId>> {
+        let (doing, sql) = ("redrive dead letters", self.statements());
         let redriven: Vec<DeadLetterId> = locked.iter().map(|(id, _)| *id).collect();
         let of = |is_relay: bool| -> Vec<DeadLetterId> {
             locked.iter().filter(|(_, is)| *is == is_relay).map(|(id, _)| *id).collect()
         };
         let (relay, consumer) = (of(true), of(false));
-        self.run(&mut transaction, &sql.redrive_consumer, &consumer, doing).await?;
-        self.run(&mut transaction, &sql.return_to_outbox, &relay, doing).await?;
-        self.run(&mut transaction, &sql.redrive_relay, &relay, doing).await?;
+        self.run(connection, &sql.redrive_consumer, &consumer, doing).await?;
+        self.run(connection, &sql.return_to_outbox, &relay, doing).await?;
+        self.run(connection, &sql.redrive_relay, &relay, doing).await?;
         // The keys are locked before they are released, so that a dead letter that the relay parks meanwhile is seen.
-        self.run(&mut transaction, &sql.lock_relay_keys, &relay, doing).await?;
-        self.run(&mut transaction, &sql.release_relay_keys, &relay, doing).await?;
-        self.run_with(&mut transaction, &sql.audit_letters, &redriven, doing, |query| {
+        self.run(connection, &sql.lock_relay_keys, &relay, doing).await?;
+        self.run(connection, &sql.release_relay_keys, &relay, doing).await?;
+        self.run_with(connection, &sql.audit_letters, &redriven, doing, |query| {
             query.bind(actor.to_owned()).bind("redrive").bind("")
         })
         .await?;
-        self.commit(transaction).await?;
-        Ok((Redriven { redriven, skipped }, !relay.is_empty()))
+        Ok(redriven)
     }
 
     /// Returns which dead letters were discarded, and whether any of them was the relay's.
@@ -178,14 +208,19 @@ impl MySql {
     /// Returns the dead letters that match, oldest first, each with whether it is parked. Takes a connection of its
     /// own, so no transaction may be open: a small pool would be exhausted.
     async fn matching(&self, filter: &DeadLetterFilter) -> Result<Vec<(DeadLetterId, bool)>> {
-        let mut query = matching(&self.statements().find_ids, filter);
-        query.push(" ORDER BY id");
-        let query = query.build_query_as().persistent(false);
-        query.fetch_all(self.pool()).await.map_err(self.could_not("find dead letters"))
+        prepare_letters(self, filter).await?;
+        let doing = "find dead letters";
+        let (text, values) = self.matching_letters(&self.statements().find_ids, filter, " ORDER BY id", Vec::new());
+        let query = bind_values(sqlx::query(text).persistent(false), values);
+        let rows = query.fetch_all(self.pool()).await.map_err(self.could_not(doing))?;
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect::<sqlx::Result<_>>()
+            .map_err(self.could_not(doing))
     }
 
     /// Locks those of `ids` that are still parked. Returns each with whether it is the relay's.
-    async fn lock_parked(
+    pub(crate) async fn lock_parked(
         &self,
         connection: &mut MySqlConnection,
         ids: &[DeadLetterId],
@@ -229,9 +264,18 @@ impl MySql {
     }
 }
 
-/// Returns the statement with a condition for every field of the filter that is set.
-fn matching(statement: &Sql, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::MySql> {
-    let mut query = QueryBuilder::new(statement.as_str());
-    push_dead_letter_filter(&mut query, filter, "`key`", |id| id.as_uuid(), timestamp::text);
-    query
+impl MySql {
+    /// Returns the statement with a condition for every field of the filter that is set, and its values. `tail` follows
+    /// the conditions, with the values `more`.
+    fn matching_letters(
+        &self,
+        select: &Sql,
+        filter: &DeadLetterFilter,
+        tail: &str,
+        more: Vec<Value>,
+    ) -> (AssertSqlSafe<String>, Vec<Value>) {
+        let (template, mut values) = letters(&DIALECT, select.as_str(), filter);
+        values.extend(more);
+        (AssertSqlSafe(DIALECT.fill(&(template + tail), self.prefix())), values)
+    }
 }

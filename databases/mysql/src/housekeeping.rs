@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_core::{Database, Expiring, Housekeeping, OutboxDetail, Result, RowId};
+use landfall_core::{Database, Expiring, HalfMessageDetail, Housekeeping, MessageId, OutboxDetail, Result, RowId};
+use landfall_sql_toolkit::half_message_detail;
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 
@@ -23,6 +24,10 @@ impl Housekeeping for MySql {
             Expiring::Retries => &sql.remove_retries,
             Expiring::DoneLetters => &sql.remove_done_letters,
             Expiring::Sequences => &sql.forget_sequences,
+            Expiring::IdempotencyAnswers => &sql.remove_answers,
+            Expiring::IdempotencyRecords => &sql.remove_records,
+            Expiring::HalfMessages => &sql.remove_half_messages,
+            Expiring::Barriers => return self.remove_barriers(age, at_most).await,
         };
         retry_deadlocks(|| self.remove_old(statement, age, at_most)).await
     }
@@ -40,6 +45,23 @@ impl Housekeeping for MySql {
     async fn remove_these_sent(&self, rows: &[RowId]) -> Result<u64> {
         let statement = &self.statements().remove_these_sent;
         retry_deadlocks(|| self.removed_by(sqlx::query(statement.text()).bind(json_array(rows)))).await
+    }
+
+    async fn old_half_messages(&self, age: Duration, at_most: u64) -> Result<Vec<HalfMessageDetail>> {
+        let rows = sqlx::query(self.statements().half_old.text())
+            .bind(micros(age))
+            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("read half messages"))?;
+        rows.iter().map(half_message_detail).collect()
+    }
+
+    async fn remove_these_half_messages(&self, ids: &[MessageId]) -> Result<u64> {
+        let ids: Vec<String> = ids.iter().map(|id| id.as_uuid().simple().to_string()).collect();
+        let ids = serde_json::Value::from(ids).to_string();
+        let statement = &self.statements().remove_these_half;
+        retry_deadlocks(|| self.removed_by(sqlx::query(statement.text()).bind(ids.clone()))).await
     }
 }
 

@@ -11,6 +11,7 @@ use landfall_core::{Database, Holder, Leases, Result};
 use crate::MySql;
 use crate::connection::retry::retry_deadlocks;
 use crate::outbox::settle::micros;
+use crate::statements::SHARDS;
 
 #[async_trait]
 impl Leases for MySql {
@@ -95,22 +96,25 @@ impl MySql {
         Ok((made.rows_affected() > 0).then_some(1))
     }
 
+    /// A few round trips for any number of leases: a renewal must take much less time than a lease lasts.
     async fn renew_all<'a>(&self, leases: &'a [Lease], ttl: Duration) -> Result<Vec<&'a LeaseName>> {
+        let doing = "renew leases";
         let mut renewed = Vec::with_capacity(leases.len());
         let mut transaction = self.begin().await?;
-        for lease in sorted_by_name(leases) {
-            let done = sqlx::query(self.statements().lease_renew.text())
-                .bind(micros(ttl))
-                .bind(millis(ttl))
-                .bind(&lease.name.0)
-                .bind(&lease.holder.0)
-                .bind(lease.epoch)
-                .execute(&mut *transaction)
-                .await
-                .map_err(self.could_not("renew leases"))?;
-            if done.rows_affected() > 0 {
-                renewed.push(&lease.name);
+        for chunk in sorted_by_name(leases).chunks(usize::from(SHARDS)) {
+            let names: Vec<&str> = chunk.iter().map(|lease| lease.name.0.as_str()).collect();
+            let lock = sqlx::query_as(self.statements().lock_leases_to_renew.text());
+            let lock = padded(&names).fold(lock, |query, name| query.bind(name));
+            let found: Vec<LeaseRow> = lock.fetch_all(&mut *transaction).await.map_err(self.could_not(doing))?;
+            let held: Vec<&LeaseName> =
+                chunk.iter().filter(|lease| is_held(lease, &found)).map(|lease| &lease.name).collect();
+            if held.is_empty() {
+                continue;
             }
+            let renew = sqlx::query(self.statements().lease_renew.text()).bind(micros(ttl)).bind(millis(ttl));
+            let renew = padded(&held).fold(renew, |query, name| query.bind(&name.0));
+            renew.execute(&mut *transaction).await.map_err(self.could_not(doing))?;
+            renewed.extend(held);
         }
         self.commit(transaction).await?;
         Ok(renewed)
@@ -129,6 +133,21 @@ impl MySql {
         }
         self.commit(transaction).await
     }
+}
+
+/// Name, holder and epoch of a lease, as the table has them.
+pub(crate) type LeaseRow = (String, Option<String>, i64);
+
+/// Returns whether `lease` is among `found`, under the same holder and epoch.
+pub(crate) fn is_held(lease: &Lease, found: &[LeaseRow]) -> bool {
+    found.iter().any(|(name, holder, epoch)| {
+        *name == lease.name.0 && holder.as_ref() == Some(&lease.holder.0) && *epoch == lease.epoch
+    })
+}
+
+/// Pads `given` with its last element to the number of shards, so that one statement serves every number of leases.
+pub(crate) fn padded<T: Copy>(given: &[T]) -> impl Iterator<Item = T> + '_ {
+    given.iter().chain(std::iter::repeat_n(given.last(), usize::from(SHARDS)).flatten()).copied().take(SHARDS.into())
 }
 
 /// The duration as the column `ttl_ms` has it, rounded up.

@@ -13,16 +13,20 @@
 //! No statement uses `RETURNING`, which MySQL does not have: rows are locked, then changed. Times are compared on the
 //! server's clock in UTC. This process's clock only measures how long its own leases last.
 
+mod barrier;
 mod connection;
 mod constraint;
 mod dead_letter;
 mod delivery;
 mod doctor;
+mod half_message;
 mod housekeeping;
+mod idempotency;
 mod import;
 mod inbox;
 mod lease;
 mod outbox;
+mod portable;
 mod row;
 mod schema;
 mod signals;

@@ -1,7 +1,7 @@
 //! Rows as core's types. Columns are read by name.
 
 use bytes::Bytes;
-use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
+use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard, StoredError, trace_id};
 use landfall_core::{
     DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, OutboxDetail, OutboxRow, Position, Result,
     Timestamp, TopicName,
@@ -101,6 +101,11 @@ impl MessageColumns {
     }
 }
 
+/// Decodes the message of a row of `half_due`.
+pub(crate) fn half_message(row: &MySqlRow) -> Result<Message> {
+    MessageColumns::find(row).map_err(undecodable)?.message(row)
+}
+
 /// Decodes a row of `outbox_rows`, `parked_rows` or `sent_rows`.
 pub(crate) fn outbox_row(row: &MySqlRow) -> Result<OutboxRow> {
     Ok(OutboxRow {
@@ -135,6 +140,9 @@ pub(crate) fn outbox_detail(row: &MySqlRow) -> Result<OutboxDetail> {
 pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
     let group: &str = column(row, "consumer_group")?;
     let (original_partition, original_offset) = original_position(row)?;
+    let stored = StoredError { fingerprint: column(row, "fingerprint")?, causes: column(row, "causes")? };
+    let (error_code, error): (String, String) = (column(row, "error_code")?, column(row, "error")?);
+    let headers = legible_headers(column(row, "headers")?);
     Ok(DeadLetter {
         id: column(row, "id")?,
         message_id: column::<Uuid>(row, "message_id")?.into(),
@@ -144,8 +152,10 @@ pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         sequence: column(row, "sequence")?,
         kind: column(row, "kind")?,
         status: column::<&str>(row, "status")?.parse()?,
-        error_code: column(row, "error_code")?,
-        error: column(row, "error")?,
+        fingerprint: stored.fingerprint(&error_code, &error),
+        causes: stored.causes(),
+        error_code,
+        error,
         attempts: count(row, "attempts")?,
         redrives: count(row, "redrives")?,
         original_partition,
@@ -153,7 +163,8 @@ pub(crate) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         first_seen: time(row, "first_seen")?.unwrap_or(Timestamp::from_millis(0)),
         last_attempt: time(row, "last_attempt")?.unwrap_or(Timestamp::from_millis(0)),
         retry_at: time(row, "retry_at")?,
-        headers: legible_headers(column(row, "headers")?),
+        trace_id: trace_id(&headers),
+        headers,
         payload: Bytes::copy_from_slice(column(row, "payload")?),
         original_payload: column::<Option<Vec<u8>>>(row, "original_payload")?.map(Bytes::from),
     })

@@ -27,6 +27,17 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0002_payload_text.sql")
     ),
+    concat!(
+        include_str!("../migrations/0003_half_message.sql"),
+        "\n",
+        include_str!("../migrations/0003_barrier.sql"),
+        "\n",
+        include_str!("../migrations/0003_idempotency.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter.sql"),
+        "\n",
+        include_str!("../migrations/0003_redrive.sql")
+    ),
 ];
 
 const SCHEMA_TABLE: &str = "\

@@ -80,6 +80,7 @@ pub(crate) fn expand_words(template: &str) -> String {
         .replace("{outbox_message}", &MESSAGE.replace(" payload,", " {payload:o} AS payload,"))
         .replace("{table}", TABLE)
         .replace("{shards}", &placeholders(SHARDS.into()))
+        .replace("{now_ms}", "{ms:UTC_TIMESTAMP(6)}")
         .replace("{now}", "UTC_TIMESTAMP(6)");
     // Topic and key as one value of 32 bytes (MySQL 9.7 no longer has older hashes). Times as milliseconds since 1970.
     // Ids in their usual notation. The payload of a row of the outbox, as bytes.

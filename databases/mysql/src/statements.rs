@@ -48,8 +48,9 @@ fn details(template: &str) -> String {
 const LETTER: &str = "
     INSERT INTO {p}dead_letter (
         consumer_group, message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at,
-        original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND)
+        original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at, fingerprint,
+        causes)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND, ?, ?)
     ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)";
 
 /// Returns an insert of `rows` messages, in their order.
@@ -144,6 +145,7 @@ statements! {
         SELECT id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND next_attempt_at > {now}
         ORDER BY id FOR UPDATE";
     make_due: ByRows = "UPDATE {p}outbox FORCE INDEX (PRIMARY) SET next_attempt_at = {now} WHERE id IN ({rows})";
+    audit_action: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail) VALUES (?, ?, ?, ?)";
     audit_rows: ByRows = "
         INSERT INTO {p}audit (actor, action, outbox_id, message_id)
         SELECT ?, ?, id, message_id FROM {p}outbox FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY id";
@@ -159,9 +161,13 @@ statements! {
     lease_make: Sql = "
         INSERT IGNORE INTO {p}lease (name, holder, epoch, expires_at, ttl_ms)
         VALUES (?, ?, 1, {now} + INTERVAL ? MICROSECOND, ?)";
+    // Locked and compared first, so that one statement renews all of them.
+    lock_leases_to_renew: Sql = "
+        SELECT name, holder, epoch FROM {p}lease FORCE INDEX (PRIMARY) WHERE name IN ({shards}) ORDER BY name
+        FOR UPDATE";
     lease_renew: Sql = "
-        UPDATE {p}lease SET expires_at = {now} + INTERVAL ? MICROSECOND, ttl_ms = ?
-        WHERE name = ? AND holder = ? AND epoch = ?";
+        UPDATE {p}lease FORCE INDEX (PRIMARY) SET expires_at = {now} + INTERVAL ? MICROSECOND, ttl_ms = ?
+        WHERE name IN ({shards})";
     lease_release: Sql = "UPDATE {p}lease SET holder = NULL WHERE name = ? AND holder = ? AND epoch = ?";
     lease_held: Sql = "
         SELECT name FROM {p}lease
@@ -173,6 +179,8 @@ statements! {
     // The inbox. The id is inserted before the held key is locked, so that two deliveries of one message cannot
     // deadlock.
     admit: Sql = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES (?, ?)";
+    keep_forever: Sql = "
+        UPDATE {p}inbox SET handled_at = '9999-12-31 00:00:00' WHERE consumer_group = ? AND message_id = ?";
     admit_batch: ByPairs = "INSERT IGNORE INTO {p}inbox (consumer_group, message_id) VALUES {pairs}";
     handled: ByPairs = "
         SELECT message_id FROM {p}inbox FORCE INDEX (PRIMARY) WHERE (consumer_group, message_id) IN ({pairs})";
@@ -184,7 +192,8 @@ statements! {
     queue_behind: Sql = LETTER;
     park: Sql = &format!("{LETTER}, status = VALUES(status), due = NULL, error_code = VALUES(error_code),
         error = VALUES(error), attempts = VALUES(attempts), holds_key = VALUES(holds_key), last_attempt = {{now}},
-        done_at = NULL, retry_at = VALUES(retry_at), discarded = FALSE");
+        done_at = NULL, retry_at = VALUES(retry_at), discarded = FALSE, fingerprint = VALUES(fingerprint),
+        causes = VALUES(causes)");
     // Found by their time: dead letters that are not due yet are not read, however many there are.
     next_delayed: Sql = "
         SELECT letter.id, letter.attempts, {message}, redrives, original_partition, original_offset
@@ -216,7 +225,7 @@ statements! {
     park_redriven: Sql = "
         UPDATE {p}dead_letter
         SET status = ?, due = NULL, attempts = ?, error_code = ?, error = ?, last_attempt = {now},
-            retry_at = {now} + INTERVAL ? MICROSECOND, holds_key = holds_key AND ?
+            retry_at = {now} + INTERVAL ? MICROSECOND, holds_key = holds_key AND ?, fingerprint = ?, causes = ?
         WHERE id = ? AND status IN ('redriving', 'waiting', 'delayed')";
     group_of: Sql = "SELECT consumer_group FROM {p}dead_letter WHERE id = ?";
     // After a dead letter of the key is done, the next one becomes due if it was waiting; without one, the key is free.
@@ -243,6 +252,12 @@ statements! {
         SELECT d.topic, d.consumer_group, COUNT(*) FROM {p}delivery d WHERE NOT EXISTS (
             SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
         GROUP BY d.topic, d.consumer_group";
+    // The primary key begins with the group. There are few of them, so each is looked up in turn.
+    admitted_by: Sql = "
+        SELECT i.consumer_group, {ms:i.handled_at}
+        FROM (SELECT DISTINCT consumer_group FROM {p}inbox) known
+        JOIN {p}inbox i ON i.consumer_group = known.consumer_group AND i.message_id = ?
+        ORDER BY i.handled_at, i.consumer_group";
 
     // The sequence that each entity has reached. The row is inserted before it is read, so that there is one to lock.
     ensure_sequence: Sql = "
@@ -267,24 +282,29 @@ statements! {
     // A filter is appended to the first two.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind,
-               CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error, attempts,
-               redrives, original_partition, original_offset, {ms:first_seen} AS first_seen,
+               CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                   AS status,
+               error_code, error, attempts, fingerprint, causes, redrives, original_partition, original_offset,
+               {ms:first_seen} AS first_seen,
                {ms:last_attempt} AS last_attempt, headers, payload, original_payload, {ms:retry_at} AS retry_at
-        FROM {p}dead_letter WHERE TRUE";
-    find_ids: Sql = "SELECT id, status = 'parked' FROM {p}dead_letter WHERE TRUE";
+        FROM {p}dead_letter";
+    find_ids: Sql = "SELECT id, status = 'parked' AND NOT ignored FROM {p}dead_letter";
     lock_parked: ByRows = "
         SELECT id, consumer_group = '' FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) AND status =
-            'parked'
+            'parked' AND NOT ignored
         ORDER BY id FOR UPDATE";
     redrive_consumer: ByRows = "
-        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'redriving', due = id, redrives = redrives + 1
+        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'redriving', due = id, redrives = redrives + 1,
+            redrive_id = NULL
         WHERE id IN ({rows})";
     return_to_outbox: ByRows = "
         INSERT INTO {p}outbox (id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload)
         SELECT outbox_id, message_id, topic, `key`, sequence, kind, mode, headers, created_at, payload
         FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER BY outbox_id";
+    // A letter that the relay parks again has another error, whose fingerprint is then computed.
     redrive_relay: ByRows = "
-        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'done', redrives = redrives + 1, done_at = {now}
+        UPDATE {p}dead_letter FORCE INDEX (PRIMARY) SET status = 'done', redrives = redrives + 1, done_at = {now},
+            redrive_id = NULL, fingerprint = NULL, causes = NULL
         WHERE id IN ({rows})";
     lock_relay_keys: ByRows = "
         SELECT 1 FROM {p}dead_letter letter FORCE INDEX (PRIMARY)
@@ -302,8 +322,9 @@ statements! {
             WHERE other.is_open = 1 AND other.consumer_group = '' AND other.topic = held.topic
               AND other.`key` = held.`key` AND other.holds_key)";
     dead_letter_stats: Sql = "
-        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END AS shown, COUNT(*) FROM {p}dead_letter
-        GROUP BY shown";
+        SELECT CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                   AS shown, COUNT(*)
+        FROM {p}dead_letter GROUP BY shown";
     open_letters: Sql = "
         SELECT topic, consumer_group, status, COUNT(*) FROM {p}dead_letter FORCE INDEX ({b}dead_letter_open)
         WHERE is_open = 1 GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";
@@ -342,6 +363,187 @@ statements! {
             ORDER BY handled.handled_at LIMIT ?) old
         STRAIGHT_JOIN {p}inbox inbox FORCE INDEX (PRIMARY)
             ON inbox.consumer_group = old.consumer_group AND inbox.message_id = old.message_id";
+    // Half messages. The nine columns of a message come first in `half_insert` and `half_complete`.
+    half_insert: Sql = "
+        INSERT INTO {p}half_message (id, topic, `key`, sequence, kind, mode, headers, payload, created_at, fingerprint,
+            business_type, business_id, check_back, check_after_ms, next_check_at, state, has_message)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + INTERVAL ? MICROSECOND, 'prepared', TRUE)";
+    // The id is not changed: it is bound first because it comes first in a message.
+    half_complete: Sql = "
+        UPDATE {p}half_message SET id = ?, topic = ?, `key` = ?, sequence = ?, kind = ?, mode = ?, headers = ?,
+            payload = ?, created_at = ?, fingerprint = ?, business_type = ?, business_id = ?, check_back = ?,
+            check_after_ms = ?, has_message = TRUE
+        WHERE id = ? AND NOT has_message";
+    half_insert_early: Sql = "
+        INSERT INTO {p}half_message (id, state, decided_by, decided_at, has_message) VALUES (?, ?, ?, {now}, FALSE)";
+    half_stored: Sql = "SELECT state, fingerprint FROM {p}half_message WHERE id = ?";
+    half_decide: Sql = "
+        UPDATE {p}half_message SET state = ?, decided_by = ?, decided_at = {now}, next_check_at = NULL
+        WHERE id = ? AND state IN ('prepared', 'parked')";
+    half_enqueue: Sql = "
+        INSERT INTO {p}outbox (message_id, topic, `key`, sequence, kind, mode, headers, payload, created_at)
+        SELECT id, topic, `key`, sequence, kind, mode, headers, payload, created_at FROM {p}half_message
+        WHERE id = ? AND state = 'committed'";
+    half_contradict: Sql = "
+        UPDATE {p}half_message SET contradicted_at = {now}, contradicted_by = ?
+        WHERE id = ? AND contradicted_at IS NULL";
+    half_acknowledge: Sql = "
+        UPDATE {p}half_message SET acknowledged_at = {now}, acknowledged_by = ?
+        WHERE id = ? AND contradicted_at IS NOT NULL AND acknowledged_at IS NULL";
+    half_audit: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail) VALUES (?, ?, ?, ?)";
+    half_due: Sql = "
+        SELECT id AS message_id, topic, `key`, sequence, kind, mode, headers, payload, {ms:created_at} AS created_at,
+            business_type, business_id, check_back, check_after_ms, {ms:prepared_at} AS prepared_at,
+            CAST(checks AS SIGNED) AS checks
+        FROM {p}half_message FORCE INDEX ({b}half_message_due) WHERE next_check_at <= {now}
+        ORDER BY next_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
+    // The lease and the ids are appended.
+    half_claim: Sql = "UPDATE {p}half_message FORCE INDEX (PRIMARY) SET next_check_at = {now} + INTERVAL ";
+    half_record_check: Sql = "
+        UPDATE {p}half_message SET checks = checks + 1, last_answer = ?, state = ?,
+            next_check_at = {now} + INTERVAL ? MICROSECOND
+        WHERE id = ? AND state = 'prepared' AND checks = ?";
+    half_messages: Sql = "
+        SELECT {uuid:h.id} AS id, h.state, h.topic, h.`key`, h.kind, h.business_type, h.business_id, h.check_back,
+            {ms:h.prepared_at} AS prepared_at, {ms:h.decided_at} AS decided_at, h.decided_by,
+            CAST(h.checks AS SIGNED) AS checks, {ms:h.next_check_at} AS next_check_at, h.last_answer,
+            {ms:h.contradicted_at} AS contradicted_at, h.contradicted_by, {ms:h.acknowledged_at} AS acknowledged_at,
+            h.acknowledged_by
+        FROM {p}half_message h WHERE TRUE";
+    half_old: Sql = "
+        SELECT {uuid:h.id} AS id, h.state, h.topic, h.`key`, h.kind, h.business_type, h.business_id, h.check_back,
+            {ms:h.prepared_at} AS prepared_at, {ms:h.decided_at} AS decided_at, h.decided_by,
+            CAST(h.checks AS SIGNED) AS checks, {ms:h.next_check_at} AS next_check_at, h.last_answer,
+            {ms:h.contradicted_at} AS contradicted_at, h.contradicted_by, {ms:h.acknowledged_at} AS acknowledged_at,
+            h.acknowledged_by, h.sequence, h.mode, h.headers, h.payload
+        FROM {p}half_message h FORCE INDEX ({b}half_message_decided)
+        WHERE h.decided_at < {now} - INTERVAL ? MICROSECOND
+          AND (h.contradicted_at IS NULL OR h.acknowledged_at IS NOT NULL)
+        ORDER BY h.decided_at LIMIT ?";
+    remove_these_half: Sql = "
+        DELETE half FROM JSON_TABLE(?, '$[*]' COLUMNS (id CHAR(32) PATH '$')) given
+        STRAIGHT_JOIN {p}half_message half FORCE INDEX (PRIMARY) ON half.id = UNHEX(given.id)
+            AND half.decided_at IS NOT NULL AND (half.contradicted_at IS NULL OR half.acknowledged_at IS NOT NULL)";
+    half_stats: Sql = "
+        SELECT prepared.rows_found, parked.rows_found,
+            (SELECT COUNT(*) FROM {p}half_message WHERE contradicted_at IS NOT NULL AND acknowledged_at IS NULL),
+            (SELECT COUNT(*) FROM {p}half_message WHERE state = 'committed' AND has_message = FALSE),
+            CAST(GREATEST(0, COALESCE(TIMESTAMPDIFF(SECOND, LEAST(COALESCE(prepared.oldest, parked.oldest),
+                COALESCE(parked.oldest, prepared.oldest)), {now}), 0)) AS SIGNED)
+        FROM (SELECT COUNT(*) AS rows_found, MIN(prepared_at) AS oldest FROM {p}half_message
+              WHERE state = 'prepared' AND has_message = TRUE) prepared,
+             (SELECT COUNT(*) AS rows_found, MIN(prepared_at) AS oldest FROM {p}half_message
+              WHERE state = 'parked' AND has_message = TRUE) parked";
+    remove_half_messages: Sql = "
+        DELETE half FROM (
+            SELECT id FROM {p}half_message FORCE INDEX ({b}half_message_decided)
+            WHERE decided_at < {now} - INTERVAL ? MICROSECOND
+              AND (contradicted_at IS NULL OR acknowledged_at IS NOT NULL)
+            ORDER BY decided_at LIMIT ?) old
+        STRAIGHT_JOIN {p}half_message half FORCE INDEX (PRIMARY) ON half.id = old.id
+            AND (half.contradicted_at IS NULL OR half.acknowledged_at IS NOT NULL)";
+
+    // Idempotency records.
+    record_insert: Sql = "
+        INSERT IGNORE INTO {p}idempotency (id, kind, scope, business_type, `key`, state, fingerprint, epoch, parks,
+            expires_at, ttl_ms, ceiling_at)
+        VALUES (?, ?, ?, ?, ?, 'in_flight', ?, {now_ms}, ?, {now} + INTERVAL ? MICROSECOND, ?,
+            {now} + INTERVAL ? MICROSECOND)";
+    record_take_over: Sql = "
+        UPDATE {p}idempotency SET fingerprint = ?, claimed_at = UTC_TIMESTAMP(3), updated_at = {now}, status = NULL,
+            headers = NULL, body = NULL, body_state = NULL, reason = NULL, parks = ?,
+            expires_at = {now} + INTERVAL ? MICROSECOND, ttl_ms = ?, ceiling_at = {now} + INTERVAL ? MICROSECOND,
+            epoch = epoch + 1, state = 'in_flight'
+        WHERE id = ? AND epoch = ? AND state = ?
+          AND (state = 'released' OR (state = 'issued' AND NOT {expired})
+               OR (state = 'in_flight' AND NOT parks AND {expired}))";
+    record_stored: Sql = "
+        SELECT state, epoch, fingerprint, CAST(parks AS SIGNED) AS parks,
+            CAST(CASE WHEN {expired} THEN 0
+                 ELSE GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {now}, expires_at) DIV 1000) END AS SIGNED) AS remaining,
+            CAST(status AS SIGNED) AS status, headers, body, body_state
+        FROM {p}idempotency WHERE id = ?";
+    record_renew: Sql = "
+        UPDATE {p}idempotency SET expires_at = LEAST({now} + INTERVAL ? MICROSECOND, ceiling_at), ttl_ms = ?
+        WHERE id = ? AND epoch = ? AND state = 'in_flight' AND ceiling_at > {now}";
+    record_complete: Sql = "
+        UPDATE {p}idempotency SET state = 'completed', status = ?, headers = ?, body = ?, body_state = ?,
+            updated_at = {now}, reason = NULL
+        WHERE id = ? AND epoch = ? AND state IN ('in_flight', 'uncertain')";
+    record_release: Sql = "
+        UPDATE {p}idempotency SET state = 'released', updated_at = {now}, reason = NULL
+        WHERE id = ? AND epoch = ? AND state IN ('in_flight', 'uncertain')";
+    record_unknown: Sql = "
+        UPDATE {p}idempotency SET state = IF(parks, 'uncertain', 'in_flight'), expires_at = {now}, updated_at = {now},
+            reason = ?
+        WHERE id = ? AND epoch = ? AND state IN ('in_flight', 'uncertain')";
+    record_answer: Sql = "
+        UPDATE {p}idempotency SET state = 'completed', status = ?, headers = ?, body = ?, body_state = ?,
+            updated_at = {now}
+        WHERE id = ? AND state = 'in_flight'";
+    record_resolve: Sql = "
+        UPDATE {p}idempotency SET epoch = epoch + 1, status = ?, headers = ?, body = ?, body_state = ?,
+            updated_at = {now}, reason = CONCAT('resolved by ', ?), state = ?
+        WHERE id = ? AND (state = 'uncertain' OR (state = 'in_flight' AND parks AND {expired}))";
+    record_audit: Sql = "
+        INSERT INTO {p}audit (actor, action, message_id, detail)
+        SELECT ?, ?, ?, CONCAT(business_type, '/', `key`, ' (scope ', scope, ')') FROM {p}idempotency WHERE id = ?";
+    records: Sql = "
+        SELECT LOWER(HEX(r.id)) AS id, r.kind, r.scope, r.business_type, r.`key` AS `key`, r.state, r.epoch, r.parks,
+            {ms:r.claimed_at} AS claimed_at, {ms:r.updated_at} AS updated_at,
+            CASE WHEN r.state IN ('issued', 'in_flight') THEN {ms:r.expires_at} END AS expires_at,
+            r.status, r.body_state, r.body_bytes, r.reason
+        FROM (SELECT id, kind, scope, business_type, `key`, state AS stored_state, epoch,
+                  CASE WHEN state = 'in_flight' AND parks AND {expired} THEN 'uncertain' ELSE state END AS state,
+                  CAST(parks AS SIGNED) AS parks, claimed_at, updated_at, expires_at, CAST(status AS SIGNED) AS status,
+                  body_state, CAST(OCTET_LENGTH(body) AS SIGNED) AS body_bytes, reason
+              FROM {p}idempotency) r
+        WHERE TRUE";
+    record_stats: Sql = "
+        SELECT CAST(COALESCE(SUM(NOT is_uncertain AND is_live), 0) AS SIGNED),
+            CAST(COALESCE(SUM(is_uncertain), 0) AS SIGNED),
+            CAST(GREATEST(0, COALESCE(TIMESTAMPDIFF(SECOND, MIN(IF(is_uncertain, claimed_at, NULL)), {now}), 0))
+                AS SIGNED)
+        FROM (SELECT claimed_at, NOT {expired} AS is_live,
+                  state = 'uncertain' OR (parks AND {expired}) AS is_uncertain
+              FROM {p}idempotency
+              WHERE state IN ('in_flight', 'uncertain') AND kind IN ('record', 'token')) open_records";
+    token_issue: Sql = "
+        INSERT INTO {p}idempotency (id, kind, scope, business_type, `key`, state, epoch, expires_at, ttl_ms, ceiling_at)
+        VALUES (?, ?, ?, ?, ?, 'issued', {now_ms}, {now} + INTERVAL ? MICROSECOND, ?, {now})";
+    token_expiry: Sql = "SELECT {ms:expires_at} FROM {p}idempotency WHERE id = ?";
+    remove_answers: Sql = "
+        UPDATE (
+            SELECT id FROM {p}idempotency FORCE INDEX ({b}idempotency_kept)
+            WHERE body_state = 'kept' AND claimed_at < {now} - INTERVAL ? MICROSECOND
+            ORDER BY claimed_at LIMIT ?) old
+        STRAIGHT_JOIN {p}idempotency record FORCE INDEX (PRIMARY) ON record.id = old.id
+        SET record.headers = NULL, record.body = NULL, record.body_state = 'expired'";
+    remove_records: Sql = "
+        DELETE record FROM (
+            SELECT id, epoch FROM {p}idempotency FORCE INDEX ({b}idempotency_at)
+            WHERE claimed_at < {now} - INTERVAL ? MICROSECOND
+              AND (state IN ('completed', 'released') OR (state = 'issued' AND {expired})
+                   OR (state = 'in_flight' AND NOT parks AND {expired}))
+            ORDER BY claimed_at LIMIT ?) old
+        STRAIGHT_JOIN {p}idempotency record FORCE INDEX (PRIMARY) ON record.id = old.id AND record.epoch = old.epoch
+            AND (record.state IN ('completed', 'released') OR {expired})";
+
+    // The barrier.
+    barrier_enter: Sql = "INSERT INTO {p}barrier (id) VALUES (?)";
+    barrier_verdict: Sql = "SELECT verdict FROM {p}barrier WHERE id = ?";
+    barrier_lock: Sql = "SELECT verdict FROM {p}barrier FORCE INDEX (PRIMARY) WHERE id = ? FOR UPDATE NOWAIT";
+    barrier_tombstone: Sql = "INSERT IGNORE INTO {p}barrier (id, verdict) VALUES (?, 'rolled_back')";
+    barrier_removed: Sql = "SELECT {ms:removed_before} FROM {p}barrier_removed WHERE slot = 1";
+    remove_barriers: Sql = "
+        DELETE barrier FROM (
+            SELECT id FROM {p}barrier FORCE INDEX ({b}barrier_at)
+            WHERE created_at < {now} - INTERVAL ? MICROSECOND ORDER BY created_at LIMIT ?) old
+        STRAIGHT_JOIN {p}barrier barrier FORCE INDEX (PRIMARY) ON barrier.id = old.id";
+    barriers_removed: Sql = "
+        INSERT INTO {p}barrier_removed (slot, removed_before) VALUES (1, {now} - INTERVAL ? MICROSECOND)
+        ON DUPLICATE KEY UPDATE removed_before = GREATEST(removed_before, VALUES(removed_before))";
+
     remove_enqueued_ids: Sql = "
         DELETE enqueued FROM (
             SELECT message_id FROM {p}enqueued_id FORCE INDEX ({b}enqueued_id_at)

@@ -18,3 +18,11 @@ landfall_testkit::database_conformance!(
     without wakes_across_processes: "no `wakes_across_processes`: MySQL has no notifications"
 );
 landfall_testkit::server_database_conformance!(MySqlFixture<MariaDb>);
+
+mod idempotency {
+    use landfall_testkit::conformance::idempotency::OfDatabase;
+
+    use super::*;
+
+    landfall_testkit::idempotency_conformance!(OfDatabase<MySqlFixture<MariaDb>>);
+}

@@ -4,54 +4,48 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetters, Discarded, OpenLetters,
-    OutboxWriter, Redriven, Result,
+    AtLeast, Database, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetters,
+    Discarded, OpenLetters, OutboxWriter, Redriven, Result,
 };
 use landfall_sql_toolkit::{
-    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+    Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
+    letters, open_letters, prepare_letters, set_ignored,
 };
-use sqlx::{PgConnection, QueryBuilder};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 
+use crate::portable::DIALECT;
 use crate::statements::Sql;
-use crate::timestamp::TimestampTz;
 use crate::{Postgres, row};
 
 #[async_trait]
 impl DeadLetters for Postgres {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        let mut query = matching(&self.statements().find, filter);
-        query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = self.rows("find dead letters", query.build().persistent(self.may_prepare())).await?;
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) =
+            self.matching_letters(&self.statements().find, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let query = bind_values(sqlx::query(text).persistent(self.may_prepare()), values);
+        let rows = self.rows("find dead letters", query).await?;
         rows.iter().map(row::dead_letter).collect()
     }
 
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven> {
+        prepare_letters(self, filter).await?;
         let mut transaction = self.begin().await?;
         let parked = self.lock_parked(&mut transaction, filter).await?;
         let skipped = self.not_parked(&mut transaction, filter).await?;
-        let (relay, consumer): (Vec<_>, Vec<_>) = parked.iter().partition(|(_, is_relay)| *is_relay);
-        let ids = |letters: Vec<(DeadLetterId, bool)>| letters.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
-        let (relay, consumer) = (ids(relay), ids(consumer));
-        let actor = row::storable(actor);
-        if !consumer.is_empty() {
-            self.run(&mut transaction, &self.statements().redrive_consumer, &consumer, Some(&actor)).await?;
-        }
-        if !relay.is_empty() {
-            self.run(&mut transaction, &self.statements().redrive_relay, &relay, Some(&actor)).await?;
-            // The keys are locked before they are released, so that a dead letter that the relay parks meanwhile is
-            // seen.
-            self.run(&mut transaction, &self.statements().lock_relay_keys, &relay, None).await?;
-            self.run(&mut transaction, &self.statements().release_relay_keys, &relay, None).await?;
-        }
+        let redriven = self.redrive_parked(&mut transaction, &parked, actor).await?;
+        let has_relay = parked.iter().any(|(_, is_relay)| *is_relay);
         self.commit(transaction).await?;
-        if !relay.is_empty() {
+        if has_relay {
             self.wake();
         }
-        Ok(Redriven { redriven: ids(parked), skipped })
+        Ok(Redriven { redriven, skipped })
     }
 
     async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded> {
         let (doing, sql) = ("discard dead letters", self.statements());
+        prepare_letters(self, filter).await?;
         let mut transaction = self.begin().await?;
         let parked = self.lock_parked(&mut transaction, filter).await?;
         let skipped = self.not_parked(&mut transaction, filter).await?;
@@ -104,6 +98,22 @@ impl DeadLetters for Postgres {
         Ok(())
     }
 
+    async fn ignore(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, true, reason, actor).await
+    }
+
+    async fn release_ignored(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, false, reason, actor).await
+    }
+
+    async fn count_letters(&self, filter: &DeadLetterFilter, most: u64) -> Result<AtLeast> {
+        count_letters(self, filter, most).await
+    }
+
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetterGroup>> {
+        dead_letter_groups(self, filter, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let doing = "count dead letters";
         let mut session = self.session().await?;
@@ -131,31 +141,54 @@ impl DeadLetters for Postgres {
 }
 
 impl Postgres {
+    /// Redrives locked letters, each with whether it is the relay's, and returns their ids.
+    pub(crate) async fn redrive_parked(
+        &self,
+        connection: &mut PgConnection,
+        parked: &[(DeadLetterId, bool)],
+        actor: &str,
+    ) -> Result<Vec<DeadLetterId>> {
+        let ids = |of_relay: bool| -> Vec<DeadLetterId> {
+            parked.iter().filter(|(_, is_relay)| *is_relay == of_relay).map(|(id, _)| *id).collect()
+        };
+        let (relay, consumer, actor) = (ids(true), ids(false), row::storable(actor));
+        if !consumer.is_empty() {
+            self.run(connection, &self.statements().redrive_consumer, &consumer, Some(&actor)).await?;
+        }
+        if !relay.is_empty() {
+            self.run(connection, &self.statements().redrive_relay, &relay, Some(&actor)).await?;
+            // The keys are locked before they are released, so that a dead letter that the relay parks meanwhile is
+            // seen.
+            self.run(connection, &self.statements().lock_relay_keys, &relay, None).await?;
+            self.run(connection, &self.statements().release_relay_keys, &relay, None).await?;
+        }
+        Ok(parked.iter().map(|(id, _)| *id).collect())
+    }
+
     /// Locks the parked dead letters that match, oldest first. Returns each with whether it is the relay's.
     async fn lock_parked(
         &self,
         connection: &mut PgConnection,
         filter: &DeadLetterFilter,
     ) -> Result<Vec<(DeadLetterId, bool)>> {
-        let mut query = matching(&self.statements().find_ids, filter);
-        query.push(" AND status = 'parked' ORDER BY id FOR UPDATE");
-        query
-            .build_query_as()
-            .persistent(self.may_prepare())
-            .fetch_all(connection)
-            .await
-            .map_err(self.could_not("lock dead letters"))
+        let tail = " AND status = 'parked' AND NOT ignored ORDER BY id FOR UPDATE";
+        let (text, values) = self.matching_letters(&self.statements().find_ids, filter, tail, Vec::new());
+        let doing = "lock dead letters";
+        let query = bind_values(sqlx::query(text).persistent(self.may_prepare()), values);
+        let rows = query.fetch_all(connection).await.map_err(self.could_not(doing))?;
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect::<sqlx::Result<_>>()
+            .map_err(self.could_not(doing))
     }
 
     async fn not_parked(&self, connection: &mut PgConnection, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterId>> {
-        let mut query = matching(&self.statements().find_ids, filter);
-        query.push(" AND status <> 'parked' ORDER BY id");
-        query
-            .build_query_scalar()
-            .persistent(self.may_prepare())
-            .fetch_all(connection)
-            .await
-            .map_err(self.could_not("find dead letters"))
+        let tail = " AND (status <> 'parked' OR ignored) ORDER BY id";
+        let (text, values) = self.matching_letters(&self.statements().find_ids, filter, tail, Vec::new());
+        let doing = "find dead letters";
+        let query = bind_values(sqlx::query(text).persistent(self.may_prepare()), values);
+        let rows = query.fetch_all(connection).await.map_err(self.could_not(doing))?;
+        rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
     }
 
     /// Runs a statement of a redrive on some dead letters, with the actor for the audit trail if it writes that.
@@ -175,11 +208,18 @@ impl Postgres {
     }
 }
 
-/// Returns the statement with a condition for every field of the filter that is set.
-fn matching(statement: &Sql, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::Postgres> {
-    let error_code = filter.error_code.as_deref().map(row::storable);
-    let filter = DeadLetterFilter { error_code, ..filter.clone() };
-    let mut query = QueryBuilder::new(statement.as_str());
-    push_dead_letter_filter(&mut query, &filter, "key", |id| id.as_uuid(), TimestampTz);
-    query
+impl Postgres {
+    /// Returns the statement with a condition for every field of the filter that is set, and its values. `tail` follows
+    /// the conditions, with the values `more`.
+    fn matching_letters(
+        &self,
+        select: &Sql,
+        filter: &DeadLetterFilter,
+        tail: &str,
+        more: Vec<Value>,
+    ) -> (AssertSqlSafe<String>, Vec<Value>) {
+        let (template, mut values) = letters(&DIALECT, select.as_str(), filter);
+        values.extend(more);
+        (AssertSqlSafe(DIALECT.fill(&(template + tail), self.prefix())), values)
+    }
 }

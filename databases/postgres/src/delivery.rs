@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use landfall_core::adapter::Retry;
-use landfall_core::{Deliveries, DeliveryFilter, GroupName, Message, Result, RetryingDelivery, TopicName};
-use landfall_sql_toolkit::{DeliveryColumns, delivery_counts, push_delivery_filter, retrying_delivery};
+use landfall_core::{
+    Deliveries, DeliveryFilter, GroupName, Message, MessageId, Result, RetryingDelivery, Timestamp, TopicName,
+};
+use landfall_sql_toolkit::{DeliveryColumns, admissions, delivery_counts, push_delivery_filter, retrying_delivery};
 use sqlx::QueryBuilder;
 
 use crate::housekeeping::seconds;
@@ -59,5 +61,18 @@ impl Deliveries for Postgres {
             .map_err(self.could_not(doing))?;
         session.finish().await.map_err(self.could_not(doing))?;
         delivery_counts(counts)
+    }
+
+    async fn admitted_by(&self, id: MessageId) -> Result<Vec<(GroupName, Timestamp)>> {
+        let doing = "read the inbox";
+        let mut session = self.session().await?;
+        let rows = self
+            .query_as(&self.statements().admitted_by)
+            .bind(id.as_uuid())
+            .fetch_all(session.connection())
+            .await
+            .map_err(self.could_not(doing))?;
+        session.finish().await.map_err(self.could_not(doing))?;
+        admissions(rows)
     }
 }

@@ -13,16 +13,20 @@
 //! Times are compared on the server's clock. This process's clock only measures how long its own leases last.
 
 mod background;
+mod barrier;
 mod connection;
 mod constraint;
 mod dead_letter;
 mod delivery;
 mod doctor;
+mod half_message;
 mod housekeeping;
+mod idempotency;
 mod import;
 mod inbox;
 mod lease;
 mod outbox;
+mod portable;
 mod row;
 mod schema;
 mod signals;

@@ -37,6 +37,12 @@ statements! {
     // Ids of senders that retry.
     insert_enqueued_id: Sql = "
         INSERT INTO {p}enqueued_id (message_id, fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    insert_enqueued_ids: Sql = "
+        INSERT INTO {p}enqueued_id (message_id, fingerprint)
+        SELECT message_id, fingerprint FROM unnest($1::uuid[], $2::bytea[]) WITH ORDINALITY
+            AS given (message_id, fingerprint, ordinal)
+        ORDER BY ordinal
+        ON CONFLICT DO NOTHING RETURNING message_id";
     enqueued_fingerprint: Sql = "SELECT fingerprint FROM {p}enqueued_id WHERE message_id = $1";
     // The progress of every shard; shards with equal progress share a row.
     progress: Sql = "
@@ -50,6 +56,10 @@ statements! {
         FROM jsonb_to_recordset($1::text::jsonb) AS given (at integer, shards smallint[], s1 text)
         CROSS JOIN LATERAL {p}outbox_next(
             given.shards, given.s1::pg_snapshot, $2, $3, $4, $5::text[]::xid8[]) AS found";
+    probe: Sql = "
+        SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END AS top, pg_current_snapshot()::text AS now,
+               {p}outbox_is_troubled() AS blocked, (SELECT token FROM {p}outbox_alive) AS token
+        FROM {p}outbox_id_seq";
     watermark: Sql = "SELECT id, xid::text AS xid FROM {p}outbox_mark()";
     window_range: Sql = "SELECT * FROM {p}outbox_walk($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4, $5, $6)";
     window_next_id: Sql = "SELECT {p}outbox_jump($1, $2::text::pg_snapshot, $3::text::pg_snapshot, $4)";
@@ -64,11 +74,13 @@ statements! {
     still_held: Sql = "
         SELECT lease.name FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (name, holder, epoch)
         JOIN {p}lease_holder lease USING (name, holder, epoch)";
-    full_partitions: Sql = "SELECT {p}outbox_full_parts()";
+    full_partitions: Sql = "SELECT {p}outbox_parts_to_empty($1)";
     empty_partition: Sql = "SELECT {p}outbox_empty($1, $2)";
     empty_progress: Sql = "SELECT {p}outbox_progress_empty()";
     claim: Sql = "SELECT * FROM {p}outbox_claim($1)";
     remove_claimed: Sql = "SELECT {p}outbox_leave($1, $2, $3)";
+    record_action: Sql = "
+        INSERT INTO {p}audit (actor, action, message_id, detail) VALUES ($1, $2, $3, $4) RETURNING id";
     retry_by_hand: Sql = "
         WITH due AS (
             UPDATE {p}outbox_waiting SET next_attempt_at = clock_timestamp()
@@ -116,6 +128,7 @@ statements! {
         LIMIT $2";
     remove_these_sent: Sql = "SELECT {p}outbox_remove_these_sent($1)";
     remove_sent: Sql = "SELECT {p}outbox_remove_sent(make_interval(secs => $1), $2)";
+    hide_sent: Sql = "SELECT {p}outbox_hide_sent(make_interval(secs => $1), $2)";
     forget_handled: Sql = "
         DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(
             SELECT inbox.ctid FROM {p}inbox inbox
@@ -148,6 +161,241 @@ statements! {
                               WHERE letter.consumer_group = known.consumer_group AND letter.topic = known.topic
                                 AND letter.key = known.key AND letter.status <> 'done')
             LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    // Half messages. The nine columns of a message come first in `half_insert` and `half_complete`. A row's day
+    // is computed from the days since 1970.
+    half_insert: Sql = "
+        INSERT INTO {p}half_message (id, topic, key, sequence, kind, mode, headers, payload, created_at, fingerprint,
+            business_type, business_id, check_back, check_after_ms, day, state, next_check_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, DATE '1970-01-01' + $15,
+            'prepared', clock_timestamp() + $14 * interval '1 millisecond')
+        ON CONFLICT DO NOTHING";
+    half_complete: Sql = "
+        WITH completed AS (
+            UPDATE {p}half_message SET topic = $2, key = $3, sequence = $4, kind = $5, mode = $6,
+                headers = $7::text::jsonb, payload = $8, created_at = $9, fingerprint = $10, business_type = $11,
+                business_id = $12, check_back = $13, check_after_ms = $14
+            WHERE id = $1 AND day = DATE '1970-01-01' + $15 AND fingerprint IS NULL
+            RETURNING id, topic, key, sequence, kind, mode, headers, payload, created_at, state
+        ), queued AS (
+            INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT id, topic, key, sequence, kind, mode, headers, payload, created_at FROM completed
+            WHERE state = 'committed'
+        )
+        SELECT count(*) FROM completed";
+    half_insert_early: Sql = "
+        WITH inserted AS (
+            INSERT INTO {p}half_message (id, day, state, decided_by, decided_at)
+            VALUES ($1, DATE '1970-01-01' + $2, $3, $4, clock_timestamp())
+            ON CONFLICT DO NOTHING RETURNING id
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id, detail) SELECT $4, $5, id, $6 FROM inserted
+        )
+        SELECT count(*) FROM inserted";
+    half_stored: Sql = "SELECT state, fingerprint FROM {p}half_message WHERE id = $1 AND day = DATE '1970-01-01' + $2";
+    half_decide: Sql = "
+        WITH decided AS (
+            UPDATE {p}half_message
+            SET state = $3, decided_by = $4, decided_at = clock_timestamp(), next_check_at = NULL
+            WHERE id = $1 AND day = DATE '1970-01-01' + $2 AND state IN ('prepared', 'parked')
+            RETURNING id, topic, key, sequence, kind, mode, headers, payload, created_at, state
+        ), queued AS (
+            INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT id, topic, key, sequence, kind, mode, headers, payload, created_at FROM decided
+            WHERE state = 'committed'
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id, detail) SELECT $4, $5, id, $6 FROM decided
+        )
+        SELECT count(*) FROM decided";
+    half_contradict: Sql = "
+        WITH contradicted AS (
+            UPDATE {p}half_message SET contradicted_at = clock_timestamp(), contradicted_by = $3
+            WHERE id = $1 AND day = DATE '1970-01-01' + $2 AND contradicted_at IS NULL
+            RETURNING id
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id, detail) SELECT $3, $4, id, $5 FROM contradicted
+        )
+        SELECT count(*) FROM contradicted";
+    half_acknowledge: Sql = "
+        WITH acknowledged AS (
+            UPDATE {p}half_message SET acknowledged_at = clock_timestamp(), acknowledged_by = $3
+            WHERE id = $1 AND day = DATE '1970-01-01' + $2 AND contradicted_at IS NOT NULL AND acknowledged_at IS NULL
+            RETURNING id
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id) SELECT $3, $4, id FROM acknowledged
+        )
+        SELECT count(*) FROM acknowledged";
+    half_claim: Sql = "SELECT * FROM {p}half_message_claim($1, make_interval(secs => $2))";
+    half_record_check: Sql = "
+        WITH checked AS (
+            UPDATE {p}half_message SET checks = checks + 1, last_answer = $4, state = $5,
+                next_check_at = clock_timestamp() + make_interval(secs => $6)
+            WHERE id = $1 AND day = DATE '1970-01-01' + $2 AND state = 'prepared' AND checks = $3
+            RETURNING id, state
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id, detail)
+            SELECT $7, $8, id, $4 FROM checked WHERE state = 'parked'
+        )
+        SELECT count(*) FROM checked";
+    half_messages: Sql = "
+        SELECT h.id::text AS id, h.state, h.topic, h.key, h.kind, h.business_type, h.business_id, h.check_back,
+            floor(extract(epoch FROM h.prepared_at) * 1000)::bigint AS prepared_at,
+            floor(extract(epoch FROM h.decided_at) * 1000)::bigint AS decided_at, h.decided_by,
+            h.checks::bigint AS checks, floor(extract(epoch FROM h.next_check_at) * 1000)::bigint AS next_check_at,
+            h.last_answer, floor(extract(epoch FROM h.contradicted_at) * 1000)::bigint AS contradicted_at,
+            h.contradicted_by, floor(extract(epoch FROM h.acknowledged_at) * 1000)::bigint AS acknowledged_at,
+            h.acknowledged_by
+        FROM {p}half_message h WHERE true";
+    half_old: Sql = "
+        SELECT h.id::text AS id, h.state, h.topic, h.key, h.kind, h.business_type, h.business_id, h.check_back,
+            floor(extract(epoch FROM h.prepared_at) * 1000)::bigint AS prepared_at,
+            floor(extract(epoch FROM h.decided_at) * 1000)::bigint AS decided_at, h.decided_by,
+            h.checks::bigint AS checks, NULL::bigint AS next_check_at,
+            h.last_answer, floor(extract(epoch FROM h.contradicted_at) * 1000)::bigint AS contradicted_at,
+            h.contradicted_by, floor(extract(epoch FROM h.acknowledged_at) * 1000)::bigint AS acknowledged_at,
+            h.acknowledged_by, h.sequence, h.mode, h.headers::text AS headers, h.payload
+        FROM {p}half_message h
+        WHERE h.decided_at < clock_timestamp() - make_interval(secs => $1)
+          AND (h.contradicted_at IS NULL OR h.acknowledged_at IS NOT NULL)
+        ORDER BY h.decided_at LIMIT $2";
+    remove_these_half: Sql = "
+        WITH removed AS (
+            DELETE FROM {p}half_message WHERE id = ANY($1) AND decided_at IS NOT NULL
+                AND (contradicted_at IS NULL OR acknowledged_at IS NOT NULL)
+            RETURNING 1)
+        SELECT count(*) FROM removed";
+    half_stats: Sql = "
+        SELECT prepared.count, parked.count,
+            (SELECT count(*) FROM {p}half_message WHERE contradicted_at IS NOT NULL AND acknowledged_at IS NULL),
+            (SELECT count(*) FROM {p}half_message WHERE fingerprint IS NULL AND state = 'committed'),
+            floor(greatest(coalesce(extract(epoch FROM clock_timestamp() - least(prepared.oldest, parked.oldest)), 0),
+                0))::bigint
+        FROM (SELECT count(*), min(prepared_at) AS oldest FROM {p}half_message WHERE state = 'prepared') prepared,
+             (SELECT count(*), min(prepared_at) AS oldest FROM {p}half_message WHERE state = 'parked') parked";
+    half_days: Sql = "SELECT {p}half_message_days($1)";
+    half_old_days: Sql = "SELECT unnest({p}half_message_old_days(make_interval(secs => $1)))::text";
+    half_drop_day: Sql = "
+        SELECT {p}half_message_drop_day($1::text::regclass, clock_timestamp() - make_interval(secs => $2))";
+    remove_half_messages: Sql = "SELECT {p}half_message_delete(make_interval(secs => $1), $2)";
+
+    // The barrier. A question waits for a local transaction that inserts the row.
+    barrier_enter: Sql = "INSERT INTO {p}barrier (id) VALUES ($1)";
+    barrier_verdict: Sql = "SELECT verdict FROM {p}barrier WHERE id = $1";
+    barrier_tombstone: Sql = "
+        INSERT INTO {p}barrier (id, verdict) VALUES ($1, 'rolled_back') ON CONFLICT DO NOTHING";
+    barrier_removed: Sql = "SELECT removed_before FROM {p}barrier_removed WHERE slot = 1";
+    longest_transaction: Sql = "
+        SELECT max(extract(epoch FROM clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()";
+    remove_barriers: Sql = "
+        WITH old AS (
+            SELECT id FROM {p}barrier WHERE created_at < now() - make_interval(secs => $1)
+            ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        ), removed AS (
+            DELETE FROM {p}barrier WHERE id IN (SELECT id FROM old) RETURNING id
+        ), marked AS (
+            INSERT INTO {p}barrier_removed AS known (slot, removed_before)
+            SELECT 1, now() - make_interval(secs => $1) WHERE EXISTS (SELECT 1 FROM removed)
+            ON CONFLICT (slot) DO UPDATE SET removed_before = greatest(known.removed_before, excluded.removed_before)
+        )
+        SELECT count(*) FROM removed";
+
+    // Idempotency records. Before the fence: the epoch. A missing answer in a committed row means that its transaction
+    // forgot to store one.
+    record_insert: Sql = "
+        INSERT INTO {p}idempotency (id, kind, scope, business_type, key, state, fingerprint, epoch, parks, expires_at,
+            ttl_ms, ceiling_at)
+        VALUES ($1, $2, $3, $4, $5, 'in_flight', $6, floor(extract(epoch FROM clock_timestamp()) * 1000), $7,
+            clock_timestamp() + make_interval(secs => $8), ceil($8 * 1000),
+            clock_timestamp() + make_interval(secs => $9))
+        ON CONFLICT DO NOTHING RETURNING epoch";
+    record_take_over: Sql = "
+        UPDATE {p}idempotency lease
+        SET state = 'in_flight', fingerprint = $4, epoch = lease.epoch + 1, parks = $5, claimed_at = clock_timestamp(),
+            updated_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => $6),
+            ttl_ms = ceil($6 * 1000), ceiling_at = clock_timestamp() + make_interval(secs => $7),
+            status = NULL, headers = NULL, body = NULL, body_state = NULL, reason = NULL
+        WHERE id = $1 AND epoch = $2 AND state = $3
+          AND (state = 'released' OR (state = 'issued' AND NOT {expired})
+               OR (state = 'in_flight' AND NOT parks AND {expired}))
+        RETURNING epoch";
+    record_stored: Sql = "
+        SELECT state, epoch, fingerprint, parks::integer::bigint AS parks,
+            CASE WHEN {expired} THEN 0
+                 ELSE greatest(1, ceil(extract(epoch FROM expires_at - clock_timestamp()) * 1000)) END::bigint
+                AS remaining,
+            status::bigint AS status, headers, body, body_state
+        FROM {p}idempotency lease WHERE id = $1";
+    record_renew: Sql = "
+        UPDATE {p}idempotency
+        SET expires_at = least(clock_timestamp() + make_interval(secs => $3), ceiling_at), ttl_ms = ceil($3 * 1000)
+        WHERE id = $1 AND epoch = $2 AND state = 'in_flight' AND ceiling_at > clock_timestamp()
+        RETURNING greatest(1, ceil(extract(epoch FROM expires_at - clock_timestamp()) * 1000))::bigint";
+    record_complete: Sql = "
+        UPDATE {p}idempotency SET state = 'completed', status = $3, headers = $4, body = $5, body_state = $6,
+            updated_at = clock_timestamp(), reason = NULL
+        WHERE id = $1 AND epoch = $2 AND state IN ('in_flight', 'uncertain')";
+    record_release: Sql = "
+        UPDATE {p}idempotency SET state = 'released', updated_at = clock_timestamp(), reason = NULL
+        WHERE id = $1 AND epoch = $2 AND state IN ('in_flight', 'uncertain')";
+    record_unknown: Sql = "
+        UPDATE {p}idempotency SET state = CASE WHEN parks THEN 'uncertain' ELSE 'in_flight' END,
+            expires_at = clock_timestamp(), updated_at = clock_timestamp(), reason = $3
+        WHERE id = $1 AND epoch = $2 AND state IN ('in_flight', 'uncertain')";
+    record_answer: Sql = "
+        UPDATE {p}idempotency SET state = 'completed', status = $2, headers = $3, body = $4, body_state = $5,
+            updated_at = clock_timestamp()
+        WHERE id = $1 AND state = 'in_flight'";
+    record_resolve: Sql = "
+        WITH resolved AS (
+            UPDATE {p}idempotency lease
+            SET state = $2, epoch = lease.epoch + 1, status = $3, headers = $4, body = $5, body_state = $6,
+                updated_at = clock_timestamp(), reason = 'resolved by ' || $7::text
+            WHERE id = $1 AND (state = 'uncertain' OR (state = 'in_flight' AND parks AND {expired}))
+            RETURNING business_type || '/' || key || ' (scope ' || scope || ')' AS name
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id, detail)
+            SELECT $7::text, $8::text, $9::uuid, name FROM resolved
+        )
+        SELECT count(*) FROM resolved";
+    records: Sql = "
+        SELECT encode(r.id, 'hex') AS id, r.kind, r.scope, r.business_type, r.key, r.state, r.epoch, r.parks,
+            floor(extract(epoch FROM r.claimed_at) * 1000)::bigint AS claimed_at,
+            floor(extract(epoch FROM r.updated_at) * 1000)::bigint AS updated_at,
+            CASE WHEN r.state IN ('issued', 'in_flight')
+                 THEN floor(extract(epoch FROM r.expires_at) * 1000)::bigint END AS expires_at,
+            r.status, r.body_state, r.body_bytes, r.reason
+        FROM (SELECT id, kind, scope, business_type, key, state AS stored_state, epoch,
+                  CASE WHEN state = 'in_flight' AND parks AND {expired} THEN 'uncertain' ELSE state END AS state,
+                  parks::integer::bigint AS parks, claimed_at, updated_at, expires_at, status::bigint AS status,
+                  body_state, octet_length(body)::bigint AS body_bytes, reason
+              FROM {p}idempotency lease) r
+        WHERE true";
+    record_stats: Sql = "
+        SELECT count(*) FILTER (WHERE NOT is_uncertain AND is_live), count(*) FILTER (WHERE is_uncertain),
+            greatest(0, coalesce(floor(extract(epoch FROM
+                clock_timestamp() - min(claimed_at) FILTER (WHERE is_uncertain))), 0))::bigint
+        FROM (SELECT claimed_at, NOT {expired} AS is_live,
+                  state = 'uncertain' OR (parks AND {expired}) AS is_uncertain
+              FROM {p}idempotency lease
+              WHERE state IN ('in_flight', 'uncertain') AND kind <> 'window') open";
+    token_issue: Sql = "
+        INSERT INTO {p}idempotency (id, kind, scope, business_type, key, state, epoch, expires_at, ttl_ms, ceiling_at)
+        VALUES ($1, $2, $3, $4, $5, 'issued', floor(extract(epoch FROM clock_timestamp()) * 1000),
+            clock_timestamp() + make_interval(secs => $6), ceil($6 * 1000), clock_timestamp())
+        RETURNING floor(extract(epoch FROM expires_at) * 1000)::bigint";
+    remove_answers: Sql = "
+        UPDATE {p}idempotency SET headers = NULL, body = NULL, body_state = 'expired' WHERE id = ANY (ARRAY(
+            SELECT id FROM {p}idempotency
+            WHERE body_state = 'kept' AND claimed_at < clock_timestamp() - make_interval(secs => $1)
+            ORDER BY claimed_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    remove_records: Sql = "
+        DELETE FROM {p}idempotency WHERE id = ANY (ARRAY(
+            SELECT id FROM {p}idempotency lease
+            WHERE claimed_at < clock_timestamp() - make_interval(secs => $1)
+              AND (state IN ('completed', 'released') OR (state = 'issued' AND {expired})
+                   OR (state = 'in_flight' AND NOT parks AND {expired}))
+            ORDER BY claimed_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+
     outbox_stats: Sql = "
         SELECT unsettled.rows + waiting.fresh AS pending, waiting.failed AS retrying,
                greatest(coalesce(extract(epoch FROM clock_timestamp() - least(unsettled.oldest, waiting.oldest)), 0),
@@ -224,6 +472,7 @@ statements! {
             FOR UPDATE OF held
         )
         SELECT EXISTS (SELECT 1 FROM taken), EXISTS (SELECT 1 FROM held)";
+    keep_forever: Sql = "UPDATE {p}inbox SET handled_at = 'infinity' WHERE consumer_group = $1 AND message_id = $2";
     // The ids are sorted, and are inserted in that order.
     admit_batch: Sql = "
         INSERT INTO {p}inbox (consumer_group, message_id)
@@ -249,23 +498,30 @@ statements! {
         DELETE FROM {p}held_key
         WHERE consumer_group = $1 AND topic = $2 AND key = $3 AND NOT EXISTS (SELECT 1 FROM head)";
     queue_behind: Sql = "
-        INSERT INTO {p}dead_letter (
-            consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
-            original_partition, original_offset, status, error_code, error, attempts)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'waiting', $13, $14, 0)
-        ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO NOTHING";
+        WITH letter AS (
+            INSERT INTO {p}dead_letter (
+                consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
+                original_partition, original_offset, status, error_code, error, attempts)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, 'waiting', $13, $14, 0)
+            ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO NOTHING
+            RETURNING id, message_id, consumer_group, error
+        )
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT 'consumer:' || consumer_group, 'queue', id, message_id, error FROM letter";
     park: Sql = "
         WITH letter AS (
             INSERT INTO {p}dead_letter (
                 consumer_group, message_id, topic, key, sequence, kind, mode, headers, payload, created_at,
-                original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at)
+                original_partition, original_offset, status, error_code, error, attempts, holds_key, retry_at,
+                fingerprint, causes)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12,
                 CASE WHEN $17::float8 IS NULL THEN 'parked' ELSE 'delayed' END, $13, $14, $15, $16,
-                clock_timestamp() + make_interval(secs => $17))
+                clock_timestamp() + make_interval(secs => $17), $18, $19)
             ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> '' DO UPDATE
             SET status = excluded.status, due = NULL, error_code = excluded.error_code, error = excluded.error,
                 attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = now(),
-                retry_at = excluded.retry_at, discarded = false
+                retry_at = excluded.retry_at, discarded = false, fingerprint = excluded.fingerprint,
+                causes = excluded.causes
             RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
         ), held AS (
             INSERT INTO {p}held_key AS held (consumer_group, topic, key)
@@ -319,7 +575,7 @@ statements! {
             UPDATE {p}dead_letter
             SET status = CASE WHEN $5::float8 IS NULL THEN 'parked' ELSE 'delayed' END, due = NULL, attempts = $4,
                 error_code = $2, error = $3, last_attempt = now(), holds_key = holds_key AND $6,
-                retry_at = clock_timestamp() + make_interval(secs => $5)
+                retry_at = clock_timestamp() + make_interval(secs => $5), fingerprint = $7, causes = $8
             WHERE id = $1 AND status IN ('redriving', 'waiting', 'delayed')
             RETURNING id, message_id, consumer_group, topic, key, error, holds_key, status
         ), held AS (
@@ -354,6 +610,16 @@ statements! {
         SELECT d.topic, d.consumer_group, count(*) FROM {p}delivery d WHERE NOT EXISTS (
             SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
         GROUP BY d.topic, d.consumer_group";
+    // The primary key begins with the group. There are few of them, so each is looked up in turn.
+    admitted_by: Sql = "
+        WITH RECURSIVE known (name) AS (
+            SELECT min(consumer_group) FROM {p}inbox
+            UNION ALL
+            SELECT (SELECT min(i.consumer_group) FROM {p}inbox i WHERE i.consumer_group > known.name)
+            FROM known WHERE known.name IS NOT NULL)
+        SELECT i.consumer_group, (extract(epoch FROM i.handled_at) * 1000)::bigint
+        FROM known JOIN {p}inbox i ON i.consumer_group = known.name AND i.message_id = $1
+        ORDER BY i.handled_at, i.consumer_group";
 
     // The sequence that each entity has reached. The row is inserted before it is read, so that there is one to lock.
     reached: Sql = "
@@ -369,21 +635,30 @@ statements! {
     // Dead letters. A filter is appended to the first two.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, key, sequence, kind,
-               CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error, attempts,
-               redrives, original_partition, original_offset, first_seen, last_attempt, headers::text,
+               CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                   AS status,
+               error_code, error, attempts, fingerprint, causes, redrives, original_partition,
+               original_offset, first_seen, last_attempt, headers::text,
                {p}payload_shown(payload, payload_text) AS payload, original_payload, retry_at
-        FROM {p}dead_letter WHERE true";
-    find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter WHERE true";
+        FROM {p}dead_letter";
+    find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter";
+    lock_parked: Sql = "
+        SELECT id, consumer_group = '' FROM {p}dead_letter
+        WHERE id = ANY ($1) AND status = 'parked' AND NOT ignored ORDER BY id FOR UPDATE";
     redrive_consumer: Sql = "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1 WHERE id = ANY ($1)
+            UPDATE {p}dead_letter SET status = 'redriving', due = id, redrives = redrives + 1, redrive_id = NULL
+            WHERE id = ANY ($1)
             RETURNING id, message_id
         )
         INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
         SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id";
+    // A letter that the relay parks again has another error, whose fingerprint is then computed.
     redrive_relay: Sql = "
         WITH letter AS (
-            UPDATE {p}dead_letter SET status = 'done', redrives = redrives + 1, last_attempt = now()
+            UPDATE {p}dead_letter
+            SET status = 'done', redrives = redrives + 1, redrive_id = NULL, fingerprint = NULL, causes = NULL,
+                last_attempt = now()
             WHERE id = ANY ($1) RETURNING *
         ), restored AS (
             INSERT INTO {p}outbox_waiting (
@@ -409,7 +684,9 @@ statements! {
             WHERE letter.consumer_group = '' AND letter.topic = held.topic AND letter.key = held.key
               AND letter.status <> 'done' AND letter.holds_key)";
     dead_letter_stats: Sql = "
-        SELECT CASE WHEN discarded THEN 'discarded' ELSE status END, count(*) FROM {p}dead_letter GROUP BY 1";
+        SELECT CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END,
+               count(*)
+        FROM {p}dead_letter GROUP BY 1";
     open_letters: Sql = "
         SELECT topic, consumer_group, status, count(*) FROM {p}dead_letter WHERE status <> 'done'
         GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";

@@ -164,3 +164,11 @@ impl ServerFixture for PostgresFixture {
 
 landfall_testkit::database_conformance!(PostgresFixture);
 landfall_testkit::server_database_conformance!(PostgresFixture);
+
+mod idempotency {
+    use landfall_testkit::conformance::idempotency::OfDatabase;
+
+    use super::*;
+
+    landfall_testkit::idempotency_conformance!(OfDatabase<PostgresFixture>);
+}

@@ -6,25 +6,27 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
-    Database, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStats, DeadLetterStatus, DeadLetters, Discarded,
-    OpenLetters, OutboxWriter, Redriven, Result,
+    AtLeast, Database, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetterStatus,
+    DeadLetters, Discarded, OpenLetters, OutboxWriter, Redriven, Result,
 };
 use landfall_sql_toolkit::{
-    check_edited_payload, dead_letter_stats, edit_refused, open_letters, push_dead_letter_filter,
+    Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
+    letters, open_letters, prepare_letters, set_ignored,
 };
-use sqlx::{QueryBuilder, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
+use crate::portable::DIALECT;
 use crate::statements::Sql;
 use crate::{Sqlite, row};
 
 #[async_trait]
 impl DeadLetters for Sqlite {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        let mut query = filtered(&self.statements().dead_letters, filter);
-        query.push(" ORDER BY id LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = query
-            .build()
-            .persistent(false)
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) =
+            self.matching_letters(&self.statements().dead_letters, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let rows = bind_values(sqlx::query(text).persistent(false), values)
             .fetch_all(&self.inner.pool)
             .await
             .map_err(self.cannot("find dead letters"))?;
@@ -32,22 +34,13 @@ impl DeadLetters for Sqlite {
     }
 
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven> {
+        prepare_letters(self, filter).await?;
         let mut transaction = self.begin().await?;
         let (outcome, back_in_outbox) = self.matching(&mut transaction, filter).await?;
         if outcome.redriven.is_empty() {
             return Ok(outcome);
         }
-        let ids = id_list(&outcome.redriven);
-        // The outbox rows first: once a dead letter is done, its key may be released.
-        for statement in [&self.statements().return_to_outbox, &self.statements().redrive] {
-            sqlx::query(statement.text())
-                .bind(&ids)
-                .execute(&mut *transaction)
-                .await
-                .map_err(self.cannot("redrive dead letters"))?;
-        }
-        self.release_keys(&mut transaction, &outcome.redriven).await?;
-        self.record(&mut transaction, &outcome.redriven, actor, "redrive", "").await?;
+        self.redrive_parked(&mut transaction, &outcome.redriven, actor).await?;
         self.commit(transaction).await?;
         if back_in_outbox {
             self.wake();
@@ -56,6 +49,7 @@ impl DeadLetters for Sqlite {
     }
 
     async fn discard(&self, filter: &DeadLetterFilter, reason: &str, actor: &str) -> Result<Discarded> {
+        prepare_letters(self, filter).await?;
         let mut transaction = self.begin().await?;
         let (found, frees_outbox) = self.matching(&mut transaction, filter).await?;
         let Redriven { redriven: discarded, skipped } = found;
@@ -94,6 +88,22 @@ impl DeadLetters for Sqlite {
         self.commit(transaction).await
     }
 
+    async fn ignore(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, true, reason, actor).await
+    }
+
+    async fn release_ignored(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()> {
+        set_ignored(self, id, false, reason, actor).await
+    }
+
+    async fn count_letters(&self, filter: &DeadLetterFilter, most: u64) -> Result<AtLeast> {
+        count_letters(self, filter, most).await
+    }
+
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetterGroup>> {
+        dead_letter_groups(self, filter, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let rows = sqlx::query_as(self.statements().open_letters.text())
             .fetch_all(&self.inner.pool)
@@ -122,14 +132,39 @@ impl DeadLetters for Sqlite {
 }
 
 impl Sqlite {
+    /// Redrives letters that are parked.
+    pub(crate) async fn redrive_parked(
+        &self,
+        connection: &mut SqliteConnection,
+        parked: &[DeadLetterId],
+        actor: &str,
+    ) -> Result<()> {
+        if parked.is_empty() {
+            return Ok(());
+        }
+        let ids = id_list(parked);
+        // The outbox rows first: once a dead letter is done, its key may be released.
+        for statement in [&self.statements().return_to_outbox, &self.statements().redrive] {
+            sqlx::query(statement.text())
+                .bind(&ids)
+                .execute(&mut *connection)
+                .await
+                .map_err(self.cannot("redrive dead letters"))?;
+        }
+        self.release_keys(connection, parked).await?;
+        self.record(connection, parked, actor, "redrive", "").await
+    }
+
     /// Returns the parked dead letters that match (as `redriven`) and the others, and whether any parked one is the
     /// relay's.
-    async fn matching(&self, connection: &mut SqliteConnection, filter: &DeadLetterFilter) -> Result<(Redriven, bool)> {
-        let mut query = filtered(&self.statements().dead_letters_to_redrive, filter);
-        query.push(" ORDER BY id");
-        let rows = query
-            .build()
-            .persistent(false)
+    pub(crate) async fn matching(
+        &self,
+        connection: &mut SqliteConnection,
+        filter: &DeadLetterFilter,
+    ) -> Result<(Redriven, bool)> {
+        let select = &self.statements().dead_letters_to_redrive;
+        let (text, values) = self.matching_letters(select, filter, " ORDER BY id", Vec::new());
+        let rows = bind_values(sqlx::query(text).persistent(false), values)
             .fetch_all(connection)
             .await
             .map_err(self.cannot("find dead letters to redrive"))?;
@@ -190,9 +225,18 @@ pub(crate) fn id_list(ids: &[i64]) -> String {
     serde_json::Value::from(ids).to_string()
 }
 
-/// Returns the statement with a condition for every field of the filter that is set.
-fn filtered(statement: &Sql, filter: &DeadLetterFilter) -> QueryBuilder<sqlx::Sqlite> {
-    let mut query = QueryBuilder::new(statement.as_str());
-    push_dead_letter_filter(&mut query, filter, "key", |id| id.to_string(), |time| time.as_millis());
-    query
+impl Sqlite {
+    /// Returns the statement with a condition for every field of the filter that is set, and its values. `tail` follows
+    /// the conditions, with the values `more`.
+    fn matching_letters(
+        &self,
+        select: &Sql,
+        filter: &DeadLetterFilter,
+        tail: &str,
+        more: Vec<Value>,
+    ) -> (AssertSqlSafe<String>, Vec<Value>) {
+        let (template, mut values) = letters(&DIALECT, select.as_str(), filter);
+        values.extend(more);
+        (AssertSqlSafe(DIALECT.fill(&(template + tail), self.prefix())), values)
+    }
 }

@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use landfall_core::adapter::Retry;
-use landfall_core::{Database, Deliveries, DeliveryFilter, GroupName, Message, Result, RetryingDelivery, TopicName};
-use landfall_sql_toolkit::{DeliveryColumns, delivery_counts, push_delivery_filter, retrying_delivery};
+use landfall_core::{
+    Database, Deliveries, DeliveryFilter, GroupName, Message, MessageId, Result, RetryingDelivery, Timestamp, TopicName,
+};
+use landfall_sql_toolkit::{DeliveryColumns, admissions, delivery_counts, push_delivery_filter, retrying_delivery};
 use sqlx::QueryBuilder;
 
 use crate::Sqlite;
@@ -58,5 +60,14 @@ impl Deliveries for Sqlite {
             .await
             .map_err(self.cannot("count failed deliveries"))?;
         delivery_counts(counts)
+    }
+
+    async fn admitted_by(&self, id: MessageId) -> Result<Vec<(GroupName, Timestamp)>> {
+        let rows = sqlx::query_as(self.statements().admitted_by.text())
+            .bind(id.to_string())
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("read the inbox"))?;
+        admissions(rows)
     }
 }

@@ -16,18 +16,23 @@
 //! database. An open transaction there blocks every other call, reads included.
 //!
 //! The folders are those of the other adapters: `migrations/` and `schema.rs`, `statements.rs`, `connection/`,
-//! `outbox/`, `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`.
+//! `outbox/`, `inbox/`, `dead_letter.rs`, `delivery.rs`, `lease.rs`, `housekeeping.rs`, `import/`, `doctor/`. Half
+//! messages are in `half_message.rs` and `barrier.rs`.
 
+mod barrier;
 mod connection;
 mod constraint;
 mod dead_letter;
 mod delivery;
 mod doctor;
+mod half_message;
 mod housekeeping;
+mod idempotency;
 mod import;
 mod inbox;
 mod lease;
 mod outbox;
+mod portable;
 mod row;
 mod schema;
 mod signals;

@@ -5,7 +5,7 @@
 //! the others.
 
 use bytes::Bytes;
-use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard};
+use landfall_core::adapter::{OutboxEntry, RedriveItem, Shard, StoredError, trace_id};
 use landfall_core::{
     DeadLetter, Error, ErrorKind, GroupName, Headers, Key, Kind, Message, MessageId, OutboxDetail, OutboxRow, Position,
     Result, Timestamp, TopicName,
@@ -74,6 +74,9 @@ pub(crate) fn outbox_detail(row: &SqliteRow) -> Result<OutboxDetail> {
 pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     let group: String = column(row, "consumer_group")?;
     let (original_partition, original_offset) = original_position(row)?;
+    let stored = StoredError { fingerprint: column(row, "fingerprint")?, causes: column(row, "causes")? };
+    let (error_code, error) = (text(row, "error_code").unwrap_or_default(), text(row, "error").unwrap_or_default());
+    let headers = headers(row);
     Ok(DeadLetter {
         id: column(row, "id")?,
         message_id: message_id(row),
@@ -83,8 +86,10 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         sequence: column(row, "sequence").unwrap_or_default(),
         kind: text(row, "kind").unwrap_or_default(),
         status: column::<String>(row, "status")?.parse()?,
-        error_code: text(row, "error_code").unwrap_or_default(),
-        error: text(row, "error").unwrap_or_default(),
+        fingerprint: stored.fingerprint(&error_code, &error),
+        causes: stored.causes(),
+        error_code,
+        error,
         attempts: count(column(row, "attempts")?),
         redrives: count(column(row, "redrives")?),
         original_partition,
@@ -92,7 +97,8 @@ pub(crate) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         first_seen: Timestamp::from_millis(column(row, "first_seen")?),
         last_attempt: Timestamp::from_millis(column(row, "last_attempt")?),
         retry_at: column::<Option<i64>>(row, "retry_at")?.map(Timestamp::from_millis),
-        headers: headers(row),
+        trace_id: trace_id(&headers),
+        headers,
         payload: Bytes::from(column::<Vec<u8>>(row, "payload")?),
         original_payload: column::<Option<Vec<u8>>>(row, "original_payload")?.map(Bytes::from),
     })

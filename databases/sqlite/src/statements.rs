@@ -161,6 +161,7 @@ statements! {
     .join(" UNION ALL ");
     retry_now: Sql = "UPDATE {p}outbox SET next_attempt_at = {now}
         WHERE id IN (SELECT value FROM json_each(?1)) AND next_attempt_at > {now} RETURNING id";
+    record_action: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail) VALUES (?1, ?2, ?3, ?4)";
     record_row: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail)
         SELECT ?2, ?3, lower(message_id), ?4 FROM {p}outbox WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id";
 
@@ -217,6 +218,8 @@ statements! {
     admit: Sql = "INSERT INTO {p}inbox (consumer_group, message_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING
         RETURNING EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?3 AND key = ?4)";
     is_held: Sql = "SELECT EXISTS (SELECT 1 FROM {p}held_key WHERE consumer_group = ?1 AND topic = ?2 AND key = ?3)";
+    keep_forever: Sql = "UPDATE {p}inbox SET handled_at = 253402300799000
+        WHERE consumer_group = ?1 AND message_id = ?2";
     // ?2 is a JSON array, of ids and of pairs of topic and key.
     admit_batch: Sql = "INSERT INTO {p}inbox (consumer_group, message_id)
         SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING RETURNING message_id";
@@ -225,11 +228,11 @@ statements! {
     are_held: Sql = "SELECT held.topic, held.key FROM json_each(?2) given
         CROSS JOIN {p}held_key held ON held.consumer_group = ?1
             AND held.topic = json_extract(given.value, '$[0]') AND held.key = json_extract(given.value, '$[1]')";
-    wait_behind: Sql = &format!("{INSERT_DEAD_LETTER} DO NOTHING");
+    wait_behind: Sql = &format!("{INSERT_DEAD_LETTER} DO NOTHING RETURNING id");
     park: Sql = &format!("{INSERT_DEAD_LETTER} DO UPDATE SET
             status = excluded.status, error_code = excluded.error_code, error = excluded.error,
             attempts = excluded.attempts, holds_key = excluded.holds_key, last_attempt = {{now}},
-            retry_at = excluded.retry_at, discarded = 0
+            retry_at = excluded.retry_at, discarded = 0, fingerprint = excluded.fingerprint, causes = excluded.causes
         RETURNING id");
     next_delayed: Sql = "SELECT d.id, d.attempts, d.redrives, d.original_partition, d.original_offset, {message}
         FROM {p}dead_letter d
@@ -252,7 +255,7 @@ statements! {
         WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
     park_redriven: Sql = "UPDATE {p}dead_letter SET status = iif(?5 IS NULL, 'parked', 'delayed'), attempts = ?4,
             error_code = ?2, error = substr(?3, 1, {error_characters}), last_attempt = {now}, retry_at = {now} + ?5,
-            holds_key = holds_key AND ?6
+            holds_key = holds_key AND ?6, fingerprint = ?7, causes = ?8
         WHERE id = ?1 AND status IN ('redriving', 'waiting', 'delayed') RETURNING consumer_group";
 
     // Deliveries that failed and are attempted again. A filter is appended to `retrying`.
@@ -270,6 +273,144 @@ statements! {
     retrying_counts: Sql = "SELECT d.topic, d.consumer_group, count(*) FROM {p}delivery d WHERE NOT EXISTS (
             SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
         GROUP BY d.topic, d.consumer_group";
+    // The primary key begins with the group. There are few of them, so each is looked up in turn.
+    admitted_by: Sql = "WITH RECURSIVE known (name) AS (
+            SELECT min(consumer_group) FROM {p}inbox
+            UNION ALL
+            SELECT (SELECT min(i.consumer_group) FROM {p}inbox i WHERE i.consumer_group > known.name)
+            FROM known WHERE known.name IS NOT NULL)
+        SELECT i.consumer_group, i.handled_at
+        FROM known JOIN {p}inbox i ON i.consumer_group = known.name AND i.message_id = ?1
+        ORDER BY i.handled_at, i.consumer_group";
+
+    // Half messages. The nine columns of a message come first in `half_insert` and `half_complete`.
+    half_insert: Sql = "INSERT INTO {p}half_message (id, topic, key, sequence, kind, mode, headers, payload, created_at,
+            fingerprint, business_type, business_id, check_back, check_after_ms, state, next_check_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 'prepared', {now} + ?14)
+        ON CONFLICT DO NOTHING";
+    half_complete: Sql = "UPDATE {p}half_message SET topic = ?2, key = ?3, sequence = ?4, kind = ?5, mode = ?6,
+            headers = ?7, payload = ?8, created_at = ?9, fingerprint = ?10, business_type = ?11, business_id = ?12,
+            check_back = ?13, check_after_ms = ?14
+        WHERE id = ?1 AND fingerprint IS NULL";
+    half_insert_early: Sql = "INSERT INTO {p}half_message (id, state, decided_by, decided_at) VALUES (?1, ?2, ?3, {now})
+        ON CONFLICT DO NOTHING";
+    half_stored: Sql = "SELECT state, fingerprint FROM {p}half_message WHERE id = ?1";
+    half_decide: Sql = "UPDATE {p}half_message SET state = ?2, decided_by = ?3, decided_at = {now}, next_check_at = NULL
+        WHERE id = ?1 AND state IN ('prepared', 'parked')";
+    half_enqueue: Sql = "INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload,
+            created_at)
+        SELECT id, topic, key, sequence, kind, mode, headers, payload, created_at FROM {p}half_message
+        WHERE id = ?1 AND state = 'committed'";
+    half_contradict: Sql = "UPDATE {p}half_message SET contradicted_at = {now}, contradicted_by = ?2
+        WHERE id = ?1 AND contradicted_at IS NULL";
+    half_acknowledge: Sql = "UPDATE {p}half_message SET acknowledged_at = {now}, acknowledged_by = ?2
+        WHERE id = ?1 AND contradicted_at IS NOT NULL AND acknowledged_at IS NULL";
+    half_audit: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail) VALUES (?1, ?2, ?3, ?4)";
+    half_is_due: Sql = "SELECT EXISTS (
+        SELECT 1 FROM {p}half_message WHERE state = 'prepared' AND next_check_at <= {now})";
+    half_due: Sql = "SELECT id AS message_id, topic, key, sequence, kind, mode, headers, created_at, payload,
+            business_type, business_id, check_back, check_after_ms, prepared_at, checks
+        FROM {p}half_message WHERE state = 'prepared' AND next_check_at <= {now} ORDER BY next_check_at LIMIT ?1";
+    half_claim: Sql = "UPDATE {p}half_message SET next_check_at = {now} + ?2
+        WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'prepared'";
+    half_record_check: Sql = "UPDATE {p}half_message SET checks = checks + 1, last_answer = ?3, state = ?4,
+            next_check_at = {now} + ?5
+        WHERE id = ?1 AND state = 'prepared' AND checks = ?2";
+    half_messages: Sql = "SELECT id, state, topic, key, kind, business_type, business_id, check_back, prepared_at,
+            decided_at, decided_by, checks, next_check_at, last_answer, contradicted_at, contradicted_by,
+            acknowledged_at, acknowledged_by
+        FROM {p}half_message h WHERE 1";
+    half_old: Sql = "SELECT id, state, topic, key, kind, business_type, business_id, check_back, prepared_at,
+            decided_at, decided_by, checks, next_check_at, last_answer, contradicted_at, contradicted_by,
+            acknowledged_at, acknowledged_by, sequence, mode, headers, payload
+        FROM {p}half_message
+        WHERE decided_at <= {now} - ?1 AND (contradicted_at IS NULL OR acknowledged_at IS NOT NULL)
+        ORDER BY decided_at LIMIT ?2";
+    remove_these_half: Sql = "DELETE FROM {p}half_message WHERE id IN (SELECT value FROM json_each(?1))
+        AND decided_at IS NOT NULL AND (contradicted_at IS NULL OR acknowledged_at IS NOT NULL)";
+    half_stats: Sql = "SELECT prepared.count, parked.count,
+            (SELECT count(*) FROM {p}half_message WHERE contradicted_at IS NOT NULL AND acknowledged_at IS NULL),
+            (SELECT count(*) FROM {p}half_message WHERE fingerprint IS NULL AND state = 'committed'),
+            coalesce(max({now} - min(coalesce(prepared.oldest, parked.oldest),
+                coalesce(parked.oldest, prepared.oldest)), 0), 0) / 1000
+        FROM (SELECT count(*) AS count, min(prepared_at) AS oldest FROM {p}half_message WHERE state = 'prepared')
+                prepared,
+            (SELECT count(*) AS count, min(prepared_at) AS oldest FROM {p}half_message WHERE state = 'parked') parked";
+    remove_half_messages: Sql = "DELETE FROM {p}half_message WHERE id IN (
+        SELECT id FROM {p}half_message
+        WHERE decided_at <= {now} - ?1 AND (contradicted_at IS NULL OR acknowledged_at IS NOT NULL)
+        ORDER BY decided_at LIMIT ?2)";
+
+    // Idempotency records. The additional millisecond is that of leases.
+    record_insert: Sql = "INSERT INTO {p}idempotency (id, kind, scope, business_type, key, state, fingerprint, epoch,
+            parks, expires_at, ttl_ms, ceiling_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, 'in_flight', ?6, {now}, ?7, {now} + ?8 + (?8 > 0), ?8, {now} + ?9)
+        ON CONFLICT DO NOTHING RETURNING epoch";
+    record_take_over: Sql = "UPDATE {p}idempotency SET state = 'in_flight', fingerprint = ?4, epoch = epoch + 1,
+            parks = ?5, claimed_at = {now}, updated_at = {now}, expires_at = {now} + ?6 + (?6 > 0), ttl_ms = ?6,
+            ceiling_at = {now} + ?7, status = NULL, headers = NULL, body = NULL, body_state = NULL, reason = NULL
+        WHERE id = ?1 AND epoch = ?2 AND state = ?3
+            AND (state = 'released' OR (state = 'issued' AND NOT {expired})
+                OR (state = 'in_flight' AND NOT parks AND {expired}))
+        RETURNING epoch";
+    record_stored: Sql = "SELECT state, epoch, fingerprint, parks,
+            CASE WHEN {expired} THEN 0 ELSE max(1, expires_at - {now}) END AS remaining,
+            status, headers, body, body_state
+        FROM {p}idempotency WHERE id = ?1";
+    record_renew: Sql = "UPDATE {p}idempotency SET expires_at = min({now} + ?3 + 1, ceiling_at), ttl_ms = ?3
+        WHERE id = ?1 AND epoch = ?2 AND state = 'in_flight' AND ceiling_at > {now}
+        RETURNING max(1, expires_at - {now})";
+    record_complete: Sql = "UPDATE {p}idempotency SET state = 'completed', status = ?3, headers = ?4, body = ?5,
+            body_state = ?6, updated_at = {now}, reason = NULL
+        WHERE id = ?1 AND epoch = ?2 AND state IN ('in_flight', 'uncertain')";
+    record_release: Sql = "UPDATE {p}idempotency SET state = 'released', updated_at = {now}, reason = NULL
+        WHERE id = ?1 AND epoch = ?2 AND state IN ('in_flight', 'uncertain')";
+    record_unknown: Sql = "UPDATE {p}idempotency SET state = CASE WHEN parks THEN 'uncertain' ELSE 'in_flight' END,
+            expires_at = {now}, updated_at = {now}, reason = ?3
+        WHERE id = ?1 AND epoch = ?2 AND state IN ('in_flight', 'uncertain')";
+    record_answer: Sql = "UPDATE {p}idempotency SET state = 'completed', status = ?2, headers = ?3, body = ?4,
+            body_state = ?5, updated_at = {now}
+        WHERE id = ?1 AND state = 'in_flight'";
+    record_resolve: Sql = "UPDATE {p}idempotency SET state = ?2, epoch = epoch + 1, status = ?3, headers = ?4,
+            body = ?5, body_state = ?6, updated_at = {now}, reason = 'resolved by ' || ?7
+        WHERE id = ?1 AND (state = 'uncertain' OR (state = 'in_flight' AND parks AND {expired}))";
+    record_audit: Sql = "INSERT INTO {p}audit (actor, action, message_id, detail)
+        SELECT ?2, ?3, ?4, business_type || '/' || key || ' (scope ' || scope || ')' FROM {p}idempotency WHERE id = ?1";
+    records: Sql = "SELECT lower(hex(r.id)) AS id, r.kind, r.scope, r.business_type, r.key, r.state, r.epoch, r.parks,
+            r.claimed_at, r.updated_at,
+            CASE WHEN r.state IN ('issued', 'in_flight') THEN r.expires_at END AS expires_at,
+            r.status, r.body_state, r.body_bytes, r.reason
+        FROM (SELECT id, kind, scope, business_type, key, state AS stored_state, epoch,
+                CASE WHEN state = 'in_flight' AND parks AND {expired} THEN 'uncertain' ELSE state END AS state,
+                parks, claimed_at, updated_at, expires_at, status, body_state, length(body) AS body_bytes, reason
+            FROM {p}idempotency) r
+        WHERE 1";
+    record_stats: Sql = "SELECT count(CASE WHEN NOT is_uncertain AND is_live THEN 1 END),
+            count(CASE WHEN is_uncertain THEN 1 END),
+            max(0, coalesce(({now} - min(CASE WHEN is_uncertain THEN claimed_at END)) / 1000, 0))
+        FROM (SELECT claimed_at, NOT {expired} AS is_live, state = 'uncertain' OR (parks AND {expired}) AS is_uncertain
+            FROM {p}idempotency WHERE state IN ('in_flight', 'uncertain') AND kind <> 'window')";
+    token_issue: Sql = "INSERT INTO {p}idempotency (id, kind, scope, business_type, key, state, epoch, expires_at,
+            ttl_ms, ceiling_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, 'issued', {now}, {now} + ?6 + 1, ?6, {now}) RETURNING expires_at";
+    remove_answers: Sql = "UPDATE {p}idempotency SET headers = NULL, body = NULL, body_state = 'expired' WHERE id IN (
+        SELECT id FROM {p}idempotency WHERE body_state = 'kept' AND claimed_at <= {now} - ?1
+        ORDER BY claimed_at LIMIT ?2)";
+    remove_records: Sql = "DELETE FROM {p}idempotency WHERE id IN (
+        SELECT id FROM {p}idempotency WHERE claimed_at <= {now} - ?1
+            AND (state IN ('completed', 'released') OR (state = 'issued' AND {expired})
+                OR (state = 'in_flight' AND NOT parks AND {expired}))
+        ORDER BY claimed_at LIMIT ?2)";
+
+    // The barrier.
+    barrier_enter: Sql = "INSERT INTO {p}barrier (id) VALUES (?1)";
+    barrier_verdict: Sql = "SELECT verdict FROM {p}barrier WHERE id = ?1";
+    barrier_tombstone: Sql = "INSERT INTO {p}barrier (id, verdict) VALUES (?1, 'rolled_back') ON CONFLICT DO NOTHING";
+    barrier_removed: Sql = "SELECT removed_before FROM {p}barrier_removed WHERE slot = 1";
+    remove_barriers: Sql = "DELETE FROM {p}barrier WHERE id IN (
+        SELECT id FROM {p}barrier WHERE created_at <= {now} - ?1 ORDER BY created_at LIMIT ?2)";
+    barriers_removed: Sql = "INSERT INTO {p}barrier_removed (slot, removed_before) VALUES (1, {now} - ?1 + 1)
+        ON CONFLICT (slot) DO UPDATE SET removed_before = max(removed_before, excluded.removed_before)";
 
     // The sequence that each entity has reached. ?2 is a JSON array of [topic, key], or of [topic, key, sequence].
     reached: Sql = "SELECT known.topic, known.key, known.reached FROM json_each(?2) given
@@ -301,20 +442,26 @@ statements! {
          created_at, payload)
         SELECT outbox_id, message_id, topic, key, sequence, kind, mode, headers, created_at, payload
         FROM {p}dead_letter WHERE id IN (SELECT value FROM json_each(?1)) AND +consumer_group = ''";
-    redrive: Sql = "UPDATE {p}dead_letter SET redrives = redrives + 1,
+    // A letter that the relay parks again has another error, whose fingerprint is then computed.
+    redrive: Sql = "UPDATE {p}dead_letter SET redrives = redrives + 1, redrive_id = NULL,
+            fingerprint = CASE consumer_group WHEN '' THEN NULL ELSE fingerprint END,
+            causes = CASE consumer_group WHEN '' THEN NULL ELSE causes END,
             status = CASE consumer_group WHEN '' THEN 'done' ELSE 'redriving' END,
             done_at = CASE consumer_group WHEN '' THEN {now} END
         WHERE id IN (SELECT value FROM json_each(?1))";
-    dead_letters_to_redrive: Sql = "SELECT id, status, consumer_group FROM {p}dead_letter WHERE 1";
+    dead_letters_to_redrive: Sql = "SELECT id, iif(ignored, 'ignored', status) AS status, consumer_group
+        FROM {p}dead_letter";
     dead_letters: Sql = "SELECT id, message_id, consumer_group, topic, key, sequence, kind,
-            CASE WHEN discarded THEN 'discarded' ELSE status END AS status, error_code, error,
-            attempts, redrives, original_partition, original_offset, first_seen, last_attempt, retry_at, headers,
+            CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                AS status,
+            error_code, error, fingerprint, causes, attempts, redrives, original_partition,
+            original_offset, first_seen, last_attempt, retry_at, headers,
             CAST(payload AS BLOB) AS payload, original_payload
-        FROM {p}dead_letter WHERE 1";
+        FROM {p}dead_letter";
     parked_age_p95: Sql = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
         ORDER BY first_seen LIMIT 1 OFFSET ?1";
-    dead_letter_stats: Sql = "SELECT CASE WHEN discarded THEN 'discarded' ELSE status END, count(*) FROM {p}dead_letter
-        GROUP BY 1";
+    dead_letter_stats: Sql = "SELECT CASE WHEN discarded THEN 'discarded'
+            WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END, count(*) FROM {p}dead_letter GROUP BY 1";
     open_letters: Sql = "SELECT topic, consumer_group, status, count(*) FROM {p}dead_letter WHERE status <> 'done'
         GROUP BY topic, consumer_group, status ORDER BY topic, consumer_group";
     discard: Sql = "UPDATE {p}dead_letter SET status = 'done', discarded = 1, done_at = {now}
@@ -326,9 +473,9 @@ statements! {
 
 const INSERT_DEAD_LETTER: &str = "INSERT INTO {p}dead_letter (consumer_group, message_id, topic, key, sequence, kind,
         mode, headers, payload, created_at, original_partition, original_offset, status, error_code, error, attempts,
-        holds_key, retry_at)
+        holds_key, retry_at, fingerprint, causes)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, substr(?15, 1, {error_characters}), ?16, ?17,
-        {now} + ?18)
+        {now} + ?18, ?19, ?20)
     ON CONFLICT (consumer_group, message_id, topic, coalesce(key, '')) WHERE consumer_group <> ''";
 
 /// Returns an insert of `rows` messages, in their order.

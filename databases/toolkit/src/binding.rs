@@ -1,4 +1,4 @@
-use landfall_core::{DeadLetterFilter, DeadLetterStatus, Message, MessageId, OutboxFilter, Timestamp};
+use landfall_core::{Message, MessageId, OutboxFilter};
 use sqlx::query::Query;
 use sqlx::{Database, Encode, QueryBuilder, Type};
 
@@ -31,61 +31,6 @@ where
         .bind(message.headers.to_json())
         .bind(&message.payload[..])
         .bind(time)
-}
-
-/// Appends a condition for every field of the filter that is set, so that each combination gets its own plan. Values
-/// are bound. `key` is the column of the key as the server quotes it; `id` and `time` convert to columns' types.
-pub fn push_dead_letter_filter<DB, I, T>(
-    query: &mut QueryBuilder<DB>,
-    filter: &DeadLetterFilter,
-    key: &str,
-    id: impl Fn(MessageId) -> I,
-    time: impl Fn(Timestamp) -> T,
-) where
-    DB: Database,
-    for<'q> I: Encode<'q, DB> + Type<DB>,
-    for<'q> T: Encode<'q, DB> + Type<DB>,
-    for<'q> i64: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Encode<'q, DB> + Type<DB>,
-{
-    let DeadLetterFilter { id: letter, message_id, group, topic, key: name, error_code, .. } = filter;
-    let DeadLetterFilter { status, open, from, to, after, .. } = filter;
-    if let Some(letter) = letter {
-        query.push(" AND id = ").push_bind(*letter);
-    }
-    if let Some(message_id) = message_id {
-        query.push(" AND message_id = ").push_bind(id(*message_id));
-    }
-    let texts = [
-        ("consumer_group", group.as_ref().map(|group| group.as_str())),
-        ("topic", topic.as_ref().map(|topic| topic.as_str())),
-        (key, name.as_ref().map(|name| name.as_str())),
-        ("error_code", error_code.as_deref()),
-    ];
-    for (column, value) in texts {
-        if let Some(value) = value {
-            query.push(format_args!(" AND {column} = ")).push_bind(value.to_owned());
-        }
-    }
-    match status {
-        // A discarded letter is stored as a done one, so that every query for open letters excludes it.
-        Some(DeadLetterStatus::Discarded) => drop(query.push(" AND status = 'done' AND discarded")),
-        Some(DeadLetterStatus::Done) => drop(query.push(" AND status = 'done' AND NOT discarded")),
-        Some(status) => drop(query.push(" AND status = ").push_bind(status.as_str().to_owned())),
-        None => {}
-    }
-    if *open {
-        query.push(" AND status <> 'done'");
-    }
-    if let Some(from) = from {
-        query.push(" AND first_seen >= ").push_bind(time(*from));
-    }
-    if let Some(to) = to {
-        query.push(" AND first_seen < ").push_bind(time(*to));
-    }
-    if let Some(after) = after {
-        query.push(" AND id > ").push_bind(*after);
-    }
 }
 
 /// The columns that an [`OutboxFilter`] compares, as the statement names them.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use landfall_core::adapter::{Hold, Origin, Parking};
+use landfall_core::adapter::{Hold, Origin, Parking, StoredError};
 use landfall_core::{
     DeadLetter, DeadLetterId, DeadLetterStats, DeadLetterStatus, Error, ErrorCode, ErrorKind, GroupName, Limits,
     Message, OpenLetters, Result, TopicName,
@@ -18,6 +18,7 @@ pub struct NewDeadLetter<'a> {
     pub attempts: u32,
     pub hold: Hold,
     pub retry_after: Option<Duration>,
+    pub stored: StoredError,
 }
 
 impl<'a> NewDeadLetter<'a> {
@@ -33,6 +34,7 @@ impl<'a> NewDeadLetter<'a> {
             attempts: 0,
             hold: Hold::Key,
             retry_after: None,
+            stored: StoredError::default(),
         }
     }
 
@@ -41,7 +43,8 @@ impl<'a> NewDeadLetter<'a> {
         let Parking { attempts, failure, hold, again } = parking;
         let (code, error) = (&failure.code, failure.error.as_str());
         let status = status_after(again);
-        Self { group, message, origin, status, code, error, attempts, hold, retry_after: again }
+        let stored = StoredError::from_failure(failure);
+        Self { group, message, origin, status, code, error, attempts, hold, retry_after: again, stored }
     }
 }
 
@@ -78,6 +81,7 @@ fn set_count(stats: &mut DeadLetterStats, status: &str, count: i64) -> Result<()
         DeadLetterStatus::Redriving => stats.redriving = count,
         DeadLetterStatus::Done => stats.done = count,
         DeadLetterStatus::Discarded => stats.discarded = count,
+        DeadLetterStatus::Ignored => stats.ignored = count,
     }
     Ok(())
 }

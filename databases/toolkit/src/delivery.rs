@@ -30,6 +30,11 @@ pub fn delivery_counts(counts: Vec<(String, String, i64)>) -> Result<Vec<(TopicN
     counts.into_iter().map(count).collect()
 }
 
+/// Builds the result of `admitted_by` from group and time in milliseconds.
+pub fn admissions(rows: Vec<(String, i64)>) -> Result<Vec<(GroupName, Timestamp)>> {
+    rows.into_iter().map(|(group, time)| Ok((GroupName::new(group)?, Timestamp::from_millis(time)))).collect()
+}
+
 /// Appends a condition for every field of the filter that is set, the order and the limit. Values are bound. `key` is
 /// the column of the key as the server quotes it; `id` converts to the type of its column.
 pub fn push_delivery_filter<DB, I>(

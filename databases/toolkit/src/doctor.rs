@@ -8,7 +8,9 @@ pub const SLOWER: &str = "calls get slower with the number of rows";
 pub fn schema_finding(check: &'static str, prefix: &TablePrefix, state: SchemaState) -> Option<Finding> {
     let error = state.require_current().err()?;
     let mend = if state.found > state.expected { "use a newer landfall" } else { "landfall migrate" };
-    Some(Finding::new((check, Rank::Latency), format!("tables {prefix}*"), error.to_string(), mend))
+    // Without tables nothing can be enqueued, and nothing of them can be checked.
+    let rank = if state.found == 0 { Rank::Loss } else { Rank::Latency };
+    Some(Finding::new((check, rank), format!("tables {prefix}*"), error.to_string(), mend))
 }
 
 /// Reports a table that is missing although the schema's version is current.

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 const RATE: usize = 100;
 const BEFORE: u64 = 2;
 const AFTER: u64 = 2;
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.1, floor: 5, window: Duration::from_secs(1) };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.1, floor: 5, cap: 1000, window: Duration::from_secs(1) };
 
 #[tokio::main]
 async fn main() -> Result<()> {

@@ -176,6 +176,13 @@ impl Processes {
         self.histories.push(exit.events);
     }
 
+    /// What the running consumers have logged last, for a run that did not drain.
+    pub fn consumer_logs(&self) -> Vec<String> {
+        let consumers = self.slots.iter().filter(|process| process.role == ProcessRole::Consume);
+        let last = |process: &ManagedProcess| process.worker.as_ref().map(|worker| worker.last_logged(30).join("\n"));
+        consumers.filter_map(last).map(|lines| format!("a running consumer has logged:\n{lines}")).collect()
+    }
+
     fn describe(&self, number: usize, exit: &WorkerExit) -> String {
         let last: Vec<_> = exit.stderr.iter().rev().take(5).rev().cloned().collect();
         format!("{:?} exited with {}: {}", self.slots[number].role, exit.status, last.join(" / "))

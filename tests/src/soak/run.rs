@@ -262,6 +262,7 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             let undelivered = Undelivered::collect(&producer, &consumer).await?.to_string();
             let lines: Vec<_> = undelivered.lines().take(10).collect();
             figures.wrong.push(format!("not drained; {}", lines.join("\n")));
+            figures.wrong.extend(self.processes.consumer_logs());
         }
         producer.close().await;
         consumer.close().await;

@@ -30,6 +30,18 @@ pub(super) fn options(options: &Options) -> Vec<Finding> {
             mend: "acks=all".into(),
         });
     }
+    if options.acks == Acks::All && !options.fencing {
+        findings.push(Finding {
+            check: "kafka.fencing",
+            rank: Rank::Duplicates,
+            about: "the broker URL".into(),
+            what:
+                "fencing is off: a relay that was paused past its lease can still publish copies; the inbox discards \
+                   them, other consumers of the topic see them"
+                    .into(),
+            mend: "fencing=true, if consumers without an inbox read the topics".into(),
+        });
+    }
     if options.replication.is_some_and(|replicas| replicas < 2) {
         findings.push(Finding {
             check: "kafka.replication-option",

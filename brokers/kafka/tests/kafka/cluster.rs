@@ -42,7 +42,7 @@ async fn doctor_reports_a_node_killed_under_load() {
         "{}?prefix=shop.&partitions=6&replication=3&timeout=10s&connect_timeout=3s&session_timeout=6s",
         cluster.url()
     );
-    let (traffic, doctor) = (traffic(&url).await, kafka(&url).await);
+    let (traffic, doctor) = (traffic(&url).await, kafka(&format!("{url}&fencing=true")).await);
     traffic.wait_for_progress(500).await;
     expect_findings(&doctor, BTreeSet::new(), "a cluster with the adapter's settings has no findings").await;
 

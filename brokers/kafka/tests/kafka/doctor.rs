@@ -82,7 +82,9 @@ async fn doctor_finds_every_unsafe_setting() {
     assert_eq!(retention.mend, "retention.ms=2592000000");
 
     let careful = kafka(&base).await.diagnose(&Demands { window: Span::days(1) }).await.unwrap();
-    assert!(checks(&careful, "the broker URL").is_empty(), "{careful:#?}");
+    assert_eq!(checks(&careful, "the broker URL"), BTreeSet::from(["kafka.fencing"]), "{careful:#?}");
+    let fenced = kafka(&format!("{base}&fencing=true")).await.diagnose(&WINDOW).await.unwrap();
+    assert!(checks(&fenced, "the broker URL").is_empty(), "{fenced:#?}");
     assert_eq!(
         checks(&careful, "node 1"),
         BTreeSet::from(["kafka.auto-create"]),

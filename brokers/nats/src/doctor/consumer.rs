@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, Info};
 use landfall_core::{Finding, Rank};
 
-use crate::claim::is_a_claim;
+use crate::subscriber::claim::is_a_claim;
 use crate::topic::Topic;
 
 /// Shortest safe `ack_wait`. A slow handler asks for more time, and on a busy machine the request may arrive late.

@@ -7,8 +7,8 @@ const MAX_REMOVED: usize = 64;
 
 /// The offsets in flight, each with the number of its arrival.
 ///
-/// Offsets nearly always arrive in order and are finished near the front, so a sorted queue does both in constant time,
-/// where a tree would allocate and rebalance for each message. An entry that is removed from the middle stays until the
+/// Offsets nearly always arrive in order and are finished near the front, so a sorted queue does both in constant time.
+/// A tree would allocate and rebalance for each message. An entry that is removed from the middle stays until the
 /// front reaches it, or until such entries outnumber the others: memory is bounded by the number in flight.
 #[derive(Debug)]
 pub(super) struct Offsets<O> {

@@ -5,7 +5,7 @@ use clap::Args;
 use super::sources::Sources;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::database;
+use crate::stores::{database, shards};
 
 /// Create or upgrade the tables to the version of this build.
 ///
@@ -36,6 +36,12 @@ impl Migrate {
             let version = database.schema.state().await?.found;
             let what = if changed { "are now" } else { "were already" };
             output.line(&format!("The tables of {} {what} at version {version}.", config.database.url))?;
+            for shard in shards::configurations(&config) {
+                let database = database::open(&shard).await?;
+                let changed = database.schema.migrate().await?;
+                let what = if changed { "are now" } else { "were already" };
+                output.line(&format!("The tables of {} {what} at version {version}.", shard.database.url))?;
+            }
         }
         output.flush()
     }

@@ -3,11 +3,14 @@
 mod demo;
 mod dlq;
 mod doctor;
+mod half;
+mod idempotency;
 mod migrate;
 mod outbox;
 mod serve;
 mod sources;
 mod topic;
+mod trace;
 
 use clap::Subcommand;
 
@@ -21,7 +24,10 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     Outbox(outbox::Outbox),
     Dlq(dlq::Dlq),
+    Half(half::Half),
+    Idempotency(idempotency::Idempotency),
     Topic(topic::Topic),
+    Trace(trace::Trace),
     #[command(hide = true)]
     DemoWorld(demo::DemoWorld),
 }
@@ -35,7 +41,10 @@ impl Command {
             Self::Doctor(doctor) => doctor.run().await,
             Self::Outbox(outbox) => outbox.run().await,
             Self::Dlq(dlq) => dlq.run().await,
+            Self::Half(half) => half.run().await,
+            Self::Idempotency(idempotency) => idempotency.run().await,
             Self::Topic(topic) => topic.run().await,
+            Self::Trace(trace) => trace.run().await,
             Self::DemoWorld(world) => world.run().await,
         }
     }

@@ -27,15 +27,16 @@ pub(crate) struct Serve {
     /// Address and port to listen on; port 0 picks a free one, which the ready line names.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Roles of this daemon, separated by commas: relay (publish the outbox), push (post to subscriptions).
-    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay,push")]
+    /// Roles of this daemon, separated by commas: relay (publish the outbox), push (post to subscriptions), check-back
+    /// (resolve half messages).
+    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay,push,check-back")]
     roles: Vec<String>,
     #[command(flatten)]
     sources: Sources,
 }
 
 /// Roles of the command's contract that this build does not implement.
-const LATER_ROLES: [&str; 2] = ["check-back", "console"];
+const LATER_ROLES: [&str; 1] = ["console"];
 
 impl Serve {
     pub(crate) async fn run(self) -> Result<()> {
@@ -56,18 +57,20 @@ impl Serve {
 }
 
 fn roles(names: &[String]) -> Result<Roles> {
-    let mut roles = Roles { relay: false, push: false };
+    let mut roles = Roles { relay: false, push: false, check_back: false };
     for role in names.iter().map(|role| role.trim()) {
         match role {
             "relay" => roles.relay = true,
             "push" => roles.push = true,
+            "check-back" => roles.check_back = true,
             _ if LATER_ROLES.contains(&role) => {
-                let text = format!("this build does not support the role {role} yet; it supports relay and push");
-                return Err(Error::usage(text));
+                return Err(Error::usage(format!(
+                    "this build does not support the role {role} yet; it supports relay, push and check-back"
+                )));
             }
             _ => {
                 return Err(Error::usage(format!(
-                    "unknown role {role:?}; the roles are relay, push and, not in this build yet, {}",
+                    "unknown role {role:?}; the roles are relay, push, check-back and, not in this build yet, {}",
                     LATER_ROLES.join(", ")
                 )));
             }
@@ -108,10 +111,15 @@ mod tests {
 
     #[test]
     fn unimplemented_roles_are_refused_by_name() {
-        assert_eq!(roles(&["relay".into()]).unwrap(), Roles { relay: true, push: false });
-        assert_eq!(roles(&["push".into(), " relay".into()]).unwrap(), Roles { relay: true, push: true });
+        let none = Roles { relay: false, push: false, check_back: false };
+        assert_eq!(roles(&["relay".into()]).unwrap(), Roles { relay: true, ..none });
+        assert_eq!(roles(&["push".into(), " relay".into()]).unwrap(), Roles { relay: true, push: true, ..none });
+        assert_eq!(roles(&["check-back".into()]).unwrap(), Roles { check_back: true, ..none });
         let refusal = |role: &str| roles(&["relay".into(), role.into()]).unwrap_err().to_string();
-        assert_eq!(refusal("console"), "this build does not support the role console yet; it supports relay and push");
+        assert_eq!(
+            refusal("console"),
+            "this build does not support the role console yet; it supports relay, push and check-back"
+        );
         assert!(refusal("boss").starts_with("unknown role \"boss\""));
     }
 }

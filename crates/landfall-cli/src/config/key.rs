@@ -2,6 +2,7 @@
 //!
 //! One line declares a key: its path, type, range and field. No other code needs to know the key.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{Problem, Value};
@@ -16,6 +17,8 @@ pub(super) struct Key {
 
 const HOUR_MS: u64 = 3_600_000;
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 
 const ORDERS: [(&str, Order); 2] = [("key", Order::Key), ("none", Order::None)];
 
@@ -68,15 +71,40 @@ keys! {
     "push.allow_private_addresses" => push.rules.allow_private_addresses = |value| value.flag()?;
     "push.allowed_hosts"       => push.rules.allowed_hosts = |value| super::push::hosts(value)?;
     "push.ca_file"             => push.ca_file = |value| value.text()?.to_owned();
+    "check_back.interval_ms"   => check_back.interval = |value| millis(value, 10, HOUR_MS)?;
+    "check_back.immunity_ms"   => check_back.immunity = |value| millis(value, 0, 24 * HOUR_MS)?;
+    "check_back.timeout_ms"    => check_back.timeout = |value| millis(value, 1, HOUR_MS)?;
+    "check_back.backoff_first_ms" => check_back.backoff.first = |value| millis(value, 1, 24 * HOUR_MS)?;
+    "check_back.backoff_cap_ms" => check_back.backoff.cap = |value| millis(value, 1, 24 * HOUR_MS)?;
+    "check_back.max_checks"    => check_back.backoff.max_attempts = |value| value.whole(1, 1_000_000)? as u32;
+    "check_back.concurrency"   => check_back.concurrency = |value| value.whole(1, 1000)? as usize;
+    "check_back.allow_private_addresses" => check_back.rules.allow_private_addresses = |value| value.flag()?;
+    "check_back.allowed_hosts" => check_back.rules.allowed_hosts = |value| super::push::hosts(value)?;
+    "check_back.secret"        => check_back.keys = |value| super::push::signing_keys(value)?;
+    "check_back.databases"     => check_back.databases = |value| super::check_back::databases(value)?;
+    "check_back.services"      => check_back.services = |value| super::check_back::services(value)?;
+    "check_back.srv_name"      => check_back.srv.name = |value| super::check_back::srv_name(value)?;
+    "check_back.srv_scheme"    => check_back.srv.scheme = |value| value.one_of(&SCHEMES)?;
+    "check_back.srv_servers"   => check_back.srv.servers = |value| super::check_back::srv_servers(value)?;
+    "check_back.shard"         => check_back.shards = |value| super::check_back::shards(value)?;
+    "check_back.topic"         => check_back.topic = |value| super::check_back::topic(value)?;
     "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
     "retention.enqueued_ids"   => retention.enqueued_ids = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
     "retention.dead_letters"   => retention.dead_letters = |value| value.amount(units::span)?;
     "retention.redrive"        => retention.redrive = |value| value.amount(units::span)?;
+    "retention.redelivery"     => retention.redelivery = |value| value.amount(units::span)?;
+    "retention.half_messages"  => retention.half_messages = |value| value.amount(units::span)?;
+    "retention.half_messages_archive" => retention.half_messages_archive = |value| path(value)?;
+    "retention.barriers"       => retention.barriers = |value| value.amount(units::span)?;
+    "retention.idempotency_answers" => retention.idempotency_answers = |value| value.amount(units::span)?;
+    "retention.idempotency"    => retention.idempotency = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
     "http.listen"              => http.listen = |value| value.socket_address()?;
     "http.request_timeout_ms"  => http.request_timeout = |value| millis(value, 100, HOUR_MS)?;
     "http.stop_timeout_ms"     => http.stop_timeout = |value| millis(value, 0, HOUR_MS)?;
+    "http.certificate_file"    => http.certificate_file = |value| value.text()?.to_owned();
+    "http.key_file"            => http.key_file = |value| value.text()?.to_owned();
     "auth.tokens"              => auth.tokens = |value| super::token::read(value)?;
     "log.level"                => log.level = |value| value.log_level()?;
     "log.format"               => log.format = |value| value.one_of(&LOG_FORMATS)?;
@@ -84,6 +112,12 @@ keys! {
 
 fn millis(value: &Value<'_>, least: u64, most: u64) -> Result<Duration, Problem> {
     value.whole(least, most).map(Duration::from_millis)
+}
+
+/// Reads a path; an empty string is none.
+fn path(value: &Value<'_>) -> Result<Option<PathBuf>, Problem> {
+    let text = value.text()?;
+    Ok((!text.is_empty()).then(|| PathBuf::from(text)))
 }
 
 /// 0 stands for the default of the broker.

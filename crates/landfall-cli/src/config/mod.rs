@@ -6,6 +6,7 @@
 //! * `config/default.toml` explains every key; a test asserts that it equals [`Config::default`].
 
 mod broker;
+mod check_back;
 mod import;
 mod key;
 mod layer;
@@ -25,8 +26,11 @@ use landfall::{Limits, TablePrefix};
 use crate::error::{Error, Result};
 
 pub(crate) use broker::{Acknowledge, Broker, Flush};
+#[cfg(feature = "dns")]
+pub(crate) use check_back::Srv;
+pub(crate) use check_back::{CheckBack, Shard};
 pub(crate) use layer::{Environment, Flag};
-pub(crate) use push::{Push, Subscription};
+pub(crate) use push::{Push, Subscription, receiver_url};
 pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
@@ -44,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,
     pub(crate) push: Push,
+    pub(crate) check_back: CheckBack,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
@@ -88,6 +93,9 @@ pub(crate) struct Http {
     pub(crate) listen: SocketAddr,
     pub(crate) request_timeout: Duration,
     pub(crate) stop_timeout: Duration,
+    /// PEM files of the listener's certificate chain and key; both empty for plain HTTP.
+    pub(crate) certificate_file: String,
+    pub(crate) key_file: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -141,6 +149,8 @@ impl Default for Http {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
             request_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(10),
+            certificate_file: String::new(),
+            key_file: String::new(),
         }
     }
 }
@@ -170,14 +180,15 @@ impl Config {
 
     /// Checks that involve more than one key.
     fn check(&self) -> Result<()> {
-        let backoff = &self.relay.backoff;
-        if backoff.first > backoff.cap {
-            return Err(Error::usage(format!(
-                "relay.backoff_first_ms ({}) is greater than relay.backoff_cap_ms ({}); lower the first or raise the \
-                 cap",
-                backoff.first.as_millis(),
-                backoff.cap.as_millis()
-            )));
+        for (section, backoff) in [("relay", &self.relay.backoff), ("check_back", &self.check_back.backoff)] {
+            if backoff.first > backoff.cap {
+                return Err(Error::usage(format!(
+                    "{section}.backoff_first_ms ({}) is greater than {section}.backoff_cap_ms ({}); lower the first \
+                     or raise the cap",
+                    backoff.first.as_millis(),
+                    backoff.cap.as_millis()
+                )));
+            }
         }
         Ok(())
     }
@@ -278,7 +289,7 @@ mod tests {
             (
                 "zzz = 1",
                 "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
-                 retention, limits, http, auth, log",
+                 check_back, retention, limits, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hyper::Uri;
+use landfall::consume::RetryLane;
 use landfall::{Backoff, GroupName, TopicName};
 
 use super::key::closest;
@@ -31,9 +32,11 @@ pub(crate) struct Subscription {
     pub(crate) backoff: Backoff,
     /// Whether parked messages are also published to `<topic>.dlq`.
     pub(crate) letter_topic: bool,
+    /// Where a failed message waits for its next attempt.
+    pub(crate) retry_lane: RetryLane,
 }
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "topic",
     "group",
     "url",
@@ -44,6 +47,7 @@ const FIELDS: [&str; 10] = [
     "backoff_first_ms",
     "backoff_cap_ms",
     "letter_topic",
+    "retry_lane",
 ];
 const DAY_MS: u64 = 86_400_000;
 
@@ -89,24 +93,29 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
         timeout: fields.millis("timeout_ms", 10_000, 3_600_000)?,
         backoff,
         letter_topic: fields.flag("letter_topic")?,
+        retry_lane: fields.retry_lane()?,
     })
 }
 
-/// Parses the receiver's URL. The error does not repeat it, since a URL may hold a token.
 fn url(text: &str) -> Result<Uri, Problem> {
-    let wrong = |what: &str| Problem(format!(".url {what}"));
-    let url: Uri = text.parse().map_err(|_| wrong("is not a valid URL"))?;
-    let authority = url.authority().ok_or_else(|| wrong("must begin with https:// or http:// and a host"))?;
+    receiver_url(text).map_err(|what| Problem(format!(".url {what}")))
+}
+
+/// Parses the URL of a receiver. The error is the end of a sentence. It does not repeat the URL, which may hold a
+/// token.
+pub(crate) fn receiver_url(text: &str) -> Result<Uri, &'static str> {
+    let url: Uri = text.parse().map_err(|_| "is not a valid URL")?;
+    let authority = url.authority().ok_or("must begin with https:// or http:// and a host")?;
     if !matches!(url.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("must begin with https:// or http://"));
+        return Err("must begin with https:// or http://");
     }
     if authority.as_str().contains('@') {
-        return Err(wrong("must not contain a user or a password; sign the requests with a secret instead"));
+        return Err("must not contain a user or a password; sign the requests with a secret instead");
     }
     // The parser accepts any digits, and a port it cannot represent would count as the default one.
     let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
     if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
-        return Err(wrong("must have a port from 1 to 65535, or none"));
+        return Err("must have a port from 1 to 65535, or none");
     }
     Ok(url)
 }
@@ -141,19 +150,10 @@ impl Fields<'_> {
 
     /// Reads `secret`: one, or several while a receiver rotates its secret.
     fn keys(&self) -> Result<Vec<SigningKey>, Problem> {
-        let wrong = |other: &toml::Value| Problem(format!(".secret must be a string, not {}", type_of(other)));
-        let texts: Vec<&str> = match self.fields.get("secret") {
-            None => Vec::new(),
-            Some(toml::Value::String(text)) => vec![text],
-            Some(toml::Value::Array(items)) => {
-                items.iter().map(|item| item.as_str().ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
-            }
-            Some(other) => return Err(wrong(other)),
-        };
-        let key = |text: &str| {
-            SigningKey::new(&self.resolve("secret", text)?).map_err(|wanted| Problem(format!(".secret {wanted}")))
-        };
-        texts.into_iter().map(key).collect()
+        let Some(given) = self.fields.get("secret") else { return Ok(Vec::new()) };
+        let given = Given::Toml(given.clone());
+        signing_keys(&Value { given: &given, environment: self.value.environment })
+            .map_err(|Problem(rest)| Problem(format!(".secret{rest}")))
     }
 
     fn whole(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Problem> {
@@ -174,9 +174,36 @@ impl Fields<'_> {
         }
     }
 
+    fn retry_lane(&self) -> Result<RetryLane, Problem> {
+        match self.text("retry_lane")?.unwrap_or("broker") {
+            "broker" => Ok(RetryLane::Broker),
+            "topic" => Ok(RetryLane::Topic),
+            "database" => Ok(RetryLane::Database),
+            other => Err(Problem(format!(".retry_lane must be broker, topic or database, not {other:?}"))),
+        }
+    }
+
     fn millis(&self, name: &str, default: u64, most: u64) -> Result<Duration, Problem> {
         self.whole(name, default, 1, most).map(Duration::from_millis)
     }
+}
+
+/// Reads signing secrets: one, or several while a receiver rotates its secret. An empty string is none.
+pub(super) fn signing_keys(value: &Value<'_>) -> Result<Vec<SigningKey>, Problem> {
+    let wrong = |other: &toml::Value| Problem(format!(" must be a string, not {}", type_of(other)));
+    let texts: Vec<&str> = match value.given {
+        Given::Toml(toml::Value::String(text)) | Given::Text(text) => vec![text],
+        Given::Toml(toml::Value::Array(items)) => {
+            items.iter().map(|item| item.as_str().ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
+        }
+        Given::Toml(other) => return Err(wrong(other)),
+    };
+    let key = |text: &str| {
+        let secret = secret::resolve(text, &|name| value.environment.get(name));
+        let secret = secret.map_err(|problem| Problem(format!(" {problem}")))?;
+        SigningKey::new(&secret).map_err(|wanted| Problem(format!(" {wanted}")))
+    };
+    texts.into_iter().filter(|text| !text.is_empty()).map(key).collect()
 }
 
 /// Reads `push.allowed_hosts`.

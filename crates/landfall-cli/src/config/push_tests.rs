@@ -19,18 +19,19 @@ fn subscription_needs_only_topic_group_and_url() {
     let found = read(&with("")).unwrap();
     assert_eq!((found.len(), found[0].url.to_string()), (1, "https://example.com/in".to_owned()));
     assert_eq!((found[0].concurrency, found[0].timeout, found[0].keys.len()), (8, Duration::from_secs(10), 0));
-    assert!(!found[0].letter_topic);
+    assert_eq!((found[0].letter_topic, found[0].retry_lane), (false, RetryLane::Broker));
 }
 
 #[test]
 fn every_subscription_field_is_read() {
     let lines = "secret = [\"env:MAILER\", \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]\nconcurrency = 2\n\
-                 timeout_ms = 500\nmax_attempts = 3\nbackoff_first_ms = 10\nbackoff_cap_ms = 20\nletter_topic = true";
+                 timeout_ms = 500\nmax_attempts = 3\nbackoff_first_ms = 10\nbackoff_cap_ms = 20\nletter_topic = true\n\
+                 retry_lane = \"database\"";
     let one = read(&with(lines)).unwrap().remove(0);
     let key = SigningKey::new(SECRET).unwrap();
     assert_eq!((one.keys.as_slice(), one.concurrency), ([key.clone(), key].as_slice(), 2));
     assert_eq!((one.timeout.as_millis(), one.backoff.max_attempts, one.backoff.cap.as_millis()), (500, 3, 20));
-    assert!(one.letter_topic);
+    assert_eq!((one.letter_topic, one.retry_lane), (true, RetryLane::Database));
     assert!(!format!("{one:?}").contains("MfKQ"), "a secret is never printed");
 }
 
@@ -53,6 +54,7 @@ fn subscription_errors_name_the_field_and_hide_secrets() {
         (&with("concurrency = 0"), "[0].concurrency must be a whole number from 1 to 1000, not 0"),
         (&with("backoff_first_ms = 90000"), "[0].backoff_first_ms is greater than backoff_cap_ms"),
         (&with("letter_topic = 1"), "[0].letter_topic must be true or false, not an integer"),
+        (&with("retry_lane = \"disk\""), "[0].retry_lane must be broker, topic or database, not \"disk\""),
         (&with("timeout = 5"), "[0] has the unknown key \"timeout\"; did you mean \"timeout_ms\"?"),
         (&twice, "[1] subscribes the group mailer to orders a second time"),
     ] {

@@ -1,5 +1,7 @@
 //! `[retention]`: retention periods, and the check that deduplication outlives every redelivery.
 
+use std::path::PathBuf;
+
 use landfall::housekeeping::{RetentionPlan, Retries, Span, Window};
 use landfall::{Backoff, consume};
 
@@ -7,13 +9,20 @@ use super::Config;
 use crate::push::LONGEST_RETRY_AFTER;
 use crate::topics::TopicSettings;
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Retention {
     pub(crate) inbox: Span,
     pub(crate) enqueued_ids: Span,
     pub(crate) sent: Span,
     pub(crate) dead_letters: Span,
     pub(crate) redrive: Span,
+    pub(crate) redelivery: Span,
+    pub(crate) half_messages: Span,
+    /// The folder to which half messages are written before they are removed.
+    pub(crate) half_messages_archive: Option<PathBuf>,
+    pub(crate) barriers: Span,
+    pub(crate) idempotency_answers: Span,
+    pub(crate) idempotency: Span,
 }
 
 impl Default for Retention {
@@ -24,6 +33,12 @@ impl Default for Retention {
             sent: Span::ZERO,
             dead_letters: Span::days(30),
             redrive: Span::days(1),
+            redelivery: Span::days(7),
+            half_messages: Span::days(7),
+            half_messages_archive: None,
+            barriers: Span::days(30),
+            idempotency_answers: Span::days(1),
+            idempotency: Span::days(7),
         }
     }
 }
@@ -49,7 +64,8 @@ impl Config {
             },
         ];
         retries.extend(self.push_retries());
-        RetentionPlan { windows, retries, dead_letters: self.retention.dead_letters, redrive: self.retention.redrive }
+        let Retention { dead_letters, redrive, redelivery, .. } = self.retention;
+        RetentionPlan { windows, retries, dead_letters, redrive, redelivery }
     }
 }
 
@@ -115,7 +131,8 @@ mod tests {
             "1m 21s",
             "retention.dead_letters",
             "retention.redrive",
-            "= needed                31d 1m 33s 700ms",
+            "retention.redelivery",
+            "= needed                 38d 1m 33s 700ms",
         ] {
             assert!(error.contains(text), "{text} is missing in\n{error}");
         }
@@ -124,6 +141,9 @@ mod tests {
         let error = config.retention_plan().check().unwrap_err().to_string();
         assert!(error.starts_with("retention.inbox is too short") && !error.contains("broker.retention"), "{error}");
         config.retention.dead_letters = Span::days(5);
+        let error = config.retention_plan().check().unwrap_err().to_string();
+        assert!(error.contains("too short by 6d 1m 33s 700ms"), "the broker can redeliver for a week: {error}");
+        config.retention.redelivery = Span::ZERO;
         config.retention_plan().check().unwrap();
     }
 }

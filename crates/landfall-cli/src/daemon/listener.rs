@@ -7,20 +7,27 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "grpc")]
+use super::http2;
+use super::tls::Tls;
+
 /// Wait after a failed accept, mostly because no descriptor is left.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 
 /// What connections may use.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Bounds {
     pub(super) connections: usize,
     /// Time for the head of a request to arrive, also the next one of a connection.
     pub(super) header_timeout: Duration,
+    /// Serves HTTPS with it, and else HTTP.
+    pub(super) tls: Option<Arc<Tls>>,
 }
 
 /// Serves until `stop`, and then finishes the requests in flight.
@@ -33,7 +40,7 @@ pub(super) async fn serve(listener: Arc<TcpListener>, router: Router, bounds: Bo
             Some(_) = connections.join_next() => continue,
             () = stop.cancelled() => break,
         };
-        connections.spawn(converse(stream, slot, router.clone(), bounds.header_timeout, stop.clone()));
+        connections.spawn(converse(stream, slot, router.clone(), bounds.clone(), stop.clone()));
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -60,6 +67,40 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, O
 async fn converse(
     stream: TcpStream,
     _slot: Option<OwnedSemaphorePermit>,
+    router: Router,
+    bounds: Bounds,
+    stop: CancellationToken,
+) {
+    let Bounds { header_timeout, tls, .. } = bounds;
+    let Some(tls) = tls else { return answer(stream, router, header_timeout, stop).await };
+    match tokio::time::timeout(header_timeout, tls.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, router, header_timeout, stop).await,
+        // Also a client that speaks plain HTTP, or does not trust the certificate.
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake timed out"),
+    }
+}
+
+#[cfg(feature = "grpc")]
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    header_timeout: Duration,
+    stop: CancellationToken,
+) {
+    match tokio::time::timeout(header_timeout, http2::detect(stream)).await {
+        Ok(Ok((true, stream))) => http2::answer(stream, router, header_timeout, stop).await,
+        Ok(Ok((false, stream))) => answer_http1(stream, router, header_timeout, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "connection ended"),
+        Err(_) => tracing::debug!("no request arrived in time"),
+    }
+}
+
+#[cfg(not(feature = "grpc"))]
+use answer_http1 as answer;
+
+async fn answer_http1(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     header_timeout: Duration,
     stop: CancellationToken,

@@ -4,35 +4,48 @@
 //! `/readyz` names them. Shutdown is the same for a signal and for a failed task: refuse new requests, finish work in
 //! flight, release the leases, close the broker.
 
+mod check_backs;
 mod descriptors;
+#[cfg(feature = "grpc")]
+mod http2;
 mod imports;
 mod listener;
 mod pushes;
+mod shards;
 pub(crate) mod signals;
 mod startup;
+mod tls;
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::join_all;
+use landfall::RedriveGuards;
 use landfall::housekeeping::RetentionPlan;
-use landfall::housekeeping::{Housekeeper, Policy};
+use landfall::housekeeping::{HalfMessageArchive, Housekeeper, Policy};
+use landfall::idempotency::CountedRecords;
 use landfall::import::Importer;
+use landfall::redrive;
 use landfall::relay::{self, Relay};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::archive::HalfMessageFolder;
 use crate::config::{Config, Retention, WhenExhausted, window};
 use crate::error::{Error, Result};
 use crate::http;
 use crate::http::metrics::Metrics;
 use crate::push;
 use crate::stores::broker::{self, OpenBroker};
+use crate::stores::database::NewRelay;
 use crate::stores::{self, Database, database};
 
+use check_backs::CheckBacks;
 use pushes::Pushes;
 use startup::Reception;
 
@@ -46,6 +59,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Roles {
     pub(crate) relay: bool,
     pub(crate) push: bool,
+    pub(crate) check_back: bool,
 }
 
 /// A daemon whose database, broker and listener are open; nothing runs before [`Daemon::run`].
@@ -53,9 +67,11 @@ pub(crate) struct Daemon {
     listener: Arc<TcpListener>,
     bounds: listener::Bounds,
     router: Router,
-    relay: Option<Relay>,
+    relays: Vec<Relay>,
     pushes: Pushes,
-    housekeeper: Housekeeper,
+    check_backs: CheckBacks,
+    housekeepers: Vec<Housekeeper>,
+    redrives: redrive::Runner,
     importers: Vec<Importer>,
     broker: Arc<dyn OpenBroker>,
     metrics: Metrics,
@@ -71,30 +87,49 @@ impl Daemon {
         let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
         let deliveries = push::prepare(&config.push, subscriptions)?;
         let connections = descriptors::prepare();
-        let bounds = listener::Bounds { connections, header_timeout: config.http.request_timeout.min(HEADER_TIMEOUT) };
+        let header_timeout = config.http.request_timeout.min(HEADER_TIMEOUT);
+        let bounds = listener::Bounds { connections, header_timeout, tls: tls::Tls::load(&config.http)? };
         let (listener, address) = bind(config.http.listen).await?;
         let waiting = Waiting::new(address);
         let routes = http::starting(waiting.clone(), !config.auth.tokens.is_empty());
-        let reception = Reception::open(listener.clone(), routes, bounds, &stop);
-        let (database, broker) = open_stores(config, &waiting).await?;
+        let reception = Reception::open(listener.clone(), routes, bounds.clone(), &stop);
+        let (mut database, broker) = open_stores(config, &waiting).await?;
+        // Before anything is written: a database may refuse the configured order.
         let new_relay = database.relay(config.relay.order)?;
         let importers = waiting.wait_for("database", async || prepare_database(config, &database).await).await?;
+        let shards = shards::open(config, &waiting).await?;
+        let new_relays = relays(config, new_relay, &shards)?;
         reception.close().await;
 
         let metrics = Metrics::install()?;
         // The relay and the subscriptions look up their metrics when they are created, so the recorder comes first.
-        let relay = roles.relay.then(|| new_relay(broker.publisher(), options(config))).transpose()?;
+        let relays = match roles.relay {
+            true => new_relays.iter().map(|new| new(broker.publisher(), options(config))).collect::<Result<_, _>>()?,
+            false => Vec::new(),
+        };
+        let housekeepers = shards::housekeepers(&database, &shards, &config.retention)?;
+        stores::shards::combine(config, &mut database, &shards);
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
+        let check_backs = CheckBacks::new(config, roles.check_back, &database, &*broker, &stop)?;
         warn_about_short_topic_retention(config, &*broker)?;
-        let housekeeper =
-            Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(&config.retention))?;
+        let guards = RedriveGuards { max_age: config.retention_plan().dead_letters.time(), ..RedriveGuards::default() };
+        let redrives = redrive::Runner::new(
+            database.redrive_queue,
+            database.leases.clone(),
+            redrive::Options { guards: guards.clone(), ..redrive::Options::default() },
+        )?;
         let router = http::router(http::State {
-            queue: database.queue,
-            sends: database.sends,
+            appends: http::GroupCommit::spawn(database.queue, database.sends),
             view: database.view,
             leases: database.leases,
             dead_letters: database.dead_letters,
+            redrives: database.redrives,
+            audit: database.audit,
+            guards,
             deliveries: database.deliveries,
+            half: database.half,
+            records: Arc::new(CountedRecords::new(database.records)),
+            immunity: config.check_back.immunity,
             broker: broker.clone(),
             limits: config.limits,
             tokens: config.auth.tokens.clone(),
@@ -102,8 +137,9 @@ impl Daemon {
             metrics: metrics.clone(),
             stop: stop.clone(),
         });
+        let scheme = if bounds.tls.is_some() { "https" } else { "http" };
         let ready = format!(
-            "landfall: ready on http://{address} (database {}, broker {}, roles {})",
+            "landfall: ready on {scheme}://{address} (database {}, broker {}, roles {})",
             config.database.url,
             config.broker.url,
             roles.names(!subscriptions.is_empty()),
@@ -113,9 +149,11 @@ impl Daemon {
             listener,
             bounds,
             router,
-            relay,
+            relays,
             pushes,
-            housekeeper,
+            check_backs,
+            housekeepers,
+            redrives,
             importers,
             broker,
             metrics,
@@ -125,22 +163,25 @@ impl Daemon {
         })
     }
 
-    /// Runs until a signal, or until the relay, an import or a subscription fails permanently.
+    /// Runs until a signal, or until the relay, an import, a subscription or the check-back fails permanently.
     pub(crate) async fn run(self) -> Result<()> {
         let upkeep = tokio::spawn(self.metrics.run_upkeep());
         let http = tokio::spawn(listener::serve(self.listener, self.router, self.bounds, self.stop.clone()));
-        let mut relay = tokio::spawn(run_relay(self.relay, self.stop.child_token()));
+        let mut relay = tokio::spawn(run_relays(self.relays, self.stop.child_token()));
         let mut pushes = tokio::spawn(self.pushes.run());
+        let mut check_backs = tokio::spawn(self.check_backs.run());
         let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
-        let housekeeping = tokio::spawn(run_housekeeping(self.housekeeper, self.stop.child_token()));
+        let housekeeping = tokio::spawn(run_housekeeping(self.housekeepers, self.stop.child_token()));
+        let redrives = tokio::spawn(self.redrives.run(self.stop.child_token()));
         // A closed stderr must not stop the daemon.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
-        let (mut ended, mut imported, mut pushed) = (None, None, None);
+        let (mut ended, mut imported, mut pushed, mut checked) = (None, None, None, None);
         tokio::select! {
             result = &mut relay => ended = Some(result),
             result = &mut imports => imported = Some(result),
             result = &mut pushes => pushed = Some(result),
+            result = &mut check_backs => checked = Some(result),
             () = self.stop.cancelled() => {}
         }
         self.stop.cancel();
@@ -157,8 +198,14 @@ impl Daemon {
             Some(pushed) => pushed,
             None => pushes.await,
         };
+        let checked = match checked {
+            Some(checked) => checked,
+            None => check_backs.await,
+        };
         // The runtime has logged a panic of this task.
         let _ = housekeeping.await;
+        // The runner has logged its error: publishing does not depend on it.
+        let _ = redrives.await;
         upkeep.abort();
         if let Err(error) = self.broker.close().await {
             tracing::warn!(%error, "closing the broker failed");
@@ -169,27 +216,41 @@ impl Daemon {
             Err(error) => return Err(Error::failed(format!("the relay task panicked: {error}"))),
         }
         imported.unwrap_or_else(|error| Err(Error::failed(format!("the import task panicked: {error}"))))?;
-        pushed.unwrap_or_else(|error| Err(Error::failed(format!("the subscription task panicked: {error}"))))
+        pushed.unwrap_or_else(|error| Err(Error::failed(format!("the subscription task panicked: {error}"))))?;
+        checked.unwrap_or_else(|error| Err(Error::failed(format!("the check-back task panicked: {error}"))))
     }
 }
 
 impl Roles {
     /// Returns the roles for the ready line, with push only if there is a subscription.
     fn names(self, has_subscriptions: bool) -> String {
-        let names = [(self.relay, "relay"), (self.push && has_subscriptions, "push")];
+        let names = [(self.relay, "relay"), (self.push && has_subscriptions, "push"), (self.check_back, "check-back")];
         let names: Vec<_> = names.into_iter().filter(|(active, _)| *active).map(|(_, name)| name).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 }
 
-async fn run_relay(relay: Option<Relay>, stop: CancellationToken) -> landfall::Result<()> {
-    match relay {
-        Some(relay) => relay.run(stop).await,
-        None => {
-            stop.cancelled().await;
-            Ok(())
+/// Returns the constructors of the relays, one for each database; `home` is that of the first.
+fn relays(config: &Config, home: Arc<NewRelay>, shards: &[Database]) -> Result<Vec<Arc<NewRelay>>> {
+    let of_shards = shards.iter().map(|database| database.relay(config.relay.order));
+    std::iter::once(Ok(home)).chain(of_shards).collect()
+}
+
+/// Runs until `stop`. If one relay fails permanently, all of them stop and the error is returned.
+async fn run_relays(relays: Vec<Relay>, stop: CancellationToken) -> landfall::Result<()> {
+    let mut tasks: JoinSet<_> = relays.into_iter().map(|relay| relay.run(stop.clone())).collect();
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let panicked =
+            |error| Err(landfall::Error::new(landfall::ErrorKind::Internal, format!("a relay panicked: {error}")));
+        let ended = ended.unwrap_or_else(panicked);
+        if ended.is_err() {
+            stop.cancel();
         }
+        result = result.and(ended);
     }
+    stop.cancelled().await;
+    result
 }
 
 /// Opens the database and the broker. Waits for servers that are down; a local file that cannot be opened is an error.
@@ -242,15 +303,22 @@ fn options(config: &Config) -> relay::Options {
 }
 
 fn policy(retention: &Retention) -> Policy {
-    let Retention { inbox, enqueued_ids, sent, dead_letters, redrive: _ } = *retention;
-    Policy { inbox, enqueued_ids, sent, dead_letters, ..Policy::default() }
+    let Retention { inbox, enqueued_ids, sent, dead_letters, half_messages, barriers, .. } = *retention;
+    let Retention { idempotency_answers, idempotency, .. } = *retention;
+    let folder = |folder: &PathBuf| Arc::new(HalfMessageFolder::new(folder)) as Arc<dyn HalfMessageArchive>;
+    let half_message_archive = retention.half_messages_archive.as_ref().map(folder);
+    let policy = Policy { inbox, enqueued_ids, sent, dead_letters, half_messages, barriers, ..Policy::default() };
+    Policy { half_message_archive, idempotency_answers, idempotency, ..policy }
 }
 
 /// Runs housekeeping. Its failure is only logged: publishing does not depend on it.
-async fn run_housekeeping(housekeeper: Housekeeper, stop: CancellationToken) {
-    if let Err(error) = housekeeper.run(stop).await {
-        tracing::error!(%error, "housekeeping stopped; restart the daemon to remove expired rows again");
-    }
+async fn run_housekeeping(housekeepers: Vec<Housekeeper>, stop: CancellationToken) {
+    join_all(housekeepers.into_iter().map(async |housekeeper| {
+        if let Err(error) = housekeeper.run(stop.clone()).await {
+            tracing::error!(%error, "housekeeping stopped; restart the daemon to remove expired rows again");
+        }
+    }))
+    .await;
 }
 
 /// Logs a warning if a topic deduplicates for too short a time. Topics have their own settings, which an operator may

@@ -20,17 +20,28 @@ use crate::config::{Role, Token};
 /// Routes that reveal nothing about messages and must work for load balancers without a token.
 const OPEN: [&str; 4] = ["/", "/healthz", "/readyz", "/openapi.json"];
 
+/// What a request may do, for handlers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) role: Role,
+}
+
 pub(super) async fn check_token(
     axum::extract::State(state): Shared,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     let is_open = OPEN.contains(&request.uri().path());
-    if is_open || state.tokens.is_empty() {
+    if state.tokens.is_empty() {
+        // Only this machine reaches the daemon.
+        request.extensions_mut().insert(Caller { role: Role::Admin });
+        return Ok(next.run(request).await);
+    }
+    if is_open {
         return Ok(next.run(request).await);
     }
     let role = bearer(request.headers()).and_then(|token| role_of(&state.tokens, token));
-    let needed = needed_role(request.method());
+    let needed = needed_role(request.method(), request.uri().path());
     match role {
         None => Err(Problem::unauthorized()),
         Some(role) if role < needed => Err(Problem::forbidden(format!(
@@ -38,13 +49,21 @@ pub(super) async fn check_token(
             needed.as_str(),
             role.as_str()
         ))),
-        Some(_) => Ok(next.run(request).await),
+        Some(role) => {
+            request.extensions_mut().insert(Caller { role });
+            Ok(next.run(request).await)
+        }
     }
 }
 
-/// Returns the role a method needs: viewer to read, operator to change something.
-fn needed_role(method: &Method) -> Role {
-    if method == Method::GET || method == Method::HEAD { Role::Viewer } else { Role::Operator }
+/// Returns the role a request needs: viewer to read, operator to change something. A gRPC call is always a POST.
+fn needed_role(method: &Method, path: &str) -> Role {
+    let only_reads = method == Method::GET || method == Method::HEAD;
+    #[cfg(feature = "grpc")]
+    let only_reads = only_reads || super::grpc::only_reads(path);
+    #[cfg(not(feature = "grpc"))]
+    let _ = path;
+    if only_reads { Role::Viewer } else { Role::Operator }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

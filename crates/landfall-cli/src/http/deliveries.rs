@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Shared;
 use super::problem::Problem;
 
-const DEFAULT_LIMIT: usize = 100;
+pub(super) const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1000;
 
 #[derive(Debug, Serialize)]
@@ -44,7 +44,7 @@ fn parse(query: &str) -> Result<(DeliveryFilter, usize), Problem> {
     Ok((filter, limit.unwrap_or(DEFAULT_LIMIT)))
 }
 
-fn parse_limit(text: &str) -> Result<usize, Problem> {
+pub(super) fn parse_limit(text: &str) -> Result<usize, Problem> {
     let limit = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| Problem::invalid(format!("limit must be a number from 1 to {MAX_LIMIT}, not {text:?}")))
 }

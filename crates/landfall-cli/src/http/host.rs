@@ -3,23 +3,38 @@
 
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Uri, Version, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
 use super::problem::Problem;
 
-pub(super) async fn check(request: Request, next: Next) -> Result<Response, Problem> {
+pub(super) async fn check(mut request: Request, next: Next) -> Result<Response, Problem> {
     if !is_unambiguous(request.uri(), request.headers(), request.version()) {
         return Err(Problem::invalid("the request must have exactly one valid Host, the same as in its target"));
     }
+    name_host(&mut request);
     Ok(next.run(request).await)
 }
 
-/// Returns whether there is one host. Only HTTP/1.0 may omit the header.
+/// HTTP/2 names the host as `:authority`. Later checks read the header, so it is added.
+fn name_host(request: &mut Request) {
+    if request.version() != Version::HTTP_2 || request.headers().contains_key(header::HOST) {
+        return;
+    }
+    let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().insert(header::HOST, host);
+    }
+}
+
+/// Returns whether there is one host. Only HTTP/1.0 may omit the header, and HTTP/2 with `:authority`.
 fn is_unambiguous(target: &Uri, headers: &HeaderMap, version: Version) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
+        (None, _) if version == Version::HTTP_2 => {
+            return target.authority().is_some_and(|host| !host.as_str().contains('@'));
+        }
         (None, _) => return version < Version::HTTP_11,
         (Some(host), None) => host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()),
         (Some(_), Some(_)) => None,
@@ -48,5 +63,13 @@ mod tests {
             assert!(!http11("/", hosts), "{hosts:?} was accepted");
         }
         assert!(!http11("http://evil.example/metrics", &["localhost"]));
+        let http2 = |target, hosts| check(target, hosts, Version::HTTP_2);
+        assert!(http2("http://localhost/", &[]) && http2("http://localhost/", &["localhost"]));
+        assert!(http2("/", &["localhost"]));
+        for (target, hosts) in
+            [("/", &[][..]), ("http://user@localhost/", &[]), ("http://evil.example/", &["localhost"])]
+        {
+            assert!(!http2(target, hosts), "{target} with {hosts:?} was accepted");
+        }
     }
 }

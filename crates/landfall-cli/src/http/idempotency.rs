@@ -35,15 +35,19 @@ fn header(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 
 /// A UUID is the message id itself. Of any other text the id is derived, so that it is the same for every retry.
 fn parse(what: &str, text: &str) -> Result<MessageId, Problem> {
-    let refused = |why: String| Problem::invalid(format!("{what} is invalid: it {why}"));
+    sender_id(text).map_err(|why| Problem::invalid(format!("{what} is invalid: it {why}")))
+}
+
+/// Returns the message id of an id that a sender chose. The error is the end of a sentence.
+pub(crate) fn sender_id(text: &str) -> Result<MessageId, String> {
     if text.is_empty() {
-        return Err(refused("is empty".into()));
+        return Err("is empty".into());
     }
     if text.chars().count() > MAX_CHARACTERS {
-        return Err(refused(format!("has more than {MAX_CHARACTERS} characters")));
+        return Err(format!("has more than {MAX_CHARACTERS} characters"));
     }
     if text.chars().any(char::is_control) {
-        return Err(refused("contains control characters".into()));
+        return Err("contains control characters".into());
     }
     Ok(text.parse().unwrap_or_else(|_| MessageId::from_business("Idempotency-Key", text)))
 }

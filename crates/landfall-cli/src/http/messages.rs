@@ -1,9 +1,8 @@
 //! `POST /v1/messages`: enqueues one message, for senders without a database of their own.
 //!
-//! The response follows the commit. An invalid message is refused before anything is written; the error names the
-//! field. With an id of the sender, a retry is the same message ([`idempotency`]).
-
-use std::sync::Arc;
+//! The response follows the commit, which concurrent requests share ([`group_commit`](super::group_commit)). An invalid
+//! message is refused before anything is written; the error names the field. With an id of the sender, a retry is the
+//! same message ([`idempotency`]).
 
 use axum::Json;
 use axum::extract::Request;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::problem::Problem;
-use super::{Shared, State, body, idempotency};
+use super::{Shared, body, idempotency};
 use crate::payload::from_base64;
 
 /// The raw fields. Parsing them one by one lets every error name its field.
@@ -66,27 +65,17 @@ pub(super) async fn post(
     }
     message.id = id.unwrap_or(message.id);
     let accepted = Accepted { id: message.id };
-    // In a separate task: a client that disconnects must not cancel a statement half-way, which desyncs some drivers.
-    let appended = tokio::spawn(append(state, message, id.is_some())).await;
-    let appended = appended.map_err(|error| {
-        landfall::Error::new(landfall::ErrorKind::Internal, "appending failed").with_source(error)
-    })??;
+    // One without an id of its sender cannot have been sent before, and costs no lookup.
+    let fingerprint = id.map(|_| idempotency::fingerprint(&message));
+    let appended = state.appends.append(message, fingerprint).await?;
     match appended {
         Appended::Fresh | Appended::Repeated => Ok((StatusCode::ACCEPTED, Json(accepted))),
         Appended::Conflict => Err(Problem::different_message(accepted.id)),
     }
 }
 
-/// Commits the message. One without an id of its sender cannot have been sent before, and costs no lookup.
-async fn append(state: Arc<State>, message: Message, may_repeat: bool) -> landfall::Result<Appended> {
-    if may_repeat {
-        return state.sends.append_once(&message, &idempotency::fingerprint(&message)).await;
-    }
-    state.queue.append(&[message]).await.map(|()| Appended::Fresh)
-}
-
 /// Returns the body limit: the largest payload in base64, and 64 KiB for the other fields.
-fn body_limit(limits: &Limits) -> usize {
+pub(super) fn body_limit(limits: &Limits) -> usize {
     limits.payload_bytes.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024)
 }
 

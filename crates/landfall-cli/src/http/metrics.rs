@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::header;
 use axum::response::IntoResponse;
 use landfall::OpenLetters;
+use landfall::idempotency::IdempotencyRecords;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use super::pair_gauge::PairGauge;
@@ -49,6 +50,8 @@ impl Metrics {
             "landfall_dlq_message_age_p95_seconds",
             "95th percentile of the age of parked dead letters."
         );
+        describe_half_messages();
+        describe_idempotency();
         metrics::describe_counter!("landfall_published_total", "Messages that this relay published.");
         metrics::describe_histogram!(
             "landfall_delivery_seconds",
@@ -97,6 +100,33 @@ impl Metrics {
     }
 }
 
+/// Describes the metrics of half messages.
+fn describe_idempotency() {
+    metrics::describe_gauge!(
+        "landfall_idempotency_records",
+        "Idempotency records in flight, and uncertain ones that need a person."
+    );
+    metrics::describe_gauge!(
+        "landfall_idempotency_oldest_uncertain_seconds",
+        "Age of the oldest uncertain idempotency record."
+    );
+    metrics::describe_counter!("landfall_idempotency_total", "Idempotent calls by result and business type.");
+}
+
+fn describe_half_messages() {
+    metrics::describe_gauge!("landfall_half_messages", "Undecided half messages: prepared, or parked for a person.");
+    metrics::describe_gauge!(
+        "landfall_half_contradicted",
+        "Half messages whose first verdict a later decision contradicts, and no person has acknowledged."
+    );
+    metrics::describe_gauge!("landfall_half_early_commits", "Commits whose half message was never prepared.");
+    metrics::describe_gauge!("landfall_half_oldest_undecided_seconds", "Age of the oldest undecided half message.");
+    metrics::describe_counter!("landfall_half_prepared_total", "Half messages prepared.");
+    metrics::describe_counter!("landfall_half_parked_total", "Half messages parked after the last check-back.");
+    metrics::describe_counter!("landfall_half_decided_total", "Half messages decided, by verdict and by whom.");
+    metrics::describe_counter!("landfall_half_checks_total", "Check-backs by answer.");
+}
+
 pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResponse {
     // On error these gauges keep their last value too.
     if let Err(error) = refresh_topics(&*state.broker) {
@@ -112,15 +142,27 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
 }
 
 async fn refresh(state: &State) -> landfall::Result<()> {
-    let (outbox, dead_letters, age_p95, retrying) = tokio::try_join!(
+    let (outbox, dead_letters, age_p95, retrying, half, records) = tokio::try_join!(
         state.view.stats(),
         state.dead_letters.open_letters(),
         state.dead_letters.parked_age_p95(),
-        state.deliveries.retrying_counts()
+        state.deliveries.retrying_counts(),
+        state.half.half_message_stats(),
+        state.records.record_stats()
     )?;
     let retrying =
         retrying.into_iter().map(|(topic, group, count)| ([topic.to_string(), group.to_string()], count as f64));
     state.metrics.retrying.set(retrying);
+    for (state, count) in [("prepared", half.prepared), ("parked", half.parked)] {
+        metrics::gauge!("landfall_half_messages", "state" => state).set(count as f64);
+    }
+    metrics::gauge!("landfall_half_contradicted").set(half.contradicted as f64);
+    metrics::gauge!("landfall_half_early_commits").set(half.early_commits as f64);
+    metrics::gauge!("landfall_half_oldest_undecided_seconds").set(half.oldest_undecided_seconds as f64);
+    for (state, count) in [("in_flight", records.in_flight), ("uncertain", records.uncertain)] {
+        metrics::gauge!("landfall_idempotency_records", "state" => state).set(count as f64);
+    }
+    metrics::gauge!("landfall_idempotency_oldest_uncertain_seconds").set(records.oldest_uncertain_seconds as f64);
     metrics::gauge!("landfall_outbox_pending").set(outbox.pending as f64);
     metrics::gauge!("landfall_outbox_retrying").set(outbox.retrying as f64);
     metrics::gauge!("landfall_outbox_parked").set(outbox.parked as f64);

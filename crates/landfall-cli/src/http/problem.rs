@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use landfall::{ErrorKind, MessageId};
+use landfall::{DeadLetterId, DeadLetterStatus, ErrorKind, HalfState, MessageId};
 use serde_json::json;
 
 /// An error response: a status, a type that programs compare, and a sentence for a person.
@@ -14,11 +14,27 @@ pub(crate) struct Problem {
     detail: String,
     /// The state of each part of the daemon, for `/readyz`.
     parts: Option<serde_json::Value>,
+    /// `Retry-After` in seconds.
+    retry_after: Option<u64>,
+}
+
+/// What a problem says, kept in its response for gRPC, which has another form for it.
+#[cfg(feature = "grpc")]
+#[derive(Debug, Clone)]
+pub(super) struct Raised {
+    pub(super) status: StatusCode,
+    pub(super) name: &'static str,
+    pub(super) detail: String,
 }
 
 impl Problem {
+    #[cfg(feature = "grpc")]
+    pub(super) fn raised(&self) -> Raised {
+        Raised { status: self.status, name: self.name, detail: self.detail.clone() }
+    }
+
     fn new(status: StatusCode, name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, name, title, detail: detail.into(), parts: None }
+        Self { status, name, title, detail: detail.into(), parts: None, retry_after: None }
     }
 
     pub(super) fn with_parts(mut self, parts: serde_json::Value) -> Self {
@@ -62,9 +78,74 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "different-message", "The id belongs to another message", detail)
     }
 
+    pub(super) fn other_verdict(id: MessageId, first: HalfState) -> Self {
+        let detail = format!("half message {id} is {} already, and the first verdict is final", first.as_str());
+        Self::new(StatusCode::CONFLICT, "other-verdict", "The opposite was decided before", detail)
+    }
+
+    pub(super) fn no_half_message(id: MessageId) -> Self {
+        let detail = format!("no half message has the id {id}; it may have been decided and removed");
+        Self::new(StatusCode::NOT_FOUND, "not-found", "It does not exist", detail)
+    }
+
+    pub(super) fn no_dead_letter(id: DeadLetterId) -> Self {
+        let detail = format!("there is no dead letter {id}; it may have been done and removed");
+        Self::new(StatusCode::NOT_FOUND, "not-found", "It does not exist", detail)
+    }
+
+    pub(super) fn letter_not_parked(id: DeadLetterId, status: DeadLetterStatus) -> Self {
+        let detail = format!("dead letter {id} is {}, and only a parked one is redriven", status.as_str());
+        Self::new(StatusCode::CONFLICT, "conflict", "Its state does not allow this", detail)
+    }
+
+    pub(super) fn letter_too_old(id: DeadLetterId) -> Self {
+        let detail = format!(
+            "dead letter {id} is older than retention.dead_letters, so a duplicate of it may have been handled and \
+             forgotten; `landfall dlq redrive --id {id} --older-than-retention` redrives it anyway"
+        );
+        Self::new(StatusCode::CONFLICT, "too-old", "Its state does not allow this", detail)
+    }
+
+    pub(super) fn no_redrive(id: MessageId) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "It does not exist", format!("there is no redrive {id}"))
+    }
+
+    pub(super) fn different_redrive(id: MessageId) -> Self {
+        let detail = format!("another redrive was started under the id {id}; a retry must have an equal body");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "different-redrive", "The id belongs to another redrive", detail)
+    }
+
     pub(super) fn two_ids() -> Self {
         let detail = "the field id and the header Idempotency-Key differ; they mean the same, so send one of them";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "two-ids", "The message has two ids", detail)
+    }
+
+    pub(super) fn in_flight(detail: impl Into<String>, retry_after: u64) -> Self {
+        let title = "Another attempt with this key is running";
+        Self { retry_after: Some(retry_after), ..Self::new(StatusCode::CONFLICT, "in-flight", title, detail) }
+    }
+
+    pub(super) fn different_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "different-request", "The key belongs to another request", detail)
+    }
+
+    pub(super) fn uncertain(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "uncertain", "The outcome of an earlier attempt is unknown", detail)
+    }
+
+    /// For work that is done and whose answer is not available: `result-not-kept` or `result-expired`.
+    pub(super) fn answer_gone(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, name, "It was done, and its answer is gone", detail)
+    }
+
+    pub(super) fn lease_lost(epoch: i64) -> Self {
+        let detail = format!("the attempt with epoch {epoch} does not hold this key any more; nothing was written");
+        Self::new(StatusCode::CONFLICT, "lease-lost", "The lease is lost", detail)
+    }
+
+    /// For a token that cannot be consumed: `token-used` or `token-invalid`.
+    pub(super) fn token(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, name, "The token cannot be consumed", detail)
     }
 
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
@@ -91,6 +172,8 @@ impl From<landfall::Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        #[cfg(feature = "grpc")]
+        let raised = self.raised();
         let mut body = json!({
             "type": format!("urn:landfall:problem:{}", self.name),
             "title": self.title,
@@ -109,6 +192,11 @@ impl IntoResponse for Problem {
         };
         if let Some((name, value)) = more {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        #[cfg(feature = "grpc")]
+        response.extensions_mut().insert(raised);
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

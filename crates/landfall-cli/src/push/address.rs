@@ -7,9 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hyper::Uri;
 
-/// The address rules of `[push]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The address rules of `[push]` or `[check_back]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rules {
+    /// The section of the configuration, for errors.
+    pub(crate) section: &'static str,
     pub(crate) allow_private_addresses: bool,
     /// Host names, in lower case, that may resolve to any address.
     pub(crate) allowed_hosts: Vec<String>,
@@ -21,17 +23,32 @@ pub(super) fn host(url: &Uri) -> String {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned).unwrap_or(host)
 }
 
+impl Default for Rules {
+    fn default() -> Self {
+        Self { section: "push", allow_private_addresses: false, allowed_hosts: Vec::new() }
+    }
+}
+
 impl Rules {
     /// Returns whether a connection to `host` at `address` is allowed.
     pub(super) fn allow(&self, host: &str, address: IpAddr) -> bool {
         self.allow_private_addresses || self.allowed_hosts.iter().any(|allowed| allowed == host) || is_public(address)
     }
 
+    pub(super) fn refusal(&self, host: &str, address: IpAddr) -> String {
+        let target = if host == address.to_string() { host.to_owned() } else { format!("{host} ({address})") };
+        let section = self.section;
+        format!(
+            "{target} is not a public address; to allow it, add it to {section}.allowed_hosts or set \
+             {section}.allow_private_addresses"
+        )
+    }
+
     /// Refuses a URL whose host is a forbidden address. A host name is checked when it is resolved.
-    pub(super) fn check_literal(&self, url: &Uri) -> Result<(), String> {
+    pub(crate) fn check_literal(&self, url: &Uri) -> Result<(), String> {
         let host = host(url);
         match host.parse::<IpAddr>() {
-            Ok(address) if !self.allow(&host, address) => Err(refusal(&host, address)),
+            Ok(address) if !self.allow(&host, address) => Err(self.refusal(&host, address)),
             Err(_) if is_unusual_address(&host) && !self.allow(&host, Ipv4Addr::UNSPECIFIED.into()) => {
                 Err(format!("{host} is not a public address in its usual form; write it as 192.0.2.1 or [2001:db8::1]"))
             }
@@ -46,14 +63,6 @@ fn is_unusual_address(host: &str) -> bool {
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     let is_number = |digits: &str, radix| digits.chars().all(|digit| digit.is_digit(radix));
     host.contains([':', '%']) || is_number(last, 10) || last.strip_prefix("0x").is_some_and(|hex| is_number(hex, 16))
-}
-
-pub(super) fn refusal(host: &str, address: IpAddr) -> String {
-    let target = if host == address.to_string() { host.to_owned() } else { format!("{host} ({address})") };
-    format!(
-        "{target} is not a public address; to allow it, add it to push.allowed_hosts or set \
-         push.allow_private_addresses"
-    )
 }
 
 /// Returns whether the address is publicly routable; unassigned ranges are not.

@@ -10,8 +10,8 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::error::{Error, Result};
 
-/// Creates the TLS connector; an empty `ca_file` adds no authorities.
-pub(super) fn connector(ca_file: &str) -> Result<TlsConnector> {
+/// Creates the TLS connector; an empty `ca_file` adds no authorities. Offers `protocols` (ALPN), and none without any.
+pub(super) fn connector(ca_file: &str, protocols: &[&[u8]]) -> Result<TlsConnector> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if !ca_file.is_empty() {
         add(&mut roots, ca_file).map_err(|error| {
@@ -19,11 +19,12 @@ pub(super) fn connector(ca_file: &str) -> Result<TlsConnector> {
         })?;
     }
     // With several providers linked into one process, rustls needs an explicit choice.
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::failed(format!("cannot configure TLS: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

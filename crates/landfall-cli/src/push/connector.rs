@@ -19,20 +19,20 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use super::address::{Rules, host, refusal};
+use super::address::{Rules, host};
 use super::certificates;
 use crate::config::Push;
 use crate::error::Result;
 
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     rules: Arc<Rules>,
     tls: TlsConnector,
 }
 
 /// Why no connection was made.
 #[derive(Debug)]
-pub(super) enum ConnectError {
+pub(crate) enum ConnectError {
     /// The rules of `[push]` forbid the address.
     Refused(String),
     /// Resolution or the connection failed.
@@ -42,11 +42,22 @@ pub(super) enum ConnectError {
 }
 
 impl Connector {
-    pub(super) fn new(push: &Push) -> Result<Self> {
-        Ok(Self { rules: Arc::new(push.rules.clone()), tls: certificates::connector(&push.ca_file)? })
+    pub(crate) fn new(push: &Push) -> Result<Self> {
+        Self::with_protocols(push, &[])
     }
 
-    async fn connect(self, url: Uri) -> std::result::Result<HttpStream, ConnectError> {
+    /// For a client that speaks HTTP/2 only.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn http2(push: &Push) -> Result<Self> {
+        Self::with_protocols(push, &[b"h2"])
+    }
+
+    fn with_protocols(push: &Push, protocols: &[&[u8]]) -> Result<Self> {
+        let tls = certificates::connector(&push.ca_file, protocols)?;
+        Ok(Self { rules: Arc::new(push.rules.clone()), tls })
+    }
+
+    pub(super) async fn connect(self, url: Uri) -> std::result::Result<HttpStream, ConnectError> {
         let host = host(&url);
         let secure = url.scheme_str() == Some("https");
         let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
@@ -79,7 +90,7 @@ async fn allowed_addresses(rules: &Rules, host: &str, port: u16) -> std::result:
     let allowed: Vec<_> = found.iter().copied().filter(|address| rules.allow(host, address.ip())).collect();
     match (allowed.is_empty(), found.first()) {
         (false, _) => Ok(allowed),
-        (true, Some(address)) => Err(ConnectError::Refused(refusal(host, address.ip()))),
+        (true, Some(address)) => Err(ConnectError::Refused(rules.refusal(host, address.ip()))),
         (true, None) => Err(ConnectError::Failed(io::Error::new(io::ErrorKind::NotFound, "the host has no address"))),
     }
 }
@@ -125,7 +136,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A connection with or without TLS.
-pub(super) struct HttpStream(TokioIo<Box<dyn Stream>>);
+pub(crate) struct HttpStream(TokioIo<Box<dyn Stream>>);
 
 impl HttpStream {
     fn new(stream: impl Stream + 'static) -> Self {

@@ -1,6 +1,7 @@
 //! The receiver of one subscription.
 
 use std::error::Error as _;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,15 @@ impl Endpoint {
         let request = request::build(message, &self.url, &self.keys, Timestamp::now())?;
         let response = self.client.request(request).await.map_err(|error| failure_without_response(&error))?;
         reply::into_result(response).await
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// Formats the URL without its query and user information, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, authority) = (self.url.scheme_str().unwrap_or("http"), self.url.authority());
+        let host = authority.map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
+        write!(f, "{scheme}://{host}{}", self.url.path())
     }
 }
 

@@ -9,12 +9,12 @@
 use async_trait::async_trait;
 use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Retry, Setback};
 use landfall::{
-    Database, DeadLetterId, Deliveries, DeliveryFilter, Error, ErrorKind, GroupName, Inbox, Message, OutboxWriter,
-    Result, RetryingDelivery, TopicName,
+    Database, DeadLetterId, Deliveries, DeliveryFilter, Error, ErrorKind, GroupName, Inbox, Message, MessageId,
+    OutboxWriter, Result, RetryingDelivery, Timestamp, TopicName,
 };
 
 #[derive(Clone)]
-pub(super) struct DeferredInbox<D> {
+pub(crate) struct DeferredInbox<D> {
     database: D,
     /// Whether a redriven letter stays locked during its call. False on a database with a single writer: then there is
     /// one redrive worker, and the letter's state is compared when the call is done.
@@ -22,13 +22,13 @@ pub(super) struct DeferredInbox<D> {
 }
 
 /// The writes to make after the call.
-pub(super) struct DeferredTransaction<D: Inbox> {
+pub(crate) struct DeferredTransaction<D: Inbox> {
     admitted: Vec<(GroupName, Message, Origin)>,
     open: Option<D::Transaction>,
 }
 
 impl<D: Inbox> DeferredInbox<D> {
-    pub(super) fn new(database: D, locks: bool) -> Self {
+    pub(crate) fn new(database: D, locks: bool) -> Self {
         Self { database, locks }
     }
 }
@@ -89,6 +89,11 @@ impl<D: Inbox> Inbox for DeferredInbox<D> {
             Admission::Duplicate => self.database.flush(transaction).await?,
         }
         Ok(admission)
+    }
+
+    /// No handler of a push calls it.
+    async fn keep_forever(&self, _: &mut DeferredTransaction<D>, _: &GroupName, _: MessageId) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "a push subscription has no guard rows"))
     }
 
     async fn admit_batch(
@@ -167,6 +172,10 @@ impl<D: Inbox> Deliveries for DeferredInbox<D> {
 
     async fn retrying_counts(&self) -> Result<Vec<(TopicName, GroupName, u64)>> {
         self.database.retrying_counts().await
+    }
+
+    async fn admitted_by(&self, id: MessageId) -> Result<Vec<(GroupName, Timestamp)>> {
+        self.database.admitted_by(id).await
     }
 }
 

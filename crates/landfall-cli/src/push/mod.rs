@@ -19,15 +19,17 @@
 
 mod address;
 mod certificates;
-mod connector;
+pub(crate) mod connector;
 mod endpoint;
-mod inbox;
+pub(crate) mod inbox;
 mod reply;
 mod request;
-mod signature;
+pub(crate) mod signature;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use hyper::Uri;
 use landfall::adapter::DatabaseCapabilities;
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::retry::{Dependency, Jitter, Options, Repeat, RetryPolicy};
@@ -43,6 +45,18 @@ use inbox::DeferredInbox;
 pub(crate) use address::Rules;
 pub(crate) use reply::LONGEST_RETRY_AFTER;
 pub(crate) use signature::SigningKey;
+
+/// Time limit of a [`probe`].
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to the receiver under the rules of `[push]`, and sends nothing. Returns why no connection was made.
+pub(crate) async fn probe(push: &Push, url: &Uri) -> Result<Option<String>> {
+    let connecting = Connector::new(push)?.connect(url.clone());
+    Ok(match tokio::time::timeout(PROBE_TIMEOUT, connecting).await {
+        Ok(connected) => connected.err().map(|error| error.to_string()),
+        Err(_) => Some(format!("no connection within {} s", PROBE_TIMEOUT.as_secs())),
+    })
+}
 
 /// One validated subscription, independent of the database.
 pub(crate) struct Delivery {
@@ -84,6 +98,7 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
     let options = consume::Options {
         concurrency: subscription.concurrency,
         backoff: subscription.backoff,
+        retry_lane: subscription.retry_lane,
         // A database with a single writer cannot keep a letter locked during the call, so only one worker may redrive.
         redrive_concurrency: if capabilities.concurrent_writers { defaults.redrive_concurrency } else { 1 },
         ..defaults
@@ -121,6 +136,9 @@ struct Post {
 
 impl<D: Inbox> Handler<DeferredInbox<D>> for Post {
     async fn handle(&self, context: Context<'_, DeferredInbox<D>>) -> Result<(), Failure> {
-        self.dependency.attempt(context.attempt_since_redrive, || self.endpoint.post(context.message)).await
+        let posted = self.dependency.attempt(context.attempt_since_redrive, || self.endpoint.post(context.message));
+        posted
+            .await
+            .map_err(|failure| Failure { error: format!("POST {}: {}", self.endpoint, failure.error), ..failure })
     }
 }

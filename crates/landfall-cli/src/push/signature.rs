@@ -32,7 +32,7 @@ impl SigningKey {
 }
 
 /// Returns the value of `webhook-signature`: one signature per key, so that a receiver can rotate its secret.
-pub(super) fn header_value(keys: &[SigningKey], id: &str, seconds: i64, body: &[u8]) -> String {
+pub(crate) fn header_value(keys: &[SigningKey], id: &str, seconds: i64, body: &[u8]) -> String {
     let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, seconds, body)).collect();
     signatures.join(" ")
 }

@@ -6,16 +6,19 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use landfall::adapter::DatabaseCapabilities;
 use landfall::housekeeping::Span;
+use landfall::idempotency::OneTimeTokens;
 use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, Housekeeping, IdempotentAppend, Inbox, Leases, Limits,
-    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher, Schema, TablePrefix,
+    AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages, Housekeeping,
+    IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher,
+    RedriveQueue, Redrives, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
 
 use super::{Opening, Registration, select_adapter};
+use crate::check_back::topic::{self, Intake};
 use crate::config::{Address, Config, Order};
 use crate::error::{Error, Result};
 use crate::push;
@@ -29,14 +32,21 @@ pub(crate) struct Database {
     pub(crate) control: Arc<dyn OutboxControl>,
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) redrives: Arc<dyn Redrives>,
+    pub(crate) redrive_queue: Arc<dyn RedriveQueue>,
+    pub(crate) audit: Arc<dyn AuditTrail>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
     pub(crate) doctor: Arc<dyn Diagnose>,
+    pub(crate) half: Arc<dyn HalfMessages>,
+    pub(crate) records: Arc<dyn OneTimeTokens>,
+    pub(crate) barriers: Arc<dyn Barriers>,
     ordered_relay: Arc<NewRelay>,
     /// `None` if relays cannot compete on this database.
     unordered_relay: Option<Arc<NewRelay>>,
     push: Box<Push>,
+    take_half_messages: Box<TakeHalfMessages>,
 }
 
 /// Creates a relay of this database.
@@ -44,8 +54,11 @@ pub(crate) type NewRelay = dyn Fn(Arc<dyn Publisher>, relay::Options) -> landfal
 
 type Push = dyn Fn(Arc<dyn Broker>, push::Delivery, CancellationToken) -> Pushing + Send + Sync;
 
+type TakeHalfMessages =
+    dyn Fn(Arc<dyn HalfMessages>, Arc<dyn Broker>, Intake, CancellationToken) -> Pushing + Send + Sync;
+
 /// A running subscription.
-type Pushing = BoxFuture<'static, landfall::Result<()>>;
+pub(crate) type Pushing = BoxFuture<'static, landfall::Result<()>>;
 
 impl Database {
     fn new<D>(adapter: D, capabilities: DatabaseCapabilities) -> Self
@@ -58,13 +71,19 @@ impl Database {
             + OutboxControl
             + Leases
             + DeadLetters
+            + Redrives
+            + RedriveQueue
+            + AuditTrail
             + Housekeeping
             + ImportSource
             + Diagnose
             + OutboxWriter
+            + HalfMessages
+            + OneTimeTokens
+            + Barriers
             + Inbox,
     {
-        let (inbox, outbox) = (adapter.clone(), adapter.clone());
+        let (inbox, outbox, intake_inbox) = (adapter.clone(), adapter.clone(), adapter.clone());
         let adapter = Arc::new(adapter);
         let (ordered, competing) = (outbox.clone(), outbox);
         let ordered_relay: Arc<NewRelay> =
@@ -80,14 +99,23 @@ impl Database {
             control: adapter.clone(),
             leases: adapter.clone(),
             dead_letters: adapter.clone(),
+            redrives: adapter.clone(),
+            redrive_queue: adapter.clone(),
+            audit: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),
-            doctor: adapter,
+            doctor: adapter.clone(),
+            half: adapter.clone(),
+            records: adapter.clone(),
+            barriers: adapter,
             ordered_relay,
             unordered_relay: capabilities.competing_relays.then_some(unordered_relay),
             push: Box::new(move |broker, delivery, stop| {
                 Box::pin(push::run(inbox.clone(), capabilities, broker, delivery, stop))
+            }),
+            take_half_messages: Box::new(move |store, broker, intake, stop| {
+                Box::pin(topic::run(intake_inbox.clone(), capabilities, store, broker, intake, stop))
             }),
         }
     }
@@ -103,6 +131,16 @@ impl Database {
                 )
             }),
         }
+    }
+
+    /// Takes half messages from a topic until `stop`.
+    pub(crate) fn take_half_messages(
+        &self,
+        broker: Arc<dyn Broker>,
+        intake: Intake,
+        stop: CancellationToken,
+    ) -> Pushing {
+        (self.take_half_messages)(self.half.clone(), broker, intake, stop)
     }
 
     /// Delivers a subscription until `stop`.
@@ -201,6 +239,12 @@ fn adapter_for(url: &Address) -> Result<Adapter> {
 }
 
 pub(super) fn check(config: &Config) -> Result<()> {
+    for (name, url) in &config.check_back.databases {
+        adapter_for(url).map_err(|error| Error::usage(format!("check_back.databases.{name}: {error}")))?;
+    }
+    for (index, shard) in config.check_back.shards.iter().enumerate() {
+        adapter_for(&shard.url).map_err(|error| Error::usage(format!("check_back.shard[{index}]: {error}")))?;
+    }
     adapter_for(&config.database.url).map(drop)
 }
 

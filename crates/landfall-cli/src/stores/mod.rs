@@ -9,6 +9,7 @@ mod files;
 mod log;
 mod remote;
 mod settings;
+pub(crate) mod shards;
 
 use std::pin::Pin;
 

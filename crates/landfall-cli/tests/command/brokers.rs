@@ -7,20 +7,29 @@ use landfall_testkit::servers::{
 };
 use landfall_testkit::{current_test, eventually};
 
-use super::support::{Receiver, Sandbox, TIMEOUT};
+use super::support::{Receiver, Sandbox, TIMEOUT, response};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const EACH: usize = 8;
 
-/// Every message sent over the broker at `url` arrives, in order per key, although the daemon is killed halfway.
+/// Every message sent over the broker at `url` arrives, in order per key, although the daemon is killed halfway. So
+/// does one that waits in the retry topic at that time.
 async fn everything_lands(url: &str) {
     let sandbox = Sandbox::new();
     let receiver = Receiver::accepting().await;
-    sandbox.configure(&format!("{}\n[broker]\nurl = {url:?}\n", receiver.subscription("")));
+    let busy_once = Receiver::start(|number, _| response(if number == 0 { 500 } else { 204 }, "", "")).await;
+    let late = format!(
+        "[[subscription]]\ntopic = \"late\"\ngroup = \"mailer\"\nurl = \"http://{}/\"\nretry_lane = \"topic\"\n\
+         backoff_first_ms = 2500\nbackoff_cap_ms = 2500\n",
+        busy_once.address
+    );
+    sandbox.configure(&format!("{late}{}\n[broker]\nurl = {url:?}\n", receiver.subscription("")));
     let mut daemon = sandbox.serve().await;
     let mut sent = Vec::new();
+    let late = daemon.send(r#"{"topic":"late","payload":0}"#).await;
     for number in 0..EACH {
         if number == EACH / 2 {
+            eventually(TIMEOUT, "a message fails", async || !busy_once.requests().is_empty()).await;
             daemon.kill().await;
             daemon = sandbox.serve().await;
         }
@@ -29,7 +38,7 @@ async fn everything_lands(url: &str) {
             sent.push(daemon.send(&body).await);
         }
     }
-    let count = sent.len() as i64;
+    let count = sent.len() as i64 + 1;
     eventually(TIMEOUT, "every message is delivered", async || {
         sandbox.count("SELECT count(*) FROM landfall_inbox").await == count
     })
@@ -46,8 +55,12 @@ async fn everything_lands(url: &str) {
         assert_eq!(numbers, (0..EACH).map(|number| number.to_string()).collect::<Vec<_>>(), "key {key}");
     }
 
+    let retried = busy_once.requests();
+    assert!(retried.len() >= 2 && retried.iter().all(|request| request.header("ce-id") == late), "{retried:?}");
     let topics = sandbox.run(&["topic", "list", "--json"]).await.objects();
-    assert!(topics.iter().any(|topic| topic["topic"] == "orders"), "{topics:?}");
+    for name in ["orders", "late.retry"] {
+        assert!(topics.iter().any(|topic| topic["topic"] == name), "{name} is not in {topics:?}");
+    }
     // A single node can lose messages, so the exit code may be 1; but the broker must be reachable.
     let diagnosis: serde_json::Value = serde_json::from_str(&sandbox.run(&["doctor", "--json"]).await.stdout).unwrap();
     let unreachable = |finding: &serde_json::Value| finding["check"].as_str().unwrap().ends_with("unreachable");

@@ -37,7 +37,14 @@ on_each! {
         let delivery = retrying(sandbox).await.remove(0);
         assert_eq!((&delivery["message_id"], &delivery["topic"]), (&json!(id), &json!("orders")));
         assert_eq!((&delivery["group"], &delivery["key"]), (&json!("mailer"), &json!("k")));
-        assert_eq!(delivery["error"], json!("the answer was HTTP 500: out of order"));
+        let error = format!("POST http://{}/in: the answer was HTTP 500: out of order", receiver.address);
+        assert_eq!(delivery["error"], json!(error));
+        let log = daemon.stderr();
+        let line = log.lines().find(|line| line.contains("handler failed, retrying")).unwrap();
+        for text in [&id, "topic=orders", "key=\"k\"", "group=mailer", &error, " WARN "] {
+            assert!(line.contains(text), "{text} is missing in {line}");
+        }
+        assert_eq!(log.matches("shards leased").count(), 1, "one line for all shards: {log}");
         assert!(delivery["next_attempt"].as_str() > delivery["first_failed"].as_str(), "{delivery}");
         let listed = daemon.get("/v1/deliveries?topic=orders&group=mailer&key=k").await.json();
         assert_eq!(listed["items"][0]["message_id"], json!(id), "{listed}");

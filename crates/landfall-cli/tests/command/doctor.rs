@@ -1,9 +1,10 @@
 //! The findings of `landfall doctor` and its exit code.
 
+use landfall_testkit::eventually;
 use serde_json::Value;
 
 use super::outbox::one_of_each;
-use super::support::Sandbox;
+use super::support::{Receiver, Sandbox, TIMEOUT, subscription_to};
 
 fn checks(diagnosis: &Value) -> Vec<(&str, &str)> {
     let text = |finding: &'_ Value, name: &str| -> String { finding[name].as_str().unwrap().to_owned() };
@@ -103,5 +104,102 @@ async fn unknown_url_scheme_is_a_usage_error() {
     assert_eq!(finished.code, 2, "{finished:?}");
     for scheme in ["log:", "kafka:", "nats:", "amqp:", "redis:", "sqs:"] {
         assert!(finished.stderr.contains(scheme), "{finished:?}");
+    }
+}
+
+#[tokio::test]
+async fn missing_tables_are_a_loss_finding() {
+    let sandbox = Sandbox::new();
+    drop(sandbox.serve().await);
+    sandbox.sql("DROP TABLE landfall_schema").await;
+    let found = diagnosis(&sandbox, &[], 1).await;
+    assert_eq!(checks(&found), [("sqlite.schema", "loss")], "{found}");
+    assert_eq!(found["findings"][0]["mend"], "landfall migrate");
+}
+
+#[tokio::test]
+async fn unreachable_receiver_is_reported() {
+    let (sandbox, receiver) = (Sandbox::new(), Receiver::accepting().await);
+    drop(sandbox.serve().await);
+    sandbox.configure(&receiver.subscription(""));
+    assert_eq!(checks(&diagnosis(&sandbox, &[], 0).await), []);
+    assert!(receiver.bodies().is_empty(), "the doctor sends no request");
+    // No server listens on port 1.
+    sandbox.configure(&subscription_to(([127, 0, 0, 1], 1).into(), ""));
+    let found = diagnosis(&sandbox, &[], 0).await;
+    assert_eq!(checks(&found), [("push.receiver", "latency")], "{found}");
+    assert!(found["findings"][0]["what"].as_str().unwrap().contains("http://127.0.0.1:1/in"), "{found}");
+}
+
+/// Half messages that wait for a person, and targets of check-backs that cannot be asked.
+#[tokio::test]
+async fn half_messages_and_their_targets_are_examined() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[check_back]\ninterval_ms = 20\nimmunity_ms = 0\nmax_checks = 1\n");
+    let daemon = sandbox.serve().await;
+    let half = r#"{"topic":"orders","payload":1,"business_type":"order","business_id":"7",
+                   "check_back":{"database":"nowhere"}}"#;
+    let prepare = async || {
+        let response = daemon.post("/v1/half-messages", half).await;
+        response.json()["id"].as_str().unwrap().to_owned()
+    };
+    prepare().await;
+    let contradicted = prepare().await;
+    for verb in ["commit", "rollback"] {
+        daemon.post(&format!("/v1/half-messages/{contradicted}/{verb}"), "").await;
+    }
+    daemon.post("/v1/half-messages/0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d/commit", "").await;
+    let parked = "SELECT count(*) FROM landfall_half_message WHERE state = 'parked'";
+    eventually(TIMEOUT, "a parked one", async || sandbox.count(parked).await == 1).await;
+    daemon.kill().await;
+
+    let receiver = Receiver::accepting().await;
+    sandbox.configure(&format!(
+        "[check_back]\nallow_private_addresses = true\n\
+         databases = {{ gone = \"sqlite:{gone}\", here = \"sqlite:{here}\" }}\n\
+         services = {{ down = \"http://127.0.0.1:9\", up = \"http://{}\" }}\n\
+         [[check_back.shard]]\ntopics = [\"pay.*\"]\ndatabase = \"sqlite:{gone}\"\n",
+        receiver.address,
+        gone = sandbox.path().join("nowhere.db").display(),
+        here = sandbox.data().join("landfall.db").display()
+    ));
+    let found = diagnosis(&sandbox, &[], 0).await;
+    let about: Vec<_> =
+        found["findings"].as_array().unwrap().iter().map(|one| one["about"].as_str().unwrap()).collect();
+    assert_eq!(
+        checks(&found).iter().map(|(check, _)| *check).collect::<Vec<_>>(),
+        ["check-back.database", "check-back.service", "check-back.shard"],
+        "{found}"
+    );
+    assert_eq!(about, ["check_back.databases.gone", "check_back.services.down", "check_back.shard"]);
+    assert_eq!(receiver.requests().len(), 0, "the doctor asks nothing");
+
+    sandbox.configure("");
+    let found = diagnosis(&sandbox, &[], 0).await;
+    let expected = ["backlog.half-contradicted", "backlog.half-early", "backlog.half-parked"];
+    let found: Vec<_> =
+        checks(&found).into_iter().map(|(check, _)| check).filter(|check| check.contains("half")).collect();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn immunity_shorter_than_an_open_transaction_is_reported() {
+    for sandbox in [Sandbox::on_postgres().await, Sandbox::on_mysql().await].into_iter().flatten() {
+        let settings = |immunity: u32| {
+            format!("[check_back]\nimmunity_ms = {immunity}\ndatabases = {{ shop = \"env:LANDFALL_DATABASE_URL\" }}\n")
+        };
+        sandbox.configure(&settings(1));
+        assert_eq!(sandbox.run(&["migrate"]).await.code, 0);
+        let open = sandbox.open_transaction().await;
+        let immunity = async || {
+            let finished = sandbox.run(&["doctor", "--json"]).await;
+            let found: Value = serde_json::from_str(&finished.stdout).unwrap();
+            checks(&found).iter().any(|(check, _)| *check == "check-back.immunity")
+        };
+        // MariaDB counts whole seconds.
+        eventually(TIMEOUT, "the finding", immunity).await;
+        sandbox.configure(&settings(3_600_000));
+        assert!(!immunity().await, "an hour is longer than the transaction");
+        drop(open);
     }
 }

@@ -12,9 +12,9 @@ async fn migrate_is_idempotent() {
     let sandbox = Sandbox::new();
     let url = "sqlite:landfall-data/landfall.db";
     let first = sandbox.run(&["migrate"]).await;
-    assert_eq!((first.code, first.stdout), (0, format!("The tables of {url} are now at version 2.\n")));
+    assert_eq!((first.code, first.stdout), (0, format!("The tables of {url} are now at version 3.\n")));
     let second = sandbox.run(&["migrate"]).await;
-    assert_eq!((second.code, second.stdout), (0, format!("The tables of {url} were already at version 2.\n")));
+    assert_eq!((second.code, second.stdout), (0, format!("The tables of {url} were already at version 3.\n")));
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn printed_ddl_needs_no_server_and_creates_the_same_tables() {
     std::fs::write(sandbox.data().join("landfall.db"), "").unwrap();
     sandbox.sql(&printed.stdout).await;
     let migrated = sandbox.run(&["migrate"]).await;
-    assert!(migrated.stdout.contains("were already at version 2"), "{migrated:?}");
+    assert!(migrated.stdout.contains("were already at version 3"), "{migrated:?}");
 }
 
 #[tokio::test]

@@ -214,8 +214,11 @@ on_each! {
         one_of_each(sandbox).await;
         assert_eq!(sandbox.run(&["outbox", "purge", "--sent-before", "7d"]).await.stdout, "0 removed\n");
         assert_eq!(list(sandbox, &["--state", "sent"]).await.len(), 1);
-        let done = sandbox.run(&["outbox", "purge", "--sent-before", "0", "--json"]).await.objects();
-        assert_eq!(done, [json!({"removed": 1})]);
+        let purge = ["outbox", "purge", "--sent-before", "0", "--json", "--actor", "alice"];
+        assert_eq!(sandbox.run(&purge).await.objects(), [json!({"removed": 1})]);
+        let recorded = "SELECT count(*) FROM landfall_audit WHERE actor = 'alice' AND";
+        assert_eq!(sandbox.count(&format!("{recorded} action = 'purge'")).await, 1);
+        assert_eq!(sandbox.count(&format!("{recorded} action = 'purge-done' AND detail LIKE '%: 1 removed'")).await, 1);
         assert!(list(sandbox, &["--state", "sent"]).await.is_empty());
         assert_eq!(list(sandbox, &[]).await.len(), 4, "nothing else is touched");
         for wrong in [&["outbox", "purge"][..], &["outbox", "purge", "--sent-before", "soon"]] {

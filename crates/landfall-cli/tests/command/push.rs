@@ -113,13 +113,41 @@ on_each! {
         eventually(TIMEOUT, "the other key", async || receiver.bodies().contains(&"\"other\"".into())).await;
         let letter = letters(sandbox).await.into_iter().find(|letter| letter["status"] == "parked").unwrap();
         assert_eq!((&letter["error_code"], &letter["attempts"]), (&"UPSTREAM_4XX".into(), &1.into()));
-        assert_eq!(letter["error"], "the answer was HTTP 422: no such product");
+        let error = format!("POST http://{}/in: the answer was HTTP 422: no such product", receiver.address);
+        assert_eq!(letter["error"], error.as_str());
 
         repaired.store(true, std::sync::atomic::Ordering::SeqCst);
         assert_eq!(sandbox.run(&["dlq", "redrive", "--key", "a"]).await.code, 0);
         eventually(TIMEOUT, "the successor", async || receiver.bodies().contains(&"\"next\"".into())).await;
         let of_a: Vec<String> = receiver.bodies().into_iter().filter(|body| body != "\"other\"").collect();
         assert_eq!(of_a, ["\"bad\"", "\"bad\"", "\"next\""], "in order, each once after the first refusal");
+    }
+}
+
+on_each! {
+    async fn killed_daemon_continues_the_attempts_of_a_retry_lane(sandbox: &Sandbox) {
+        let receiver = Receiver::start(|_, _| response(500, "", "")).await;
+        sandbox.configure(&format!(
+            "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"http://{}/in\"\nmax_attempts = 3\n\
+             retry_lane = \"database\"\nbackoff_first_ms = 2000\nbackoff_cap_ms = 2000\n\
+             [push]\nallow_private_addresses = true\n",
+            receiver.address
+        ));
+        let daemon = sandbox.serve().await;
+        daemon.send(r#"{"topic":"orders","key":"k","payload":1}"#).await;
+        let delayed = async || sandbox.run(&["dlq", "list", "--status", "delayed", "--json"]).await.objects();
+        eventually(TIMEOUT, "the message waits in the database", async || delayed().await.len() == 1).await;
+        daemon.kill().await;
+        let before = receiver.requests().len();
+
+        let _daemon = sandbox.serve().await;
+        let parked = async || letters(sandbox).await.iter().any(|letter| letter["status"] == "parked");
+        eventually(TIMEOUT, "the last attempt", parked).await;
+        let attempts = receiver.requests().len();
+        assert!((1..=2).contains(&before), "{before} attempts before the kill");
+        // An attempt that the kill interrupted is repeated. Attempts that start again would be three more.
+        assert!((3..=4).contains(&attempts) && attempts - before < 3, "{before} attempts, then {attempts} in all");
+        assert_eq!(letters(sandbox).await[0]["attempts"], 3);
     }
 }
 

@@ -21,15 +21,16 @@ async fn short_window_is_refused_with_the_arithmetic() {
         "relay.max_attempts, relay.backoff_first_ms, relay.backoff_cap_ms",
         "30d  retention.dead_letters",
         "1d  retention.redrive",
-        "= needed                31d 1m 33s 700ms",
-        "too short by 24d 1m 33s 700ms: make it 31d 1m 33s 700ms or longer",
+        "7d  retention.redelivery",
+        "= needed                 38d 1m 33s 700ms",
+        "too short by 31d 1m 33s 700ms: make it 38d 1m 33s 700ms or longer",
     ] {
         assert!(refused.stderr.contains(line), "{line:?} is missing in\n{}", refused.stderr);
     }
     assert!(!sandbox.data().exists(), "nothing was opened or written");
 
     // The value that the error suggests is accepted.
-    sandbox.configure("[retention]\ninbox = \"31d 1m 33s 700ms\"\n[broker]\nretention = \"forever\"\n");
+    sandbox.configure("[retention]\ninbox = \"38d 1m 33s 700ms\"\n[broker]\nretention = \"forever\"\n");
     drop(sandbox.serve().await);
 }
 

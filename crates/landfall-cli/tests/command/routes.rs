@@ -5,22 +5,48 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use landfall_testkit::servers::services_folder;
-use landfall_testkit::{current_test, not_run};
+use landfall_testkit::{current_test, eventually, not_run};
 use tokio::process::Command;
 
-use super::support::{Daemon, Sandbox, request};
+use super::support::{Daemon, Sandbox, TIMEOUT, request};
 
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 7] = [
+const ROUTES: [(&str, &str, Option<&str>); 33] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),
     ("GET", "/openapi.json", None),
+    ("POST", "/ops/dlq/redrive", Some("operator")),
     ("GET", "/readyz", None),
+    ("GET", "/v1/audit", Some("viewer")),
+    ("GET", "/v1/dead-letter-groups", Some("viewer")),
+    ("GET", "/v1/dead-letters", Some("viewer")),
+    ("GET", "/v1/dead-letters/{id}", Some("viewer")),
+    ("POST", "/v1/dead-letters/{id}/ignore", Some("operator")),
+    ("POST", "/v1/dead-letters/{id}/redrive", Some("operator")),
+    ("POST", "/v1/dead-letters/{id}/rehearse", Some("operator")),
+    ("POST", "/v1/dead-letters/{id}/release", Some("operator")),
     ("GET", "/v1/deliveries", Some("viewer")),
+    ("GET", "/v1/half-messages", Some("viewer")),
+    ("POST", "/v1/half-messages", Some("operator")),
+    ("GET", "/v1/half-messages/{id}", Some("viewer")),
+    ("POST", "/v1/half-messages/{id}/commit", Some("operator")),
+    ("POST", "/v1/half-messages/{id}/rollback", Some("operator")),
+    ("POST", "/v1/idempotency/claim", Some("operator")),
+    ("POST", "/v1/idempotency/complete", Some("operator")),
+    ("POST", "/v1/idempotency/release", Some("operator")),
+    ("POST", "/v1/idempotency/renew", Some("operator")),
     ("POST", "/v1/messages", Some("operator")),
+    ("POST", "/v1/tokens", Some("operator")),
+    ("POST", "/v1/tokens/consume", Some("operator")),
+    ("GET", "/v1/redrives", Some("viewer")),
+    ("POST", "/v1/redrives", Some("operator")),
+    ("GET", "/v1/redrives/{id}", Some("viewer")),
+    ("POST", "/v1/redrives/{id}/pause", Some("operator")),
+    ("POST", "/v1/redrives/{id}/resume", Some("operator")),
+    ("POST", "/v1/redrives/{id}/stop", Some("operator")),
 ];
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
@@ -70,16 +96,20 @@ async fn every_route_requires_its_role() {
     let mut expected: Vec<_> = ROUTES.iter().map(|(method, path, _)| ((*method).into(), (*path).into())).collect();
     expected.sort_by(|(_, a): &(String, String), (_, b)| a.cmp(b));
     assert_eq!(documented(&daemon).await, expected, "each route needs a row in ROUTES");
+    // Ready means that a relay works on the shards, which takes a moment on a busy machine.
+    eventually(TIMEOUT, "the daemon is ready", async || daemon.get("/readyz").await.status == 200).await;
 
     for (method, path, needed) in ROUTES {
         for (header, role) in credentials() {
             let headers: Vec<_> = header.iter().map(|value| ("authorization", value.as_str())).collect();
-            let response = request(daemon.address, method, path, &headers, b"{").await;
+            // A control character, so that this decides nothing.
+            let url = path.replace("{id}", "%07");
+            let response = request(daemon.address, method, &url, &headers, b"{").await;
             let status = match (needed, role) {
                 (Some(_), None) => 401,
                 (Some(needed), Some(role)) if rank(role) < rank(needed) => 403,
-                // The body is not a message.
-                _ if method == "POST" => 400,
+                // The body is not a message, or the id is invalid.
+                _ if method == "POST" || path.contains("{id}") => 400,
                 _ => 200,
             };
             assert_eq!(response.status, status, "{method} {path} with {header:?}");
@@ -94,8 +124,11 @@ async fn undocumented_methods_and_paths_do_nothing() {
     let daemon = serve_with_all_roles(&sandbox).await;
     let admin = format!("Bearer {}", token("admin"));
     for (method, path, _) in ROUTES {
-        for other in METHODS.into_iter().filter(|other| *other != method && (*other, method) != ("HEAD", "GET")) {
-            let response = request(daemon.address, other, path, &[("authorization", &admin)], b"").await;
+        let is_documented = |other: &str| ROUTES.iter().any(|route| (route.0, route.1) == (other, path));
+        let is_allowed = |other: &str| is_documented(other) || (other == "HEAD" && is_documented("GET"));
+        for other in METHODS.into_iter().filter(|other| !is_allowed(other)) {
+            let url = path.replace("{id}", "x");
+            let response = request(daemon.address, other, &url, &[("authorization", &admin)], b"").await;
             assert_eq!(response.status, 405, "{other} {path}");
             assert!(response.header("allow").is_some_and(|allow| allow.contains(method)), "{other} {path}");
         }
@@ -119,8 +152,36 @@ async fn daemon_behaves_as_its_openapi_document_says() {
     let sandbox = Sandbox::new();
     let daemon = serve_with_all_roles(&sandbox).await;
     // A schema cannot say that an id is used once, or is the same in two places.
-    let settings = "[[operations]]\ninclude-name = \"POST /v1/messages\"\n[operations.checks]\n\
-                    positive_data_acceptance.expected-statuses = [\"2xx\", \"422\"]\n";
+    let lenient = |name: &str, statuses: &str| {
+        format!(
+            "[[operations]]\ninclude-name = \"{name}\"\n[operations.checks]\n\
+             positive_data_acceptance.expected-statuses = [\"2xx\", {statuses}]\n"
+        )
+    };
+    let settings = [
+        lenient("POST /v1/messages", "\"422\""),
+        lenient("POST /v1/half-messages", "\"422\""),
+        lenient("GET /v1/half-messages/{id}", "\"404\""),
+        lenient("POST /v1/half-messages/{id}/commit", "\"409\""),
+        lenient("POST /v1/half-messages/{id}/rollback", "\"409\""),
+        lenient("POST /v1/idempotency/claim", "\"409\", \"422\""),
+        lenient("POST /v1/idempotency/complete", "\"409\""),
+        lenient("POST /v1/idempotency/release", "\"409\""),
+        lenient("POST /v1/idempotency/renew", "\"409\""),
+        lenient("POST /v1/tokens/consume", "\"409\""),
+        lenient("POST /ops/dlq/redrive", "\"400\", \"422\""),
+        lenient("GET /v1/dead-letters/{id}", "\"404\""),
+        lenient("POST /v1/dead-letters/{id}/ignore", "\"404\""),
+        lenient("POST /v1/dead-letters/{id}/redrive", "\"404\""),
+        lenient("POST /v1/dead-letters/{id}/rehearse", "\"404\""),
+        lenient("POST /v1/dead-letters/{id}/release", "\"404\""),
+        lenient("POST /v1/redrives", "\"422\""),
+        lenient("GET /v1/redrives/{id}", "\"404\""),
+        lenient("POST /v1/redrives/{id}/pause", "\"404\", \"409\""),
+        lenient("POST /v1/redrives/{id}/resume", "\"404\", \"409\""),
+        lenient("POST /v1/redrives/{id}/stop", "\"404\", \"409\""),
+    ]
+    .concat();
     std::fs::write(sandbox.path().join("schemathesis.toml"), settings).unwrap();
     let mut command = Command::new(python);
     command.args(["-m", "schemathesis.cli", "run", &format!("http://{}/openapi.json", daemon.address)]);

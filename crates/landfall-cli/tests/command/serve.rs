@@ -118,7 +118,7 @@ async fn ready_line_names_database_broker_and_roles() {
     let daemon = sandbox.serve().await;
     let expected = format!(
         "landfall: ready on http://{} (database sqlite:landfall-data/landfall.db, broker log:landfall-data/log, \
-         roles relay)",
+         roles relay, check-back)",
         daemon.address
     );
     assert!(daemon.stderr().contains(&expected), "{}", daemon.stderr());
@@ -189,7 +189,8 @@ async fn front_page_and_openapi_routes_respond() {
     assert!(page.body.contains("Landfall") && page.body.contains(env!("CARGO_PKG_VERSION")));
     let description = daemon.get("/openapi.json").await.json();
     for (path, methods) in description["paths"].as_object().unwrap() {
-        for method in methods.as_object().unwrap().keys().filter(|method| *method == "get") {
+        let methods = methods.as_object().unwrap().keys();
+        for method in methods.filter(|method| *method == "get" && !path.contains('{')) {
             let status = daemon.get(path).await.status;
             assert!(status == 200 || status == 503, "{method} {path} answered {status}");
         }

@@ -227,3 +227,60 @@ async fn group_is_moved_by_seek_and_removed_by_forget() {
         assert!(missing.error_line(1).contains("there is no topic nothing"), "{missing:?}");
     }
 }
+
+#[tokio::test]
+async fn topic_changes_are_audited() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.run(&["topic", "create", "orders", "--partitions", "1"]).await.code, 0);
+    let seek = ["topic", "seek", "orders", "--group", "billing", "--to", "end", "--actor", "alice"];
+    let unrecorded = sandbox.run(&seek).await;
+    assert!(unrecorded.code == 0 && unrecorded.stderr.contains("the change is not recorded"), "{unrecorded:?}");
+
+    assert_eq!(sandbox.run(&["migrate"]).await.code, 0);
+    let changes = [
+        &seek[..],
+        &["topic", "configure", "orders", "--retention", "7d", "--actor", "alice"],
+        // Changes nothing, and is not recorded.
+        &["topic", "configure", "orders", "--retention", "7d", "--actor", "alice"],
+        &["topic", "grow", "orders", "--partitions", "2", "--yes", "--actor", "alice"],
+        &["topic", "forget", "orders", "--group", "billing", "--yes", "--actor", "alice"],
+        &["topic", "delete", "orders", "--yes", "--actor", "alice"],
+    ];
+    for change in changes {
+        let changed = sandbox.run(change).await;
+        assert_eq!((changed.code, changed.stderr.as_str()), (0, ""), "{change:?}");
+    }
+    let recorded = "SELECT count(*) FROM landfall_audit WHERE actor = 'alice' AND detail LIKE '%orders%' AND action";
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_audit").await, 5);
+    for action in ["topic-seek", "topic-configure", "topic-grow", "topic-forget", "topic-delete"] {
+        assert_eq!(sandbox.count(&format!("{recorded} = '{action}'")).await, 1, "{action}");
+    }
+}
+
+#[tokio::test]
+async fn seek_behind_the_inbox_needs_a_flag() {
+    let sandbox = Sandbox::new();
+    // Every message is older than the inbox remembers.
+    sandbox.configure("[retention]\ninbox = \"0\"\n");
+    assert_eq!(sandbox.run(&["topic", "create", "orders", "--partitions", "2"]).await.code, 0);
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(sandbox.run(&["topic", "publish", "orders", "1", "--key", key]).await.code, 0);
+    }
+    let seek = async |to: &str, flags: &[&str]| {
+        let seek = ["topic", "seek", "orders", "--group", "billing", "--to", to, "--json"];
+        sandbox.run(&[&seek[..], flags].concat()).await
+    };
+    assert_eq!(seek("beginning", &[]).await.code, 0, "a new group has handled nothing");
+    assert_eq!(seek("end", &[]).await.code, 0, "forward nothing is repeated");
+    for to in ["beginning", "0", "2000-01-01T00:00:00Z"] {
+        let refused = seek(to, &[]).await;
+        assert!(refused.error_line(2).contains("their effects would happen a second time"), "{refused:?}");
+    }
+    let shown = sandbox.run(&["topic", "show", "orders", "--json"]).await.objects().remove(0);
+    assert_eq!(shown["groups"][0]["lag"], 0, "a refused seek changes nothing");
+    assert_eq!(seek("beginning", &["--repeat-effects"]).await.objects()[0]["lag"], 4);
+
+    sandbox.configure("[retention]\ninbox = \"forever\"\n");
+    assert_eq!(seek("end", &[]).await.code, 0);
+    assert_eq!(seek("beginning", &[]).await.code, 0, "the inbox remembers all of them");
+}

@@ -40,6 +40,9 @@ async fn unreadable_entries_are_parked_and_never_posted() {
         let letter = parked.iter().find(|letter| letter["error"].as_str().unwrap().contains(reason)).unwrap();
         assert_eq!((&letter["error_code"], &letter["attempts"]), (&"VALIDATION_ERROR".into(), &1.into()), "{letter}");
     }
+    let kept = parked.iter().find(|letter| letter["error"].as_str().unwrap().contains("ce_sequence")).unwrap();
+    let kept = sandbox.run(&["dlq", "show", &kept["id"].to_string(), "--json"]).await.objects().remove(0);
+    assert_eq!(kept["payload"], "secret", "the payload of what cannot be read is kept: {kept}");
 
     // There is nothing to post: a redrive parks them again.
     let redriven = sandbox.run(&["dlq", "redrive", "--all", "--json"]).await.objects().remove(0);

@@ -63,7 +63,8 @@ pub trait Subscriber: Send {
 /// A message that the consumer has to acknowledge. Dropping it unacknowledged causes redelivery.
 #[derive(Debug)]
 pub struct Delivery {
-    /// An error if the stored bytes are not a valid message.
+    /// An error if the stored bytes are not a valid message; it carries the payload, unless the broker's client lost it
+    /// ([`Error::payload`](crate::Error::payload)).
     pub message: Result<Message>,
     pub position: Position,
     acknowledge: Box<dyn Acknowledge>,

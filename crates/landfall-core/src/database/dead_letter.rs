@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Error, GroupName, Key, MessageId, Result, Timestamp, TopicName};
+use crate::fingerprint::error_fingerprint;
+use crate::{Error, Failure, GroupName, Key, MessageId, Result, Timestamp, TopicName};
 
 /// The number of a dead letter; grows within one database.
 pub type DeadLetterId = i64;
@@ -31,6 +32,12 @@ pub struct DeadLetter {
     pub last_attempt: Timestamp,
     /// For a delayed letter: the time of its next attempt.
     pub retry_at: Option<Timestamp>,
+    /// Groups letters with the same cause.
+    pub fingerprint: String,
+    /// The errors behind `error`, from the nearest to the first cause.
+    pub causes: Vec<String>,
+    /// The sender's trace, from the header `traceparent`.
+    pub trace_id: Option<String>,
     /// The sender's headers, as the JSON object that was stored.
     pub headers: serde_json::Value,
     #[serde(skip)]
@@ -46,6 +53,7 @@ pub struct DeadLetter {
 ///      ▲                    │
 ///      └────────────────────┘ failed again
 ///   parked ──(discard)──▶ discarded
+///   parked ──(ignore)──▶ ignored ──(release)──▶ parked
 ///   waiting ──(predecessor done)──▶ handled ▶ done, or failed ▶ delayed or parked
 ///   delayed ──(due)──▶ handled ▶ done, or failed ▶ delayed; parked after the last attempt
 /// ```
@@ -64,11 +72,13 @@ pub enum DeadLetterStatus {
     Done,
     /// A person decided that it never takes effect. Final.
     Discarded,
+    /// Parked, and no redrive touches it until a person releases it. Its key waits.
+    Ignored,
 }
 
 impl DeadLetterStatus {
-    pub const ALL: [DeadLetterStatus; 6] =
-        [Self::Parked, Self::Delayed, Self::Waiting, Self::Redriving, Self::Done, Self::Discarded];
+    pub const ALL: [DeadLetterStatus; 7] =
+        [Self::Parked, Self::Delayed, Self::Waiting, Self::Redriving, Self::Done, Self::Discarded, Self::Ignored];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -78,6 +88,7 @@ impl DeadLetterStatus {
             Self::Redriving => "redriving",
             Self::Done => "done",
             Self::Discarded => "discarded",
+            Self::Ignored => "ignored",
         }
     }
 }
@@ -87,7 +98,8 @@ impl std::str::FromStr for DeadLetterStatus {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
-            Error::invalid(format!("status {text:?} is none of parked, delayed, waiting, redriving, done, discarded"))
+            let names = "parked, delayed, waiting, redriving, done, discarded, ignored";
+            Error::invalid(format!("status {text:?} is none of {names}"))
         })
     }
 }
@@ -109,6 +121,60 @@ pub struct DeadLetterFilter {
     pub to: Option<Timestamp>,
     /// Only ids above this one: the last id of the previous page.
     pub after: Option<DeadLetterId>,
+    pub fingerprint: Option<String>,
+    pub trace_id: Option<String>,
+    pub text: Option<TextSearch>,
+}
+
+/// Searches for a text in dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextSearch {
+    /// Upper and lower case are equal in errors, but not in payloads.
+    pub text: String,
+    /// Whether payloads are searched as well as errors.
+    pub in_payload: bool,
+}
+
+impl DeadLetterFilter {
+    /// Returns whether nothing but the page is selected.
+    pub fn is_empty(&self) -> bool {
+        let Self { id, message_id, group, topic, key, error_code, status, open, from, to, after: _, .. } = self;
+        let Self { fingerprint, trace_id, text, .. } = self;
+        let has_name = group.is_some() || topic.is_some() || key.is_some();
+        let has_error = error_code.is_some() || fingerprint.is_some() || text.is_some() || trace_id.is_some();
+        let has_time = from.is_some() || to.is_some();
+        !(id.is_some() || message_id.is_some() || has_name || has_error || status.is_some() || *open || has_time)
+    }
+
+    /// Selects parked letters unless a status is given.
+    #[must_use]
+    pub fn or_parked(mut self) -> Self {
+        if self.status.is_none() && !self.open {
+            self.status = Some(DeadLetterStatus::Parked);
+        }
+        self
+    }
+}
+
+/// A count that stops at a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct AtLeast {
+    pub count: u64,
+    /// Whether there may be more.
+    pub at_least: bool,
+}
+
+/// Dead letters with the same fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadLetterGroup {
+    pub fingerprint: String,
+    pub count: u64,
+    pub first_seen: Timestamp,
+    pub last_seen: Timestamp,
+    /// A letter of the group, with its code and error.
+    pub sample: DeadLetterId,
+    pub error_code: String,
+    pub error: String,
 }
 
 /// The result of a redrive.
@@ -146,6 +212,7 @@ pub struct DeadLetterStats {
     pub redriving: u64,
     pub done: u64,
     pub discarded: u64,
+    pub ignored: u64,
 }
 
 /// Operations on dead letters. Every change writes an audit row in the same transaction.
@@ -167,6 +234,20 @@ pub trait DeadLetters: Send + Sync {
     /// Replaces the payload of a parked letter; the original payload is kept. Fails with kind `NotFound` if there is no
     /// such letter, `Conflict` if it is not parked, and `Invalid` if the payload exceeds the limit.
     async fn edit(&self, id: DeadLetterId, payload: &[u8], actor: &str) -> Result<()>;
+
+    /// Ignores a parked letter until it is released, on behalf of `actor`. Its key keeps waiting. Fails with kind
+    /// `NotFound` if there is no such letter, and `Conflict` if it is neither parked nor ignored.
+    async fn ignore(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()>;
+
+    /// Releases an ignored letter, which is parked again. Fails as `ignore` does.
+    async fn release_ignored(&self, id: DeadLetterId, reason: &str, actor: &str) -> Result<()>;
+
+    /// Counts the matching letters, up to `most`.
+    async fn count_letters(&self, filter: &DeadLetterFilter, most: u64) -> Result<AtLeast>;
+
+    /// Groups the matching letters by fingerprint; parked ones unless the filter names a status. Returns at most
+    /// `limit` groups, the largest first.
+    async fn dead_letter_groups(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetterGroup>>;
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
 
@@ -192,6 +273,38 @@ pub trait DeadLetters: Send + Sync {
     }
 }
 
+/// What is stored about an error besides its code and text. Both are missing in letters that the relay or an earlier
+/// version parked, until they are computed from the text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredError {
+    pub fingerprint: Option<String>,
+    /// A JSON array of texts.
+    pub causes: Option<String>,
+}
+
+impl StoredError {
+    pub fn from_failure(failure: &Failure) -> Self {
+        let causes = (!failure.causes.is_empty()).then(|| serde_json::Value::from(failure.causes.clone()).to_string());
+        Self { fingerprint: Some(failure.fingerprint()), causes }
+    }
+
+    pub fn fingerprint(&self, code: &str, error: &str) -> String {
+        self.fingerprint.clone().unwrap_or_else(|| error_fingerprint(code, error))
+    }
+
+    pub fn causes(&self) -> Vec<String> {
+        self.causes.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// Returns the trace id of a `traceparent` among stored headers: 32 hexadecimal digits, not all zero.
+pub fn trace_id(headers: &serde_json::Value) -> Option<String> {
+    let mut parts = headers.get("traceparent")?.as_str()?.split('-');
+    let (_, trace) = (parts.next()?, parts.next()?);
+    let is_hex = trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    (is_hex && trace.bytes().any(|byte| byte != b'0')).then(|| trace.to_owned())
+}
+
 impl DeadLetterStats {
     /// Returns how many letters need a person. Without parked or redriving letters, waiting ones wait behind delayed
     /// ones, which are retried automatically.
@@ -203,5 +316,42 @@ impl DeadLetterStats {
     /// Returns how many of `count` letters are older than the one at the 95th percentile (nearest rank).
     pub fn rank_of_p95(count: u64) -> u64 {
         count / 20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_valid_traceparent_has_a_trace_id() {
+        let of = |text: &str| trace_id(&json!({"traceparent": text}));
+        let valid = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(of(&format!("00-{valid}-00f067aa0ba902b7-01")).as_deref(), Some(valid));
+        for wrong in
+            ["", "00", "00-1-2-3", "00-4BF92F3577B34DA6A3CE929D0E0E4736-1-1", &format!("00-{}-1-1", "0".repeat(32))]
+        {
+            assert_eq!(of(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(trace_id(&json!({})), None);
+        assert_eq!(trace_id(&json!({"traceparent": 7})), None);
+    }
+
+    #[test]
+    fn filter_is_empty_without_a_condition() {
+        let default = DeadLetterFilter::default;
+        assert!(default().is_empty() && DeadLetterFilter { after: Some(7), ..default() }.is_empty());
+        let text = Some(TextSearch { text: "x".into(), in_payload: false });
+        for filter in [
+            DeadLetterFilter { id: Some(1), ..default() },
+            DeadLetterFilter { open: true, ..default() },
+            DeadLetterFilter { to: Some(Timestamp::now()), ..default() },
+            DeadLetterFilter { fingerprint: Some("1-ab".into()), ..default() },
+            DeadLetterFilter { text, ..default() },
+        ] {
+            assert!(!filter.is_empty(), "{filter:?}");
+        }
     }
 }

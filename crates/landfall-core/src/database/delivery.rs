@@ -25,6 +25,10 @@ pub trait Deliveries: Send + Sync {
 
     /// Returns how many deliveries of each topic and group are retrying.
     async fn retrying_counts(&self) -> Result<Vec<(TopicName, GroupName, u64)>>;
+
+    /// Returns the groups whose inbox has message `id`, and since when, the earliest first. Such a group has handled
+    /// the message, or has it as a dead letter.
+    async fn admitted_by(&self, id: MessageId) -> Result<Vec<(GroupName, Timestamp)>>;
 }
 
 /// A failed attempt that is followed by another one.

@@ -16,6 +16,13 @@ pub trait IdempotentAppend: Send + Sync {
     /// Concurrent calls under one id enqueue one message; the others wait for its commit. When this returns, the
     /// message that is remembered survives a crash of the server.
     async fn append_once(&self, message: &Message, fingerprint: &Fingerprint) -> Result<Appended>;
+
+    /// Does the same for several messages in one transaction, in their order, and returns what became of each. A
+    /// message without a fingerprint cannot have been sent before: its id is neither compared nor remembered.
+    ///
+    /// Of several messages under one id the first counts. Concurrent batches do not deadlock, whatever the order of
+    /// their ids. An error means that no message was enqueued, except with kind `Unknown`: all of them or none.
+    async fn append_batch_once(&self, sends: &[(Message, Option<Fingerprint>)]) -> Result<Vec<Appended>>;
 }
 
 /// What became of a message that may have been enqueued before.

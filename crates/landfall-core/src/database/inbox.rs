@@ -26,6 +26,14 @@ pub trait Inbox: Database + Deliveries {
         origin: Origin,
     ) -> impl Future<Output = Result<Admission>> + Send;
 
+    /// Exempts the inbox row of `id`, which `admit` inserted in this transaction, from retention.
+    fn keep_forever(
+        &self,
+        connection: &mut Self::Connection,
+        group: &GroupName,
+        id: MessageId,
+    ) -> impl Future<Output = Result<()>> + Send;
+
     /// Admits several messages in one transaction, with the same results as one after the other. `Held` messages are
     /// queued in the given order. The inbox rows are a single statement.
     fn admit_batch(

@@ -1,10 +1,12 @@
-//! The ports of a database: outbox, inbox, leases, dead letters, sequences and import.
+//! The ports of a database: outbox, inbox, leases, dead letters, half messages, sequences and import.
 
 pub(crate) mod admission;
+pub(crate) mod audit;
 pub(crate) mod connection_epoch;
 pub(crate) mod dead_letter;
 pub(crate) mod delivery;
 pub(crate) mod detach_on_drop;
+pub(crate) mod half_message;
 pub(crate) mod housekeeping;
 pub(crate) mod idempotent_append;
 pub(crate) mod import;

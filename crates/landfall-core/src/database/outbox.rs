@@ -161,6 +161,10 @@ pub trait OutboxControl: Send + Sync {
     /// Parks the `rows` that have failed at least once (code `PARKED_BY_HAND`, the reason as error) and holds their
     /// keys. Returns those it changed. A pending row is refused, because the relay may be publishing it.
     async fn park(&self, rows: &[RowId], reason: &str, actor: &str) -> Result<Vec<RowId>>;
+
+    /// Writes an audit row for an action that concerns no single message, such as the deletion of a topic. Its message
+    /// id is nil.
+    async fn record_action(&self, actor: &str, action: &str, detail: &str) -> Result<()>;
 }
 
 /// Selects messages; every field that is set must match.

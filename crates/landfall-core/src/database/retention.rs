@@ -1,8 +1,8 @@
 //! The retention solver: how long an id must be remembered so that no duplicate takes effect.
 //!
 //! ```text
-//!   first handled ──▶ retries ──▶ parked: dead-letter retention ──▶ redrive ──▶ the last copy arrives
-//!   └──────────────────────── every window must be at least this long ────────────────────────┘
+//!   first handled ──▶ retries ──▶ parked: dead-letter retention ──▶ redrive ──▶ redelivery: the last copy arrives
+//!   └──────────────────────────── every window must be at least this long ────────────────────────────────┘
 //! ```
 //!
 //! Pure: a plan is built from settings and checked before anything starts.
@@ -22,6 +22,9 @@ pub struct RetentionPlan {
     pub dead_letters: Span,
     /// The longest time of a redrive, from the decision to the last effect, plus slack for outages.
     pub redrive: Span,
+    /// The longest time after which the broker delivers a handled message again, because its acknowledgement was lost
+    /// or the consumer was away.
+    pub redelivery: Span,
 }
 
 /// The time within which a duplicate is recognised.
@@ -46,7 +49,7 @@ impl RetentionPlan {
     /// Returns the longest time between the first and the last delivery of a message.
     pub fn needed(&self) -> Span {
         let retries = self.retries.iter().map(|retries| Span::Time(retries.backoff.longest()));
-        retries.fold(self.dead_letters.plus(self.redrive), Span::plus)
+        retries.fold(self.dead_letters.plus(self.redrive).plus(self.redelivery), Span::plus)
     }
 
     /// Returns the windows that are shorter than [`needed`](Self::needed).
@@ -80,6 +83,7 @@ impl fmt::Display for RetentionPlan {
         }
         lines.push(('+', "dead letters wait".into(), self.dead_letters, "retention.dead_letters".into()));
         lines.push(('+', "a redrive takes".into(), self.redrive, "retention.redrive".into()));
+        lines.push(('+', "the broker redelivers".into(), self.redelivery, "retention.redelivery".into()));
         lines[0].0 = ' ';
         lines.push(('=', "needed".into(), needed, String::new()));
         for window in &self.windows {
@@ -131,17 +135,19 @@ mod tests {
             retries: vec![retries("relay", RELAY)],
             dead_letters: Span::days(30),
             redrive: Span::days(1),
+            redelivery: Span::days(7),
         };
         let error = plan.check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let expected = "\
 retention.inbox is too short: a duplicate could arrive after it ended and take effect again
-    relay                  1m 21s  from relay.max_attempts
-  + dead letters wait         30d  retention.dead_letters
-  + a redrive takes            1d  retention.redrive
-  = needed             31d 1m 21s
-    retention.inbox           10d  too short by 21d 1m 21s: make it 31d 1m 21s or longer
-    broker.retention      forever  long enough";
+    relay                      1m 21s  from relay.max_attempts
+  + dead letters wait             30d  retention.dead_letters
+  + a redrive takes                1d  retention.redrive
+  + the broker redelivers          7d  retention.redelivery
+  = needed                 38d 1m 21s
+    retention.inbox               10d  too short by 28d 1m 21s: make it 38d 1m 21s or longer
+    broker.retention          forever  long enough";
         assert_eq!(error.to_string(), expected);
     }
 
@@ -152,6 +158,7 @@ retention.inbox is too short: a duplicate could arrive after it ended and take e
             retries: vec![],
             dead_letters: Span::Forever,
             redrive: Span::ZERO,
+            redelivery: Span::ZERO,
         };
         assert!(plan.check().unwrap_err().to_string().contains("100000d  too short: make it forever"));
         plan.windows[0].length = Span::Forever;
@@ -174,12 +181,13 @@ retention.inbox is too short: a duplicate could arrive after it ended and take e
     }
 
     fn plan() -> impl Strategy<Value = RetentionPlan> {
-        (prop::collection::vec(span(), 0..4), prop::collection::vec(backoff(), 0..3), span(), span()).prop_map(
-            |(windows, backoffs, dead_letters, redrive)| RetentionPlan {
+        (prop::collection::vec(span(), 0..4), prop::collection::vec(backoff(), 0..3), span(), span(), span()).prop_map(
+            |(windows, backoffs, dead_letters, redrive, redelivery)| RetentionPlan {
                 windows: (1..).zip(windows).map(|(n, length)| window(&format!("window.{n}"), length)).collect(),
                 retries: (1..).zip(backoffs).map(|(n, backoff)| retries(&format!("step{n}"), backoff)).collect(),
                 dead_letters,
                 redrive,
+                redelivery,
             },
         )
     }
@@ -187,7 +195,8 @@ retention.inbox is too short: a duplicate could arrive after it ended and take e
     proptest! {
         #[test]
         fn plan_is_valid_iff_every_window_covers_the_longest_path(plan in plan()) {
-            let longest_way = plan.retries.iter().fold(plan.dead_letters.plus(plan.redrive), |sum, retries| {
+            let rest = plan.dead_letters.plus(plan.redrive).plus(plan.redelivery);
+            let longest_way = plan.retries.iter().fold(rest, |sum, retries| {
                 let tries = (1..retries.backoff.max_attempts).filter_map(|n| retries.backoff.delay_after(n, 1.0));
                 sum.plus(Span::Time(tries.sum()))
             });
@@ -219,7 +228,7 @@ retention.inbox is too short: a duplicate could arrive after it ended and take e
             for setting in settings.chain(plan.retries.iter().map(|retries| &retries.setting)) {
                 prop_assert!(shown.contains(setting.as_str()), "{} is missing in\n{}", setting, shown);
             }
-            prop_assert_eq!(shown.lines().count(), plan.windows.len() + plan.retries.len() + 3);
+            prop_assert_eq!(shown.lines().count(), plan.windows.len() + plan.retries.len() + 4);
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct BreakerOptions {
     pub open_cap: Duration,
     /// Concurrent calls while half-open.
     pub probes: u32,
+    /// The least time between the beginnings of two probes, so that a recovering dependency is not flooded by fast
+    /// ones; one second is one probe per second. Zero does not limit their rate.
+    pub probe_interval: Duration,
     /// Consecutive successful probes that close it.
     pub successes_to_close: u32,
     /// A probe that has not reported by then loses its place to another.
@@ -55,6 +58,7 @@ impl Default for BreakerOptions {
             open_first: Duration::from_secs(1),
             open_cap: Duration::from_secs(30),
             probes: 1,
+            probe_interval: Duration::from_millis(100),
             successes_to_close: 2,
             probe_timeout: Duration::from_secs(60),
         }
@@ -80,7 +84,7 @@ pub struct Ticket {
 /// The call must not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejected {
-    /// When to ask again; `None` while probes are in flight.
+    /// When to ask again; `None` while every probe that is allowed is in flight.
     pub retry_after: Option<Duration>,
 }
 
@@ -88,7 +92,16 @@ pub struct Rejected {
 enum Phase {
     Closed,
     Open { until: Instant },
-    HalfOpen { probes: Vec<Probe>, begun: u64, succeeded: u32 },
+    HalfOpen(HalfOpen),
+}
+
+#[derive(Debug, Clone, Default)]
+struct HalfOpen {
+    probes: Vec<Probe>,
+    begun: u64,
+    succeeded: u32,
+    /// When the next probe may begin.
+    next_probe: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -110,13 +123,9 @@ impl Breaker {
         match &mut self.phase {
             Phase::Closed => Ok(Ticket { generation, probe: None }),
             Phase::Open { until } => Err(Rejected { retry_after: Some(until.saturating_duration_since(now)) }),
-            Phase::HalfOpen { probes, begun, .. } => {
-                if probes.len() >= self.options.probes.max(1) as usize {
-                    return Err(Rejected { retry_after: None });
-                }
-                *begun += 1;
-                probes.push(Probe { number: *begun, expires: later(now, self.options.probe_timeout) });
-                Ok(Ticket { generation, probe: Some(*begun) })
+            Phase::HalfOpen(half) => {
+                let probe = Some(half.begin_probe(&self.options, now)?);
+                Ok(Ticket { generation, probe })
             }
         }
     }
@@ -131,9 +140,9 @@ impl Breaker {
             Phase::Closed => {
                 self.calls.add(now, [1, 0]);
             }
-            Phase::HalfOpen { succeeded, .. } => {
-                *succeeded += 1;
-                if *succeeded >= self.options.successes_to_close {
+            Phase::HalfOpen(half) => {
+                half.succeeded += 1;
+                if half.succeeded >= self.options.successes_to_close {
                     self.enter(Phase::Closed);
                     self.openings = 0;
                     self.calls.clear();
@@ -157,7 +166,7 @@ impl Breaker {
                     self.open(now, random);
                 }
             }
-            Phase::HalfOpen { .. } => self.open(now, random),
+            Phase::HalfOpen(_) => self.open(now, random),
             Phase::Open { .. } => {}
         }
     }
@@ -172,7 +181,7 @@ impl Breaker {
         match self.phase {
             Phase::Closed => BreakerState::Closed,
             Phase::Open { .. } => BreakerState::Open,
-            Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+            Phase::HalfOpen(_) => BreakerState::HalfOpen,
         }
     }
 
@@ -181,9 +190,9 @@ impl Breaker {
         self.calls.count(now);
         match &mut self.phase {
             Phase::Open { until } if now >= *until => {
-                self.enter(Phase::HalfOpen { probes: Vec::new(), begun: 0, succeeded: 0 });
+                self.enter(Phase::HalfOpen(HalfOpen::default()));
             }
-            Phase::HalfOpen { probes, .. } => probes.retain(|probe| probe.expires > now),
+            Phase::HalfOpen(half) => half.probes.retain(|probe| probe.expires > now),
             _ => {}
         }
     }
@@ -193,7 +202,7 @@ impl Breaker {
         if ticket.generation != self.generation {
             return false;
         }
-        let Phase::HalfOpen { probes, .. } = &mut self.phase else { return true };
+        let Phase::HalfOpen(HalfOpen { probes, .. }) = &mut self.phase else { return true };
         let before = probes.len();
         probes.retain(|probe| Some(probe.number) != ticket.probe);
         probes.len() < before
@@ -209,6 +218,22 @@ impl Breaker {
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.generation += 1;
+    }
+}
+
+impl HalfOpen {
+    /// Begins a probe and returns its number, or rejects it: too many are in flight, or the last began too recently.
+    fn begin_probe(&mut self, options: &BreakerOptions, now: Instant) -> Result<u64, Rejected> {
+        if self.probes.len() >= options.probes.max(1) as usize {
+            return Err(Rejected { retry_after: None });
+        }
+        if let Some(next) = self.next_probe.filter(|next| *next > now) {
+            return Err(Rejected { retry_after: Some(next - now) });
+        }
+        self.begun += 1;
+        self.next_probe = Some(later(now, options.probe_interval));
+        self.probes.push(Probe { number: self.begun, expires: later(now, options.probe_timeout) });
+        Ok(self.begun)
     }
 }
 

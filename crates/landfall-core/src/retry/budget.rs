@@ -2,8 +2,8 @@ use std::time::{Duration, Instant};
 
 use super::window::{BUCKETS, SlidingWindow};
 
-/// A retry budget: within any `window`, retries ≤ `ratio` × successes + `floor`. It keeps retries from overloading a
-/// failing dependency.
+/// A retry budget: within any `window`, retries ≤ min(`ratio` × successes + `floor`, `cap`). It keeps retries from
+/// overloading a failing dependency.
 ///
 /// Pure: the caller supplies the time.
 #[derive(Debug, Clone)]
@@ -20,14 +20,16 @@ pub struct BudgetOptions {
     pub ratio: f64,
     /// Retries allowed without any success, so that a rarely used dependency gets its second attempt.
     pub floor: u32,
+    /// Retries allowed however many calls succeed; `u32::MAX` is no limit. Below `floor`, it wins.
+    pub cap: u32,
     /// The time over which retries and successes are counted.
     pub window: Duration,
 }
 
 impl Default for BudgetOptions {
-    /// One retry per ten successes, plus ten in every ten seconds.
+    /// One retry per ten successes, plus ten, and at most a thousand in every ten seconds.
     fn default() -> Self {
-        Self { ratio: 0.1, floor: 10, window: Duration::from_secs(10) }
+        Self { ratio: 0.1, floor: 10, cap: 1000, window: Duration::from_secs(10) }
     }
 }
 
@@ -59,6 +61,7 @@ impl Budget {
         let ([successes], [retries]) = (self.successes.count(now), self.retries.count(now));
         let earned = self.options.ratio.max(0.0) * successes as f64;
         let allowed = (earned as u64).saturating_add(u64::from(self.options.floor));
+        let allowed = allowed.min(u64::from(self.options.cap));
         allowed.saturating_sub(retries)
     }
 }

@@ -15,6 +15,7 @@ const OPTIONS: BreakerOptions = BreakerOptions {
     open_first: Duration::from_millis(200),
     open_cap: Duration::from_millis(1600),
     probes: 2,
+    probe_interval: Duration::from_millis(20),
     successes_to_close: 3,
     probe_timeout: Duration::from_millis(500),
 };
@@ -141,6 +142,11 @@ fn unlimited_probes_are_caught() {
 }
 
 #[test]
+fn probes_without_an_interval_are_caught() {
+    assert!(is_caught(BreakerOptions { probe_interval: Duration::ZERO, ..OPTIONS }));
+}
+
+#[test]
 fn probe_without_a_timeout_is_caught() {
     assert!(is_caught(BreakerOptions { probe_timeout: Duration::MAX, ..OPTIONS }));
 }
@@ -159,10 +165,13 @@ fn open_breaker_reports_when_to_retry() {
         breaker.failed(ticket, now, 1.0);
     }
     assert_eq!(breaker.admit(now).unwrap_err().retry_after, Some(OPTIONS.open_first));
-    let later = now + OPTIONS.open_first;
-    let probes = [breaker.admit(later).unwrap(), breaker.admit(later).unwrap()];
+    let (half_open, interval) = (now + OPTIONS.open_first, OPTIONS.probe_interval);
+    let first = breaker.admit(half_open).unwrap();
+    assert_eq!(breaker.admit(half_open).unwrap_err().retry_after, Some(interval), "one probe per interval");
+    let second = breaker.admit(half_open + interval).unwrap();
+    let later = half_open + 2 * interval;
     assert_eq!(breaker.admit(later).unwrap_err().retry_after, None, "two probes are in flight");
-    for probe in probes {
+    for probe in [first, second] {
         breaker.abandoned(probe);
     }
     assert!(breaker.admit(later).is_ok(), "an abandoned probe frees its place at once");

@@ -16,9 +16,10 @@ enum State {
     Open {
         until: f64,
     },
-    /// The probes in flight with their expiry, and how many succeeded.
+    /// The probes in flight with their expiry, when the last one began, and how many succeeded.
     HalfOpen {
         probes: Vec<(usize, u64)>,
+        last: Option<u64>,
         succeeded: u32,
     },
 }
@@ -39,7 +40,7 @@ impl Model {
     pub(crate) fn pass(&mut self, now: u64) {
         match &mut self.state {
             State::Open { until } if now as f64 >= *until => {
-                self.become_(State::HalfOpen { probes: Vec::new(), succeeded: 0 });
+                self.become_(State::HalfOpen { probes: Vec::new(), last: None, succeeded: 0 });
             }
             State::HalfOpen { probes, .. } => probes.retain(|(_, given_up)| *given_up > now),
             _ => {}
@@ -51,8 +52,11 @@ impl Model {
         match &mut self.state {
             State::Closed(_) => Some(self.age),
             State::Open { .. } => None,
-            State::HalfOpen { probes, .. } => {
+            State::HalfOpen { probes, last, .. } => {
+                let interval = self.options.probe_interval.as_millis() as u64;
                 let room = probes.len() < self.options.probes as usize;
+                let in_time = last.is_none_or(|last| now >= last + interval);
+                (room && in_time).then(|| *last = Some(now))?;
                 room.then(|| probes.push((call, now + self.options.probe_timeout.as_millis() as u64)))?;
                 Some(self.age)
             }
@@ -74,7 +78,7 @@ impl Model {
                     self.open(now, random);
                 }
             }
-            State::HalfOpen { probes, succeeded } => {
+            State::HalfOpen { probes, succeeded, .. } => {
                 let Some(place) = probes.iter().position(|(probe, _)| *probe == call) else { return };
                 probes.remove(place);
                 if failed {

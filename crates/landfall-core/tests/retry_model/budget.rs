@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 const WINDOW: Duration = Duration::from_secs(1);
-const OPTIONS: BudgetOptions = BudgetOptions { ratio: 0.5, floor: 2, window: WINDOW };
+const CAP: i64 = 6;
+const OPTIONS: BudgetOptions = BudgetOptions { ratio: 0.5, floor: 2, cap: CAP as u32, window: WINDOW };
 
 /// What the checker drives: the real budget and the planted bugs.
 trait Retries {
@@ -55,8 +56,8 @@ fn check(mut budget: impl Retries, history: &[Step]) -> Result<(), String> {
             successes.push(passed);
             continue;
         }
-        let most = within(&successes, 1000) / 2 + 2 - within(&retries, 1000);
-        let least = within(&successes, 900) / 2 + 2 - within(&retries, 1100);
+        let most = (within(&successes, 1000) / 2 + 2).min(CAP) - within(&retries, 1000);
+        let least = (within(&successes, 900) / 2 + 2).min(CAP) - within(&retries, 1100);
         let allowed = budget.take(now);
         if allowed {
             retries.push(passed);
@@ -76,7 +77,7 @@ fn check(mut budget: impl Retries, history: &[Step]) -> Result<(), String> {
 
 proptest! {
     #[test]
-    fn retries_stay_within_ratio_and_floor_of_any_window(history in history()) {
+    fn retries_stay_within_ratio_floor_and_cap_of_any_window(history in history()) {
         check(Budget::new(OPTIONS), &history).map_err(TestCaseError::fail)?;
     }
 }
@@ -124,6 +125,11 @@ impl Retries for Overdrawn {
 #[test]
 fn negative_budget_is_caught() {
     assert!(is_caught(Overdrawn::default));
+}
+
+#[test]
+fn budget_without_a_cap_is_caught() {
+    assert!(is_caught(|| Budget::new(BudgetOptions { cap: u32::MAX, ..OPTIONS })));
 }
 
 #[test]

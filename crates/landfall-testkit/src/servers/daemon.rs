@@ -61,6 +61,18 @@ pub(super) fn folder(prefix: &str) -> Result<(TempDir, Option<Account>)> {
     Ok((folder, account))
 }
 
+/// Waits until something accepts connections on `port`.
+pub(super) async fn listening(port: u16) -> Result<()> {
+    let started = Instant::now();
+    while let Err(error) = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+        if started.elapsed() > READY_WITHIN {
+            return Err(unavailable("the server does not listen on all of its ports", error));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
 impl<P: Program> Daemon<P> {
     /// Starts `program` on a prepared folder. From then on the watchdog is responsible for removing the folder.
     pub(super) async fn start(program: P, folder: TempDir, account: Option<Account>) -> Result<Self> {

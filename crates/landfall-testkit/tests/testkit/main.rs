@@ -14,6 +14,7 @@ mod memory_broker_conformance;
 mod not_run;
 mod planted_broker;
 mod planted_database;
+mod planted_idempotency;
 mod planted_postgres;
 mod planted_traffic;
 mod postgres_server;

@@ -34,7 +34,7 @@ fn registered(suite: &Path) -> BTreeSet<String> {
 
 #[test]
 fn every_case_is_registered_in_its_macro() {
-    for (suite, at_least) in [("database", 80), ("broker", 25)] {
+    for (suite, at_least) in [("database", 80), ("broker", 25), ("idempotency", 25)] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance").join(suite);
         let defined = defined(&folder);
         assert!(defined.len() >= at_least, "found only {} cases in {suite}", defined.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::adapter::{Admission, Arrival, Parking};
-use landfall_core::{Backoff, Database, Failure, Inbox, Result};
+use landfall_core::{Backoff, Database, Failure, Inbox, Message, Result};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -41,11 +41,7 @@ impl<D: Inbox> Parker<D> {
             drop(permit);
             match stored {
                 Ok(outcome) => {
-                    let message_id = arrival.message.id;
-                    match again {
-                        None => tracing::error!(%message_id, %failure, attempts, hold = ?parking.hold, "parked"),
-                        Some(pause) => tracing::warn!(%message_id, %failure, attempts, ?pause, "delayed"),
-                    }
+                    self.log(arrival, parking);
                     return Some(outcome);
                 }
                 Err(error) => {
@@ -54,6 +50,16 @@ impl<D: Inbox> Parker<D> {
                     }
                 }
             }
+        }
+    }
+
+    fn log(&self, arrival: Arrival<'_>, parking: Parking<'_>) {
+        let Parking { attempts, failure, hold, again } = parking;
+        let Message { id: message_id, topic, key, .. } = arrival.message;
+        let (key, group) = (key.as_ref().map(|key| key.as_str()), &self.inbox.group);
+        match again {
+            None => tracing::error!(%message_id, %topic, key, %group, %failure, attempts, ?hold, "parked"),
+            Some(pause) => tracing::warn!(%message_id, %topic, key, %group, %failure, attempts, ?pause, "delayed"),
         }
     }
 

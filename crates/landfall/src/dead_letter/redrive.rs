@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_core::adapter::{Arrival, RedriveItem, Setback};
-use landfall_core::{Backoff, Database, Failure, Inbox, Result};
+use landfall_core::{Backoff, Database, Failure, Inbox, Message, Result};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -100,9 +100,11 @@ impl<D: Inbox> Redriver<D> {
             Ok(outcomes) => {
                 self.backing_off.remove(item.id);
                 let outcome = outcomes.first().copied().unwrap_or(Handled::Effect);
-                count_redriven(outcome);
-                let message_id = item.message.id;
-                tracing::info!(%message_id, dead_letter = item.id, outcome = outcome.as_str(), "dead letter handled");
+                count(&item, outcome);
+                let (dead_letter, outcome) = (item.id, outcome.as_str());
+                let Message { id: message_id, topic, key, .. } = &item.message;
+                let key = key.as_ref().map(|key| key.as_str());
+                tracing::info!(%message_id, %topic, key, %group, dead_letter, outcome, "dead letter handled");
                 Ok(true)
             }
             Err(TransactionError::Failed(failed)) => {
@@ -154,16 +156,25 @@ impl<D: Inbox> Redriver<D> {
         }
         fail::fail_point!("redrive.before-park");
         database.commit(transaction).await?;
-        let (message_id, dead_letter) = (item.message.id, item.id);
+        let (dead_letter, group) = (item.id, &self.transaction.inbox.group);
+        let Message { id: message_id, topic, key, .. } = &item.message;
+        let key = key.as_ref().map(|key| key.as_str());
         match again {
             Some(pause) => {
-                tracing::warn!(%message_id, dead_letter, %failure, attempts, ?pause, "delayed again");
-                count_redriven(Handled::Delayed);
+                tracing::warn!(
+                    %message_id, %topic, key, %group, dead_letter, %failure, attempts, ?pause, "delayed again"
+                );
+                count(item, Handled::Delayed);
             }
             None => {
-                tracing::error!(%message_id, dead_letter, %failure, attempts, "parked again");
+                tracing::error!(
+                    %message_id, %topic, key, %group, dead_letter, %failure, attempts, "parked again"
+                );
                 self.dead_letters.wake_relay();
-                count_redriven(Handled::Parked);
+                if item.redrives == 0 {
+                    metrics::counter!("landfall_dlq_in_total").increment(1);
+                }
+                count(item, Handled::Parked);
             }
         }
         Ok(())
@@ -188,6 +199,9 @@ fn total_attempts(item: &RedriveItem, counted: u32) -> u32 {
     if item.redrives == 0 { counted } else { item.attempts.saturating_add(counted) }
 }
 
-fn count_redriven(outcome: Handled) {
-    metrics::counter!("landfall_redrive_total", "outcome" => outcome.as_str()).increment(1);
+/// Counts the outcome of a letter: as a redrive if an operator redrove it, else with live traffic, to which a delayed
+/// message and one that waited behind another belong.
+fn count(item: &RedriveItem, outcome: Handled) {
+    let name = if item.redrives > 0 { "landfall_redrive_total" } else { "landfall_handled_total" };
+    metrics::counter!(name, "outcome" => outcome.as_str()).increment(1);
 }

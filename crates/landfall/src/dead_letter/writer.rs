@@ -74,8 +74,10 @@ impl<D: Inbox> DeadLetterWriter<D> {
             // Too large for this outbox, as a message from another producer may be. The outbox wrote nothing. The
             // missing copy must not prevent the message from being parked.
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                let message_id = arrival.message.id;
-                tracing::error!(%message_id, %error, "dead letter not published, it is in the table only");
+                let (message_id, topic) = (arrival.message.id, &arrival.message.topic);
+                tracing::error!(
+                    %message_id, %topic, %group, %error, "dead letter not published, it is in the table only"
+                );
                 Ok(())
             }
             enqueued => enqueued,

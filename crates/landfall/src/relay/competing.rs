@@ -10,7 +10,7 @@ use landfall_core::adapter::Lease;
 use landfall_core::{CompetingQueue, Mode, Result};
 use tokio::sync::watch;
 
-use super::publish::{BatchPublisher, Pass, Progress, Published, at_most_once, count_parked, log_failures};
+use super::publish::{BatchPublisher, Pass, Progress, Published, at_most_once, count_parked, log_unpublishable};
 use super::shard_leases::PassLock;
 use crate::call_deadline::CallDeadline;
 
@@ -48,16 +48,18 @@ impl CompetingPass<'_> {
             self.deadline.run(claim.settle(&once)).await?;
             batch.retain(|(_, message)| message.mode == Mode::AtMostOnce);
             self.publisher.publish(batch).await;
-            return Ok(Progress::Moved);
+            return Ok(Progress::Moved(once.len()));
         }
         match self.publisher.publish(batch).await {
             Published::BrokerDown(reason) => return Ok(Progress::BrokerDown(reason)),
-            Published::Settled(decided) => settlements.extend(decided),
+            Published::Settled(decided) => {
+                log_unpublishable(&settlements);
+                settlements.extend(decided);
+            }
         }
-        log_failures(&settlements);
         self.deadline.run(claim.settle(&settlements)).await?;
         count_parked(&settlements);
         fail::fail_point!("relay.after-settle");
-        Ok(Progress::Moved)
+        Ok(Progress::Moved(settlements.len()))
     }
 }

@@ -18,14 +18,16 @@
 mod builder;
 mod competing;
 mod decide;
+mod idle;
 mod mode_guard;
 mod ordered;
+mod pace;
 mod publish;
 mod registration;
 mod shard_leases;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_core::{Backoff, CompetingQueue, Error, Holder, Leases, Limits, OutboxQueue, Publisher, Result};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +35,10 @@ use tokio_util::sync::CancellationToken;
 use crate::call_deadline::CallDeadline;
 use crate::supervised_task::SupervisedTask;
 use competing::CompetingPass;
+use idle::Idle;
 use mode_guard::ModeGuard;
 use ordered::OrderedPass;
+use pace::Pace;
 use publish::{BatchPublisher, Pass, Progress};
 use registration::{Registration, RelayKind};
 use shard_leases::ShardLeases;
@@ -216,19 +220,24 @@ impl Relay {
         BatchPublisher { publisher, options: &self.options }
     }
 
-    /// Runs passes until `stop`, with pauses while the outbox is empty or something is unavailable.
+    /// Runs passes until `stop`, with pauses while the outbox is empty or something is unavailable, and with short ones
+    /// under steady traffic.
     async fn run_passes(&self, stop: &CancellationToken, pass: &impl Pass) -> Result<()> {
-        let mut idle = Idle::new(self.options.poll_max);
+        let mut idle = Idle::new(self.options.poll_max, Instant::now());
+        let mut pace = Pace::new(self.options.batch, Instant::now());
         let mut outages = 0_u32;
         while !stop.is_cancelled() {
             let pause = match pass.run().await {
-                Ok(Progress::Moved) => {
-                    (idle, outages) = (Idle::new(self.options.poll_max), 0);
-                    continue;
+                Ok(Progress::Moved(messages)) => {
+                    (idle, outages) = (Idle::new(self.options.poll_max, Instant::now()), 0);
+                    match pace.pause_after(messages, Instant::now()) {
+                        Some(pause) => pause,
+                        None => continue,
+                    }
                 }
                 Ok(Progress::Idle) => {
                     outages = 0;
-                    let at_most = idle.next_pause();
+                    let at_most = idle.next_pause(Instant::now());
                     tokio::select! { () = self.queue.wait(at_most) => {}, () = stop.cancelled() => {} }
                     continue;
                 }
@@ -265,24 +274,6 @@ impl Relay {
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relay").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-/// The poll interval of an idle relay: short at first, because traffic comes in bursts.
-struct Idle {
-    pause: Duration,
-    cap: Duration,
-}
-
-impl Idle {
-    fn new(cap: Duration) -> Self {
-        Self { pause: Duration::from_millis(1), cap }
-    }
-
-    fn next_pause(&mut self) -> Duration {
-        let pause = self.pause.min(self.cap);
-        self.pause = (self.pause * 2).min(self.cap);
-        pause
     }
 }
 

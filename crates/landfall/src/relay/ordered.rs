@@ -4,7 +4,7 @@ use landfall_core::adapter::{Decision, FencedPublisher, Lease, Settlement};
 use landfall_core::{Mode, OutboxQueue, Result};
 
 use super::publish::{
-    BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, count_parked, log_failures,
+    BatchPublisher, Pass, Progress, Publishable, Published, at_most_once, count_parked, log_unpublishable,
 };
 use super::shard_leases::{HeldLeases, PassLock};
 use crate::call_deadline::CallDeadline;
@@ -49,6 +49,7 @@ impl OrderedPass<'_> {
             // This process was paused, or the database was slow: another relay may work on these rows.
             return Ok(Progress::Idle);
         }
+        let messages = batch.len() + unpublishable.len();
         let batch = self.remove_at_most_once(leases, batch).await?;
         let repeatable = batch.iter().filter(|(_, message)| message.mode != Mode::AtMostOnce).count();
         let mut settlements = match self.publisher.publish(batch).await {
@@ -58,11 +59,12 @@ impl OrderedPass<'_> {
         // A dead letter holds its key. Parked before an unpublished predecessor, it would block that one too.
         let published = settlements.iter().filter(|settled| settled.decision == Decision::Published).count();
         if published == repeatable {
+            log_unpublishable(&unpublishable);
             settlements.extend(unpublishable);
         }
         self.settle(leases, settlements).await?;
         fail::fail_point!("relay.after-settle");
-        Ok(Progress::Moved)
+        Ok(Progress::Moved(messages))
     }
 
     /// Removes at-most-once entries from the outbox. Entries that could not be removed are not published.
@@ -76,7 +78,6 @@ impl OrderedPass<'_> {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: Vec<Settlement>) -> Result<()> {
-        log_failures(&settlements);
         let changed = self.deadline.run(self.queue.settle(leases, &settlements)).await?;
         count_parked(settlements.iter().filter(|settlement| changed.contains(&settlement.row)));
         if changed.len() < settlements.len() {

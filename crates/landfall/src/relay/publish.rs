@@ -1,7 +1,7 @@
 //! The part that ordered and unordered relays share: check a batch, publish it, decide how each entry is settled.
 
 use landfall_core::adapter::{Decision, OutboxEntry, Settlement};
-use landfall_core::{Error, ErrorCode, Message, Mode, Outcome, Publisher, Result, Timestamp};
+use landfall_core::{Error, ErrorCode, Message, Mode, Outcome, Publisher, Result, RowId, Timestamp};
 
 use super::Options;
 use super::decide::{decide, outage};
@@ -20,8 +20,8 @@ pub(super) trait Pass: Sync {
 /// The result of a pass.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Entries were settled; there may be more.
-    Moved,
+    /// This many entries were settled; there may be more.
+    Moved(usize),
     /// There was nothing to do.
     Idle,
     /// The broker is unavailable; no entry was settled.
@@ -107,6 +107,7 @@ impl BatchPublisher<'_> {
                 continue;
             }
             if let Some(decision) = decide(outcome, entry.attempts, self.options, rand::random()) {
+                log_failure(entry.row, message, &decision);
                 settlements.push(settlement(entry, decision));
             }
         }
@@ -130,7 +131,9 @@ fn count_lost(messages: &[Message], outcomes: &[Outcome]) {
     for (message, outcome) in messages.iter().zip(outcomes) {
         if message.mode == Mode::AtMostOnce && !outcome.is_accepted() {
             metrics::counter!("landfall_at_most_once_lost_total").increment(1);
-            tracing::warn!(message_id = %message.id, topic = %message.topic, ?outcome, "at-most-once message lost");
+            let key = message.key.as_ref().map(|key| key.as_str());
+            let (message_id, topic) = (message.id, &message.topic);
+            tracing::warn!(%message_id, %topic, key, ?outcome, "at-most-once message lost");
         }
     }
 }
@@ -142,17 +145,26 @@ pub(super) fn count_parked<'a>(settlements: impl IntoIterator<Item = &'a Settlem
     metrics::counter!("landfall_dlq_in_total").increment(parked as u64);
 }
 
-/// Logs failures before they are settled.
-pub(super) fn log_failures(settlements: &[Settlement]) {
+/// Logs entries that can never be published, before they are settled.
+pub(super) fn log_unpublishable(settlements: &[Settlement]) {
     for settlement in settlements {
-        match &settlement.decision {
-            Decision::Published => {}
-            Decision::Retry { after, error } => {
-                tracing::warn!(row = settlement.row, ?after, %error, "publish failed, retrying");
-            }
-            Decision::Park { code, error, holds_key } => {
-                tracing::error!(row = settlement.row, %code, %error, holds_key, "parked");
-            }
+        if let Decision::Park { code, error, holds_key } = &settlement.decision {
+            tracing::error!(row = settlement.row, %code, error, holds_key, "not a valid message, parked");
+        }
+    }
+}
+
+/// Logs a failure before it is settled.
+fn log_failure(row: RowId, message: &Message, decision: &Decision) {
+    let (message_id, topic) = (message.id, &message.topic);
+    let key = message.key.as_ref().map(|key| key.as_str());
+    match decision {
+        Decision::Published => {}
+        Decision::Retry { after, error } => {
+            tracing::warn!(row, %message_id, %topic, key, ?after, error, "publish failed, retrying");
+        }
+        Decision::Park { code, error, holds_key } => {
+            tracing::error!(row, %message_id, %topic, key, %code, error, holds_key, "publish failed, parked");
         }
     }
 }

@@ -61,6 +61,7 @@ impl ShardLeases {
         let mut held = self.held.borrow().clone();
         if !held.is_empty() {
             held = self.registration.leases.renew(&held, self.registration.ttl).await?;
+            self.warn_of_late_renewal(&held);
             self.held.send_replace(held.clone());
         }
         let relays = self.registration.count(RelayKind::Ordered).await?.max(1);
@@ -71,6 +72,15 @@ impl ShardLeases {
             self.acquire(held, share).await
         } else {
             Ok(())
+        }
+    }
+
+    /// A relay whose leases expire while they are renewed publishes nothing, and would otherwise look idle.
+    fn warn_of_late_renewal(&self, renewed: &[Lease]) {
+        let expired = renewed.iter().filter(|lease| !lease.is_live()).count();
+        if expired > 0 {
+            let ttl = self.registration.ttl;
+            tracing::warn!(expired, ?ttl, "leases expired while they were renewed; raise the lease's duration");
         }
     }
 
@@ -87,6 +97,7 @@ impl ShardLeases {
         let fenced_at = Instant::now();
         self.fence_expired_holders().await?;
         let start = rand::random_range(0..self.shards.max(1));
+        let mut leased = 0;
         for step in 0..self.shards {
             if held.len() >= share {
                 break;
@@ -100,10 +111,14 @@ impl ShardLeases {
                 break;
             }
             if let Some(lease) = leases.acquire(&name, holder, *ttl).await? {
-                tracing::info!(shard = %lease.name.0, epoch = lease.epoch, "leased");
+                tracing::debug!(shard = %lease.name.0, epoch = lease.epoch, "shard leased");
+                leased += 1;
                 held.push(lease);
                 self.held.send_replace(held.clone());
             }
+        }
+        if leased > 0 {
+            tracing::info!(leased, held = held.len(), "shards leased");
         }
         Ok(())
     }

@@ -128,6 +128,29 @@ impl Dependency {
         }
     }
 
+    /// Like [`retry`](Self::retry), with a fallback for calls that were not made: the breaker is open, the bulkhead is
+    /// full or the budget is exhausted. `fallback` receives that failure, and returns a cached or default answer.
+    ///
+    /// Failures of calls that were made are returned unchanged.
+    pub async fn retry_or_else<T, E, F, E2, F2>(
+        &self,
+        call: impl FnMut(u32) -> F,
+        fallback: impl FnOnce(Failure) -> F2,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Into<Failure>,
+        F2: Future<Output = Result<T, E2>>,
+        E2: Into<Failure>,
+    {
+        const NOT_MADE: [ErrorCode; 3] =
+            [ErrorCode::CIRCUIT_OPEN, ErrorCode::BULKHEAD_FULL, ErrorCode::BUDGET_EXHAUSTED];
+        match self.retry(call).await {
+            Err(failure) if NOT_MADE.contains(&failure.code) => fallback(failure).await.map_err(Into::into),
+            result => result,
+        }
+    }
+
     async fn attempt_once<T, E, F>(
         &self,
         call: impl FnOnce() -> F,

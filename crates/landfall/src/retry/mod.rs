@@ -12,12 +12,13 @@
 //! ```
 //!
 //! [`Dependency::call`] makes one attempt, [`Dependency::retry`] as many as the policy, the deadline and the budget
-//! allow; it honours `Retry-After`. A handler of [`crate::consume`] uses [`Dependency::attempt`] and returns the
-//! failure unchanged: the consumer waits, without an open transaction. A failure with the verdict
-//! [`Verdict::Wait`](crate::Verdict::Wait) costs the message no attempt.
+//! allow; it honours `Retry-After`. [`Dependency::retry_or_else`] has a fallback for calls that were not made. A
+//! handler of [`crate::consume`] uses [`Dependency::attempt`] and returns the failure unchanged: the consumer waits,
+//! without an open transaction. A failure with the verdict [`Verdict::Wait`](crate::Verdict::Wait) costs the message
+//! no attempt.
 //!
-//! [`Collapse`] merges concurrent calls with the same key. [`Breaker`], [`Budget`], [`RetryPolicy`] and [`Class`] need
-//! no runtime and can be used alone.
+//! [`Collapse`] merges concurrent calls with the same key, and [`Collapse::debounce`] those that follow shortly after.
+//! [`Breaker`], [`Budget`], [`RetryPolicy`] and [`Class`] need no runtime and can be used alone.
 
 mod bulkhead;
 mod collapse;

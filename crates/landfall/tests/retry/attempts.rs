@@ -79,7 +79,7 @@ async fn unsafe_call_is_not_repeated_after_a_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn exhausted_budget_stops_retries_and_costs_no_attempt() {
-    let budget = BudgetOptions { ratio: 0.5, floor: 1, window: 100 * SECOND };
+    let budget = BudgetOptions { ratio: 0.5, floor: 1, window: 100 * SECOND, ..Default::default() };
     let (dependency, calls) = (Dependency::new("search", Options { budget, ..options() }).unwrap(), Calls::default());
     let failure = dependency.retry(|_| calls.answer::<()>(Err(unavailable()))).await.unwrap_err();
     assert_eq!((failure.code, failure.verdict), (ErrorCode::BUDGET_EXHAUSTED, Verdict::Wait));

@@ -14,6 +14,7 @@ fn fragile() -> Dependency {
         open_first: 10 * SECOND,
         open_cap: 60 * SECOND,
         successes_to_close: 1,
+        probe_interval: Duration::ZERO,
         ..BreakerOptions::default()
     };
     Dependency::new("search", Options { breaker, ..options() }).unwrap()
@@ -74,6 +75,39 @@ async fn half_open_breaker_allows_one_probe_at_a_time() {
     let (probe, other) = tokio::join!(dependency.call(|| slow), dependency.call(|| calls.answer(Ok(()))));
     assert_eq!((probe, other.unwrap_err().code), (Ok(()), ErrorCode::CIRCUIT_OPEN));
     assert_eq!((calls.count(), dependency.state().breaker), (1, BreakerState::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fast_probes_of_a_half_open_breaker_are_limited_per_second() {
+    let breaker = BreakerOptions {
+        minimum_calls: 4,
+        open_first: 10 * SECOND,
+        successes_to_close: 100,
+        probe_interval: SECOND / 5,
+        ..BreakerOptions::default()
+    };
+    let dependency = Dependency::new("search", Options { breaker, ..options() }).unwrap();
+    open(&dependency).await;
+    tokio::time::advance(10 * SECOND).await;
+    let calls = Calls::default();
+    for _ in 0..1000 {
+        let rejected = dependency.call(|| calls.answer(Ok(()))).await.err();
+        assert!(rejected.is_none_or(|failure| failure.retry_after.unwrap() <= SECOND / 5));
+        tokio::time::advance(SECOND / 500).await;
+    }
+    assert_eq!(calls.count(), 10, "five a second for two seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_answers_only_for_calls_that_were_not_made() {
+    let (dependency, calls) = (fragile(), Calls::default());
+    let park = || calls.answer(Err::<u32, _>(Failure::from_status(404, None).unwrap()));
+    let failure = dependency.retry_or_else(|_| park(), async |_| Ok::<_, Failure>(0)).await.unwrap_err();
+    assert_eq!((failure.verdict, calls.count()), (Verdict::Park, 1));
+    open(&dependency).await;
+    let fallback = async |failure: Failure| Ok::<_, Failure>(u32::from(failure.code == ErrorCode::CIRCUIT_OPEN));
+    assert_eq!(dependency.retry_or_else(|_| calls.answer(Ok(7)), fallback).await, Ok(1));
+    assert_eq!(calls.count(), 1, "no call was made");
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,3 +113,29 @@ async fn abandoned_call_is_removed() {
     assert_eq!(collapse.under_way(), 0);
     assert_eq!(call_counted(collapse, "a", calls).await, Ok(2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn debounced_repeats_get_the_first_answer_until_the_window_ends() {
+    let collapse: Shared = Arc::new(Collapse::debounce(10 * SECOND));
+    let calls = Calls::default();
+    let repeat = || call_counted(collapse.clone(), "pay/1", calls.clone());
+    assert_eq!(repeat().await, Ok(1));
+    for _ in 0..9 {
+        tokio::time::advance(SECOND).await;
+        assert_eq!(repeat().await, Ok(1), "a repeat does not extend the window");
+    }
+    assert_eq!((call_counted(collapse.clone(), "pay/2", calls.clone()).await, collapse.under_way()), (Ok(2), 0));
+    // The second key took a second, so the window of the first has ended.
+    assert_eq!(repeat().await, Ok(3));
+    assert_eq!(call_counted(collapse.clone(), "pay/2", calls.clone()).await, Ok(2), "each key has its own window");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_debounced_call_leaves_no_answer() {
+    let collapse: Shared = Arc::new(Collapse::debounce(10 * SECOND));
+    let calls = Calls::default();
+    let hanging = collapse.run("a", || async { calls.hang().await.map(|()| 0) });
+    assert!(tokio::time::timeout(SECOND, hanging).await.is_err());
+    assert_eq!(collapse.under_way(), 0);
+    assert_eq!(call_counted(collapse.clone(), "a", calls.clone()).await, Ok(2));
+}

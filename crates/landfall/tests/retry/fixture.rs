@@ -17,7 +17,7 @@ pub(crate) fn options() -> Options {
         call_timeout: 10 * SECOND,
         policy: RetryPolicy { jitter: Jitter::Full, deadline: None, retry_after_cap: 60 * SECOND, ..backoff.into() },
         breaker: BreakerOptions { failure_rate: 2.0, ..BreakerOptions::default() },
-        budget: BudgetOptions { floor: 1_000_000, ..BudgetOptions::default() },
+        budget: BudgetOptions { floor: 1_000_000, cap: u32::MAX, ..BudgetOptions::default() },
         repeat: Repeat::Safe,
         ..Options::default()
     }

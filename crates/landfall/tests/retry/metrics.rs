@@ -27,7 +27,7 @@ fn decisions_are_counted_per_dependency() {
 
 /// Three attempts fail; the third opens the breaker and finds the budget empty.
 async fn fail() {
-    let budget = BudgetOptions { ratio: 0.0, floor: 2, window: 100 * SECOND };
+    let budget = BudgetOptions { ratio: 0.0, floor: 2, window: 100 * SECOND, ..Default::default() };
     let breaker = BreakerOptions { minimum_calls: 3, failure_rate: 1.0, window: 100 * SECOND, ..Default::default() };
     let dependency = Dependency::new("search", Options { budget, breaker, ..options() }).unwrap();
     let busy = || Failure::from_status(429, Some(SECOND)).unwrap();

@@ -16,7 +16,7 @@ use crate::fixture::SECOND;
 const RATE: u32 = 100;
 const OUTAGE: std::ops::Range<u64> = 20..50;
 const END: u64 = 90;
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.1, floor: 10, window: Duration::from_secs(10) };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.1, floor: 10, cap: 1000, window: Duration::from_secs(10) };
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(10), max_attempts: 8 };
 
 /// The time of each event in milliseconds.

@@ -99,7 +99,7 @@ async fn parked_key_drains_in_order_after_a_redrive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redrive_takes_nothing_from_the_retry_budget() {
     let fixture = Fixture::new().await;
-    let budget = BudgetOptions { ratio: 0.0, floor: 0, window: Duration::from_secs(3600) };
+    let budget = BudgetOptions { ratio: 0.0, floor: 0, window: Duration::from_secs(3600), ..Default::default() };
     let gateway = Dependency::new("gateway", retry::Options { budget, ..Default::default() }).unwrap();
     let broken = Arc::new(AtomicBool::new(true));
     let is_broken = broken.clone();

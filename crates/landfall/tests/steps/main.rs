@@ -4,7 +4,10 @@
 mod consume;
 mod fencing;
 mod fixture;
+mod half;
+mod half_shards;
 mod housekeeping;
+mod idempotency;
 mod import;
 mod metrics;
 mod produce;

@@ -119,7 +119,13 @@ async fn consume(metrics: &PrometheusHandle) {
     shown(metrics, &after_delivery).await;
     is_broken.store(false, Ordering::SeqCst);
     fixture.database.redrive(&DeadLetterFilter::default(), "test").await.unwrap();
-    shown(metrics, &[r#"landfall_redrive_total{outcome="effect"} 2"#]).await;
+    // The successor was not redriven: it takes its turn.
+    let after_redrive = [
+        r#"landfall_redrive_total{outcome="effect"} 1"#,
+        r#"landfall_handled_total{outcome="effect"} 2"#,
+        "landfall_dlq_in_total 1",
+    ];
+    shown(metrics, &after_redrive).await;
     fixture.stop.cancel();
     running.await.unwrap().unwrap();
 }

@@ -42,6 +42,11 @@ pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
     number(error) == Some(DEADLOCK)
 }
 
+/// Returns whether a statement with `NOWAIT` found a locked row. MariaDB reports a lock timeout.
+pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(LOCK_WAIT_TIMEOUT | LOCKED_IN_MYSQL))
+}
+
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     matches!(number(error), Some(NO_SUCH_TABLE | NO_SUCH_DATABASE))
 }
@@ -67,6 +72,7 @@ const NO_SUCH_SAVEPOINT: u16 = 1305;
 const INTERRUPTED: u16 = 1317;
 const KILLED_IN_MARIADB: u16 = 1927;
 const KILLED_IN_MYSQL: u16 = 3169;
+const LOCKED_IN_MYSQL: u16 = 3572;
 
 fn is_about_the_connection(number: u16) -> bool {
     // A proxy that lost its server reports numbers from 2000 and from 9000 on.

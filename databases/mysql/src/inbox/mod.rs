@@ -8,8 +8,10 @@ mod batch;
 mod sequence;
 mod view;
 
-use landfall_core::adapter::{Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback};
-use landfall_core::{DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Result};
+use landfall_core::adapter::{
+    Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback, StoredError,
+};
+use landfall_core::{DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, MessageId, Result};
 use landfall_sql_toolkit::{NewDeadLetter, audit_action, bind_message, consumer_actor, status_after};
 use sqlx::MySqlConnection;
 
@@ -42,6 +44,16 @@ impl Inbox for MySql {
         }
         self.queue_behind(connection, group, message, origin).await?;
         Ok(Admission::Held)
+    }
+
+    async fn keep_forever(&self, connection: &mut MySqlConnection, group: &GroupName, id: MessageId) -> Result<()> {
+        sqlx::query(self.statements().keep_forever.text())
+            .bind(group.as_str())
+            .bind(id.as_uuid())
+            .execute(connection)
+            .await
+            .map_err(self.could_not("keep an inbox row"))?;
+        Ok(())
     }
 
     async fn admit_batch(
@@ -126,6 +138,7 @@ impl Inbox for MySql {
         let Setback { attempts, failure, hold, again } = setback;
         let status = status_after(again);
         let action = audit_action(status);
+        let StoredError { fingerprint, causes } = StoredError::from_failure(failure);
         let parked = sqlx::query(self.statements().park_redriven.text())
             .bind(status.as_str())
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
@@ -133,6 +146,8 @@ impl Inbox for MySql {
             .bind(row::storable(&failure.error))
             .bind(again.map(micros))
             .bind(hold == Hold::Key)
+            .bind(fingerprint)
+            .bind(causes)
             .bind(item.id)
             .execute(&mut *connection)
             .await
@@ -213,8 +228,9 @@ impl MySql {
         origin: Origin,
     ) -> Result<()> {
         let letter = NewDeadLetter::waiting(group, message, origin);
-        self.write_letter(connection, &self.statements().queue_behind, letter).await?;
-        Ok(())
+        let error = letter.error;
+        let id = self.write_letter(connection, &self.statements().queue_behind, letter).await?;
+        self.audit_letter(connection, id, &consumer_actor(group.as_str()), "queue", error).await
     }
 
     async fn write_letter(
@@ -223,7 +239,7 @@ impl MySql {
         statement: &Sql,
         letter: NewDeadLetter<'_>,
     ) -> Result<DeadLetterId> {
-        let NewDeadLetter { group, message, origin, status, code, error, attempts, hold, retry_after } = letter;
+        let NewDeadLetter { group, message, origin, status, code, error, attempts, hold, retry_after, stored } = letter;
         let query = sqlx::query(statement.text()).bind(group.as_str());
         let written = bind_message(query, message, message.id.as_uuid(), timestamp::text(message.time))
             .bind(origin.map(|position| i64::from(position.partition)))
@@ -234,6 +250,8 @@ impl MySql {
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(hold == Hold::Key)
             .bind(retry_after.map(micros))
+            .bind(stored.fingerprint)
+            .bind(stored.causes)
             .execute(connection)
             .await
             .map_err(self.could_not("insert a dead letter"))?;

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use landfall_core::{Appended, Fingerprint, IdempotentAppend, Message, MessageId, Result};
-use landfall_sql_toolkit::{EnqueuedIds, append_once};
+use landfall_sql_toolkit::{EnqueuedIds, append_batch_once, append_once};
 use sqlx::MySqlConnection;
 
 use crate::MySql;
@@ -12,6 +12,10 @@ use crate::connection::retry::retry_deadlocks;
 impl IdempotentAppend for MySql {
     async fn append_once(&self, message: &Message, fingerprint: &Fingerprint) -> Result<Appended> {
         retry_deadlocks(|| append_once(self, message, fingerprint)).await
+    }
+
+    async fn append_batch_once(&self, sends: &[(Message, Option<Fingerprint>)]) -> Result<Vec<Appended>> {
+        retry_deadlocks(|| append_batch_once(self, sends)).await
     }
 }
 

@@ -47,6 +47,19 @@ impl OutboxControl for MySql {
         })
         .await
     }
+
+    async fn record_action(&self, actor: &str, action: &str, detail: &str) -> Result<()> {
+        let mut transaction = self.begin().await?;
+        sqlx::query(self.statements().audit_action.text())
+            .bind(row::actor(actor))
+            .bind(action)
+            .bind(uuid::Uuid::nil())
+            .bind(row::storable(detail))
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.could_not("write the audit trail"))?;
+        self.commit(transaction).await
+    }
 }
 
 impl MySql {

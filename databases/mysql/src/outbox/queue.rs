@@ -14,6 +14,7 @@ use sqlx::MySqlConnection;
 
 use crate::connection::retry::retry_deadlocks;
 use crate::connection::transaction::UNDO;
+use crate::lease::{LeaseRow, is_held, padded};
 use crate::outbox::settle::json_array;
 use crate::statements::{ByRows, SHARDS};
 use crate::{MySql, row};
@@ -102,14 +103,8 @@ impl MySql {
         let names: Vec<&str> = leases.iter().map(|lease| lease.name.0.as_str()).collect();
         let query =
             padded(&names).fold(sqlx::query_as(self.statements().lock_leases.text()), |query, name| query.bind(name));
-        let found: Vec<(String, Option<String>, i64)> =
-            query.fetch_all(connection).await.map_err(self.could_not("compare leases"))?;
-        let is_held = |lease: &&&Lease| {
-            found.iter().any(|(name, holder, epoch)| {
-                *name == lease.name.0 && holder.as_ref() == Some(&lease.holder.0) && *epoch == lease.epoch
-            })
-        };
-        Ok(leases.iter().filter(is_held).filter_map(|lease| shard(lease)).collect())
+        let found: Vec<LeaseRow> = query.fetch_all(connection).await.map_err(self.could_not("compare leases"))?;
+        Ok(leases.iter().filter(|lease| is_held(lease, &found)).filter_map(|lease| shard(lease)).collect())
     }
 
     async fn remove_of_shards(&self, connection: &mut MySqlConnection, ids: &[RowId], shards: &[u16]) -> Result<usize> {
@@ -140,9 +135,4 @@ impl MySql {
 
 fn shard(lease: &Lease) -> Option<u16> {
     Shard::from_lease(&lease.name).map(|shard| shard.0).filter(|shard| *shard < SHARDS)
-}
-
-/// Pads `given` with its last element to the number of shards, so that one statement serves every number of leases.
-fn padded<T: Copy>(given: &[T]) -> impl Iterator<Item = T> + '_ {
-    given.iter().chain(std::iter::repeat_n(given.last(), usize::from(SHARDS)).flatten()).copied().take(SHARDS.into())
 }

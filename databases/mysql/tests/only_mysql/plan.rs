@@ -2,7 +2,7 @@
 //! moment is full at the next.
 
 use landfall_core::adapter::Decision;
-use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, Inbox, Key, OutboxQueue};
+use landfall_core::{DeadLetterFilter, DeadLetters, GroupName, HalfMessages, Inbox, Key, OutboxQueue};
 use landfall_mysql::{MySql, Options};
 use sqlx::mysql::MySqlPoolOptions;
 
@@ -91,4 +91,24 @@ async fn waiting_dead_letters_are_not_read_to_find_a_due_one() {
     let after = rows_read(&database).await;
     assert_eq!(item.message.key.unwrap().as_str(), "cold");
     assert!(after - before < 50, "{} letters were read to find one", after - before);
+}
+
+/// The coordinator polls for due check-backs. Undecided messages that are not due must cost it nothing.
+#[tokio::test]
+async fn undecided_messages_that_are_not_due_are_not_read() {
+    let Some(database) = migrated().await else { return };
+    let database = counted(&database).await;
+    run(&database, LOAD).await;
+    let fill = "INSERT INTO landfall_half_message (id, state, has_message, fingerprint, topic, kind, mode, headers,
+                    created_at, payload, next_check_at)
+                SELECT UNHEX(LPAD(HEX(n), 32, '0')), 'prepared', TRUE, UNHEX(SHA2(n, 256)), 'orders', 'message',
+                    'effectively-once', '{}', UTC_TIMESTAMP(6), '',
+                    UTC_TIMESTAMP(6) + INTERVAL IF(n < 5, -1, 3600) SECOND
+                FROM many ORDER BY n";
+    run(&database, fill).await;
+    let before = rows_read(&database).await;
+    let due = database.claim_due(10, LONG).await.unwrap();
+    let after = rows_read(&database).await;
+    assert_eq!(due.len(), 5);
+    assert!(after - before < 100, "{} rows were read to claim 5", after - before);
 }

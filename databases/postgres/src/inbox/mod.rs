@@ -7,7 +7,9 @@
 mod sequence;
 mod view;
 
-use landfall_core::adapter::{Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback};
+use landfall_core::adapter::{
+    Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback, StoredError,
+};
 use landfall_core::{DeadLetterId, Error, ErrorCode, ErrorKind, GroupName, Inbox, Message, MessageId, Result};
 use landfall_sql_toolkit::bind_message;
 use sqlx::postgres::PgArguments;
@@ -52,6 +54,16 @@ impl Inbox for Postgres {
         Ok(Admission::Held)
     }
 
+    async fn keep_forever(&self, connection: &mut PgConnection, group: &GroupName, id: MessageId) -> Result<()> {
+        self.query(&self.statements().keep_forever)
+            .bind(group.as_str())
+            .bind(id.as_uuid())
+            .execute(connection)
+            .await
+            .map_err(self.could_not("keep an inbox row"))?;
+        Ok(())
+    }
+
     async fn admit_batch(
         &self,
         connection: &mut PgConnection,
@@ -92,6 +104,7 @@ impl Inbox for Postgres {
         parking: Parking<'_>,
     ) -> Result<DeadLetterId> {
         let Parking { attempts, failure, hold, again } = parking;
+        let StoredError { fingerprint, causes } = StoredError::from_failure(failure);
         let row = self
             .bind_letter(&self.statements().park, group, message, origin)
             .bind(failure.code.as_str())
@@ -99,6 +112,8 @@ impl Inbox for Postgres {
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(hold == Hold::Key)
             .bind(again.map(seconds))
+            .bind(fingerprint)
+            .bind(causes)
             .fetch_one(connection)
             .await
             .map_err(self.could_not("park a message"))?;
@@ -150,6 +165,7 @@ impl Inbox for Postgres {
         setback: Setback<'_>,
     ) -> Result<bool> {
         let Setback { attempts, failure, hold, again } = setback;
+        let StoredError { fingerprint, causes } = StoredError::from_failure(failure);
         let group: Option<String> = self
             .query_scalar(&self.statements().park_redriven)
             .bind(item.id)
@@ -158,6 +174,8 @@ impl Inbox for Postgres {
             .bind(i32::try_from(attempts).unwrap_or(i32::MAX))
             .bind(again.map(seconds))
             .bind(hold == Hold::Key)
+            .bind(fingerprint)
+            .bind(causes)
             .fetch_optional(&mut *connection)
             .await
             .map_err(self.could_not("park a redriven message"))?;

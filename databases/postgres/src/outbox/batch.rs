@@ -33,6 +33,7 @@ impl Postgres {
     pub(crate) async fn next_batch(&self, cursor: &mut Cursor, limit: usize) -> Result<Vec<OutboxEntry>> {
         cursor.waiting.clear();
         cursor.unrepeatable.clear();
+        cursor.quiet = None;
         let mut batch = Vec::new();
         let mut any_blocked = false;
         let continues_window = loop {
@@ -65,6 +66,9 @@ impl Postgres {
             batch = due;
         }
         batch.truncate(limit);
+        if batch.is_empty() && !any_blocked {
+            cursor.found_nothing();
+        }
         let is_unrepeatable =
             |entry: &&OutboxEntry| entry.message.as_ref().map_or(true, |message| message.mode == Mode::AtMostOnce);
         cursor.unrepeatable.extend(batch.iter().filter(is_unrepeatable).map(|entry| entry.row));

@@ -30,6 +30,9 @@ impl CompetingQueue for Postgres {
                 entries.push(entry);
             }
         }
+        if entries.is_empty() {
+            self.rotate_if_quiet();
+        }
         Ok(Box::new(Claimed { database: self.clone(), transaction, entries, waiting }))
     }
 }

@@ -27,4 +27,15 @@ impl OutboxControl for Postgres {
             .bind(row::storable(actor));
         self.values("park messages of the outbox", query).await
     }
+
+    async fn record_action(&self, actor: &str, action: &str, detail: &str) -> Result<()> {
+        let query = self
+            .query_scalar(&self.statements().record_action)
+            .bind(row::storable(actor))
+            .bind(action)
+            .bind(uuid::Uuid::nil())
+            .bind(row::storable(detail));
+        let _ids: Vec<i64> = self.values("write the audit trail", query).await?;
+        Ok(())
+    }
 }

@@ -37,8 +37,14 @@ impl OutboxQueue for Postgres {
         }
         let mut cursor = CursorGuard::lock(&self.inner.cursor).await;
         self.load(&mut cursor, leases).await?;
-        let batch = self.next_batch(&mut cursor, limit).await?;
+        let batch = match self.is_still_quiet(&mut cursor).await? {
+            true => Vec::new(),
+            false => self.next_batch(&mut cursor, limit).await?,
+        };
         cursor.keep();
+        if batch.is_empty() {
+            self.rotate_if_quiet();
+        }
         Ok(batch)
     }
 

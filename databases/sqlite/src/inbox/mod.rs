@@ -6,8 +6,10 @@
 mod sequence;
 mod view;
 
-use landfall_core::adapter::{Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback};
-use landfall_core::{DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, Result};
+use landfall_core::adapter::{
+    Admission, Arrival, BatchAdmission, Hold, Origin, Parking, RedriveItem, Setback, StoredError,
+};
+use landfall_core::{DeadLetterId, Error, ErrorKind, GroupName, Inbox, Message, MessageId, Result};
 use landfall_sql_toolkit::{NewDeadLetter, audit_action, bind_message, consumer_actor, status_after};
 use sqlx::{Row, SqliteConnection};
 
@@ -43,6 +45,16 @@ impl Inbox for Sqlite {
                 Ok(Admission::Held)
             }
         }
+    }
+
+    async fn keep_forever(&self, connection: &mut SqliteConnection, group: &GroupName, id: MessageId) -> Result<()> {
+        sqlx::query(self.statements().keep_forever.text())
+            .bind(group.as_str())
+            .bind(id.to_string())
+            .execute(connection)
+            .await
+            .map_err(self.cannot("keep an inbox row"))?;
+        Ok(())
     }
 
     async fn admit_batch(
@@ -137,6 +149,7 @@ impl Inbox for Sqlite {
     ) -> Result<bool> {
         let Setback { attempts, failure, hold, again } = setback;
         let action = audit_action(status_after(again));
+        let StoredError { fingerprint, causes } = StoredError::from_failure(failure);
         let groups: Vec<String> = sqlx::query_scalar(self.statements().park_redriven.text())
             .bind(item.id)
             .bind(failure.code.as_str())
@@ -144,6 +157,8 @@ impl Inbox for Sqlite {
             .bind(i64::from(attempts))
             .bind(again.map(millis))
             .bind(hold == Hold::Key)
+            .bind(fingerprint)
+            .bind(causes)
             .fetch_all(&mut *connection)
             .await
             .map_err(self.cannot("park a redriven message"))?;
@@ -168,8 +183,10 @@ impl Sqlite {
         origin: Origin,
     ) -> Result<()> {
         let letter = NewDeadLetter::waiting(group, message, origin);
-        let inserted = insert(letter, &self.statements().wait_behind, connection).await;
-        inserted.map(drop).map_err(self.cannot("queue a message behind a dead letter"))
+        let error = letter.error;
+        let inserted = insert(letter, &self.statements().wait_behind, &mut *connection).await;
+        let inserted = inserted.map_err(self.cannot("queue a message behind a dead letter"))?;
+        self.record(connection, &inserted, &consumer_actor(group.as_str()), "queue", error).await
     }
 }
 
@@ -178,7 +195,7 @@ async fn insert(
     statement: &Sql,
     connection: &mut SqliteConnection,
 ) -> sqlx::Result<Vec<DeadLetterId>> {
-    let NewDeadLetter { group, message, origin, status, code, error, attempts, hold, retry_after } = letter;
+    let NewDeadLetter { group, message, origin, status, code, error, attempts, hold, retry_after, stored } = letter;
     let query = sqlx::query(statement.text()).bind(group.as_str());
     let rows = bind_message(query, message, message.id.to_string(), message.time.as_millis())
         .bind(origin.map(|position| i64::from(position.partition)))
@@ -190,6 +207,8 @@ async fn insert(
         .bind(i64::from(attempts))
         .bind(hold == Hold::Key)
         .bind(retry_after.map(millis))
+        .bind(stored.fingerprint)
+        .bind(stored.causes)
         .fetch_all(connection)
         .await?;
     rows.iter().map(|row| row.try_get("id")).collect()

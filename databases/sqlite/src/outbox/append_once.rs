@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use landfall_core::{Appended, Fingerprint, IdempotentAppend, Message, MessageId, Result};
-use landfall_sql_toolkit::{EnqueuedIds, append_once};
+use landfall_sql_toolkit::{EnqueuedIds, append_batch_once, append_once};
 use sqlx::SqliteConnection;
 
 use crate::Sqlite;
@@ -11,6 +11,10 @@ use crate::Sqlite;
 impl IdempotentAppend for Sqlite {
     async fn append_once(&self, message: &Message, fingerprint: &Fingerprint) -> Result<Appended> {
         append_once(self, message, fingerprint).await
+    }
+
+    async fn append_batch_once(&self, sends: &[(Message, Option<Fingerprint>)]) -> Result<Vec<Appended>> {
+        append_batch_once(self, sends).await
     }
 }
 

@@ -53,4 +53,17 @@ impl OutboxControl for Sqlite {
         self.commit(transaction).await?;
         Ok(parked)
     }
+
+    async fn record_action(&self, actor: &str, action: &str, detail: &str) -> Result<()> {
+        let mut transaction = self.begin().await?;
+        sqlx::query(self.statements().record_action.text())
+            .bind(actor)
+            .bind(action)
+            .bind(uuid::Uuid::nil().to_string())
+            .bind(detail)
+            .execute(&mut *transaction)
+            .await
+            .map_err(self.cannot("write the audit trail"))?;
+        self.commit(transaction).await
+    }
 }

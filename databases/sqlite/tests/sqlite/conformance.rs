@@ -120,3 +120,11 @@ landfall_testkit::database_conformance!(
     without concurrent_writers: "no `concurrent_writers`: SQLite has one writer at a time",
     competing_relays: "no `competing_relays`: SQLite has no row locks"
 );
+
+mod idempotency {
+    use landfall_testkit::conformance::idempotency::OfDatabase;
+
+    use super::*;
+
+    landfall_testkit::idempotency_conformance!(OfDatabase<SqliteFixture>);
+}

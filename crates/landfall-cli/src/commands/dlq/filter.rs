@@ -2,7 +2,8 @@
 
 use clap::Args;
 use landfall::{
-    DeadLetterFilter, DeadLetterId, DeadLetterStatus, ErrorCode, GroupName, Key, MessageId, Timestamp, TopicName,
+    DeadLetterFilter, DeadLetterId, DeadLetterStatus, ErrorCode, GroupName, Key, MessageId, TextSearch, Timestamp,
+    TopicName,
 };
 
 #[derive(Debug, Args)]
@@ -26,7 +27,16 @@ pub(super) struct Filter {
     /// Error code, such as HANDLER_ERROR.
     #[arg(long, value_parser = |text: &str| Ok::<_, std::convert::Infallible>(ErrorCode::new(text)))]
     code: Option<ErrorCode>,
-    /// Status: parked, delayed, waiting, redriving, done or discarded; open for all but the last two; all.
+    /// Fingerprint of the error, as `dlq groups` shows it.
+    #[arg(long)]
+    fingerprint: Option<String>,
+    /// Trace of the message: 32 hexadecimal digits.
+    #[arg(long, value_name = "ID")]
+    trace_id: Option<String>,
+    /// Text in the error or the payload.
+    #[arg(long = "text", value_name = "TEXT")]
+    text: Option<String>,
+    /// Status: parked, ignored, delayed, waiting, redriving, done or discarded; open for all but the last two; all.
     #[arg(long)]
     status: Option<Status>,
     /// First seen at or after this time (2026-11-15T08:00:00Z).
@@ -68,13 +78,16 @@ impl Filter {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { id, message_id, group, topic, key, code, status, from, to } = self;
+        let Self { id, message_id, group, topic, key, code, fingerprint, trace_id, text, status, from, to } = self;
         id.is_none()
             && message_id.is_none()
             && group.is_none()
             && topic.is_none()
             && key.is_none()
             && code.is_none()
+            && fingerprint.is_none()
+            && trace_id.is_none()
+            && text.is_none()
             && status.is_none()
             && from.is_none()
             && to.is_none()
@@ -96,6 +109,9 @@ impl Filter {
             from: self.from,
             to: self.to,
             after: None,
+            fingerprint: self.fingerprint.clone(),
+            trace_id: self.trace_id.clone(),
+            text: self.text.clone().map(|text| TextSearch { text, in_payload: true }),
         }
     }
 }

@@ -1,19 +1,24 @@
 //! `landfall dlq`: dead letters.
 
+mod audit;
 mod discard;
 mod edit;
 mod filter;
+mod groups;
+mod ignore;
 mod list;
 mod redrive;
+mod redrives;
 mod retrying;
 mod show;
 
 use clap::{Args, Subcommand};
+use landfall::RedriveControl;
 
 use super::sources::Sources;
 use crate::error::Result;
 
-/// List, inspect, redrive, edit and discard dead letters: messages that failed for the last time.
+/// Find, inspect, redrive, ignore, edit and discard dead letters: messages that failed for the last time.
 ///
 /// A parked message needs an operator, and later messages of its topic and key wait behind it. A delayed message is
 /// retried automatically. A redrive hands a parked message back to its consumer, or to the relay if it was never
@@ -36,7 +41,19 @@ enum Action {
     List(list::List),
     Retrying(retrying::Retrying),
     Show(show::Show),
+    Groups(groups::Groups),
+    History(audit::History),
     Redrive(redrive::Redrive),
+    Redrives(redrives::List),
+    /// Pause a redrive job.
+    Pause(redrives::Control),
+    /// Resume a paused redrive job.
+    Resume(redrives::Control),
+    /// Stop a redrive job for good. What it has not handed back stays parked.
+    Stop(redrives::Control),
+    Ignore(ignore::Ignore),
+    Release(ignore::Release),
+    Audit(audit::Audit),
     Edit(edit::Edit),
     Discard(discard::Discard),
 }
@@ -47,6 +64,21 @@ impl Dlq {
             Action::List(list) => list.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Retrying(retrying) => retrying.run(self.sources.open_database().await?.deliveries.as_ref()).await,
             Action::Show(show) => show.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::Groups(groups) => groups.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::History(history) => history.run(self.sources.open_database().await?.audit.as_ref()).await,
+            Action::Audit(audit) => audit.run(self.sources.open_database().await?.audit.as_ref()).await,
+            Action::Ignore(ignore) => ignore.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::Release(release) => release.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::Redrives(list) => list.run(self.sources.open_database().await?.redrives.as_ref()).await,
+            Action::Pause(job) => {
+                job.run(self.sources.open_database().await?.redrives.as_ref(), RedriveControl::Pause).await
+            }
+            Action::Resume(job) => {
+                job.run(self.sources.open_database().await?.redrives.as_ref(), RedriveControl::Resume).await
+            }
+            Action::Stop(job) => {
+                job.run(self.sources.open_database().await?.redrives.as_ref(), RedriveControl::Stop).await
+            }
             Action::Edit(edit) => edit.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Discard(discard) => {
                 discard.check()?;

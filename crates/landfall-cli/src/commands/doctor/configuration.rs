@@ -73,6 +73,6 @@ mod tests {
             ]
         );
         let what = &findings[0].what;
-        assert!(what.starts_with("it is 1d, but a duplicate of a message may arrive after 31d"), "{what}");
+        assert!(what.starts_with("it is 1d, but a duplicate of a message may arrive after 38d"), "{what}");
     }
 }

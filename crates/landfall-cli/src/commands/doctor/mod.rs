@@ -1,8 +1,10 @@
 //! `landfall doctor`: checks the live database, the live broker and the configuration.
 
 mod backlog;
+mod check_backs;
 mod configuration;
 mod print;
+mod receivers;
 
 use clap::Args;
 use landfall::adapter::Demands;
@@ -12,7 +14,7 @@ use serde::Serialize;
 use super::sources::Sources;
 use crate::config::{Address, Config};
 use crate::error::{Error, Result};
-use crate::stores::{broker, database};
+use crate::stores::{broker, database, shards};
 
 /// Find every way this setup can lose, reorder, duplicate or delay messages, and how to fix it.
 ///
@@ -59,14 +61,17 @@ impl Doctor {
 async fn diagnose(config: &Config) -> Result<Diagnosis> {
     let demands = Demands { window: config.retention_plan().needed() };
     let mut findings = configuration::diagnose(config);
-    let database = database::open_existing(config).await;
-    if let Ok(database) = &database
+    let mut database = database::open_existing(config).await;
+    if let Ok(database) = &mut database
         && database.schema.check().await.is_ok()
     {
         findings.extend(backlog::diagnose(database).await?);
+        findings.extend(half_messages(config, database).await?);
     }
     let database = database.map(|database| database.doctor);
     findings.extend(findings_of("database.unreachable", &config.database.url, database, &demands).await?);
+    findings.extend(receivers::diagnose(config).await?);
+    findings.extend(check_backs::diagnose(config).await?);
     let broker = broker::open_to_diagnose(config).await;
     findings.extend(findings_of("broker.unreachable", &config.broker.url, broker, &demands).await?);
     findings.sort_by(|a, b| (a.rank, a.check, &a.about).cmp(&(b.rank, b.check, &b.about)));
@@ -76,6 +81,20 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
         format!("broker {}", config.broker.url),
     ];
     Ok(Diagnosis { healthy: findings.is_empty(), examined, findings })
+}
+
+/// Checks the half messages of all shards.
+async fn half_messages(config: &Config, database: &mut database::Database) -> Result<Vec<Finding>> {
+    match shards::open_existing(config, database).await {
+        Ok(()) => Ok(check_backs::waiting(&database.half.half_message_stats().await?)),
+        Err(Error::Failed(text) | Error::Outage(text) | Error::InUse(text)) => Ok(vec![Finding::new(
+            ("check-back.shard", Rank::Latency),
+            "check_back.shard",
+            format!("a database of half messages cannot be used, so decisions are refused: {text}"),
+            "make sure that it runs and has its tables (`landfall migrate`)",
+        )]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs the checks of one server. An unreachable server is itself a finding of rank loss, since nothing proves it

@@ -51,7 +51,7 @@ impl Outbox {
             Action::Show(show) => show.run(&*database.view, &*database.dead_letters).await,
             Action::Retry(retry) => retry.run(&*database.view, &*database.control).await,
             Action::Park(park) => park.run(&*database.control).await,
-            Action::Purge(purge) => purge.run(&*database.housekeeping).await,
+            Action::Purge(purge) => purge.run(&*database.housekeeping, &*database.control).await,
         }
     }
 }

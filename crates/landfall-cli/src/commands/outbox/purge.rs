@@ -1,17 +1,17 @@
 //! `landfall outbox purge`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use landfall::housekeeping::Expiring;
-use landfall::{Housekeeping, OutboxDetail};
+use landfall::{Housekeeping, OutboxControl, OutboxDetail};
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::actor::actor;
+use crate::archive::JsonLines;
+use crate::error::Result;
 use crate::output::Output;
 use crate::payload::Payload;
 use crate::units;
@@ -19,7 +19,8 @@ use crate::units;
 /// Remove old sent messages from the outbox, in small transactions.
 ///
 /// Removes only messages in the state sent; `landfall serve` does so automatically after retention.sent. An interrupted
-/// purge keeps what it has removed so far.
+/// purge keeps what it has removed so far. The audit table records it under --actor, before the first removal and at
+/// the end with the count.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall outbox purge --sent-before 7d
@@ -33,6 +34,9 @@ pub(super) struct Purge {
     /// message is removed after its line is fsynced: a crash may leave it in both places, never in neither.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Name for the audit table [default: $USER]
+    #[arg(long)]
+    actor: Option<String>,
     /// Print one JSON object: removed, and archived with --archive.
     #[arg(long)]
     json: bool,
@@ -55,28 +59,34 @@ fn age(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl Purge {
-    pub(super) async fn run(self, housekeeping: &dyn Housekeeping) -> Result<()> {
+    pub(super) async fn run(self, housekeeping: &dyn Housekeeping, control: &dyn OutboxControl) -> Result<()> {
+        let actor = actor(self.actor.clone());
+        let age = format!("sent longer ago than {:?}", self.sent_before);
+        control.record_action(&actor, "purge", &age).await?;
         // Draws nothing if stderr is not a terminal.
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("  {spinner} {human_pos} removed  {elapsed}  {per_sec}") {
             bar.set_style(style);
         }
-        let mut archive = self.archive.as_deref().map(Archive::open).transpose()?;
+        let mut archive = self.archive.as_deref().map(JsonLines::open).transpose()?;
         let mut done = Done { archived: archive.is_some().then_some(0), ..Done::default() };
         loop {
             let is_last = match &mut archive {
                 Some(archive) => {
                     let old = housekeeping.old_sent(self.sent_before, PAGE).await?;
-                    archive.append(&old)?;
+                    archive.append(old.iter().map(|detail| {
+                        let payload = Payload::from_bytes(&detail.payload);
+                        Line { detail, payload }
+                    }))?;
                     let rows: Vec<_> = old.iter().map(|detail| detail.row.row).collect();
                     done.removed += housekeeping.remove_these_sent(&rows).await?;
                     done.archived = done.archived.map(|archived| archived + old.len() as u64);
                     (old.len() as u64) < PAGE
                 }
                 None => {
-                    let step = housekeeping.remove_expired(Expiring::Sent, self.sent_before, STEP).await?;
+                    let step = self.remove(housekeeping).await?;
                     done.removed += step;
-                    step < STEP
+                    step == 0
                 }
             };
             bar.set_position(done.removed);
@@ -85,6 +95,7 @@ impl Purge {
             }
         }
         bar.finish_and_clear();
+        control.record_action(&actor, "purge-done", &format!("{age}: {} removed", done.removed)).await?;
         let mut output = Output::new();
         match (self.json, done.archived) {
             (true, _) => output.json(&done)?,
@@ -95,12 +106,18 @@ impl Purge {
         }
         output.flush()
     }
-}
 
-/// The file to which removed messages are appended.
-struct Archive<'a> {
-    path: &'a Path,
-    file: File,
+    /// Removes some messages and returns how many; none means that none is left. A database that does not keep sent
+    /// messages may still have some, which it removes on its own later, and `remove_expired` leaves them to it.
+    async fn remove(&self, housekeeping: &dyn Housekeeping) -> Result<u64> {
+        let removed = housekeeping.remove_expired(Expiring::Sent, self.sent_before, STEP).await?;
+        if removed > 0 {
+            return Ok(removed);
+        }
+        let old = housekeeping.old_sent(self.sent_before, PAGE).await?;
+        let rows: Vec<_> = old.iter().map(|detail| detail.row.row).collect();
+        Ok(housekeeping.remove_these_sent(&rows).await?)
+    }
 }
 
 #[derive(Serialize)]
@@ -109,46 +126,4 @@ struct Line<'a> {
     detail: &'a OutboxDetail,
     #[serde(flatten)]
     payload: Payload,
-}
-
-impl<'a> Archive<'a> {
-    fn open(path: &'a Path) -> Result<Self> {
-        let opened = || -> std::io::Result<File> {
-            let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
-            // A crash may leave an unfinished line; its message was not removed. Terminate it before appending.
-            if file.metadata()?.len() > 0 {
-                file.seek(SeekFrom::End(-1))?;
-                let mut last = [0];
-                file.read_exact(&mut last)?;
-                if last != *b"\n" {
-                    file.write_all(b"\n")?;
-                }
-            }
-            // A new file is durable only once its folder is fsynced.
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-            Ok(file)
-        };
-        let file = opened().map_err(|error| archive_error(path, error))?;
-        Ok(Self { path, file })
-    }
-
-    /// Appends the messages and fsyncs the file.
-    fn append(&mut self, details: &[OutboxDetail]) -> Result<()> {
-        if details.is_empty() {
-            return Ok(());
-        }
-        let mut lines = Vec::new();
-        for detail in details {
-            let line = Line { detail, payload: Payload::from_bytes(&detail.payload) };
-            serde_json::to_writer(&mut lines, &line).map_err(|error| archive_error(self.path, error.into()))?;
-            lines.push(b'\n');
-        }
-        let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
-        written.map_err(|error| archive_error(self.path, error))
-    }
-}
-
-fn archive_error(path: &Path, error: std::io::Error) -> Error {
-    Error::failed(format!("cannot write the archive {}, so nothing more is removed: {error}", path.display()))
 }

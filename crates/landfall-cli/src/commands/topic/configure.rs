@@ -4,6 +4,7 @@ use clap::Args;
 use landfall::TopicName;
 use serde::Serialize;
 
+use super::audit::Actor;
 use super::settings::{SettingsFlags, shown_retention};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -26,6 +27,8 @@ pub(super) struct Configure {
     json: bool,
     #[command(flatten)]
     settings: SettingsFlags,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 #[derive(Serialize)]
@@ -43,9 +46,16 @@ impl Configure {
             ));
         }
         broker::describe(config, &self.topic).await?;
+        let audit = self.actor.open_audit(config).await?;
         let configure = async |topics: &dyn TopicManagement| {
-            let settings = self.settings.over(topics.settings(&self.topic)?);
-            Ok((topics.configure_topic(&self.topic, settings).await?, settings))
+            let before = topics.settings(&self.topic)?;
+            let settings = self.settings.over(before);
+            if settings == before {
+                return Ok((false, settings));
+            }
+            let detail = format!("topic {}: {settings:?}, before {before:?}", self.topic);
+            let change = async || topics.configure_topic(&self.topic, settings).await;
+            Ok((audit.record("topic-configure", &detail, change).await?, settings))
         };
         let (changed, settings) = broker::manage(config, "changing the settings of a topic", configure).await?;
         let topic = &self.topic;

@@ -4,11 +4,12 @@ use clap::Args;
 use landfall::TopicName;
 use serde::Serialize;
 
+use super::audit::Actor;
 use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
-use crate::stores::broker;
+use crate::stores::broker::{self, Administration};
 
 /// Delete a topic with all its messages and the progress of its consumer groups.
 ///
@@ -25,6 +26,8 @@ pub(super) struct Delete {
     /// Print one JSON object: topic, deleted.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 #[derive(Serialize)]
@@ -44,7 +47,12 @@ impl Delete {
                     self.yes,
                     &format!("topic {topic} has {} messages, which cannot be recovered", found.messages),
                 )?;
-                broker::administer(config, async |topics| topics.delete_topic(topic).await).await?
+                let audit = self.actor.open_audit(config).await?;
+                let detail = format!("topic {topic} with {} messages", found.messages);
+                let delete = async |topics: &dyn Administration| {
+                    audit.record("topic-delete", &detail, async || topics.delete_topic(topic).await).await
+                };
+                broker::administer(config, delete).await?
             }
         };
         let mut output = Output::new();

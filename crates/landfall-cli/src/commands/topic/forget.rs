@@ -4,6 +4,7 @@ use clap::Args;
 use landfall::{GroupName, TopicName};
 use serde::Serialize;
 
+use super::audit::Actor;
 use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::Result;
@@ -33,6 +34,8 @@ pub(super) struct Forget {
     /// Print one JSON object: topic, group, forgotten.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 #[derive(Serialize)]
@@ -54,7 +57,11 @@ impl Forget {
                  messages again"
             );
             confirm(self.yes, &text)?;
-            let forget = async |topics: &dyn TopicManagement| topics.forget_group(topic, group).await;
+            let audit = self.actor.open_audit(config).await?;
+            let detail = format!("group {group} of topic {topic}");
+            let forget = async |topics: &dyn TopicManagement| {
+                audit.record("topic-forget", &detail, async || topics.forget_group(topic, group).await).await
+            };
             broker::manage(config, "forgetting a group", forget).await?;
         }
         let (mut output, forgotten) = (Output::new(), found.is_some());

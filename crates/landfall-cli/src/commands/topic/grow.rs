@@ -3,6 +3,7 @@
 use clap::Args;
 use landfall::TopicName;
 
+use super::audit::Actor;
 use super::confirm::confirm;
 use crate::config::Config;
 use crate::error::Result;
@@ -30,6 +31,8 @@ pub(super) struct Grow {
     /// Print one JSON object: topic, before, after.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 impl Grow {
@@ -37,10 +40,19 @@ impl Grow {
         let before = broker::describe(config, &self.topic).await?.partitions.len() as u32;
         let planned = Growth { topic: self.topic.clone(), before, after: self.partitions };
         // A request that is refused or changes nothing needs no confirmation.
+        let mut audit = None;
         if self.partitions > before {
             confirm(self.yes, &planned.to_string())?;
+            audit = Some(self.actor.open_audit(config).await?);
         }
-        let grow = async |topics: &dyn TopicManagement| topics.grow_topic(&self.topic, self.partitions).await;
+        let detail = format!("topic {} from {before} to {} partitions", self.topic, self.partitions);
+        let grow = async |topics: &dyn TopicManagement| {
+            let change = async || topics.grow_topic(&self.topic, self.partitions).await;
+            match &audit {
+                Some(audit) => audit.record("topic-grow", &detail, change).await,
+                None => change().await,
+            }
+        };
         let growth = broker::manage(config, "growing a topic", grow).await?;
         let mut output = Output::new();
         if self.json {

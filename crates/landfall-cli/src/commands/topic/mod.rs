@@ -1,5 +1,6 @@
 //! `landfall topic`: the topics of the broker, their messages and their consumer groups.
 
+mod audit;
 mod configure;
 mod confirm;
 mod create;

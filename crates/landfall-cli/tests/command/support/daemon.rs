@@ -71,5 +71,6 @@ impl Daemon {
 }
 
 fn address_of(line: &str) -> Option<SocketAddr> {
-    line.strip_prefix("landfall: ready on http://")?.split(' ').next()?.parse().ok()
+    let rest = line.strip_prefix("landfall: ready on ")?;
+    rest.strip_prefix("http://").or_else(|| rest.strip_prefix("https://"))?.split(' ').next()?.parse().ok()
 }

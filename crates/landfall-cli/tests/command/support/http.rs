@@ -59,8 +59,8 @@ pub(crate) async fn request(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body).await.unwrap();
+    // In one write: a server that responds before the body has arrived resets the connection.
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
     let mut response = Vec::new();
     stream.read_to_end(&mut response).await.unwrap();
 

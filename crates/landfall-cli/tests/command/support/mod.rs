@@ -2,12 +2,14 @@
 
 mod daemon;
 mod each;
+mod grpc;
 mod http;
 mod receiver;
 mod sandbox;
 
 pub(crate) use daemon::Daemon;
 pub(crate) use each::on_each;
+pub(crate) use grpc::{GrpcServer, frame, half_messages, http2, origin, reply};
 pub(crate) use http::{Response, get, post, request};
 pub(crate) use receiver::{Receiver, response, subscription_to};
 pub(crate) use sandbox::{Finished, Outbox, Sandbox, finish};

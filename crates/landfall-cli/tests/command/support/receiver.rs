@@ -57,16 +57,7 @@ impl Receiver {
 
     /// Accepts requests over TLS, with a certificate for `localhost`.
     pub(crate) async fn secure() -> Self {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/fixtures/tls");
-        let chain = CertificateDer::from_pem_file(format!("{folder}/receiver.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(format!("{folder}/receiver.key")).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![chain], key)
-            .unwrap();
-        Self::listen("127.0.0.1:0", |_, _| response(200, "", ""), Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::listen("127.0.0.1:0", |_, _| response(200, "", ""), Some(tls_for_localhost(&[]))).await
     }
 
     async fn listen(
@@ -157,4 +148,19 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Received> {
     let mut body = vec![0; headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).await.ok()?;
     Some(Received { headers, body: String::from_utf8(body).ok()? })
+}
+
+/// Returns TLS with a certificate for `localhost` and these protocols (ALPN).
+pub(super) fn tls_for_localhost(protocols: &[&[u8]]) -> TlsAcceptor {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/fixtures/tls");
+    let chain = CertificateDer::from_pem_file(format!("{folder}/receiver.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(format!("{folder}/receiver.key")).unwrap();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![chain], key)
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
 }

@@ -115,13 +115,34 @@ impl Sandbox {
 
     /// Runs a statement over a plain database connection.
     pub(crate) async fn sql(&self, statement: &str) {
+        self.try_sql(statement).await.unwrap();
+    }
+
+    /// Like [`Sandbox::sql`], for a statement that may fail.
+    pub(crate) async fn try_sql(&self, statement: &str) -> Result<(), sqlx::Error> {
         let query = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match &self.database_url {
+            Some(url) if is_mysql(url) => query.execute(&mut MySqlConnection::connect(url).await?).await.map(drop),
+            Some(url) => query.execute(&mut PgConnection::connect(url).await?).await.map(drop),
+            None => query.execute(&mut self.sqlite().await).await.map(drop),
+        }
+    }
+
+    /// Opens a transaction on the server, which ends when the result is dropped.
+    pub(crate) async fn open_transaction(&self) -> Box<dyn std::any::Any> {
+        let statement = "BEGIN; INSERT INTO landfall_barrier (id) VALUES ('0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d')";
+        match &self.database_url {
             Some(url) if is_mysql(url) => {
-                query.execute(&mut MySqlConnection::connect(url).await.unwrap()).await.unwrap();
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+                Box::new(connection)
             }
-            Some(url) => drop(query.execute(&mut PgConnection::connect(url).await.unwrap()).await.unwrap()),
-            None => drop(query.execute(&mut self.sqlite().await).await.unwrap()),
+            Some(url) => {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+                Box::new(connection)
+            }
+            None => panic!("SQLite has no server"),
         }
     }
 

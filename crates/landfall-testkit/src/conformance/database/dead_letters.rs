@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_core::adapter::{Decision, Hold};
+use landfall_core::adapter::{Admission, Decision, Hold};
 use landfall_core::{
     DeadLetter, DeadLetterFilter, DeadLetterStatus, DeadLetters, ErrorCode, MessageId, Timestamp, TopicName,
 };
@@ -34,8 +34,11 @@ async fn create_mixed_letters<F: DatabaseFixture>(harness: &Harness<F>) -> Vec<D
     let discarded = keyed("discarded", 1);
     harness.park(&group("payment"), &discarded).await;
     harness.discard(&discarded).await;
+    let ignored = keyed("ignored", 1);
+    harness.park(&group("payment"), &ignored).await;
+    harness.database.ignore(harness.letter(&ignored).await.id, "later", "alice").await.unwrap();
     let all = harness.letters().await;
-    assert_eq!(all.len(), 8);
+    assert_eq!(all.len(), 9);
     all
 }
 
@@ -75,7 +78,7 @@ pub async fn dead_letter_filters_return_matching_letters<F: DatabaseFixture>(har
         assert_eq!(found, expected, "{filter:?}");
     }
     let open = harness.database.find(&DeadLetterFilter { open: true, ..any() }, 100).await.unwrap();
-    assert_eq!(open.len(), 6, "{open:?}");
+    assert_eq!(open.len(), 7, "{open:?}");
     let is_open = |letter: &DeadLetter| !matches!(letter.status, DeadLetterStatus::Done | DeadLetterStatus::Discarded);
     assert!(open.iter().all(is_open), "{open:?}");
     for status in DeadLetterStatus::ALL {
@@ -120,8 +123,9 @@ pub async fn dead_letter_counts_are_consistent_at_every_step<F: DatabaseFixture>
 }
 
 pub async fn every_dead_letter_change_is_audited<F: DatabaseFixture>(harness: Harness<F>) {
-    let (stock, message) = (group("stock"), keyed("a", 1));
+    let (stock, message, queued) = (group("stock"), keyed("a", 1), keyed("a", 2));
     harness.park(&stock, &message).await;
+    assert_eq!(harness.handle(&stock, &queued).await, Admission::Held);
     harness.redrive(&message).await;
     harness.fail_one(&stock).await;
     harness.redrive(&message).await;
@@ -143,6 +147,7 @@ pub async fn every_dead_letter_change_is_audited<F: DatabaseFixture>(harness: Ha
     let own = trail(message.id);
     assert_eq!(own.iter().map(|row| row.1).collect::<Vec<_>>(), ["park", "redrive", "park", "redrive", "effect"]);
     assert_eq!((own[0].0, own[1].0, own[3].0), (consumer, "alice", "alice"));
+    assert_eq!(trail(queued.id), [(consumer, "queue"), (consumer, "effect")]);
     assert_eq!(trail(relayed.id), [("relay", "park"), ("alice", "redrive")]);
 }
 

@@ -98,3 +98,20 @@ pub async fn overdue_delivery_records_are_removed<F: DatabaseFixture>(harness: H
     .await;
     assert_eq!(all(&harness).await, 1, "a record that is not due was removed");
 }
+
+pub async fn admitted_message_names_its_groups<F: DatabaseFixture>(harness: Harness<F>) {
+    let (mailer, stock, billing) = (group("mailer"), group("stock"), group("billing"));
+    let (message, other) = (keyed("a", 1), keyed("b", 1));
+    assert!(harness.database.admitted_by(message.id).await.unwrap().is_empty(), "an empty inbox");
+    let before = Timestamp::now();
+    harness.handle(&mailer, &message).await;
+    harness.park(&stock, &message).await;
+    harness.handle(&billing, &other).await;
+    let admitted = harness.database.admitted_by(message.id).await.unwrap();
+    assert_eq!(admitted.iter().map(|(group, _)| group).collect::<Vec<_>>(), [&mailer, &stock]);
+    for (group, time) in admitted {
+        let late = time.as_millis() - before.as_millis();
+        assert!((-60_000..600_000).contains(&late), "{group} admitted it {late} ms after it was sent");
+    }
+    assert!(harness.database.admitted_by(keyless().id).await.unwrap().is_empty(), "an unknown message");
+}

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use landfall_core::adapter::DatabaseCapabilities;
+use landfall_core::idempotency::{OneTimeTokens, RecordWriter};
 use landfall_core::{
-    CompetingQueue, Database, DeadLetters, Housekeeping, IdempotentAppend, Inbox, Key, Leases, Message, MessageId,
-    OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Schema, Sequences, TopicName,
+    AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages, Housekeeping,
+    IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
+    RedriveQueue, Redrives, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -20,7 +22,15 @@ pub trait FullDatabase:
     + Sequences
     + Leases
     + DeadLetters
+    + Redrives
+    + RedriveQueue
+    + AuditTrail
     + Housekeeping
+    + HalfMessages
+    + BarrierWriter
+    + Barriers
+    + RecordWriter
+    + OneTimeTokens
     + Schema
 {
 }
@@ -36,7 +46,15 @@ impl<D> FullDatabase for D where
         + Sequences
         + Leases
         + DeadLetters
+        + Redrives
+        + RedriveQueue
+        + AuditTrail
         + Housekeeping
+        + HalfMessages
+        + BarrierWriter
+        + Barriers
+        + RecordWriter
+        + OneTimeTokens
         + Schema
 {
 }

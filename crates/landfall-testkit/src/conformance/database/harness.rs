@@ -136,10 +136,18 @@ impl<F: DatabaseFixture> Harness<F> {
 
     /// Fails the next redriven message, which parks it again.
     pub(super) async fn fail_one(&self, group: &GroupName) -> RedriveItem {
+        self.fail(group, failure()).await
+    }
+
+    /// Fails the next redriven message with another error.
+    pub(super) async fn fail_with(&self, group: &GroupName, error: &str) -> RedriveItem {
+        self.fail(group, Failure { error: error.to_owned(), ..failure() }).await
+    }
+
+    async fn fail(&self, group: &GroupName, failure: Failure) -> RedriveItem {
         let mut transaction = self.database.begin().await.unwrap();
         let item =
             self.database.next_redriven(&mut transaction, group, &[]).await.unwrap().expect("no message to handle");
-        let failure = failure();
         let setback = setback(&item, &failure, None);
         assert!(self.database.park_redriven(&mut transaction, &item, setback).await.unwrap());
         self.database.commit(transaction).await.unwrap();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use landfall_core::adapter::{Admission, Decision, Lease, OutboxEntry};
 use landfall_core::{
-    DeadLetterStatus, ErrorCode, Expiring, Housekeeping, Message, OutboxFilter, OutboxQueue, OutboxState, OutboxView,
+    Database, DeadLetterStatus, ErrorCode, Expiring, Housekeeping, Inbox, Message, OutboxFilter, OutboxQueue,
+    OutboxState, OutboxView,
 };
 
 use super::harness::{LONG, TIMEOUT, settlement};
@@ -118,6 +119,23 @@ pub async fn inbox_ids_are_removed_after_retention<F: DatabaseFixture>(harness: 
     .await;
     assert!(removed.iter().all(|step| *step <= 2), "a step removed too many rows: {removed:?}");
     assert_eq!(harness.handle(&stock, &messages[0]).await, Admission::Fresh, "the removed id is fresh again");
+}
+
+pub async fn guard_row_outlives_the_inbox<F: DatabaseFixture>(harness: Harness<F>) {
+    let (stock, guard, handled) = (group("stock"), keyless(), keyless());
+    let mut transaction = harness.database.begin().await.unwrap();
+    for message in [&guard, &handled] {
+        let admitted = harness.database.admit(&mut transaction, &stock, message, None).await.unwrap();
+        assert_eq!(admitted, Admission::Fresh);
+    }
+    harness.database.keep_forever(&mut transaction, &stock, guard.id).await.unwrap();
+    harness.database.commit(transaction).await.unwrap();
+    let forgotten = async || {
+        harness.database.remove_expired(Expiring::HandledIds, Duration::ZERO, 100).await.unwrap();
+        harness.handle(&stock, &handled).await == Admission::Fresh
+    };
+    eventually(TIMEOUT, "the other id is forgotten", forgotten).await;
+    assert_eq!(harness.handle(&stock, &guard).await, Admission::Duplicate);
 }
 
 pub async fn inbox_id_of_an_open_dead_letter_is_kept<F: DatabaseFixture>(harness: Harness<F>) {

@@ -83,7 +83,7 @@ pub async fn delayed_message_can_be_delayed_again_then_parked<F: DatabaseFixture
     harness.redrive(&messages[0]).await;
     assert_eq!(harness.drain(&stock).await, ids(&messages));
     let audit: Vec<_> = harness.audit().await.into_iter().map(|row| row.action).collect();
-    assert_eq!(audit, ["delay", "delay", "park", "redrive", "effect", "effect"]);
+    assert_eq!(audit, ["delay", "queue", "delay", "park", "redrive", "effect", "effect"]);
 }
 
 pub async fn rolled_back_delay_leaves_nothing<F: DatabaseFixture>(harness: Harness<F>) {

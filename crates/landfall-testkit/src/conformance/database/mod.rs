@@ -1,4 +1,4 @@
-//! The conformance suite of a database: outbox, leases, inbox, dead letters and schema.
+//! The conformance suite of a database: outbox, leases, inbox, dead letters, half messages, barrier and schema.
 //!
 //! An adapter implements a [`DatabaseFixture`] and calls:
 //!
@@ -15,12 +15,20 @@
 //! ```
 
 mod fixture;
+mod half_steps;
 mod harness;
 
+pub mod barrier;
+pub mod dead_letter_groups;
 pub mod dead_letters;
 pub mod deliveries;
 pub mod discard;
+pub mod half_check;
+pub mod half_decide;
+pub mod half_prepare;
+pub mod half_retention;
 pub mod housekeeping;
+pub mod idempotency_record;
 pub mod inbox;
 pub mod inbox_batch;
 pub mod inbox_delay;
@@ -42,6 +50,7 @@ pub mod outbox_takeover;
 pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
+pub mod redrive_jobs;
 pub mod schema;
 pub mod schema_upgrade;
 pub mod sequences;
@@ -102,6 +111,9 @@ macro_rules! database_conformance {
                 another_message_under_the_same_id_is_refused,
                 concurrent_retries_enqueue_one_message,
                 refused_append_does_not_remember_the_id,
+                batch_is_enqueued_once_per_id_in_its_order,
+                concurrent_batches_in_any_order_do_not_deadlock,
+                refused_message_of_a_batch_leaves_nothing,
                 enqueued_ids_are_removed_after_retention;
             outbox_order:
                 reading_the_outbox_changes_nothing,
@@ -258,6 +270,27 @@ macro_rules! database_conformance {
                 redrive_affects_only_parked_letters,
                 concurrent_redrives_move_each_letter_once,
                 parked_age_p95_is_reported;
+            dead_letter_groups:
+                letters_are_found_by_error_trace_and_text,
+                letters_are_grouped_by_fingerprint,
+                counts_of_letters_are_bounded,
+                ignored_letter_waits_until_it_is_released;
+            redrive_jobs:
+                job_redrives_exactly_its_frozen_selection,
+                letter_succeeds_when_handled_not_when_handed_back,
+                relay_letter_succeeds_when_published,
+                repeated_redrive_request_is_one_job,
+                redrive_without_a_condition_is_refused,
+                second_job_skips_the_letters_of_the_first,
+                outdated_runner_changes_no_job,
+                paused_and_stopped_jobs_hand_back_nothing,
+                letters_of_a_key_are_handed_back_in_turn,
+                letter_behind_an_unselected_one_is_skipped,
+                job_stops_by_itself_on_failures,
+                new_error_stops_the_job,
+                guards_skip_letters_with_their_reason,
+                redrive_jobs_are_listed_and_audited,
+                rehearsal_predicts_what_the_job_does;
             discard:
                 discarded_message_frees_its_key_in_order,
                 discarding_the_only_letter_frees_the_key,
@@ -270,14 +303,72 @@ macro_rules! database_conformance {
                 failed_delivery_is_listed_until_it_is_cleared,
                 delivery_filters_return_matching_deliveries,
                 handled_delivery_is_hidden_and_removed,
-                overdue_delivery_records_are_removed;
+                overdue_delivery_records_are_removed,
+                admitted_message_names_its_groups;
             housekeeping:
                 sent_messages_are_removed_after_retention,
                 sent_messages_can_be_archived_before_removal,
-                inbox_ids_are_removed_after_retention,
+                guard_row_outlives_the_inbox, inbox_ids_are_removed_after_retention,
                 inbox_id_of_an_open_dead_letter_is_kept,
                 done_dead_letters_are_removed_after_retention,
                 removing_a_relay_dead_letter_keeps_its_message;
+            half_prepare:
+                prepared_message_is_not_published,
+                repeated_prepare_changes_nothing,
+                another_half_message_under_the_same_id_is_refused,
+                prepare_after_the_verdict_returns_it,
+                concurrent_prepares_store_one_message,
+                all_message_fields_survive_until_the_commit,
+                all_fields_of_an_early_commit_survive,
+                half_message_over_the_limits_is_refused;
+            half_decide:
+                commit_enqueues_the_message_once,
+                commit_wakes_the_relay,
+                rolled_back_message_is_never_published,
+                rollback_after_commit_is_recorded_and_changes_nothing,
+                commit_after_rollback_is_recorded_and_changes_nothing,
+                commit_before_prepare_enqueues_once_when_prepared,
+                rollback_before_prepare_is_never_published,
+                concurrent_decisions_have_one_winner,
+                concurrent_prepare_and_commit_enqueue_once;
+            half_check:
+                nothing_is_checked_during_immunity,
+                claimed_check_has_the_whole_message,
+                check_is_claimed_once_within_its_lease,
+                check_can_be_claimed_again_after_its_lease,
+                longest_due_check_is_claimed_first,
+                undecided_check_is_repeated_after_its_pause,
+                stale_check_is_ignored,
+                parked_message_waits_for_a_decision,
+                decided_message_is_not_checked,
+                half_message_filters_return_matching_rows,
+                half_message_pages_return_each_row_once,
+                half_message_counts_are_consistent;
+            half_retention:
+                decided_half_messages_are_removed_after_retention,
+                undecided_half_messages_are_kept,
+                contradicted_half_message_is_kept_until_acknowledged,
+                old_half_messages_can_be_archived_before_removal;
+            idempotency_record:
+                record_and_work_commit_together,
+                rolled_back_work_leaves_no_record,
+                repeat_in_a_transaction_is_refused_with_the_answer,
+                concurrent_transactions_have_one_effect,
+                separate_claim_and_transaction_exclude_each_other,
+                record_committed_without_an_answer_is_uncertain,
+                answer_without_an_open_record_is_refused,
+                token_is_consumed_in_the_transaction_of_its_work,
+                resolution_is_audited;
+            barrier:
+                committed_local_transaction_is_committed,
+                missing_row_is_rolled_back_and_a_late_transaction_fails,
+                rolled_back_local_transaction_is_rolled_back,
+                open_local_transaction_is_unknown_until_it_commits,
+                open_local_transaction_is_unknown_until_it_rolls_back,
+                concurrent_questions_have_the_same_answer,
+                question_and_local_transaction_agree,
+                barrier_row_can_be_written_with_plain_sql,
+                removed_barrier_rows_make_older_messages_unknown;
             schema:
                 schema_check_without_tables_names_the_migration,
                 migrate_is_idempotent,

@@ -78,6 +78,10 @@ impl RabbitMqServer {
             let (settings, plugins) = (setup::tls(certificates, &ports, strict), vec!["rabbitmq_auth_mechanism_ssl"]);
             let setup = Setup { settings, plugins, ..Setup::default() };
             let server = Self::launch("landfall@localhost", setup, Arc::new(NameServer::start().await?)).await?;
+            // The probe of readiness knows only the ports without TLS, which open earlier.
+            for port in [ports.amqp, ports.management] {
+                daemon::listening(port).await?;
+            }
             Ok(Self { tls: Some(ports), ..server })
         };
         start().await.map_err(|error: Error| not_run(test, &error.to_string())).ok()

@@ -65,15 +65,27 @@ impl<D: Constraints> Context<'_, D> {
 }
 
 impl<D: Inbox> Context<'_, D> {
-    /// Inserts a guard row for a business id into the inbox; fails with [`already_done`] if there is one.
+    /// Inserts a guard row for a business id into the inbox; fails with [`already_done`] if there is one. The row is
+    /// kept for ever: the same business id may return long after its message was forgotten.
     ///
     /// For several messages that mean the same thing, such as a payment that two services report.
     pub async fn first_time(&mut self, business_type: &str, business_id: &str) -> Result<(), Failure> {
+        let id = self.insert_guard(business_type, business_id).await?;
+        Ok(self.database.keep_forever(self.connection, self.group, id).await?)
+    }
+
+    /// Like [`first_time`](Self::first_time), for business ids that do not return after the retention of the inbox: the
+    /// guard row expires with it.
+    pub async fn first_time_recently(&mut self, business_type: &str, business_id: &str) -> Result<(), Failure> {
+        self.insert_guard(business_type, business_id).await.map(drop)
+    }
+
+    async fn insert_guard(&mut self, business_type: &str, business_id: &str) -> Result<MessageId, Failure> {
         let id = MessageId::from_business(business_type, business_id);
         let guard = Message::new(self.message.topic.clone(), "").with_id(id);
         match self.database.admit(self.connection, self.group, &guard, None).await? {
             Admission::Duplicate => Err(already_done(format_args!("{business_type} {business_id} was handled before"))),
-            _ => Ok(()),
+            _ => Ok(id),
         }
     }
 }

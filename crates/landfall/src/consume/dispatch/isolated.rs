@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use landfall_core::adapter::{Arrival, Delivery};
-use landfall_core::{Backoff, Database, Error, ErrorCode, Failure, Inbox, Position, TopicName};
+use landfall_core::{Backoff, Database, Error, ErrorCode, Failure, Inbox, Message, Position, TopicName};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -122,7 +122,11 @@ impl<D: Inbox> IsolatedRunner<D> {
                     (Some(_), Some(predecessor)) => predecessor.notified(pause, stop).await,
                     (None, _) => {
                         let (message_id, attempts) = (message.id, count.failures.max(1));
-                        tracing::warn!(%message_id, %failure, attempts, ?pause, "handler failed, retrying");
+                        let (topic, key) = (&message.topic, message.key.as_ref().map(|key| key.as_str()));
+                        let group = &self.transaction.inbox.group;
+                        tracing::warn!(
+                            %message_id, %topic, key, %group, %failure, attempts, ?pause, "handler failed, retrying"
+                        );
                         let recorded = record.failed(attempts, &failure, pause);
                         tokio::join!(sleep_unless_stopped(pause, stop), recorded).0
                     }
@@ -183,8 +187,12 @@ impl<D: Inbox> IsolatedRunner<D> {
                 if !topic.publish(arrival, group, attempts, failure, pause).await {
                     return ControlFlow::Continue(pause);
                 }
-                let message_id = arrival.message.id;
-                tracing::warn!(%message_id, %failure, attempts, ?pause, "handler failed, moved to the retry topic");
+                let Message { id: message_id, topic, key, .. } = arrival.message;
+                let key = key.as_ref().map(|key| key.as_str());
+                tracing::warn!(
+                    %message_id, %topic, key, %group, %failure, attempts, ?pause,
+                    "handler failed, moved to the retry topic"
+                );
                 record.failed(attempts, failure, pause).await;
                 record.keep();
                 ControlFlow::Break(Some(Disposition::Settled(Handled::Delayed)))
@@ -193,14 +201,14 @@ impl<D: Inbox> IsolatedRunner<D> {
         }
     }
 
-    /// Parks a delivery that is not a message. The dead letter records its position.
+    /// Parks a delivery that is not a message. The dead letter records its position and its payload.
     pub(crate) async fn park_unreadable(
         &self,
         error: &Error,
         position: Position,
         stop: &CancellationToken,
     ) -> Option<Disposition> {
-        let message = placeholder(&self.topic, position);
+        let message = placeholder(&self.topic, position, error.payload().cloned().unwrap_or_default());
         let arrival = Arrival { message: &message, origin: Some(position) };
         let failure = Failure::park(ErrorCode::VALIDATION, error);
         self.parker.park(arrival, 1, &failure, None, stop).await.map(Disposition::Settled)

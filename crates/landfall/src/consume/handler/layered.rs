@@ -99,6 +99,6 @@ where
 fn failure(error: BoxError) -> Failure {
     match error.downcast::<Failed>() {
         Ok(failed) => failed.0,
-        Err(error) => Failure::retry(error),
+        Err(error) => Failure::retry(&error).caused_by(&*error),
     }
 }

@@ -66,7 +66,10 @@ impl RetryTopic {
             }
             outcome => {
                 let (message_id, topic) = (message.id, &self.topic);
-                tracing::warn!(%message_id, ?outcome, %topic, "retry topic did not confirm, message waits in process");
+                let key = message.key.as_ref().map(|key| key.as_str());
+                tracing::warn!(
+                    %message_id, ?outcome, %topic, key, %group, "retry topic did not confirm, message waits in process"
+                );
                 false
             }
         }

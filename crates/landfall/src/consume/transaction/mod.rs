@@ -67,7 +67,7 @@ enum Ending {
 #[derive(Debug)]
 pub(crate) enum TransactionError {
     /// A message failed.
-    Failed(BatchFailure),
+    Failed(Box<BatchFailure>),
     /// The database could not begin a transaction.
     Unreachable(Error),
     /// The database failed. No attempt is counted. Includes a commit whose outcome is unknown: if it happened, the next
@@ -78,6 +78,12 @@ pub(crate) enum TransactionError {
 impl From<Error> for TransactionError {
     fn from(error: Error) -> Self {
         Self::Database(error)
+    }
+}
+
+impl From<BatchFailure> for TransactionError {
+    fn from(failed: BatchFailure) -> Self {
+        Self::Failed(Box::new(failed))
     }
 }
 
@@ -109,7 +115,7 @@ impl<D: Inbox> MessageTransaction<D> {
             Err(BatchFailure { failure, .. }) if input.arrivals.len() == 1 && is_already_done(&failure) => {
                 return Ok(Applied { outcomes, ending: Ending::AlreadyDone, after_commit: None });
             }
-            called => called.map_err(TransactionError::Failed)?,
+            called => called?,
         }
         self.complete(connection, input).await?;
         Ok(Applied { ending: self.ending(input, &admissions), outcomes, after_commit })
@@ -174,16 +180,19 @@ impl<D: Inbox> MessageTransaction<D> {
             match (decision, decision.failure(arrival.message)) {
                 (_, Some(failure)) if input.dead_letter.is_some() => {
                     let failure = Failure { verdict: Verdict::Park, ..failure };
-                    return Err(TransactionError::Failed(BatchFailure { index: Some(index), failure }));
+                    return Err(BatchFailure { index: Some(index), failure }.into());
                 }
                 (SequenceDecision::Early { .. }, Some(failure)) => {
-                    return Err(TransactionError::Failed(BatchFailure { index: Some(index), failure }));
+                    return Err(BatchFailure { index: Some(index), failure }.into());
                 }
                 (SequenceDecision::Stale { .. }, Some(failure)) => {
                     let parking = Parking { attempts: 1, failure: &failure, hold: Hold::Nothing, again: None };
                     self.dead_letters.write(connection, arrival, parking).await?;
-                    let message_id = arrival.message.id;
-                    tracing::warn!(%message_id, %failure, "stale message parked; its key continues");
+                    let Message { id: message_id, topic, key, .. } = arrival.message;
+                    let (key, group) = (key.as_ref().map(|key| key.as_str()), &self.inbox.group);
+                    tracing::warn!(
+                        %message_id, %topic, key, %group, %failure, "stale message parked; its key continues"
+                    );
                     outcomes[index] = Handled::Parked;
                 }
                 (SequenceDecision::Duplicate, _) => outcomes[index] = Handled::Duplicate,
@@ -284,7 +293,7 @@ fn indices_of_effects(outcomes: &[Handled]) -> Vec<usize> {
 fn refused_by_database(result: Result<()>) -> Result<(), TransactionError> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Conflict) => {
-            Err(TransactionError::Failed(BatchFailure { index: None, failure: Failure::retry(error) }))
+            Err(BatchFailure { index: None, failure: Failure::retry(error) }.into())
         }
         result => result.map_err(TransactionError::Database),
     }

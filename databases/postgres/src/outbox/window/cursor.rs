@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::SnapshotWindow;
 use super::prefetch::Prefetch;
+use super::probe::Quiet;
 use super::watermark::Watermarks;
 
 #[derive(Debug, Default)]
@@ -29,6 +30,10 @@ pub(crate) struct Cursor {
     pub(crate) unrepeatable: HashSet<RowId>,
     pub(crate) prefetch: Prefetch,
     pub(crate) watermarks: Watermarks,
+    /// Set while the last read found nothing.
+    pub(crate) quiet: Option<Quiet>,
+    /// The highest row id drawn by the probe before the next read.
+    pub(crate) probed_top: Option<RowId>,
 }
 
 /// The lease of a shard.

@@ -7,12 +7,14 @@
 //! * `cursor.rs`: the windows of all leased shards, in memory between two settlements.
 //! * `open.rs`, `fetch.rs`, `prefetch.rs`: the statements that open a window, read its next rows, and read the rows
 //!   after those in the background.
+//! * `probe.rs`: whether an idle outbox has anything new.
 //! * `snapshot.rs`: `pg_snapshot`. `watermark.rs`: how far back new rows can be.
 
 mod cursor;
 mod fetch;
 mod open;
 mod prefetch;
+mod probe;
 mod snapshot;
 mod watermark;
 

@@ -32,6 +32,8 @@ impl Postgres {
         let Some(header) = rows.first() else { return Ok(fetched) };
         let top: RowId = header.try_get("top").map_err(self.could_not(DOING))?;
         if !cursor.watermarks.reach(top) {
+            // Only the next read finds the rows below, so no probe may replace it.
+            cursor.probed_top = None;
             return Ok(fetched);
         }
         let reader = WindowReader { database: self, incarnation: cursor.incarnation };

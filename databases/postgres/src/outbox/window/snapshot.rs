@@ -30,6 +30,10 @@ impl Snapshot {
         &self.text
     }
 
+    pub(crate) fn in_progress(&self) -> &[u64] {
+        &self.in_progress
+    }
+
     /// Returns whether the writes of transaction `xid` were visible, provided that it committed.
     pub(crate) fn is_visible(&self, xid: u64) -> bool {
         xid < self.xmax && self.in_progress.binary_search(&xid).is_err()

@@ -1,0 +1,137 @@
+//! `POST /v1/dead-letters/{id}/redrive`, `…/ignore` and `…/release`: changes of one letter. `…/rehearse` predicts one.
+
+use axum::extract::{Path, Request};
+use axum::{Extension, Json};
+use landfall::{
+    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStatus, Predicted, Prediction, RedriveSelection, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{MAX_REASON_CHARACTERS, actor, detached, letter_id, words};
+use crate::http::auth::Caller;
+use crate::http::problem::Problem;
+use crate::http::{Shared, State, body};
+
+/// The most bytes of a body.
+const BODY_LIMIT: usize = 16 * 1024;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    reason: Option<String>,
+    actor: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Changed {
+    id: DeadLetterId,
+    status: DeadLetterStatus,
+}
+
+/// What a request says besides the letter.
+struct Order {
+    id: DeadLetterId,
+    reason: String,
+    actor: String,
+}
+
+pub(in crate::http) async fn redrive(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Changed>, Problem> {
+    let Order { id, actor, .. } = order(&state, &caller, &id, request).await?;
+    let letter = one(&state, id).await?;
+    refuse_older(&state, &letter)?;
+    let (letters, filter) = (state.dead_letters.clone(), DeadLetterFilter { id: Some(id), ..Default::default() });
+    let done = detached(async move { letters.redrive(&filter, &actor).await }).await?;
+    let letter = one(&state, id).await?;
+    if done.redriven.is_empty() {
+        return Err(Problem::letter_not_parked(id, letter.status));
+    }
+    Ok(Json(Changed { id, status: letter.status }))
+}
+
+/// What a job would do with the letter now.
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Rehearsed {
+    id: DeadLetterId,
+    prediction: &'static str,
+    predecessor: Option<DeadLetterId>,
+}
+
+pub(in crate::http) async fn rehearse(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Rehearsed>, Problem> {
+    let Order { id, .. } = order(&state, &caller, &id, request).await?;
+    let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
+    let selection = RedriveSelection::Ids(vec![id]);
+    let predicted = detached(async move { redrives.rehearse_redrive(&selection, &guards, 1).await }).await?;
+    match predicted.first().filter(|letter| letter.outcome != Predicted::Missing) {
+        Some(Prediction { outcome, predecessor, .. }) => {
+            Ok(Json(Rehearsed { id, prediction: outcome.as_str(), predecessor: *predecessor }))
+        }
+        None => Err(Problem::no_dead_letter(id)),
+    }
+}
+
+pub(in crate::http) async fn ignore(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Changed>, Problem> {
+    let Order { id, reason, actor } = order(&state, &caller, &id, request).await?;
+    let letters = state.dead_letters.clone();
+    detached(async move { letters.ignore(id, &reason, &actor).await }).await?;
+    Ok(Json(Changed { id, status: DeadLetterStatus::Ignored }))
+}
+
+pub(in crate::http) async fn release(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Changed>, Problem> {
+    let Order { id, reason, actor } = order(&state, &caller, &id, request).await?;
+    let letters = state.dead_letters.clone();
+    detached(async move { letters.release_ignored(id, &reason, &actor).await }).await?;
+    Ok(Json(Changed { id, status: DeadLetterStatus::Parked }))
+}
+
+async fn order(state: &State, caller: &Caller, id: &str, request: Request) -> Result<Order, Problem> {
+    // The body first: a client that is refused while it still sends may get a reset instead of the response.
+    let body = body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
+    let id = letter_id(id)?;
+    let wrong = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not valid: {why}"));
+    let fields: Fields = match body.trim_ascii_start().first() {
+        None => Fields::default(),
+        Some(b'{') => serde_json::from_slice(&body).map_err(|error| wrong(&error))?,
+        // serde would also accept an array with the values in field order.
+        Some(_) => return Err(wrong(&"it must be a JSON object, or empty")),
+    };
+    let reason = match fields.reason.as_deref() {
+        Some(reason) => words("reason", reason, MAX_REASON_CHARACTERS)?.to_owned(),
+        None => String::new(),
+    };
+    Ok(Order { id, reason, actor: actor(fields.actor.as_deref(), caller)? })
+}
+
+async fn one(state: &State, id: DeadLetterId) -> Result<DeadLetter, Problem> {
+    let filter = DeadLetterFilter { id: Some(id), ..DeadLetterFilter::default() };
+    let found = state.dead_letters.find(&filter, 1).await?.pop();
+    found.ok_or_else(|| Problem::no_dead_letter(id))
+}
+
+/// Refuses a letter older than its retention: a duplicate may have taken effect, and its id may be forgotten.
+fn refuse_older(state: &State, letter: &DeadLetter) -> Result<(), Problem> {
+    let age = letter.first_seen.elapsed_since(Timestamp::now());
+    if state.guards.max_age.is_some_and(|most| age > most) {
+        return Err(Problem::letter_too_old(letter.id));
+    }
+    Ok(())
+}

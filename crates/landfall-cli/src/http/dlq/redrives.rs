@@ -1,0 +1,194 @@
+//! `/v1/redrives`: starts, shows and controls redrive jobs. `POST /ops/dlq/redrive` starts the same jobs.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, RawQuery, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use landfall::{
+    AtLeast, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveStarted, RedriveState,
+};
+use serde::Serialize;
+
+use super::filter::{repeated, unknown};
+use super::request::{Fields, from_query};
+use super::{actor, detached, redrive_id};
+use crate::http::auth::Caller;
+use crate::http::deliveries::{DEFAULT_LIMIT, parse_limit};
+use crate::http::problem::Problem;
+use crate::http::{Shared, State, body, idempotency};
+
+/// The most bytes of a body: room for the ids of the largest selection.
+const BODY_LIMIT: usize = 2 * 1024 * 1024;
+
+/// A dry run predicts up to this many letters.
+const MAX_REHEARSED: usize = 10_000;
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Accepted {
+    id: RedriveId,
+    state: RedriveState,
+    matched: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Started {
+    redrive: RedriveId,
+    matched: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Page {
+    items: Vec<RedriveJob>,
+    /// The value of `before` for the next page.
+    next: Option<RedriveId>,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Receipt {
+    #[serde(flatten)]
+    job: RedriveJob,
+    /// How often each reason for skipping a letter occurred.
+    skips: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct DryRun {
+    state: &'static str,
+    matched: AtLeast,
+    /// How many letters have each prediction.
+    predictions: BTreeMap<&'static str, u64>,
+}
+
+pub(in crate::http) async fn start(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let body = body::read(body, BODY_LIMIT, state.request_timeout).await?;
+    let fields = Fields::parse(&body)?;
+    let given = idempotency::message_id(None, &head.headers)?;
+    let (is_dry, actor) = (fields.dry_run.unwrap_or_default(), actor(fields.actor.as_deref(), &caller)?);
+    let request = fields.into_request(given)?;
+    if is_dry {
+        return Ok(Json(dry_run(&state, request).await?).into_response());
+    }
+    let job = store(&state, request, actor).await?;
+    let accepted = Accepted { id: job.id, state: job.state, matched: job.counts.matched };
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
+pub(in crate::http) async fn start_by_query(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Result<(StatusCode, Json<Started>), Problem> {
+    let (head, body) = request.into_parts();
+    // Nothing is expected in the body. It is read so that the client gets the response and not a reset.
+    body::read(body, BODY_LIMIT, state.request_timeout).await?;
+    let given = idempotency::message_id(None, &head.headers)?;
+    let (request, name) = from_query(query.as_deref().unwrap_or_default(), given)?;
+    let job = store(&state, request, actor(name.as_deref(), &caller)?).await?;
+    Ok((StatusCode::ACCEPTED, Json(Started { redrive: job.id, matched: job.counts.matched })))
+}
+
+async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<RedriveJob, Problem> {
+    let redrives = state.redrives.clone();
+    match detached(async move { redrives.start_redrive(&request, &actor).await }).await? {
+        RedriveStarted::New(job) | RedriveStarted::Repeated(job) => Ok(job),
+        RedriveStarted::Conflict(id) => Err(Problem::different_redrive(id)),
+    }
+}
+
+async fn dry_run(state: &State, request: RedriveRequest) -> Result<DryRun, Problem> {
+    let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
+    let rehearsed = async move { redrives.rehearse_redrive(&request.selection, &guards, MAX_REHEARSED + 1).await };
+    let mut letters = detached(rehearsed).await?;
+    let at_least = letters.len() > MAX_REHEARSED;
+    letters.truncate(MAX_REHEARSED);
+    let mut predictions: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for letter in &letters {
+        *predictions.entry(letter.outcome.as_str()).or_default() += 1;
+    }
+    let matched = AtLeast { count: letters.len() as u64, at_least };
+    Ok(DryRun { state: "dry-run", matched, predictions })
+}
+
+pub(in crate::http) async fn list(
+    axum::extract::State(state): Shared,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Page>, Problem> {
+    let (before, limit) = parse(query.as_deref().unwrap_or_default())?;
+    let items = state.redrives.redrive_jobs(before, limit).await?;
+    let next = items.last().filter(|_| items.len() == limit).map(|last| last.id);
+    Ok(Json(Page { items, next }))
+}
+
+pub(in crate::http) async fn show(
+    axum::extract::State(state): Shared,
+    Path(id): Path<String>,
+) -> Result<Json<Receipt>, Problem> {
+    let id = redrive_id(&id)?;
+    let job = state.redrives.redrive_job(id).await?.ok_or_else(|| Problem::no_redrive(id))?;
+    let skips = state.redrives.redrive_skips(id).await?.into_iter().collect();
+    Ok(Json(Receipt { job, skips }))
+}
+
+pub(in crate::http) async fn pause(
+    state: Shared,
+    caller: Extension<Caller>,
+    id: Path<String>,
+    request: Request,
+) -> Result<Json<RedriveJob>, Problem> {
+    control(state, caller, id, request, RedriveControl::Pause).await
+}
+
+pub(in crate::http) async fn resume(
+    state: Shared,
+    caller: Extension<Caller>,
+    id: Path<String>,
+    request: Request,
+) -> Result<Json<RedriveJob>, Problem> {
+    control(state, caller, id, request, RedriveControl::Resume).await
+}
+
+pub(in crate::http) async fn stop(
+    state: Shared,
+    caller: Extension<Caller>,
+    id: Path<String>,
+    request: Request,
+) -> Result<Json<RedriveJob>, Problem> {
+    control(state, caller, id, request, RedriveControl::Stop).await
+}
+
+async fn control(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+    control: RedriveControl,
+) -> Result<Json<RedriveJob>, Problem> {
+    // Nothing is expected in the body. It is read so that the client gets the response and not a reset.
+    body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
+    let (id, actor, redrives) = (redrive_id(&id)?, actor(None, &caller)?, state.redrives.clone());
+    Ok(Json(detached(async move { redrives.control_redrive(id, control, &actor).await }).await?))
+}
+
+/// Returns the end of the previous page and the limit.
+fn parse(query: &str) -> Result<(Option<MessageId>, usize), Problem> {
+    let (mut before, mut limit) = (None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let is_repeated = match &*name {
+            "before" => before.replace(redrive_id(&value)?).is_some(),
+            "limit" => limit.replace(parse_limit(&value)?).is_some(),
+            name => return Err(unknown(name)),
+        };
+        if is_repeated {
+            return Err(repeated(&name));
+        }
+    }
+    Ok((before, limit.unwrap_or(DEFAULT_LIMIT)))
+}

@@ -1,0 +1,113 @@
+use landfall_core::TablePrefix;
+
+use crate::sql::fill_prefix;
+
+/// What stands before and after the value of a search.
+#[derive(Debug, Clone, Copy)]
+pub struct Around(pub &'static str, pub &'static str);
+
+/// The words in which servers differ. `@` is the column of an expression.
+#[derive(Debug)]
+pub struct Dialect {
+    /// Whether placeholders are `$1`, `$2` and so on.
+    pub is_numbered: bool,
+    /// `{key}`: the column, quoted.
+    pub key: &'static str,
+    /// `{primary}`: makes a statement find rows by their ids, so that it locks no others.
+    pub primary: &'static str,
+    /// `{lock}`: locks the selected rows.
+    pub lock: &'static str,
+    /// `{ms:column}`: a time as milliseconds since 1970.
+    pub milliseconds: &'static str,
+    /// `{number:column}`: a number of any width or a truth value, as 64 bits.
+    pub number: &'static str,
+    /// `{uuid:column}`: a message id as text.
+    pub id_text: &'static str,
+    /// `{uuid}`: a placeholder for the text of a message id.
+    pub id: &'static str,
+    /// `{time}`: a placeholder for milliseconds since 1970.
+    pub time: &'static str,
+    /// `{open:alias}`: whether a letter is neither done nor discarded, so that the index of open letters is used.
+    pub is_open: &'static str,
+    /// `{unsent}`: the table, without its prefix, in which a letter of the relay waits after its redrive.
+    pub unsent: &'static str,
+    /// Whether the trace id of a letter equals a value.
+    pub has_trace: Around,
+    pub error_contains: Around,
+    pub payload_contains: Around,
+}
+
+impl Dialect {
+    /// Fills in a template.
+    pub fn fill(&self, template: &str, prefix: &TablePrefix) -> String {
+        let mut text = template
+            .replace("{key}", self.key)
+            .replace("{primary}", self.primary)
+            .replace("{lock}", self.lock)
+            .replace("{uuid}", self.id)
+            .replace("{time}", self.time)
+            .replace("{unsent}", self.unsent);
+        let words = [
+            ("{ms:", self.milliseconds),
+            ("{number:", self.number),
+            ("{uuid:", self.id_text),
+            ("{open:", self.is_open),
+        ];
+        for (word, expression) in words {
+            text = expand(&text, word, expression);
+        }
+        let text = fill_prefix(&text, prefix);
+        if self.is_numbered { numbered(&text) } else { text }
+    }
+}
+
+/// Replaces each `{word:column}` by `expression`, with the column in place of `@`.
+fn expand(text: &str, word: &str, expression: &str) -> String {
+    let mut parts = text.split(word);
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (column, rest) = part.split_once('}').unwrap_or((part, ""));
+        result.push_str(&expression.replace('@', column));
+        result.push_str(rest);
+    }
+    result
+}
+
+fn numbered(text: &str) -> String {
+    let mut parts = text.split('?');
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for (number, part) in (1..).zip(parts) {
+        result.push_str(&format!("${number}{part}"));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_placeholders_are_filled_in() {
+        let dialect = Dialect {
+            is_numbered: true,
+            key: "\"key\"",
+            primary: "",
+            lock: " FOR UPDATE",
+            milliseconds: "ms(@)",
+            number: "n(@)",
+            id_text: "text(@)",
+            id: "uuid(?)",
+            time: "time(?)",
+            is_open: "@.open",
+            unsent: "waiting",
+            has_trace: Around("", ""),
+            error_contains: Around("", ""),
+            payload_contains: Around("", ""),
+        };
+        let template = "SELECT {ms:a.at}, {uuid:id} FROM {p}x a WHERE {key} = ? AND id = {uuid} AND {open:a}{lock}";
+        let filled = dialect.fill(template, &TablePrefix::new("shop_").unwrap());
+        let expected =
+            "SELECT ms(a.at), text(id) FROM shop_x a WHERE \"key\" = $1 AND id = uuid($2) AND a.open FOR UPDATE";
+        assert_eq!(filled, expected);
+    }
+}
