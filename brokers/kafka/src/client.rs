@@ -11,6 +11,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::config::{Acks, Options};
 
+/// The shortest `max.poll.interval.ms`. A subscriber polls more often, except while it probes the cluster for a few
+/// seconds.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a reader waits for the answer to a request. A connection that has fallen silent is closed then.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Errors that librdkafka reports by callback only. No API call returns a failed authentication.
 #[derive(Debug, Default)]
 pub(crate) struct ClientErrors {
@@ -164,6 +170,9 @@ impl Options {
             .set("partition.assignment.strategy", "cooperative-sticky")
             .set("session.timeout.ms", millis(self.session_timeout))
             .set("heartbeat.interval.ms", millis((self.session_timeout / 6).min(Duration::from_secs(3))))
+            // librdkafka waits this long for the answer to a request to join. The default of five minutes is too long:
+            // if the connection is silent meanwhile, the member sends no heartbeats and has no partitions.
+            .set("max.poll.interval.ms", millis(self.session_timeout.max(MIN_POLL_INTERVAL)))
             .set("auto.offset.reset", "earliest")
             // Only explicitly stored offsets are committed: the finished prefix of each partition. librdkafka commits
             // them before a partition moves to another member.
@@ -181,6 +190,8 @@ impl Options {
         let mut config = self.client();
         config
             .set("isolation.level", "read_committed")
+            // The default is a minute. A member that cannot ask for its coordinator meanwhile has no partitions.
+            .set("socket.timeout.ms", millis(REQUEST_TIMEOUT))
             .set("fetch.wait.max.ms", "100")
             .set("fetch.error.backoff.ms", "100")
             // Limits of the prefetch queue. When it is full, librdkafka pauses fetching for `fetch.queue.backoff.ms`.

@@ -131,8 +131,12 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let is_drained = self.drain().await?;
         let drained_seconds = healed.elapsed().as_secs_f64();
         self.processes.reap().await;
+        // Only running processes have a log.
+        let consumer_logs = if is_drained { Vec::new() } else { self.processes.consumer_logs() };
         self.processes.stop(|_| true).await;
-        self.figures(counts, seconds, drained_seconds, is_drained).await
+        let mut figures = self.figures(counts, seconds, drained_seconds, is_drained).await?;
+        figures.wrong.extend(consumer_logs);
+        Ok(figures)
     }
 
     fn report_progress(&self, elapsed: Duration, counts: FaultCounts) {
@@ -262,7 +266,6 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
             let undelivered = Undelivered::collect(&producer, &consumer).await?.to_string();
             let lines: Vec<_> = undelivered.lines().take(10).collect();
             figures.wrong.push(format!("not drained; {}", lines.join("\n")));
-            figures.wrong.extend(self.processes.consumer_logs());
         }
         producer.close().await;
         consumer.close().await;

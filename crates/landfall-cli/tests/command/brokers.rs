@@ -70,7 +70,8 @@ async fn everything_lands(url: &str) {
 #[tokio::test]
 async fn everything_lands_over_kafka() {
     let Some(kafka) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
-    everything_lands(&kafka.url().await).await;
+    // The group waits until the session of the killed daemon has ended, and once more if it was killed while it joined.
+    everything_lands(&format!("{}?session_timeout=6s", kafka.url().await)).await;
 }
 
 #[tokio::test]
