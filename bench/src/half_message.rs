@@ -44,7 +44,7 @@ pub(crate) async fn measure(database: &Postgres, clients: usize, total: Duration
 }
 
 /// About 300 bytes, with an immunity period that no measurement reaches.
-fn half() -> Result<HalfMessage> {
+pub(crate) fn half() -> Result<HalfMessage> {
     Ok(HalfMessage {
         message: message(0, PAYLOAD_BYTES)?,
         business_type: "order".into(),

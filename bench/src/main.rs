@@ -17,6 +17,7 @@ mod consumer_hot_key;
 mod contest;
 mod half_message;
 mod half_peer;
+mod half_retention;
 mod half_scan;
 mod latency;
 mod log_append;
@@ -85,6 +86,8 @@ enum Measurement {
     HalfPeer,
     /// Only on request: check-backs beside a million undecided half messages, on PostgreSQL.
     HalfScan,
+    /// Only on request: the longest wait of a sender while expired days of half messages are dropped on PostgreSQL.
+    HalfRetention,
     Relay,
     RelayLatency,
     RelayMemory,
@@ -189,8 +192,10 @@ async fn run(arguments: &Arguments) -> Result<Report> {
     let rotation = arguments.only.contains(&Measurement::RotationPause);
     let half_peer = arguments.only.contains(&Measurement::HalfPeer);
     let half_scan = arguments.only.contains(&Measurement::HalfScan);
+    let half_retention = arguments.only.contains(&Measurement::HalfRetention);
     let cost = arguments.only.contains(&Measurement::RelayCost);
-    if !passed && !rotation && !half_peer && !half_scan && !cost && !on_databases.into_iter().any(wanted) {
+    let on_request = passed || rotation || half_peer || half_scan || half_retention || cost;
+    if !on_request && !on_databases.into_iter().any(wanted) {
         return Ok(report);
     }
     let on = |database| arguments.database.is_empty() || arguments.database.contains(&database);
@@ -213,6 +218,9 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                     }
                 }
                 report.rows.extend(half_messages(&postgres, wanted(Measurement::HalfMessage), half_scan, total).await?);
+                if half_retention {
+                    report.rows.extend(half_retention::measure(&postgres, total).await?);
+                }
                 if wanted(Measurement::Relay) {
                     report.rows.extend(relay::measure_beside_an_old_transaction(&postgres, total).await?);
                 }

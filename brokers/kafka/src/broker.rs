@@ -8,6 +8,7 @@ use landfall_core::adapter::{BrokerCapabilities, Subscriber};
 use landfall_core::{Broker, ErrorKind, GroupName, Publisher, Result, StartAt, TopicInfo, TopicName, TopicReader};
 use rdkafka::consumer::Consumer;
 
+use crate::client::watermarks;
 use crate::config::Options;
 use crate::publisher::KafkaPublisher;
 use crate::reader::KafkaReader;
@@ -99,7 +100,7 @@ impl Broker for Kafka {
                 }
                 let mut messages = 0;
                 for partition in topic.partitions() {
-                    let (low, high) = client.fetch_watermarks(topic.name(), partition.id(), timeout)?;
+                    let (low, high) = watermarks(client, topic.name(), partition.id(), timeout)?;
                     messages += u64::try_from(high - low).unwrap_or_default();
                 }
                 listed.push(TopicInfo {

@@ -1,13 +1,14 @@
 //! Configuration of the librdkafka clients, and the errors that librdkafka reports by callback.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_core::{Error, ErrorKind, Holder, Result};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 
 use crate::config::{Acks, Options};
 
@@ -16,6 +17,8 @@ use crate::config::{Acks, Options};
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a reader waits for the answer to a request. A connection that has fallen silent is closed then.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between requests while a partition has no leader.
+const LEADER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Errors that librdkafka reports by callback only. No API call returns a failed authentication.
 #[derive(Debug, Default)]
@@ -209,6 +212,32 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     let failed =
         |error| Error::new(ErrorKind::Internal, "a call of librdkafka panicked or was cancelled").with_source(error);
     work.map_err(failed)
+}
+
+/// Returns the first offset of a partition and the one after its last record. Blocks.
+/// Waits for the election of a leader, for example just after the topic was created.
+pub(crate) fn watermarks(
+    client: &BaseConsumer<ErrorContext>,
+    topic: &str,
+    partition: i32,
+    timeout: Duration,
+) -> KafkaResult<(i64, i64)> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        match client.fetch_watermarks(topic, partition, timeout) {
+            Err(cause) if has_no_leader(&cause) && Instant::now() < deadline => {
+                std::thread::sleep(LEADER_POLL_INTERVAL);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn has_no_leader(cause: &KafkaError) -> bool {
+    matches!(
+        cause.rdkafka_error_code(),
+        Some(RDKafkaErrorCode::NotLeaderForPartition | RDKafkaErrorCode::LeaderNotAvailable)
+    )
 }
 
 #[cfg(test)]

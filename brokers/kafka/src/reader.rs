@@ -13,7 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::client::{ErrorContext, blocking};
+use crate::client::{ErrorContext, blocking, watermarks};
 use crate::config::Options;
 use crate::error::error;
 use crate::subscriber::record::RecordBuffer;
@@ -95,7 +95,7 @@ impl ReaderState {
             _ => None,
         };
         for partition in 0..partitions {
-            let (low, high) = self.consumer.fetch_watermarks(&self.name, partition, self.timeout)?;
+            let (low, high) = watermarks(&self.consumer, &self.name, partition, self.timeout)?;
             let from = match (from, &times) {
                 (StartAt::Beginning, _) => low,
                 (StartAt::Offset(offset), _) => i64::try_from(offset).unwrap_or(i64::MAX),
@@ -188,7 +188,7 @@ impl ReaderState {
 
     fn refresh_ends(&mut self) -> KafkaResult<()> {
         for (partition, cursor) in &mut self.cursors {
-            let end = self.consumer.fetch_watermarks(&self.name, *partition, self.timeout)?.1;
+            let end = watermarks(&self.consumer, &self.name, *partition, self.timeout)?.1;
             cursor.at_eof &= end <= cursor.end;
             cursor.end = end;
         }

@@ -153,3 +153,22 @@ async fn created_topic_is_visible_to_other_clients_at_once() {
         assert!(!broker.create_topic(&topic, Some(1)).await.unwrap(), "{topic}");
     }
 }
+
+/// A node reports a new topic before its partitions have leaders that answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_topic_is_listed_while_its_leaders_are_elected() {
+    let Some(server) = shared().await else { return };
+    let url = format!("{}?prefix={}", server.url().await, fresh_prefix());
+    let (creator, other) = (kafka(&url).await, kafka(&url).await);
+    for number in 0..10 {
+        let topic = TopicName::new(format!("orders-{number}")).unwrap();
+        let listed = async {
+            eventually(SOON, "the topic is listed", async || {
+                other.topics().await.unwrap().iter().any(|listed| listed.topic == topic && listed.partitions == 32)
+            })
+            .await;
+        };
+        let (created, ()) = tokio::join!(creator.create_topic(&topic, Some(32)), listed);
+        assert!(created.unwrap());
+    }
+}

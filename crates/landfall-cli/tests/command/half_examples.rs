@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use landfall_testkit::servers::{KafkaOptions, KafkaServer, services_folder};
 use landfall_testkit::{Process, current_test, eventually, not_run};
 use serde_json::Value;
 use tokio::process::Command;
@@ -35,18 +36,39 @@ async fn published(sandbox: &Sandbox) -> Vec<i64> {
     orders
 }
 
-/// Waits until every half message is decided, and checks that orders 1 and 2 were published and 3 was not.
+/// Waits until all three half messages are decided, and checks that orders 1 and 2 were published and 3 was not.
 async fn orders_1_and_2_are_published(sandbox: &Sandbox) {
+    let in_state = async |state: &str| {
+        let list = sandbox.run(&["half", "list", "--state", state, "--json"]).await;
+        if list.code == 0 { list.objects() } else { Vec::new() }
+    };
     eventually(TIMEOUT, "every half message is decided", async || {
-        let prepared = sandbox.run(&["half", "list", "--state", "prepared", "--json"]).await;
-        prepared.code == 0 && prepared.objects().is_empty()
+        in_state("committed").await.len() + in_state("rolled_back").await.len() >= 3
     })
     .await;
     eventually(TIMEOUT, "orders 1 and 2", async || published(sandbox).await.len() >= 2).await;
     assert_eq!(published(sandbox).await, [1, 2]);
-    let discarded = sandbox.run(&["half", "list", "--state", "rolled_back", "--json"]).await.objects();
+    let discarded = in_state("rolled_back").await;
     assert_eq!(discarded.len(), 1, "{discarded:?}");
     assert_eq!((&discarded[0]["business_id"], &discarded[0]["decided_by"]), (&"3".into(), &"check-back".into()));
+}
+
+/// Runs a program that places one order: for three orders, killed after the commit of the second and before the commit
+/// of the third. `configure` adds to the `[check_back]` section, where the shop's database is named.
+async fn program_is_resolved_by_its_barrier(configure: &str, program: impl AsyncFn(&Sandbox, &Daemon) -> Command) {
+    let sandbox = Sandbox::new();
+    let shop = format!("sqlite:{}", sandbox.path().join("shop.db").display());
+    assert_eq!(sandbox.run(&["migrate", "--database-url", &shop]).await.code, 0);
+    sandbox.configure(&format!("{SETTINGS}databases = {{ shop = \"{shop}\" }}\n{configure}"));
+    let daemon = sandbox.serve().await;
+    for (order, crash) in [("1", None), ("2", Some("after-commit")), ("3", Some("before-commit"))] {
+        let mut place = program(&sandbox, &daemon).await;
+        place.arg(order).current_dir(sandbox.path()).kill_on_drop(true);
+        place.args(crash.iter().flat_map(|step| ["--crash", step]));
+        let finished = finish(place).await;
+        assert_eq!(finished.code == 0, crash.is_none(), "{}{}", finished.stdout, finished.stderr);
+    }
+    orders_1_and_2_are_published(&sandbox).await;
 }
 
 #[tokio::test]
@@ -54,20 +76,31 @@ async fn python_service_is_resolved_by_its_barrier() {
     if !has("python3", "--version").await {
         return;
     }
-    let sandbox = Sandbox::new();
-    let shop = format!("sqlite:{}", sandbox.path().join("shop.db").display());
-    assert_eq!(sandbox.run(&["migrate", "--database-url", &shop]).await.code, 0);
-    sandbox.configure(&format!("{SETTINGS}databases = {{ shop = \"{shop}\" }}\n"));
-    let daemon = sandbox.serve().await;
-    for (order, crash) in [("1", None), ("2", Some("after-commit")), ("3", Some("before-commit"))] {
+    program_is_resolved_by_its_barrier("", async |_, daemon| {
         let mut place = Command::new("python3");
-        place.arg(example("orders.py")).arg(order).current_dir(sandbox.path()).kill_on_drop(true);
-        place.env("LANDFALL_URL", format!("http://{}", daemon.address));
-        place.args(crash.iter().flat_map(|step| ["--crash", step]));
-        let finished = finish(place).await;
-        assert_eq!(finished.code == 0, crash.is_none(), "{}{}", finished.stdout, finished.stderr);
+        place.arg(example("orders.py")).env("LANDFALL_URL", format!("http://{}", daemon.address));
+        place
+    })
+    .await;
+}
+
+/// The sender knows Kafka and SQL only; the half messages are in its own topic.
+#[tokio::test]
+async fn kafka_client_is_resolved_by_its_barrier() {
+    let python = services_folder().join("python-kafka/bin/python");
+    if !python.exists() {
+        return not_run(&current_test(), "the Python client of Kafka is not installed; run scripts/services");
     }
-    orders_1_and_2_are_published(&sandbox).await;
+    let Some(kafka) = KafkaServer::start(&current_test(), KafkaOptions::default()).await else { return };
+    let configure = format!("topic = \"look_back_msg\"\n[broker]\nurl = {:?}\n", kafka.url().await);
+    program_is_resolved_by_its_barrier(&configure, async |sandbox, _| {
+        let created = sandbox.run(&["topic", "create", "look_back_msg"]).await;
+        assert_eq!(created.code, 0, "{created:?}");
+        let mut place = Command::new(&python);
+        place.arg(example("orders_kafka.py")).env("KAFKA_SERVERS", kafka.address());
+        place
+    })
+    .await;
 }
 
 /// Starts the service on `port` and returns it with its address.
