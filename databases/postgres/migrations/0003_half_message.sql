@@ -145,6 +145,36 @@ BEGIN
 END
 $$;
 
+-- Decides about those of the messages that are prepared or parked, in the given order, and returns their ids.
+--
+-- The plan for any id locks every partition and then opens one. PostgreSQL considers that too expensive, and would plan
+-- the statement again for every call, which takes longer than running it.
+CREATE FUNCTION {p}half_message_decide(
+    messages uuid[], days_since_1970 integer[], verdicts text[], deciders text[], audit_actions text[]
+) RETURNS SETOF uuid
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    FOR n IN 1 .. cardinality(messages) LOOP
+        RETURN QUERY
+        WITH decided AS (
+            UPDATE {p}half_message
+            SET state = verdicts[n], decided_by = deciders[n], decided_at = clock_timestamp(), next_check_at = NULL
+            WHERE id = messages[n] AND day = DATE '1970-01-01' + days_since_1970[n] AND state IN ('prepared', 'parked')
+            RETURNING id, topic, key, sequence, kind, mode, headers, payload, created_at, state
+        ), queued AS (
+            INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
+            SELECT id, topic, key, sequence, kind, mode, headers, payload, created_at FROM decided
+            WHERE state = 'committed'
+        ), audited AS (
+            INSERT INTO {p}audit (actor, action, message_id) SELECT deciders[n], audit_actions[n], id FROM decided
+        )
+        SELECT id FROM decided;
+    END LOOP;
+END
+$$;
+
 -- Claims the check-backs that are due, the longest due first. The settings keep a plan that was made for an empty table
 -- from reading every row of a full one.
 CREATE FUNCTION {p}half_message_claim(at_most bigint, lease interval) RETURNS TABLE (

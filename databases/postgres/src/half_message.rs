@@ -1,17 +1,19 @@
 //! Half messages: prepared, decided and checked. The decisions about order and repeats are the toolkit's.
 //!
-//! Every step is one statement, and so one round trip and one commit.
+//! Every step is one statement, and so one round trip and one commit. Prepares that arrive together share it, and so do
+//! decisions: a coordinator serves many senders.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use landfall_core::{
     AfterCheck, Decided, DueCheck, Fingerprint, HalfMessage, HalfMessageFilter, HalfMessageRow, HalfMessageStats,
-    HalfMessages, HalfVerdict, MessageId, Prepared, Result,
+    HalfMessages, HalfVerdict, Message, MessageId, Prepared, Result,
 };
 use landfall_sql_toolkit::{
-    CHECK_BACK, EARLY, HALF_ACKNOWLEDGE, HALF_CONTRADICTION, HALF_PARK, HalfMessageTable, StoredHalf, bind_message,
-    check_back_json, decide, due_check, half_message_row, prepare, push_half_message_filter, storable_answer,
+    CHECK_BACK, EARLY, Group, HALF_ACKNOWLEDGE, HALF_CONTRADICTION, HALF_PARK, HalfMessageTable, StoredHalf,
+    bind_message, check_back_json, decide, due_check, half_message_row, prepare, push_half_message_filter,
+    storable_answer,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::{Query, QueryScalar};
@@ -98,13 +100,9 @@ impl HalfMessages for Postgres {
 
 impl HalfMessageTable for Postgres {
     async fn insert_half(&self, half: &HalfMessage, fingerprint: &Fingerprint) -> Result<bool> {
-        let doing = "store a half message";
-        let query = self.query(&self.statements().half_insert);
-        let mut session = self.session().await?;
-        let inserted =
-            stored(query, half, fingerprint)?.execute(session.connection()).await.map_err(self.could_not(doing))?;
-        session.finish().await.map_err(self.could_not(doing))?;
-        Ok(inserted.rows_affected() == 1)
+        let new =
+            NewHalf { half: half.clone(), fingerprint: *fingerprint, check_back: check_back_json(&half.check_back)? };
+        self.inner.half_inserts.call(&Inserts(self.clone()), new).await
     }
 
     async fn complete_early(&self, half: &HalfMessage, fingerprint: &Fingerprint) -> Result<bool> {
@@ -115,13 +113,8 @@ impl HalfMessageTable for Postgres {
     }
 
     async fn decide_undecided(&self, id: MessageId, verdict: HalfVerdict, actor: &str) -> Result<bool> {
-        let query = self
-            .about(&self.statements().half_decide, id)
-            .bind(verdict.state().as_str())
-            .bind(actor)
-            .bind(verdict.action())
-            .bind("");
-        Ok(self.value("decide about a half message", query).await? == 1)
+        let decision = Decision { id, verdict, actor: actor.to_owned() };
+        self.inner.half_decisions.call(&Decisions(self.clone()), decision).await
     }
 
     async fn insert_early(&self, id: MessageId, verdict: HalfVerdict, actor: &str) -> Result<bool> {
@@ -161,7 +154,98 @@ impl Postgres {
     }
 }
 
-/// Binds the columns that are stored.
+/// Inserts half messages in groups. The outcome is whether the id was missing.
+#[derive(Clone)]
+pub(crate) struct Inserts(Postgres);
+
+pub(crate) struct NewHalf {
+    half: HalfMessage,
+    fingerprint: Fingerprint,
+    check_back: String,
+}
+
+impl Group for Inserts {
+    type Call = NewHalf;
+    type Outcome = bool;
+
+    fn id(new: &NewHalf) -> MessageId {
+        new.half.message.id
+    }
+
+    fn bytes(new: &NewHalf) -> usize {
+        new.half.message.payload.len()
+    }
+
+    async fn run(&self, calls: &[NewHalf]) -> Result<Vec<bool>> {
+        fn column<'a, T>(calls: &'a [NewHalf], value: impl Fn(&'a NewHalf) -> T) -> Vec<T> {
+            calls.iter().map(value).collect()
+        }
+        fn message_column<'a, T>(calls: &'a [NewHalf], value: impl Fn(&'a Message) -> T) -> Vec<T> {
+            calls.iter().map(|call| value(&call.half.message)).collect()
+        }
+        let query = self
+            .0
+            .query_scalar(&self.0.statements().half_insert)
+            .bind(message_column(calls, |message| message.id.as_uuid()))
+            .bind(message_column(calls, |message| message.topic.as_str()))
+            .bind(message_column(calls, |message| message.key.as_ref().map(|key| key.as_str())))
+            .bind(message_column(calls, |message| message.sequence))
+            .bind(message_column(calls, |message| message.kind.as_str()))
+            .bind(message_column(calls, |message| message.mode.as_str()))
+            .bind(message_column(calls, |message| message.headers.to_json()))
+            .bind(message_column(calls, |message| &message.payload[..]))
+            .bind(message_column(calls, |message| TimestampTz(message.time)))
+            .bind(column(calls, |call| &call.fingerprint[..]))
+            .bind(column(calls, |call| call.half.business_type.as_str()))
+            .bind(column(calls, |call| call.half.business_id.as_str()))
+            .bind(column(calls, |call| call.check_back.as_str()))
+            .bind(column(calls, |call| millis(call.half.check_after)))
+            .bind(message_column(calls, |message| day(message.id)));
+        let inserted = self.0.values("store half messages", query).await?;
+        Ok(message_column(calls, |message| inserted.contains(&message.id.as_uuid())))
+    }
+}
+
+/// Decides about half messages in groups. The outcome is whether the message was undecided.
+#[derive(Clone)]
+pub(crate) struct Decisions(Postgres);
+
+pub(crate) struct Decision {
+    id: MessageId,
+    verdict: HalfVerdict,
+    actor: String,
+}
+
+impl Group for Decisions {
+    type Call = Decision;
+    type Outcome = bool;
+
+    fn id(decision: &Decision) -> MessageId {
+        decision.id
+    }
+
+    fn bytes(_: &Decision) -> usize {
+        0
+    }
+
+    async fn run(&self, calls: &[Decision]) -> Result<Vec<bool>> {
+        fn column<'a, T>(calls: &'a [Decision], value: impl Fn(&'a Decision) -> T) -> Vec<T> {
+            calls.iter().map(value).collect()
+        }
+        let query = self
+            .0
+            .query_scalar(&self.0.statements().half_decide)
+            .bind(column(calls, |decision| decision.id.as_uuid()))
+            .bind(column(calls, |decision| day(decision.id)))
+            .bind(column(calls, |decision| decision.verdict.state().as_str()))
+            .bind(column(calls, |decision| decision.actor.as_str()))
+            .bind(column(calls, |decision| decision.verdict.action()));
+        let decided = self.0.values("decide about half messages", query).await?;
+        Ok(column(calls, |decision| decided.contains(&decision.id.as_uuid())))
+    }
+}
+
+/// Binds the columns of an early decision's message.
 fn stored<'q>(
     query: Query<'q, Server, PgArguments>,
     half: &'q HalfMessage,

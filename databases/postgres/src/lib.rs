@@ -39,13 +39,14 @@ use std::time::Duration;
 
 use landfall_core::adapter::{ConnectionEpoch, DatabaseCapabilities};
 use landfall_core::{Error, Limits, Result, TablePrefix};
-use landfall_sql_toolkit::{Server, pool_options, probe};
+use landfall_sql_toolkit::{GroupedCalls, Server, pool_options, probe};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool};
 
 use crate::connection::detect_lost_client;
 use crate::connection::error::SqlState;
 pub use crate::connection::reset_if_desynced;
+use crate::half_message::{Decisions, Inserts};
 use crate::outbox::rotation::Rotation;
 use crate::outbox::window::Cursor;
 use crate::signals::Signals;
@@ -120,6 +121,8 @@ struct Inner {
     cursor: tokio::sync::Mutex<Cursor>,
     keep_sent: Option<Duration>,
     rotation: Rotation,
+    half_inserts: GroupedCalls<Inserts>,
+    half_decisions: GroupedCalls<Decisions>,
 }
 
 impl Postgres {
@@ -177,6 +180,8 @@ impl Postgres {
             cursor: tokio::sync::Mutex::default(),
             keep_sent,
             rotation: Rotation::default(),
+            half_inserts: GroupedCalls::default(),
+            half_decisions: GroupedCalls::default(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -166,9 +166,15 @@ statements! {
     half_insert: Sql = "
         INSERT INTO {p}half_message (id, topic, key, sequence, kind, mode, headers, payload, created_at, fingerprint,
             business_type, business_id, check_back, check_after_ms, day, state, next_check_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, DATE '1970-01-01' + $15,
-            'prepared', clock_timestamp() + $14 * interval '1 millisecond')
-        ON CONFLICT DO NOTHING";
+        SELECT id, topic, key, sequence, kind, mode, headers::jsonb, payload, created_at, fingerprint, business_type,
+            business_id, check_back, check_after_ms, DATE '1970-01-01' + days, 'prepared',
+            clock_timestamp() + check_after_ms * interval '1 millisecond'
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[],
+            $9::timestamptz[], $10::bytea[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::integer[])
+            AS given (id, topic, key, sequence, kind, mode, headers, payload, created_at, fingerprint, business_type,
+                business_id, check_back, check_after_ms, days)
+        ON CONFLICT DO NOTHING
+        RETURNING id";
     half_complete: Sql = "
         WITH completed AS (
             UPDATE {p}half_message SET topic = $2, key = $3, sequence = $4, kind = $5, mode = $6,
@@ -192,20 +198,7 @@ statements! {
         )
         SELECT count(*) FROM inserted";
     half_stored: Sql = "SELECT state, fingerprint FROM {p}half_message WHERE id = $1 AND day = DATE '1970-01-01' + $2";
-    half_decide: Sql = "
-        WITH decided AS (
-            UPDATE {p}half_message
-            SET state = $3, decided_by = $4, decided_at = clock_timestamp(), next_check_at = NULL
-            WHERE id = $1 AND day = DATE '1970-01-01' + $2 AND state IN ('prepared', 'parked')
-            RETURNING id, topic, key, sequence, kind, mode, headers, payload, created_at, state
-        ), queued AS (
-            INSERT INTO {p}outbox (message_id, topic, key, sequence, kind, mode, headers, payload, created_at)
-            SELECT id, topic, key, sequence, kind, mode, headers, payload, created_at FROM decided
-            WHERE state = 'committed'
-        ), audited AS (
-            INSERT INTO {p}audit (actor, action, message_id, detail) SELECT $4, $5, id, $6 FROM decided
-        )
-        SELECT count(*) FROM decided";
+    half_decide: Sql = "SELECT {p}half_message_decide($1, $2, $3, $4, $5)";
     half_contradict: Sql = "
         WITH contradicted AS (
             UPDATE {p}half_message SET contradicted_at = clock_timestamp(), contradicted_by = $3

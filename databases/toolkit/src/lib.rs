@@ -9,6 +9,7 @@
 //! * [`schema_finding`], [`missing_table_finding`] and [`missing_index_finding`] are findings of the doctor.
 //! * [`append_once`] enqueues a message once per id, on the table behind [`EnqueuedIds`].
 //! * [`prepare`] and [`decide`] are the decisions about half messages, on the table behind [`HalfMessageTable`].
+//! * [`GroupedCalls`] run calls that arrive together in one statement and one commit.
 //! * [`claim_record`] and [`open_record`] decide about idempotency records, on the table behind [`RecordTable`].
 //! * [`barrier_refused`] and [`barrier_is_removed`] interpret the barrier in a business database.
 //! * [`retrying_delivery`] and [`push_delivery_filter`] list deliveries that failed.
@@ -22,6 +23,7 @@ mod call;
 mod dead_letter;
 mod delivery;
 mod doctor;
+mod grouped_calls;
 mod half_message;
 mod idempotency;
 mod letters;
@@ -43,6 +45,7 @@ pub use crate::dead_letter::{
 };
 pub use crate::delivery::{DeliveryColumns, admissions, delivery_counts, push_delivery_filter, retrying_delivery};
 pub use crate::doctor::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
+pub use crate::grouped_calls::{Group, GroupedCalls};
 pub use crate::half_message::{
     CHECK_BACK, EARLY, HALF_ACKNOWLEDGE, HALF_CONTRADICTION, HALF_PARK, HalfMessageTable, StoredHalf, check_back_json,
     decide, due_check, half_message_detail, half_message_row, prepare, push_half_message_filter, storable_answer,

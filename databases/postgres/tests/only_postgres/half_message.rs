@@ -1,5 +1,6 @@
 //! Partitions of half messages: created ahead, and dropped when everything in them is decided and expired.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use landfall_core::{
@@ -8,6 +9,7 @@ use landfall_core::{
 };
 use landfall_postgres::Postgres;
 use landfall_testkit::eventually;
+use tokio::task::JoinSet;
 
 use crate::stage::{LONG, SOON, another, message, migrated};
 
@@ -240,4 +242,62 @@ async fn barrier_on_a_read_only_connection_knows_commits_only() {
     let reader = another(&database).await;
     assert_eq!(reader.ask_barrier(committed, Timestamp::now()).await.unwrap(), Some(HalfVerdict::Committed));
     assert_eq!(reader.ask_barrier(MessageId::new(), Timestamp::now()).await.unwrap(), None);
+}
+
+/// Concurrent calls share statements; each has its own outcome.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_calls_have_an_outcome_each() {
+    const MESSAGES: usize = 150;
+    let Some(database) = migrated().await else { return };
+    let ids: Vec<MessageId> = (0..MESSAGES).map(|_| MessageId::new()).collect();
+
+    let mut prepares = JoinSet::new();
+    // The same id twice with one fingerprint, and once with another one.
+    for (id, fingerprint) in ids.iter().flat_map(|id| [(*id, 1), (*id, 1), (*id, 2)]) {
+        let database = database.clone();
+        prepares.spawn(async move { database.prepare(&half(id), &[fingerprint; 32]).await.unwrap() });
+    }
+    let prepared = prepares.join_all().await;
+    let times = |expected| prepared.iter().filter(|prepared| **prepared == expected).count();
+    assert_eq!(times(Prepared::Fresh(HalfState::Prepared)), MESSAGES);
+    // Which of two different prepares comes first is a matter of chance.
+    assert_eq!(times(Prepared::Repeated(HalfState::Prepared)) + times(Prepared::Conflict), 2 * MESSAGES);
+    assert!(times(Prepared::Conflict) >= MESSAGES);
+
+    let mut decisions = JoinSet::new();
+    for (id, verdict) in ids.iter().flat_map(|id| [(*id, HalfVerdict::Committed), (*id, HalfVerdict::RolledBack)]) {
+        let database = database.clone();
+        decisions.spawn(async move { (id, verdict, database.decide(id, verdict, "sender").await.unwrap()) });
+    }
+    let (first, second): (Vec<_>, Vec<_>) =
+        decisions.join_all().await.into_iter().partition(|(.., decided)| *decided == Decided::Now);
+    assert_eq!((first.len(), second.len()), (MESSAGES, MESSAGES));
+    for (id, verdict, _) in &first {
+        let (.., later) = second.iter().find(|(other, ..)| other == id).expect("every id was decided twice");
+        assert_eq!(*later, Decided::Contradiction(*verdict), "{id}");
+        assert_eq!(state(&database, *id).await, Some(verdict.state()));
+    }
+    let is_committed =
+        |(id, verdict, _): &(MessageId, _, _)| (*verdict == HalfVerdict::Committed).then(|| id.to_string());
+    let committed: BTreeSet<String> = first.iter().filter_map(is_committed).collect();
+    let enqueued: Vec<String> =
+        sqlx::query_scalar("SELECT message_id::text FROM landfall_outbox").fetch_all(database.pool()).await.unwrap();
+    assert_eq!((enqueued.len(), BTreeSet::from_iter(enqueued)), (committed.len(), committed));
+    assert_eq!(count(&database, "landfall_audit").await, 2 * MESSAGES as i64, "a decision and a contradiction each");
+}
+
+/// The server refuses one of the messages; the others are stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_message_fails_alone() {
+    let Some(database) = migrated().await else { return };
+    run(&database, "ALTER TABLE landfall_half_message ADD CHECK (business_id <> 'refused')").await;
+    let mut prepares = JoinSet::new();
+    for number in 0..50 {
+        let database = database.clone();
+        let refused = HalfMessage { business_id: "refused".into(), ..half(MessageId::new()) };
+        let half = if number == 25 { refused } else { half(MessageId::new()) };
+        prepares.spawn(async move { database.prepare(&half, &[1; 32]).await.is_ok() });
+    }
+    assert_eq!(prepares.join_all().await.into_iter().filter(|stored| *stored).count(), 49);
+    assert_eq!(count(&database, "landfall_half_message").await, 49);
 }
