@@ -19,6 +19,7 @@ mod logging;
 mod output;
 mod payload;
 mod push;
+mod rehearsal;
 mod stores;
 mod topics;
 mod units;

@@ -13,6 +13,7 @@ pub use crate::database::import::{ForeignRow, Import, Imported, ImportedRow};
 pub use crate::database::inbox::{Admission, Hold, Origin, Parking, RedriveItem, Setback};
 pub use crate::database::lease::{Epoch, Lease, LeaseName};
 pub use crate::database::outbox::{Claim, Decision, OutboxEntry, Settlement, Shard};
+pub use crate::database::rehearsal::RehearsalTask;
 pub use crate::database::sequence::EntityName;
 pub use crate::database::{DatabaseCapabilities, SchemaState};
 pub use crate::doctor::clock_skew::ClockSkew;

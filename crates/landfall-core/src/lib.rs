@@ -53,6 +53,7 @@ pub use database::outbox::{
     CompetingQueue, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState, OutboxStats,
     OutboxView, OutboxWriter, RowId,
 };
+pub use database::rehearsal::{RehearsalId, RehearsalResult, Rehearsals, Rehearsed, RehearsedLetter};
 pub use database::retention::{RetentionPlan, Retries, Window};
 pub use database::sequence::Sequences;
 pub use database::{Constraints, Database, Schema};

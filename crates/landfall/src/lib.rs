@@ -70,7 +70,8 @@ pub use landfall_core::{
 pub use landfall_core::{
     AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup, Predicted, Prediction, RedriveControl,
     RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest,
-    RedriveSelection, RedriveStarted, RedriveState, Redrives, Skip, StopRule, TextSearch,
+    RedriveSelection, RedriveStarted, RedriveState, Redrives, RehearsalId, RehearsalResult, Rehearsals, Rehearsed,
+    RehearsedLetter, Skip, StopRule, TextSearch,
 };
 // Half messages.
 pub use landfall_core::{

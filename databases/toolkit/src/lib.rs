@@ -31,6 +31,7 @@ mod pool;
 mod portable;
 mod ports;
 pub mod redrive;
+pub mod rehearsal;
 mod server;
 mod sql;
 

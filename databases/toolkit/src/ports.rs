@@ -1,6 +1,6 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue` and `AuditTrail` for an adapter with [`LetterTables`](crate::LetterTables).
+/// Implements `Redrives`, `RedriveQueue`, `Rehearsals` and `AuditTrail` for an adapter with [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
     ($adapter:ty) => {
@@ -78,6 +78,40 @@ macro_rules! letter_ports {
                 guards: &::landfall_core::RedriveGuards,
             ) -> ::landfall_core::Result<::landfall_core::DispatchResult> {
                 $crate::redrive::dispatch(self, id, epoch, limit, guards).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::Rehearsals for $adapter {
+            async fn request_rehearsal(
+                &self,
+                letters: &[::landfall_core::DeadLetterId],
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::RehearsalId> {
+                $crate::rehearsal::request(self, letters, actor).await
+            }
+
+            async fn rehearsal(
+                &self,
+                id: ::landfall_core::RehearsalId,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::RehearsedLetter>> {
+                $crate::rehearsal::results(self, id).await
+            }
+
+            async fn claim_rehearsal(
+                &self,
+                group: &::landfall_core::GroupName,
+                lease: ::std::time::Duration,
+            ) -> ::landfall_core::Result<Option<::landfall_core::adapter::RehearsalTask>> {
+                $crate::rehearsal::claim(self, group, lease).await
+            }
+
+            async fn record_rehearsal(
+                &self,
+                task: &::landfall_core::adapter::RehearsalTask,
+                result: &::landfall_core::RehearsalResult,
+            ) -> ::landfall_core::Result<bool> {
+                $crate::rehearsal::record(self, task, result).await
             }
         }
 

@@ -34,9 +34,11 @@ pub(crate) struct Subscription {
     pub(crate) letter_topic: bool,
     /// Where a failed message waits for its next attempt.
     pub(crate) retry_lane: RetryLane,
+    /// Where the receiver says whether it would accept a message, without acting on it.
+    pub(crate) rehearse_url: Option<Uri>,
 }
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "topic",
     "group",
     "url",
@@ -48,6 +50,7 @@ const FIELDS: [&str; 11] = [
     "backoff_cap_ms",
     "letter_topic",
     "retry_lane",
+    "rehearse_url",
 ];
 const DAY_MS: u64 = 86_400_000;
 
@@ -87,18 +90,19 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
     Ok(Subscription {
         topic: fields.parsed("topic")?,
         group: fields.parsed("group")?,
-        url: url(&fields.resolved("url")?.ok_or_else(|| Problem(" needs a url".into()))?)?,
+        url: url("url", &fields.resolved("url")?.ok_or_else(|| Problem(" needs a url".into()))?)?,
         keys: fields.keys()?,
         concurrency: fields.whole("concurrency", 8, 1, 1000)? as usize,
         timeout: fields.millis("timeout_ms", 10_000, 3_600_000)?,
         backoff,
         letter_topic: fields.flag("letter_topic")?,
         retry_lane: fields.retry_lane()?,
+        rehearse_url: fields.resolved("rehearse_url")?.filter(|text| !text.is_empty()).map(|text| url("rehearse_url", &text)).transpose()?,
     })
 }
 
-fn url(text: &str) -> Result<Uri, Problem> {
-    receiver_url(text).map_err(|what| Problem(format!(".url {what}")))
+fn url(name: &str, text: &str) -> Result<Uri, Problem> {
+    receiver_url(text).map_err(|what| Problem(format!(".{name} {what}")))
 }
 
 /// Parses the URL of a receiver. The error is the end of a sentence. It does not repeat the URL, which may hold a

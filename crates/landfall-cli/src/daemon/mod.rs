@@ -124,6 +124,7 @@ impl Daemon {
             leases: database.leases,
             dead_letters: database.dead_letters,
             redrives: database.redrives,
+            rehearsals: database.rehearsals,
             audit: database.audit,
             guards,
             deliveries: database.deliveries,

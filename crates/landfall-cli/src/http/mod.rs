@@ -42,7 +42,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use landfall::idempotency::CountedRecords;
 use landfall::{
-    AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives,
+    AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives, Rehearsals,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,7 @@ pub(crate) struct State {
     pub(crate) leases: Arc<dyn Leases>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) redrives: Arc<dyn Redrives>,
+    pub(crate) rehearsals: Arc<dyn Rehearsals>,
     pub(crate) audit: Arc<dyn AuditTrail>,
     /// The guards of redrive jobs. Letters older than `max_age` are redriven by no request.
     pub(crate) guards: RedriveGuards,
@@ -105,7 +106,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
         ("/v1/dead-letters/{id}", get(dlq::letters::show)),
         ("/v1/dead-letters/{id}/ignore", post(dlq::actions::ignore)),
         ("/v1/dead-letters/{id}/redrive", post(dlq::actions::redrive)),
-        ("/v1/dead-letters/{id}/rehearse", post(dlq::actions::rehearse)),
+        ("/v1/dead-letters/{id}/rehearse", post(dlq::rehearse::rehearse)),
         ("/v1/dead-letters/{id}/release", post(dlq::actions::release)),
         ("/v1/redrives", get(dlq::redrives::list).post(dlq::redrives::start)),
         ("/v1/redrives/{id}", get(dlq::redrives::show)),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Request, Uri};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use landfall::{ErrorCode, Failure, Message, Timestamp, Verdict};
@@ -16,12 +17,16 @@ use super::signature::SigningKey;
 use super::{reply, request};
 use crate::config::Subscription;
 
+/// Tells the receiver that nothing must happen, in case both URLs lead to the same code.
+const REHEARSAL: HeaderName = HeaderName::from_static("landfall-rehearsal");
+
 /// Idle connections are closed after this time; the next connection resolves the host again.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub(super) struct Endpoint {
     client: Client<Connector, Full<Bytes>>,
     url: Uri,
+    rehearse_url: Option<Uri>,
     keys: Vec<SigningKey>,
 }
 
@@ -34,12 +39,27 @@ impl Endpoint {
             // The consumer decides about retries, not the connection pool.
             .retry_canceled_requests(false)
             .build(connector);
-        Self { client, url: subscription.url.clone(), keys: subscription.keys.clone() }
+        let Subscription { url, rehearse_url, keys, .. } = subscription.clone();
+        Self { client, url, rehearse_url, keys }
     }
 
     /// Posts the message once. `Ok` if the receiver responds with 2xx.
     pub(super) async fn post(&self, message: &Message) -> Result<(), Failure> {
-        let request = request::build(message, &self.url, &self.keys, Timestamp::now())?;
+        self.send(request::build(message, &self.url, &self.keys, Timestamp::now())?).await
+    }
+
+    /// Asks the receiver whether it would accept the message. It must not act on it.
+    pub(super) async fn rehearse(&self, message: &Message) -> Result<(), Failure> {
+        let Some(url) = &self.rehearse_url else {
+            return Err(Failure::park(ErrorCode::VALIDATION, "the subscription has no rehearse_url"));
+        };
+        let mut request = request::build(message, url, &self.keys, Timestamp::now())?;
+        request.headers_mut().insert(REHEARSAL, HeaderValue::from_static("true"));
+        let refused = |failure: Failure| Failure { error: format!("rehearsal: {}", failure.error), ..failure };
+        self.send(request).await.map_err(refused)
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(), Failure> {
         let response = self.client.request(request).await.map_err(|error| failure_without_response(&error))?;
         reply::into_result(response).await
     }

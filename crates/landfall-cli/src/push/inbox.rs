@@ -6,11 +6,14 @@
 //!
 //! No message is lost: a crash in between causes a redelivery, like any crash before the commit.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, Retry, Setback};
+use landfall::adapter::{Admission, Arrival, Origin, Parking, RedriveItem, RehearsalTask, Retry, Setback};
 use landfall::{
     Database, DeadLetterId, Deliveries, DeliveryFilter, Error, ErrorKind, GroupName, Inbox, Message, MessageId,
-    OutboxWriter, Result, RetryingDelivery, Timestamp, TopicName,
+    OutboxWriter, RehearsalId, RehearsalResult, Rehearsals, RehearsedLetter, Result, RetryingDelivery, Timestamp,
+    TopicName,
 };
 
 #[derive(Clone)]
@@ -176,6 +179,25 @@ impl<D: Inbox> Deliveries for DeferredInbox<D> {
 
     async fn admitted_by(&self, id: MessageId) -> Result<Vec<(GroupName, Timestamp)>> {
         self.database.admitted_by(id).await
+    }
+}
+
+#[async_trait]
+impl<D: Inbox + Rehearsals> Rehearsals for DeferredInbox<D> {
+    async fn request_rehearsal(&self, letters: &[DeadLetterId], actor: &str) -> Result<RehearsalId> {
+        self.database.request_rehearsal(letters, actor).await
+    }
+
+    async fn rehearsal(&self, id: RehearsalId) -> Result<Vec<RehearsedLetter>> {
+        self.database.rehearsal(id).await
+    }
+
+    async fn claim_rehearsal(&self, group: &GroupName, lease: Duration) -> Result<Option<RehearsalTask>> {
+        self.database.claim_rehearsal(group, lease).await
+    }
+
+    async fn record_rehearsal(&self, task: &RehearsalTask, result: &RehearsalResult) -> Result<bool> {
+        self.database.record_rehearsal(task, result).await
     }
 }
 

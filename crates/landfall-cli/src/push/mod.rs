@@ -33,7 +33,7 @@ use hyper::Uri;
 use landfall::adapter::DatabaseCapabilities;
 use landfall::consume::{self, Consumer, Context, Handler};
 use landfall::retry::{Dependency, Jitter, Options, Repeat, RetryPolicy};
-use landfall::{Broker, Failure, Inbox, OutboxWriter};
+use landfall::{Broker, Failure, Inbox, OutboxWriter, Rehearsals};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Push, Subscription};
@@ -73,9 +73,11 @@ pub(crate) fn prepare(push: &Push, subscriptions: &[Subscription]) -> Result<Vec
     let mut deliveries = Vec::with_capacity(subscriptions.len());
     for subscription in subscriptions {
         let Subscription { topic, group, .. } = subscription;
-        push.rules
-            .check_literal(&subscription.url)
-            .map_err(|error| Error::usage(format!("the subscription of {group} to {topic}: {error}")))?;
+        for url in std::iter::once(&subscription.url).chain(&subscription.rehearse_url) {
+            push.rules
+                .check_literal(url)
+                .map_err(|error| Error::usage(format!("the subscription of {group} to {topic}: {error}")))?;
+        }
         let endpoint = Endpoint::new(connector.clone(), subscription);
         deliveries.push(Delivery { subscription: subscription.clone(), endpoint });
     }
@@ -83,7 +85,7 @@ pub(crate) fn prepare(push: &Push, subscriptions: &[Subscription]) -> Result<Vec
 }
 
 /// Delivers until `stop`. `Err` if the broker fails permanently.
-pub(crate) async fn run<D: Inbox + OutboxWriter>(
+pub(crate) async fn run<D: Inbox + OutboxWriter + Rehearsals>(
     database: D,
     capabilities: DatabaseCapabilities,
     broker: Arc<dyn Broker>,
@@ -104,11 +106,15 @@ pub(crate) async fn run<D: Inbox + OutboxWriter>(
         ..defaults
     };
     let database = DeferredInbox::new(database, capabilities.concurrent_writers);
-    let Subscription { topic, group, url, letter_topic, .. } = subscription;
+    let Subscription { topic, group, url, letter_topic, rehearse_url, .. } = subscription;
     tracing::info!(%topic, %group, %url, "pushing");
     let mut builder = Consumer::builder(database, broker).topic(topic).group(group).handler(handler).options(options);
     if letter_topic {
         builder = builder.dead_letter_topic();
+    }
+    // Without an endpoint of its own, the receiver cannot tell a rehearsal.
+    if rehearse_url.is_some() {
+        builder = builder.rehearsals();
     }
     builder.build()?.run(stop).await
 }
@@ -136,6 +142,10 @@ struct Post {
 
 impl<D: Inbox> Handler<DeferredInbox<D>> for Post {
     async fn handle(&self, context: Context<'_, DeferredInbox<D>>) -> Result<(), Failure> {
+        if context.is_rehearsal {
+            // Not through the dependency: a rehearsal says nothing about its health.
+            return self.endpoint.rehearse(context.message).await;
+        }
         let posted = self.dependency.attempt(context.attempt_since_redrive, || self.endpoint.post(context.message));
         posted
             .await

@@ -12,7 +12,7 @@ use landfall::relay::{self, Relay};
 use landfall::{
     AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages, Housekeeping,
     IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher,
-    RedriveQueue, Redrives, Schema, TablePrefix,
+    RedriveQueue, Redrives, Rehearsals, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,7 @@ pub(crate) struct Database {
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) redrives: Arc<dyn Redrives>,
     pub(crate) redrive_queue: Arc<dyn RedriveQueue>,
+    pub(crate) rehearsals: Arc<dyn Rehearsals>,
     pub(crate) audit: Arc<dyn AuditTrail>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
@@ -73,6 +74,7 @@ impl Database {
             + DeadLetters
             + Redrives
             + RedriveQueue
+            + Rehearsals
             + AuditTrail
             + Housekeeping
             + ImportSource
@@ -101,6 +103,7 @@ impl Database {
             dead_letters: adapter.clone(),
             redrives: adapter.clone(),
             redrive_queue: adapter.clone(),
+            rehearsals: adapter.clone(),
             audit: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),

@@ -13,6 +13,7 @@ pub(crate) mod import;
 pub(crate) mod inbox;
 pub(crate) mod lease;
 pub(crate) mod outbox;
+pub(crate) mod rehearsal;
 pub(crate) mod retention;
 pub(crate) mod sequence;
 
@@ -34,6 +35,12 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Commits. Kind `Unknown` means that the connection was lost during the commit, which may have happened. Any other
     /// error means that it did not.
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<()>> + Send;
+
+    /// Fails with kind `Conflict` or `Invalid` if a commit would fail now, such as after an SQL error that the caller
+    /// ignored, and commits nothing. For a transaction that is rolled back after it.
+    fn check_commit(&self, _connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Commits a transaction that may have changed nothing. When this returns, everything it has read survives a crash
     /// of the server, as with [`Database::flush`].

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use landfall_core::{Broker, Database, Error, GroupName, Inbox, InboxView, OutboxWriter, Result, Sequences, TopicName};
+use landfall_core::{Broker, Database, Error, GroupName, Inbox, InboxView, OutboxWriter, Rehearsals, Result, Sequences, TopicName};
 
 use super::Consumer;
 use super::dedup::{DedupCache, VerifiedCache};
@@ -56,6 +56,7 @@ pub struct Builder<D: Database> {
     sequence: SequenceGuard<D>,
     dead_letter_topic: Option<MakeDeadLetterTopic<D>>,
     cache: Option<Arc<dyn VerifiedCache<D>>>,
+    rehearsals: Option<Arc<dyn Rehearsals>>,
     options: Options,
 }
 
@@ -73,6 +74,7 @@ impl<D: Inbox> Builder<D> {
             sequence: SequenceGuard::disabled(),
             dead_letter_topic: None,
             cache: None,
+            rehearsals: None,
             options: Options::default(),
         }
     }
@@ -134,12 +136,28 @@ impl<D: Inbox> Builder<D> {
         self
     }
 
+    /// Answers requests for rehearsals of this group's dead letters: runs the handler in a transaction, rolls it back, and
+    /// reports what would happen. Polls for them as often as for redriven letters.
+    ///
+    /// Only for handlers that do nothing outside of their transaction, or check [`Context::is_rehearsal`] before they
+    /// do.
+    ///
+    /// [`Context::is_rehearsal`]: super::Context::is_rehearsal
+    pub fn rehearsals(mut self) -> Self
+    where
+        D: Rehearsals,
+    {
+        self.rehearsals = Some(Arc::new(self.database.clone()));
+        self
+    }
+
     /// Checks the parts and returns the consumer. Connects to nothing.
     ///
     /// Fails with kind `Invalid` if a required part is missing or an option is out of range. It also fails if the name
     /// of the retry topic or the dead-letter topic would be too long.
     pub fn build(self) -> Result<Consumer<D>> {
-        let Self { database, broker, topic, group, handler, sequence, dead_letter_topic, cache, options } = self;
+        let Self { database, broker, topic, group, handler, sequence, dead_letter_topic, cache, rehearsals, options } =
+            self;
         let topic = topic.ok_or_else(|| missing("topic", "topic"))?;
         let group = group.ok_or_else(|| missing("group", "group"))?;
         let handler = handler.ok_or_else(|| missing("handler", "handler` or `batch_handler"))?;
@@ -150,7 +168,18 @@ impl<D: Inbox> Builder<D> {
         };
         let dead_letter_topic = dead_letter_topic.map(|make| make(&topic)).transpose()?;
         let inbox = GroupInbox { database, group, idempotence: options.idempotence };
-        Ok(Consumer { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, options })
+        Ok(Consumer {
+            broker,
+            topic,
+            inbox,
+            handler,
+            sequence,
+            retry_topic,
+            dead_letter_topic,
+            cache,
+            rehearsals,
+            options,
+        })
     }
 }
 

@@ -34,11 +34,11 @@ mod transaction;
 
 use std::sync::Arc;
 
-use landfall_core::{Broker, Database, Inbox, Result, TopicName};
+use landfall_core::{Broker, Database, Inbox, Rehearsals, Result, TopicName};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::dead_letter::{DeadLetterTopic, DeadLetterWriter, Parker, Redriver};
+use crate::dead_letter::{DeadLetterTopic, DeadLetterWriter, Parker, Redriver, Rehearser};
 use crate::supervised_task::SupervisedTask;
 use dedup::VerifiedCache;
 use dispatch::{BatchRunner, Dispatcher, IsolatedRunner};
@@ -63,7 +63,7 @@ pub use sequence::{Early, SequenceCheck};
 pub(crate) use handler::Attempt;
 pub(crate) use outcome::Handled;
 pub(crate) use retry::{AttemptCount, DatabaseBackoff, MAX_RETRY_AFTER, sleep_unless_stopped};
-pub(crate) use transaction::{GroupInbox, Input, MessageTransaction, TransactionError};
+pub(crate) use transaction::{GroupInbox, Input, MessageTransaction, TransactionError, rehearsal_refusal};
 
 /// Applies the messages of a topic to one database, as one member of a group.
 ///
@@ -106,6 +106,7 @@ pub struct Consumer<D: Database> {
     retry_topic: Option<RetryTopic>,
     dead_letter_topic: Option<Box<dyn DeadLetterTopic<D>>>,
     cache: Option<Arc<dyn VerifiedCache<D>>>,
+    rehearsals: Option<Arc<dyn Rehearsals>>,
     options: Options,
 }
 
@@ -113,6 +114,7 @@ pub struct Consumer<D: Database> {
 struct Tasks<D: Database> {
     dispatcher: Dispatcher<D>,
     redriver: Redriver<D>,
+    rehearser: Option<Rehearser<D>>,
     retry_reader: RetryTopicReader<D>,
 }
 
@@ -130,8 +132,12 @@ impl<D: Inbox> Consumer<D> {
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let stop = stop.child_token();
         let backoff = self.options.backoff;
-        let Tasks { dispatcher, redriver, retry_reader } = self.into_tasks();
+        let Tasks { dispatcher, redriver, rehearser, retry_reader } = self.into_tasks();
         let redrive = SupervisedTask::spawn("redrive", &stop, redriver.run(stop.clone()));
+        let rehearse = rehearser.map(|rehearser| {
+            let run = rehearser.run(stop.clone());
+            SupervisedTask::spawn("rehearsal", &stop, run)
+        });
         let retry = SupervisedTask::spawn("retry topic", &stop, {
             let stop = stop.clone();
             async move {
@@ -155,11 +161,16 @@ impl<D: Inbox> Consumer<D> {
         stop.cancel();
         // An error of the main topic takes precedence.
         let (redrive, retry) = (redrive.join().await, retry.join().await.flatten());
-        result.and(redrive).and(retry)
+        let rehearse = match rehearse {
+            Some(rehearse) => rehearse.join().await,
+            None => Ok(()),
+        };
+        result.and(redrive).and(retry).and(rehearse)
     }
 
     fn into_tasks(self) -> Tasks<D> {
-        let Self { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, options } = self;
+        let Self { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, rehearsals, options } =
+            self;
         let router = Arc::new(RetryRouter::new(&options, retry_topic));
         let (backoff, group) = (options.backoff, inbox.group.clone());
         let permits = Arc::new(Semaphore::new(options.concurrency));
@@ -183,6 +194,9 @@ impl<D: Inbox> Consumer<D> {
         });
         let batches =
             Arc::new(BatchRunner { transaction: transaction.clone(), cache, backoff, permits: permits.clone() });
+        let poll = options.redrive_poll;
+        let rehearser =
+            rehearsals.map(|rehearsals| Rehearser { transaction: transaction.clone(), rehearsals, poll });
         let redriver = Redriver::new(transaction, dead_letters, &options);
         let retry_reader = RetryTopicReader {
             broker: broker.clone(),
@@ -192,7 +206,7 @@ impl<D: Inbox> Consumer<D> {
             options: options.clone(),
         };
         let dispatcher = Dispatcher { broker, topic, group, options, batches, isolated, sequence, permits };
-        Tasks { dispatcher, redriver, retry_reader }
+        Tasks { dispatcher, redriver, rehearser, retry_reader }
     }
 }
 

@@ -5,13 +5,14 @@
 //!                                └─▶ <topic>.dlq, through the outbox of the same transaction
 //! ```
 //!
-//! The consumer's side is in this module: parking, the `.dlq` topic, and handling redriven messages. People find and
-//! redrive dead letters through [`DeadLetters`](landfall_core::DeadLetters).
+//! The consumer's side is in this module: parking, the `.dlq` topic, handling redriven messages, and rehearsing parked
+//! ones. People find and redrive dead letters through [`DeadLetters`](landfall_core::DeadLetters).
 
 mod backing_off;
 mod headers;
 mod park;
 mod redrive;
+mod rehearse;
 mod topic;
 mod unreadable;
 mod writer;
@@ -19,6 +20,7 @@ mod writer;
 pub(crate) use headers::with_failure_headers;
 pub(crate) use park::Parker;
 pub(crate) use redrive::Redriver;
+pub(crate) use rehearse::Rehearser;
 pub(crate) use topic::{DeadLetterTopic, OutboxTopic};
 pub(crate) use unreadable::placeholder;
 pub(crate) use writer::DeadLetterWriter;

@@ -85,7 +85,8 @@ impl<D: Inbox> Redriver<D> {
         let arrivals = [arrival(&item)];
         let input = Input { arrivals: &arrivals, dead_letter: Some(&item) };
         let calls = self.backing_off.count(&item).calls;
-        let attempt = Attempt { number: total_attempts(&item, calls).saturating_add(1), since_redrive: calls + 1 };
+        let number = total_attempts(&item, calls).saturating_add(1);
+        let attempt = Attempt { number, since_redrive: calls + 1, is_rehearsal: false };
         let result = match self.transaction.apply(&mut transaction, input, attempt).await {
             Ok(applied) => self.transaction.finish(transaction, input, applied).await,
             Err(TransactionError::Failed(failed)) => {

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use landfall::{
-    Constraints, DeadLetters, Housekeeping, InboxView, Leases, Message, OutboxQueue, OutboxWriter, Schema, Sequences,
+    Constraints, DeadLetters, Housekeeping, InboxView, Leases, Message, OutboxQueue, OutboxWriter, Rehearsals, Schema,
+    Sequences,
 };
 use landfall_mysql::MySql;
 use landfall_postgres::Postgres;
@@ -28,7 +29,16 @@ impl From<&Message> for Effect {
 
 /// A database with a table `effects` that has no constraint, so that a duplicate effect shows.
 pub(crate) trait TestDatabase:
-    InboxView + Constraints + Sequences + OutboxWriter + OutboxQueue + Leases + DeadLetters + Housekeeping + Schema
+    InboxView
+    + Constraints
+    + Sequences
+    + OutboxWriter
+    + OutboxQueue
+    + Leases
+    + DeadLetters
+    + Rehearsals
+    + Housekeeping
+    + Schema
 {
     /// Whether an SQL error aborts the transaction.
     const ERRORS_BREAK: bool;

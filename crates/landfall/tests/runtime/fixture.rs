@@ -80,6 +80,22 @@ impl<D: TestDatabase> Fixture<D> {
         Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
+    /// Answers rehearsals, and checks that sequence numbers follow each other.
+    pub(crate) fn consumer_with_rehearsals(&self, handler: impl Handler<D>) -> Running {
+        let (database, broker) = (self.database.clone(), self.broker.clone());
+        let consumer = Consumer::builder(database, broker)
+            .topic(topic())
+            .group(group())
+            .handler(handler)
+            .options(options())
+            .sequence_check(SequenceCheck::Newest)
+            .rehearsals()
+            .build()
+            .unwrap();
+        let stop = CancellationToken::new();
+        Running { task: tokio::spawn(consumer.run(stop.clone())), stop }
+    }
+
     pub(crate) fn consumer_in_sequence(
         &self,
         options: Options,

@@ -16,6 +16,7 @@ mod idempotence;
 mod order;
 mod poison_row;
 mod redis_cache;
+mod rehearsal;
 mod retry_lane;
 mod silent_connections;
 

@@ -68,6 +68,11 @@ impl Database for MySql {
         self.commit_on(&mut transaction).await
     }
 
+    async fn check_commit(&self, connection: &mut MySqlConnection) -> Result<()> {
+        let checked = within_deadline(sqlx::raw_sql(CHECK_OPEN).execute(connection)).await;
+        checked.map(drop).map_err(self.could_not_commit())
+    }
+
     /// A commit without changes does not wait for the log, so this flushes it.
     async fn commit_seen(&self, mut transaction: Transaction) -> Result<()> {
         self.commit_on(&mut transaction).await?;

@@ -29,6 +29,12 @@ impl Database for Postgres {
         committed.map(drop).map_err(self.could_not_commit())
     }
 
+    /// Checks deferred constraints, and fails in a transaction with a failed statement.
+    async fn check_commit(&self, connection: &mut PgConnection) -> Result<()> {
+        let checked = within_deadline(sqlx::raw_sql("SET CONSTRAINTS ALL IMMEDIATE").execute(connection)).await;
+        checked.map(drop).map_err(self.could_not("check the transaction"))
+    }
+
     /// Does nothing: a commit becomes visible only after it was flushed to disk. `synchronous_commit = off` breaks
     /// this, and the doctor reports it.
     async fn flush(&self, _: Self::Transaction) -> Result<()> {

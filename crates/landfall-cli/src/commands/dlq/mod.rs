@@ -9,6 +9,7 @@ mod ignore;
 mod list;
 mod redrive;
 mod redrives;
+mod rehearse;
 mod retrying;
 mod show;
 
@@ -44,6 +45,7 @@ enum Action {
     Groups(groups::Groups),
     History(audit::History),
     Redrive(redrive::Redrive),
+    Rehearse(rehearse::Rehearse),
     Redrives(redrives::List),
     /// Pause a redrive job.
     Pause(redrives::Control),
@@ -88,6 +90,11 @@ impl Dlq {
                 redrive.check()?;
                 let plan = self.sources.load()?.retention_plan();
                 redrive.run(self.sources.open_database().await?.dead_letters.as_ref(), &plan).await
+            }
+            Action::Rehearse(rehearse) => {
+                rehearse.check()?;
+                let plan = self.sources.load()?.retention_plan();
+                rehearse.run(&self.sources.open_database().await?, &plan).await
             }
         }
     }

@@ -1,10 +1,9 @@
-//! `POST /v1/dead-letters/{id}/redrive`, `…/ignore` and `…/release`: changes of one letter. `…/rehearse` predicts one.
+//! `POST /v1/dead-letters/{id}/redrive`, `…/ignore` and `…/release`: changes of one letter.
 
 use axum::extract::{Path, Request};
 use axum::{Extension, Json};
-use landfall::{
-    DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStatus, Predicted, Prediction, RedriveSelection, Timestamp,
-};
+use landfall::{DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStatus, Timestamp};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_REASON_CHARACTERS, actor, detached, letter_id, words};
@@ -53,32 +52,6 @@ pub(in crate::http) async fn redrive(
     Ok(Json(Changed { id, status: letter.status }))
 }
 
-/// What a job would do with the letter now.
-#[derive(Debug, Serialize)]
-pub(in crate::http) struct Rehearsed {
-    id: DeadLetterId,
-    prediction: &'static str,
-    predecessor: Option<DeadLetterId>,
-}
-
-pub(in crate::http) async fn rehearse(
-    axum::extract::State(state): Shared,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Json<Rehearsed>, Problem> {
-    let Order { id, .. } = order(&state, &caller, &id, request).await?;
-    let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
-    let selection = RedriveSelection::Ids(vec![id]);
-    let predicted = detached(async move { redrives.rehearse_redrive(&selection, &guards, 1).await }).await?;
-    match predicted.first().filter(|letter| letter.outcome != Predicted::Missing) {
-        Some(Prediction { outcome, predecessor, .. }) => {
-            Ok(Json(Rehearsed { id, prediction: outcome.as_str(), predecessor: *predecessor }))
-        }
-        None => Err(Problem::no_dead_letter(id)),
-    }
-}
-
 pub(in crate::http) async fn ignore(
     axum::extract::State(state): Shared,
     Extension(caller): Extension<Caller>,
@@ -104,21 +77,26 @@ pub(in crate::http) async fn release(
 }
 
 async fn order(state: &State, caller: &Caller, id: &str, request: Request) -> Result<Order, Problem> {
-    // The body first: a client that is refused while it still sends may get a reset instead of the response.
-    let body = body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
+    let fields: Fields = parse_body(state, request).await?;
     let id = letter_id(id)?;
-    let wrong = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not valid: {why}"));
-    let fields: Fields = match body.trim_ascii_start().first() {
-        None => Fields::default(),
-        Some(b'{') => serde_json::from_slice(&body).map_err(|error| wrong(&error))?,
-        // serde would also accept an array with the values in field order.
-        Some(_) => return Err(wrong(&"it must be a JSON object, or empty")),
-    };
     let reason = match fields.reason.as_deref() {
         Some(reason) => words("reason", reason, MAX_REASON_CHARACTERS)?.to_owned(),
         None => String::new(),
     };
     Ok(Order { id, reason, actor: actor(fields.actor.as_deref(), caller)? })
+}
+
+/// Reads a body that is a JSON object, or empty.
+pub(super) async fn parse_body<T: DeserializeOwned + Default>(state: &State, request: Request) -> Result<T, Problem> {
+    // The body first: a client that is refused while it still sends may get a reset instead of the response.
+    let body = body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
+    let wrong = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not valid: {why}"));
+    match body.trim_ascii_start().first() {
+        None => Ok(T::default()),
+        Some(b'{') => serde_json::from_slice(&body).map_err(|error| wrong(&error)),
+        // serde would also accept an array with the values in field order.
+        Some(_) => Err(wrong(&"it must be a JSON object, or empty")),
+    }
 }
 
 async fn one(state: &State, id: DeadLetterId) -> Result<DeadLetter, Problem> {

@@ -3,7 +3,8 @@
 //! | route | file |
 //! |---|---|
 //! | `GET /v1/dead-letters…`, `/v1/dead-letter-groups` | [`letters`] |
-//! | `POST /v1/dead-letters/{id}/redrive`, `…/ignore`, `…/release`, `…/rehearse` | [`actions`] |
+//! | `POST /v1/dead-letters/{id}/redrive`, `…/ignore`, `…/release` | [`actions`] |
+//! | `POST /v1/dead-letters/{id}/rehearse` | [`rehearse`] |
 //! | `/v1/redrives…`, `POST /ops/dlq/redrive` | [`redrives`] |
 //! | `GET /v1/audit` | [`audit`] |
 //!
@@ -14,6 +15,7 @@ pub(super) mod audit;
 mod filter;
 pub(super) mod letters;
 pub(super) mod redrives;
+pub(super) mod rehearse;
 mod request;
 
 use landfall::{DeadLetterId, MessageId, RedriveId};

@@ -7,17 +7,20 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use landfall::{
-    AtLeast, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveStarted, RedriveState,
+    AtLeast, DeadLetterId, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveStarted,
+    RedriveState,
 };
 use serde::Serialize;
 
 use super::filter::{repeated, unknown};
-use super::request::{Fields, from_query};
+use super::rehearse::{run_handlers, wait};
+use super::request::{Fields, Run, from_query};
 use super::{actor, detached, redrive_id};
 use crate::http::auth::Caller;
 use crate::http::deliveries::{DEFAULT_LIMIT, parse_limit};
 use crate::http::problem::Problem;
 use crate::http::{Shared, State, body, idempotency};
+use crate::rehearsal::{self, Answer};
 
 /// The most bytes of a body: room for the ids of the largest selection.
 const BODY_LIMIT: usize = 2 * 1024 * 1024;
@@ -59,6 +62,15 @@ struct DryRun {
     matched: AtLeast,
     /// How many letters have each prediction.
     predictions: BTreeMap<&'static str, u64>,
+    /// What the handlers of a sample did. Empty unless the request asks to run some.
+    handlers: Vec<HandlerRun>,
+}
+
+#[derive(Debug, Serialize)]
+struct HandlerRun {
+    id: DeadLetterId,
+    #[serde(flatten)]
+    answer: Answer,
 }
 
 pub(in crate::http) async fn start(
@@ -71,9 +83,10 @@ pub(in crate::http) async fn start(
     let fields = Fields::parse(&body)?;
     let given = idempotency::message_id(None, &head.headers)?;
     let (is_dry, actor) = (fields.dry_run.unwrap_or_default(), actor(fields.actor.as_deref(), &caller)?);
+    let run = fields.handlers_to_run()?;
     let request = fields.into_request(given)?;
     if is_dry {
-        return Ok(Json(dry_run(&state, request).await?).into_response());
+        return Ok(Json(dry_run(&state, request, run, actor).await?).into_response());
     }
     let job = store(&state, request, actor).await?;
     let accepted = Accepted { id: job.id, state: job.state, matched: job.counts.matched };
@@ -103,7 +116,7 @@ async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<
     }
 }
 
-async fn dry_run(state: &State, request: RedriveRequest) -> Result<DryRun, Problem> {
+async fn dry_run(state: &State, request: RedriveRequest, run: Run, actor: String) -> Result<DryRun, Problem> {
     let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
     let rehearsed = async move { redrives.rehearse_redrive(&request.selection, &guards, MAX_REHEARSED + 1).await };
     let mut letters = detached(rehearsed).await?;
@@ -114,7 +127,10 @@ async fn dry_run(state: &State, request: RedriveRequest) -> Result<DryRun, Probl
         *predictions.entry(letter.outcome.as_str()).or_default() += 1;
     }
     let matched = AtLeast { count: letters.len() as u64, at_least };
-    Ok(DryRun { state: "dry-run", matched, predictions })
+    let sample = letters.iter().filter(|letter| rehearsal::can_run(letter)).take(run.letters).map(|letter| letter.id);
+    let answers = run_handlers(state, sample.collect(), actor, wait(run.wait_s)?).await?;
+    let handlers = answers.into_iter().map(|(id, answer)| HandlerRun { id, answer }).collect();
+    Ok(DryRun { state: "dry-run", matched, predictions, handlers })
 }
 
 pub(in crate::http) async fn list(

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::filter::{Conditions, repeated, unknown};
 use super::{MAX_REASON_CHARACTERS, words};
 use crate::http::problem::Problem;
+use crate::rehearsal::MAX_LETTERS;
 
 /// The most letters that are named one by one.
 const MAX_IDS: usize = 100_000;
@@ -21,8 +22,18 @@ pub(super) struct Fields {
     concurrency: Option<Whole>,
     ramp: Option<bool>,
     pub(super) dry_run: Option<bool>,
+    /// In a dry run: of how many letters the handler is run.
+    run: Option<Whole>,
+    wait_s: Option<Whole>,
     reason: Option<String>,
     pub(super) actor: Option<String>,
+}
+
+/// The handlers that a dry run runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) letters: usize,
+    pub(super) wait_s: Option<u64>,
 }
 
 /// A whole number. JSON does not distinguish `7` and `7.0`.
@@ -55,6 +66,17 @@ impl Fields {
             return Err(wrong(&"it must be a JSON object with filter or ids"));
         }
         serde_json::from_slice(body).map_err(|error| wrong(&error))
+    }
+
+    pub(super) fn handlers_to_run(&self) -> Result<Run, Problem> {
+        let letters = self.run.map_or(Ok(0), |Whole(letters)| usize::try_from(letters));
+        let Some(letters) = letters.ok().filter(|letters| *letters <= MAX_LETTERS) else {
+            return Err(Problem::invalid(format!("run must be a number from 0 to {MAX_LETTERS}")));
+        };
+        if letters > 0 && self.dry_run != Some(true) {
+            return Err(Problem::invalid("run is a field of a dry run; add \"dry_run\": true"));
+        }
+        Ok(Run { letters, wait_s: self.wait_s.map(|Whole(seconds)| u64::try_from(seconds).unwrap_or_default()) })
     }
 
     pub(super) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {
@@ -139,6 +161,8 @@ pub(super) fn from_query(query: &str, given: Option<MessageId>) -> Result<(Redri
         concurrency: None,
         ramp: None,
         dry_run: None,
+        run: None,
+        wait_s: None,
         reason: why,
         actor: None,
     };

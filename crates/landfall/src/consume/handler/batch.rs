@@ -88,6 +88,10 @@ pub struct BatchContext<'a, D: Database> {
     pub connection: &'a mut D::Connection,
     /// The number of this attempt, from 1. Attempts made as part of a batch are not counted.
     pub attempt: u32,
+    /// Whether the transaction is rolled back whatever the handler returns; see [`Context::is_rehearsal`].
+    ///
+    /// [`Context::is_rehearsal`]: crate::consume::Context::is_rehearsal
+    pub is_rehearsal: bool,
     pub(super) database: &'a D,
     pub(super) after_commit: &'a mut AfterCommit,
 }

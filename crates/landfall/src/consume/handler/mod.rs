@@ -240,6 +240,9 @@ pub struct Context<'a, D: Database> {
     /// was. Pass it to [`Dependency::attempt`](crate::retry::Dependency::attempt): the first attempt after a redrive
     /// takes nothing from the retry budget.
     pub attempt_since_redrive: u32,
+    /// Whether this is a [rehearsal](crate::consume::Builder::rehearsals): the transaction is rolled back whatever the
+    /// handler returns. A handler that acts outside of it must not do so now.
+    pub is_rehearsal: bool,
     pub(super) database: &'a D,
     pub(super) group: &'a GroupName,
     pub(super) after_commit: &'a mut AfterCommit,

@@ -26,6 +26,8 @@ pub(crate) struct Attempt {
     pub(crate) number: u32,
     /// Counted from the last manual redrive.
     pub(crate) since_redrive: u32,
+    /// Whether the transaction is rolled back whatever the handler returns.
+    pub(crate) is_rehearsal: bool,
 }
 
 /// A failure that rolls a transaction back.
@@ -52,10 +54,18 @@ impl<D: Database, H: Handler<D>> HandlerRunner<D> for PerMessage<H> {
     fn run<'a>(&'a self, call: HandlerCall<'a, D>) -> BoxFuture<'a, Result<(), BatchFailure>> {
         Box::pin(async move {
             let HandlerCall { messages, connection, attempt, database, group, after_commit } = call;
-            let Attempt { number: attempt, since_redrive: attempt_since_redrive } = attempt;
+            let Attempt { number: attempt, since_redrive: attempt_since_redrive, is_rehearsal } = attempt;
             for (index, message) in messages.iter().enumerate() {
-                let context =
-                    Context { message, connection, attempt, attempt_since_redrive, database, group, after_commit };
+                let context = Context {
+                    message,
+                    connection,
+                    attempt,
+                    attempt_since_redrive,
+                    is_rehearsal,
+                    database,
+                    group,
+                    after_commit,
+                };
                 catch_panic(async { self.0.handle(context).await })
                     .instrument(trace::span(message, attempt))
                     .await
@@ -70,7 +80,8 @@ impl<D: Database, H: BatchHandler<D>> HandlerRunner<D> for PerBatch<H> {
     fn run<'a>(&'a self, call: HandlerCall<'a, D>) -> BoxFuture<'a, Result<(), BatchFailure>> {
         Box::pin(async move {
             let HandlerCall { messages, connection, attempt, database, after_commit, .. } = call;
-            let context = BatchContext { messages, connection, attempt: attempt.number, database, after_commit };
+            let Attempt { number: attempt, is_rehearsal, .. } = attempt;
+            let context = BatchContext { messages, connection, attempt, is_rehearsal, database, after_commit };
             catch_panic(async { self.0.handle(context).await })
                 .await
                 .map_err(|failure| BatchFailure { index: None, failure })

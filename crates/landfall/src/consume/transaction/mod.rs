@@ -11,6 +11,7 @@
 //! delivery inserts its inbox row, a dead letter is locked by the transaction and marked as done.
 
 mod group_inbox;
+mod rehearse;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::consume::sequence::{SequenceDecision, SequenceGuard};
 use crate::dead_letter::DeadLetterWriter;
 
 pub(crate) use group_inbox::GroupInbox;
+pub(crate) use rehearse::refusal as rehearsal_refusal;
 
 /// Runs messages through the handler, one transaction at a time.
 pub(crate) struct MessageTransaction<D: Database> {
@@ -93,7 +95,7 @@ pub(crate) type TransactionResult = Result<Vec<Handled>, TransactionError>;
 impl<D: Inbox> MessageTransaction<D> {
     /// Runs deliveries in a transaction of their own.
     pub(crate) async fn run(&self, arrivals: &[Arrival<'_>], attempt: u32) -> TransactionResult {
-        let attempt = Attempt { number: attempt, since_redrive: attempt };
+        let attempt = Attempt { number: attempt, since_redrive: attempt, is_rehearsal: false };
         let mut transaction = self.inbox.database.begin().await.map_err(TransactionError::Unreachable)?;
         let input = Input { arrivals, dead_letter: None };
         let applied = self.apply(&mut transaction, input, attempt).await?;
