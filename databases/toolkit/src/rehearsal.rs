@@ -114,13 +114,7 @@ async fn take<D: LetterTables>(database: &D, candidate: &Candidate, lease: Durat
     let template = "UPDATE {p}rehearsal SET claim = ?, claimed_until = ?
         WHERE id = ? AND dead_letter_id = ? AND claim = ? AND outcome IS NULL";
     let Candidate { rehearsal, letter, claim } = candidate;
-    let values = vec![
-        (claim + 1).into(),
-        until.into(),
-        rehearsal.as_str().into(),
-        (*letter).into(),
-        (*claim).into(),
-    ];
+    let values = vec![(claim + 1).into(), until.into(), rehearsal.as_str().into(), (*letter).into(), (*claim).into()];
     change(database, "claim a rehearsal", template, values).await
 }
 

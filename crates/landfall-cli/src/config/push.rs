@@ -97,7 +97,11 @@ fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Prob
         backoff,
         letter_topic: fields.flag("letter_topic")?,
         retry_lane: fields.retry_lane()?,
-        rehearse_url: fields.resolved("rehearse_url")?.filter(|text| !text.is_empty()).map(|text| url("rehearse_url", &text)).transpose()?,
+        rehearse_url: fields
+            .resolved("rehearse_url")?
+            .filter(|text| !text.is_empty())
+            .map(|text| url("rehearse_url", &text))
+            .transpose()?,
     })
 }
 

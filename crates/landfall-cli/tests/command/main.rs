@@ -34,6 +34,7 @@ mod raw_http;
 mod records;
 mod redrive_check;
 mod redrives;
+mod rehearsal;
 mod retention;
 mod routes;
 mod serve;

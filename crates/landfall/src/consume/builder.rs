@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use landfall_core::{Broker, Database, Error, GroupName, Inbox, InboxView, OutboxWriter, Rehearsals, Result, Sequences, TopicName};
+use landfall_core::{
+    Broker, Database, Error, GroupName, Inbox, InboxView, OutboxWriter, Rehearsals, Result, Sequences, TopicName,
+};
 
 use super::Consumer;
 use super::dedup::{DedupCache, VerifiedCache};
@@ -136,8 +138,8 @@ impl<D: Inbox> Builder<D> {
         self
     }
 
-    /// Answers requests for rehearsals of this group's dead letters: runs the handler in a transaction, rolls it back, and
-    /// reports what would happen. Polls for them as often as for redriven letters.
+    /// Answers requests for rehearsals of this group's dead letters: runs the handler in a transaction, rolls it back,
+    /// and reports what would happen. Polls for them as often as for redriven letters.
     ///
     /// Only for handlers that do nothing outside of their transaction, or check [`Context::is_rehearsal`] before they
     /// do.

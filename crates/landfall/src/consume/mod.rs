@@ -169,8 +169,18 @@ impl<D: Inbox> Consumer<D> {
     }
 
     fn into_tasks(self) -> Tasks<D> {
-        let Self { broker, topic, inbox, handler, sequence, retry_topic, dead_letter_topic, cache, rehearsals, options } =
-            self;
+        let Self {
+            broker,
+            topic,
+            inbox,
+            handler,
+            sequence,
+            retry_topic,
+            dead_letter_topic,
+            cache,
+            rehearsals,
+            options,
+        } = self;
         let router = Arc::new(RetryRouter::new(&options, retry_topic));
         let (backoff, group) = (options.backoff, inbox.group.clone());
         let permits = Arc::new(Semaphore::new(options.concurrency));
@@ -195,8 +205,7 @@ impl<D: Inbox> Consumer<D> {
         let batches =
             Arc::new(BatchRunner { transaction: transaction.clone(), cache, backoff, permits: permits.clone() });
         let poll = options.redrive_poll;
-        let rehearser =
-            rehearsals.map(|rehearsals| Rehearser { transaction: transaction.clone(), rehearsals, poll });
+        let rehearser = rehearsals.map(|rehearsals| Rehearser { transaction: transaction.clone(), rehearsals, poll });
         let redriver = Redriver::new(transaction, dead_letters, &options);
         let retry_reader = RetryTopicReader {
             broker: broker.clone(),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use landfall::consume::{Context, already_done, with_state};
 use landfall::{
@@ -14,14 +13,10 @@ use landfall_postgres::Postgres;
 use landfall_testkit::eventually;
 
 use crate::database::TestDatabase;
-use crate::fixture::{Fixture, TIMEOUT, group, message};
+use crate::fixture::{Fixture, TIMEOUT, message};
 use crate::on_every_database;
 
-on_every_database!(
-    rehearsal_predicts_the_redrive_and_leaves_nothing,
-    letter_that_is_not_parked_is_not_rehearsed,
-    crashed_rehearsal_is_run_again_and_fenced,
-);
+on_every_database!(rehearsal_predicts_the_redrive_and_leaves_nothing);
 
 /// What the handler depends on.
 #[derive(Debug, Default)]
@@ -173,43 +168,4 @@ async fn deferred_constraint_is_predicted_on_postgresql() {
     let predicted = rehearse(&fixture, &letters).await;
     running.stop().await;
     assert_eq!(outcomes(&predicted), [Rehearsed::Fails; 2], "{predicted:?}");
-}
-
-async fn letter_that_is_not_parked_is_not_rehearsed<D: TestDatabase>(fixture: Fixture<D>) {
-    let world = Arc::new(World::default());
-    let letters = park(&fixture, &world, &[message("a", 1, "good"), message("b", 1, "good")]).await;
-    // Discarded before the consumer runs, and one that never was.
-    let discarded = DeadLetterFilter { id: Some(letters[0].id), ..Default::default() };
-    let ids = [letters[0].id, letters[1].id, 1_000_000];
-    let id = fixture.database.request_rehearsal(&ids, "maria").await.unwrap();
-    assert_eq!(fixture.database.rehearsal(id).await.unwrap().len(), 2);
-    fixture.database.discard(&discarded, "wrong", "maria").await.unwrap();
-    let task = fixture.database.claim_rehearsal(&group(), TIMEOUT).await.unwrap().expect("the other letter");
-    assert_eq!(task.letter, letters[1].id);
-    assert_eq!((task.message.key.clone(), &task.message.payload), (letters[1].key.clone(), &letters[1].payload));
-    assert!(fixture.database.claim_rehearsal(&group(), TIMEOUT).await.unwrap().is_none());
-    let results = fixture.database.rehearsal(id).await.unwrap();
-    assert_eq!(results.iter().map(|letter| letter.id).collect::<Vec<_>>(), [letters[1].id]);
-    let later = fixture.database.request_rehearsal(&ids, "maria").await.unwrap();
-    assert_eq!(fixture.database.rehearsal(later).await.unwrap().len(), 1, "a discarded letter is not asked about");
-}
-
-async fn crashed_rehearsal_is_run_again_and_fenced<D: TestDatabase>(fixture: Fixture<D>) {
-    let world = Arc::new(World::default());
-    let letters = park(&fixture, &world, &[message("a", 1, "good")]).await;
-    let id = fixture.database.request_rehearsal(&[letters[0].id], "maria").await.unwrap();
-    // A consumer that crashed: its claim expires.
-    let lost = fixture.database.claim_rehearsal(&group(), Duration::from_millis(1)).await.unwrap().unwrap();
-    let mut again = None;
-    eventually(TIMEOUT, "the claim expires", async || {
-        again = fixture.database.claim_rehearsal(&group(), TIMEOUT).await.unwrap();
-        again.is_some()
-    })
-    .await;
-    let (again, succeeds) = (again.unwrap(), RehearsalResult::from(Rehearsed::Succeeds));
-    assert!(!fixture.database.record_rehearsal(&lost, &RehearsalResult::from(Rehearsed::Stale)).await.unwrap());
-    assert!(fixture.database.record_rehearsal(&again, &succeeds).await.unwrap());
-    assert!(!fixture.database.record_rehearsal(&again, &succeeds).await.unwrap(), "the first result is final");
-    let results = fixture.database.rehearsal(id).await.unwrap();
-    assert_eq!(results[0].result, Some(succeeds));
 }

@@ -17,8 +17,8 @@ use crate::stores::Database;
 
 /// Predict what a redrive would do with each message, and change nothing.
 ///
-/// With --run, the consumers also run their handlers, in transactions that are rolled back. A consumer answers if it was
-/// built with `rehearsals()`, and a subscription if it has a rehearse_url; the others are shown as unanswered.
+/// With --run, the consumers also run their handlers, in transactions that are rolled back. A consumer answers if it
+/// was built with `rehearsals()`, and a subscription if it has a rehearse_url; the others are shown as unanswered.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall dlq rehearse --topic orders
@@ -95,8 +95,7 @@ impl Rehearse {
 /// `17 ready, its handler fails with TIMEOUT: no answer`
 fn line(prediction: &Prediction, answer: Option<&Answer>) -> String {
     let mut line = format!("{} {}", prediction.id, prediction.outcome.as_str());
-    if let (Some(predecessor), Predicted::Waits | Predicted::Skipped(_)) =
-        (prediction.predecessor, prediction.outcome)
+    if let (Some(predecessor), Predicted::Waits | Predicted::Skipped(_)) = (prediction.predecessor, prediction.outcome)
     {
         line.push_str(&format!(" behind {predecessor}"));
     }

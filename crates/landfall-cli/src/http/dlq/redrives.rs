@@ -82,8 +82,9 @@ pub(in crate::http) async fn start(
     let body = body::read(body, BODY_LIMIT, state.request_timeout).await?;
     let fields = Fields::parse(&body)?;
     let given = idempotency::message_id(None, &head.headers)?;
-    let (is_dry, actor) = (fields.dry_run.unwrap_or_default(), actor(fields.actor.as_deref(), &caller)?);
-    let run = fields.handlers_to_run()?;
+    let (run, actor) = (fields.handlers_to_run()?, actor(fields.actor.as_deref(), &caller)?);
+    // A person who asks to run handlers without effect must not start a redrive.
+    let is_dry = fields.dry_run.unwrap_or_default() || run.letters > 0;
     let request = fields.into_request(given)?;
     if is_dry {
         return Ok(Json(dry_run(&state, request, run, actor).await?).into_response());

@@ -10,6 +10,7 @@ use landfall::{DeadLetterId, Predicted, RedriveSelection};
 use serde::{Deserialize, Serialize};
 
 use super::actions::parse_body;
+use super::request::Whole;
 use super::{MAX_REASON_CHARACTERS, actor, detached, letter_id, words};
 use crate::http::auth::Caller;
 use crate::http::problem::Problem;
@@ -25,7 +26,7 @@ struct Fields {
     /// Whether the handler is run.
     run: Option<bool>,
     /// How long to wait for its outcome.
-    wait_s: Option<u64>,
+    wait_s: Option<Whole>,
 }
 
 /// What a job would do with the letter now.
@@ -45,7 +46,7 @@ pub(in crate::http) async fn rehearse(
     request: Request,
 ) -> Result<Json<Rehearsed>, Problem> {
     let fields: Fields = parse_body(&state, request).await?;
-    let (id, wait) = (letter_id(&id)?, wait(fields.wait_s)?);
+    let (id, wait) = (letter_id(&id)?, wait(fields.wait_s.map(Whole::unsigned))?);
     if let Some(reason) = &fields.reason {
         words("reason", reason, MAX_REASON_CHARACTERS)?;
     }

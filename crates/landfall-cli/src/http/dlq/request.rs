@@ -22,7 +22,7 @@ pub(super) struct Fields {
     concurrency: Option<Whole>,
     ramp: Option<bool>,
     pub(super) dry_run: Option<bool>,
-    /// In a dry run: of how many letters the handler is run.
+    /// Of how many letters the handler is run and rolled back. A request with it is a dry run.
     run: Option<Whole>,
     wait_s: Option<Whole>,
     reason: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Run {
 
 /// A whole number. JSON does not distinguish `7` and `7.0`.
 #[derive(Debug, Clone, Copy)]
-struct Whole(i64);
+pub(super) struct Whole(i64);
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -52,6 +52,11 @@ impl<'de> Deserialize<'de> for Whole {
 }
 
 impl Whole {
+    /// Returns the number, or 0 if it is negative.
+    pub(super) fn unsigned(self) -> u64 {
+        u64::try_from(self.0).unwrap_or_default()
+    }
+
     /// Returns the number, or one that every check refuses.
     fn small(self) -> u32 {
         u32::try_from(self.0).unwrap_or(0)
@@ -73,10 +78,7 @@ impl Fields {
         let Some(letters) = letters.ok().filter(|letters| *letters <= MAX_LETTERS) else {
             return Err(Problem::invalid(format!("run must be a number from 0 to {MAX_LETTERS}")));
         };
-        if letters > 0 && self.dry_run != Some(true) {
-            return Err(Problem::invalid("run is a field of a dry run; add \"dry_run\": true"));
-        }
-        Ok(Run { letters, wait_s: self.wait_s.map(|Whole(seconds)| u64::try_from(seconds).unwrap_or_default()) })
+        Ok(Run { letters, wait_s: self.wait_s.map(Whole::unsigned) })
     }
 
     pub(super) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {

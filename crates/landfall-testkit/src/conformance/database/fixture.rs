@@ -7,7 +7,7 @@ use landfall_core::idempotency::{OneTimeTokens, RecordWriter};
 use landfall_core::{
     AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages, Housekeeping,
     IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
-    RedriveQueue, Redrives, Schema, Sequences, TopicName,
+    RedriveQueue, Redrives, Rehearsals, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -24,6 +24,7 @@ pub trait FullDatabase:
     + DeadLetters
     + Redrives
     + RedriveQueue
+    + Rehearsals
     + AuditTrail
     + Housekeeping
     + HalfMessages
@@ -48,6 +49,7 @@ impl<D> FullDatabase for D where
         + DeadLetters
         + Redrives
         + RedriveQueue
+        + Rehearsals
         + AuditTrail
         + Housekeeping
         + HalfMessages

@@ -51,6 +51,7 @@ pub mod outbox_view;
 pub mod outbox_wake;
 pub mod outbox_write;
 pub mod redrive_jobs;
+pub mod rehearsals;
 pub mod schema;
 pub mod schema_upgrade;
 pub mod sequences;
@@ -291,6 +292,9 @@ macro_rules! database_conformance {
                 guards_skip_letters_with_their_reason,
                 redrive_jobs_are_listed_and_audited,
                 rehearsal_predicts_what_the_job_does;
+            rehearsals:
+                only_parked_letters_are_rehearsed,
+                expired_claim_is_taken_over_and_fenced;
             discard:
                 discarded_message_frees_its_key_in_order,
                 discarding_the_only_letter_frees_the_key,

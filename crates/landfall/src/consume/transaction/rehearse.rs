@@ -8,7 +8,8 @@ use crate::consume::dedup::is_already_done;
 use crate::consume::handler::{Attempt, BatchFailure, HandlerCall};
 
 impl<D: Inbox> MessageTransaction<D> {
-    /// Runs the handler for the message of a dead letter, and rolls back what it wrote. Fails only if the database does.
+    /// Runs the handler for the message of a dead letter, and rolls back what it wrote. Fails only if the database
+    /// does.
     pub(crate) async fn rehearse(&self, message: &Message, attempts: u32) -> Result<RehearsalResult> {
         let attempt = Attempt { number: attempts.saturating_add(1), since_redrive: 1, is_rehearsal: true };
         let mut transaction = self.inbox.database.begin().await?;
@@ -41,14 +42,8 @@ impl<D: Inbox> MessageTransaction<D> {
         // Never called: what the handler enqueued is rolled back, too.
         let mut after_commit = None;
         let after_commit = &mut after_commit;
-        let call = HandlerCall {
-            messages: &messages,
-            connection: &mut *connection,
-            attempt,
-            database,
-            group,
-            after_commit,
-        };
+        let call =
+            HandlerCall { messages: &messages, connection: &mut *connection, attempt, database, group, after_commit };
         match self.handler.run(call).await {
             Err(BatchFailure { failure, .. }) if is_already_done(&failure) => return Ok(Rehearsed::Duplicate),
             called => called?,
