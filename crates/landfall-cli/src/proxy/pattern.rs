@@ -5,7 +5,8 @@ use std::fmt;
 
 use hyper::Method;
 
-/// `POST /orders/{id}/pay`, or a path alone for every method. `{name}` is one segment, `{*name}` at the end is the rest.
+/// `POST /orders/{id}/pay`, or a path alone for every method. `{name}` is one segment, and `{*name}` at the end is the
+/// rest.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
     method: Option<Method>,

@@ -65,6 +65,28 @@ on_each! {
     }
 }
 
+/// A daemon that stops finishes what it has forwarded, for a client that waits and for one that went away.
+#[tokio::test]
+async fn stopping_daemon_finishes_what_it_forwarded() {
+    for is_waiting in [true, false] {
+        let (sandbox, shop) = (Sandbox::new(), Shop::start().await);
+        let daemon = serve(&sandbox, &shop.route("")).await;
+        let call = Pay { behave: "held", ..Pay::default() }.spawn(daemon.proxy());
+        shop.wait_for_effects(1).await;
+        if !is_waiting {
+            call.abort();
+        }
+        daemon.signal(Signal::SIGTERM);
+        shop.open_gate();
+        let answer = call.await;
+        assert_eq!(answer.is_ok_and(|answer| answer.status == 201), is_waiting);
+        assert_eq!(daemon.exit_code().await, Some(0));
+        let daemon = sandbox.serve_as("push").await;
+        let repeat = Pay::default().to(daemon.proxy()).await;
+        assert_eq!((repeat.header("idempotent-replayed"), shop.effects()), (Some("true"), 1), "{repeat:?}");
+    }
+}
+
 /// A service in another language, with the standard library only.
 async fn python_shop(folder: &Path) -> Option<(Process, std::net::SocketAddr)> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/proxy/shop.py");

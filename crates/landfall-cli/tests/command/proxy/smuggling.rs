@@ -10,8 +10,8 @@ use super::super::support::{Sandbox, TIMEOUT};
 use super::fixture::{Shop, serve};
 
 const KEYED: &str = "Authorization: Bearer ann\r\nIdempotency-Key: k1\r\n";
-const HIDDEN: &str = "POST /orders/8/pay HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer ann\r\nIdempotency-Key: hidden\r\n\
-                      Content-Length: 0\r\n\r\n";
+const HIDDEN: &str = "POST /orders/8/pay HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer ann\r\n\
+                      Idempotency-Key: hidden\r\nContent-Length: 0\r\n\r\n";
 
 fn post(lines: &str, body: &str) -> String {
     format!("POST /orders/7/pay HTTP/1.1\r\nHost: shop\r\n{KEYED}{lines}\r\n{body}")
