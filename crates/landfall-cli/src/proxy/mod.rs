@@ -61,9 +61,7 @@ impl Routes {
         }
         let mut routes = config.idempotent_route.clone();
         routes.sort_by(|one, other| one.pattern.precedence(&other.pattern));
-        // The operator wrote the addresses, and clients cannot choose another one.
-        let rules = Rules { section: "idempotent_route", allow_private_addresses: true, ..Rules::default() };
-        let connector = Connector::new(&Push { rules, ca_file: config.push.ca_file.clone() })?;
+        let connector = Connector::new(&reach(config))?;
         Ok(Some(Self { routes, connector, body_timeout: config.http.request_timeout, scheme }))
     }
 
@@ -72,6 +70,12 @@ impl Routes {
         let routes: Vec<(Pattern, Router)> = self.routes.iter().map(service).collect();
         Router::new().fallback(dispatch).layer(from_fn(host::check)).with_state(Arc::new(routes))
     }
+}
+
+/// Which addresses the proxy connects to: all. The operator wrote them, and clients cannot choose another one.
+pub(crate) fn reach(config: &Config) -> Push {
+    let rules = Rules { section: "idempotent_route", allow_private_addresses: true, ..Rules::default() };
+    Push { rules, ca_file: config.push.ca_file.clone() }
 }
 
 /// The answer to every request until the daemon has started.

@@ -16,11 +16,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri, Version};
+use axum::http::{HeaderValue, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
+use hyper::body::Body as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use landfall::idempotency::layer::{Effect, is_streamed};
@@ -101,11 +102,16 @@ impl Upstream {
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let invalid = |_| Problem::invalid("the target of the request cannot be forwarded");
         let uri: Uri = format!("{}{target}", self.base).parse().map_err(invalid)?;
+        // Without it some servers refuse a POST with 411. Other lengths are those of the body.
+        let is_empty = body.size_hint().exact() == Some(0) && !parts.method.is_safe();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method.clone();
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = headers::forwarded(parts, self.scheme);
+        if is_empty {
+            request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         Ok(request)
     }
 

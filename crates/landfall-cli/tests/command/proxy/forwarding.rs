@@ -1,9 +1,12 @@
 //! What reaches the service, and what comes back.
 
+use landfall_testkit::current_test;
+use landfall_testkit::servers::Certificates;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::super::support::{Receiver, Sandbox, request, response};
+use super::super::tls;
 use super::fixture::{ANN, Pay, Shop, refused, replayed, route_to, serve};
 
 #[tokio::test]
@@ -93,4 +96,30 @@ async fn chunked_body_is_one_request_with_a_length() {
     let repeat = Pay::default().to(daemon.proxy()).await;
     assert_eq!((repeat.header("idempotent-replayed"), shop.effects()), (Some("true"), 1));
     assert_eq!(shop.seen()[0].header("content-length"), "11");
+}
+
+#[tokio::test]
+async fn proxy_speaks_https_on_both_sides() {
+    let Some(certificates) = Certificates::make(&current_test()).await else { return };
+    let (sandbox, service) = (Sandbox::new(), Receiver::secure().await);
+    tls::install(sandbox.path(), &certificates);
+    let file = |name: &str| sandbox.path().join(name).display().to_string();
+    let listener = format!("[http]\ncertificate_file = {:?}\nkey_file = {:?}\n", file("tls.pem"), file("tls.key"));
+    let upstream = format!("https://localhost:{}", service.address.port());
+    let route = route_to(service.address, "").replace(&format!("http://{}/shop/", service.address), &upstream);
+    let request = "POST /orders/7/pay HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nAuthorization: Bearer ann\r\n\
+                   Idempotency-Key: k1\r\nContent-Length: 0\r\n\r\n";
+    // A service that is not trusted gets nothing, and the key stays free.
+    let daemon = serve(&sandbox, &format!("{listener}{route}")).await;
+    let answer = tls::exchange(daemon.proxy(), &certificates.authority(), request.as_bytes()).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 ") && service.requests().is_empty(), "{answer}");
+    daemon.kill().await;
+    let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/fixtures/tls/authority.pem");
+    let daemon = serve(&sandbox, &format!("{listener}[push]\nca_file = {authority:?}\n{route}")).await;
+    for _ in 0..2 {
+        let answer = tls::exchange(daemon.proxy(), &certificates.authority(), request.as_bytes()).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let seen = service.requests();
+    assert_eq!((seen.len(), seen[0].header("x-forwarded-proto")), (1, "https"));
 }
