@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join_all};
 use landfall::idempotency::{
     Fingerprint, FingerprintBuilder, Idempotency, IdempotencyRecords, Identity, InTransaction, MemoryRecords,
     OnUnknown, Outcome, Policy, Scope, Snapshot, Terms, Work,
@@ -23,6 +23,9 @@ const PEERS: &str = "CREATE TABLE IF NOT EXISTS bare_order (id bigserial PRIMARY
 CREATE TABLE IF NOT EXISTS bare_record (
     id bytea PRIMARY KEY, key text NOT NULL, state text NOT NULL, fingerprint bytea NOT NULL,
     expires_at timestamptz NOT NULL, body bytea)";
+
+/// How many keys there are to replay.
+const KNOWN: u8 = 200;
 
 const ANSWER: &str = "{\"order\":4711,\"state\":\"placed\"}";
 
@@ -82,7 +85,7 @@ impl Contestant for OnPostgres<'_> {
         let (orders, records) = match self.way {
             Way::InTransaction | Way::BareTransaction => (operations, operations),
             Way::Lease | Way::BareTwoCommits => (0, operations),
-            Way::Replay | Way::BareSelect => (0, 1),
+            Way::Replay | Way::BareSelect => (0, KNOWN.into()),
         };
         let table = match self.way {
             Way::InTransaction | Way::Lease | Way::Replay => "landfall_idempotency",
@@ -108,15 +111,23 @@ impl OnPostgres<'_> {
             Way::Lease => Arc::new(move || Box::pin(run(engine.clone(), Uuid::now_v7().to_string(), false))),
             Way::BareTwoCommits => Arc::new(move || Box::pin(bare_two_commits(database.clone()))),
             Way::Replay => {
-                run(engine.clone(), "known".into(), false).await?;
-                Arc::new(move || Box::pin(run(engine.clone(), "known".into(), true)))
+                try_join_all((0..KNOWN).map(|key| run(engine.clone(), key.to_string(), false))).await?;
+                Arc::new(move || Box::pin(run(engine.clone(), known().to_string(), true)))
             }
             Way::BareSelect => {
-                insert_record(&mut *database.pool().acquire().await?, &[7; 32], "completed").await?;
+                let mut connection = database.pool().acquire().await?;
+                for key in 0..KNOWN {
+                    insert_record(&mut connection, &[key; 32], "completed").await?;
+                }
                 Arc::new(move || Box::pin(bare_select(database.clone())))
             }
         })
     }
+}
+
+/// A key that was used before. Clients with the same one would share its answer.
+fn known() -> u8 {
+    rand::random_range(0..KNOWN)
 }
 
 fn identity(key: &str) -> Result<Identity> {
@@ -167,7 +178,7 @@ async fn bare_two_commits(database: Postgres) -> Result<()> {
 
 async fn bare_select(database: Postgres) -> Result<()> {
     let select = sqlx::query_as("SELECT state, fingerprint, expires_at > now(), body FROM bare_record WHERE id = $1");
-    let found: (String, Vec<u8>, bool, Vec<u8>) = select.bind(&[7_u8; 32][..]).fetch_one(database.pool()).await?;
+    let found: (String, Vec<u8>, bool, Vec<u8>) = select.bind(&[known(); 32][..]).fetch_one(database.pool()).await?;
     if found.1 == request() { Ok(()) } else { Err("another record was found".into()) }
 }
 
