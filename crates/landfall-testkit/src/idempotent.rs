@@ -74,8 +74,8 @@ pub async fn assert_idempotent<S, A: PartialEq + Debug, E: PartialEq + Debug>(
 ///
 /// # Panics
 ///
-/// If a process is not killed at its failpoint, if a repeat gets no answer, or if answer or evidence differ from those
-/// of one call that was not killed. The message names the failpoint.
+/// If a process is not killed at its failpoint, or if a repeat gets no answer. Also if answer or evidence differ from
+/// those of one call that was not killed. The message names the failpoint.
 pub async fn assert_idempotent_when_killed<S, A: PartialEq + Debug, E: PartialEq + Debug>(
     failpoints: &[&str],
     setup: impl AsyncFn() -> S,

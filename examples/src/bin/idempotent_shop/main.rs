@@ -8,8 +8,8 @@
 //! | `POST /codes` | a time window |
 //! | `POST /reports` | a lock with a fencing token |
 //!
-//! Without an argument it starts the shop behind a network that loses requests and answers, and runs the Python client
-//! `examples/idempotent-shop/client.py` against it. With `serve` it only serves.
+//! Without an argument it starts the shop behind a network that loses requests and answers. Then it runs the Python
+//! client `examples/idempotent-shop/client.py` against it. With `serve` it only serves.
 //!
 //! ```text
 //! cargo run -p landfall-examples --bin idempotent_shop
