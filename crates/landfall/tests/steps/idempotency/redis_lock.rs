@@ -1,5 +1,6 @@
 //! Locks in Redis: the suite of the database's leases, and what Redis alone does not promise.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,24 +69,24 @@ async fn leases_in_redis_keep_the_contract() {
     assert!(other.acquire(&name("a/1"), &holder("two"), LONG).await.unwrap().is_none());
     // The same holder keeps its epoch, and a renewal too.
     let again = leases.acquire(&name("a/1"), &holder("one"), LONG).await.unwrap().unwrap();
-    let renewed = leases.renew(&[again.clone()], LONG).await.unwrap();
+    let renewed = leases.renew(from_ref(&again), LONG).await.unwrap();
     assert_eq!((again.epoch, renewed[0].epoch), (first.epoch, first.epoch));
     assert!(renewed[0].until >= again.until);
     // An expired lease is renewed as long as no other holder has taken it.
     let short = leases.acquire(&name("b/1"), &holder("one"), Duration::from_millis(1)).await.unwrap().unwrap();
     eventually(TIMEOUT, "it expires", async || other.held("b/").await.unwrap().is_empty()).await;
     assert_eq!(other.lapsed("b/").await.unwrap(), [holder("one")]);
-    assert_eq!(leases.renew(&[short.clone()], Duration::from_millis(1)).await.unwrap().len(), 1);
+    assert_eq!(leases.renew(from_ref(&short), Duration::from_millis(1)).await.unwrap().len(), 1);
     eventually(TIMEOUT, "it expires again", async || other.held("b/").await.unwrap().is_empty()).await;
     let taken = other.acquire(&name("b/1"), &holder("two"), LONG).await.unwrap().unwrap();
     assert!(taken.epoch > short.epoch);
-    assert!(leases.renew(&[short.clone()], LONG).await.unwrap().is_empty());
+    assert!(leases.renew(from_ref(&short), LONG).await.unwrap().is_empty());
     // A stale holder releases nothing; the owner's release keeps the epoch.
     leases.release(&[short.clone(), first.clone()]).await.unwrap();
     leases.release(&[short, first.clone()]).await.unwrap();
     assert_eq!(leases.held("").await.unwrap(), [name("b/1")]);
     assert_eq!((leases.held("a/").await.unwrap(), leases.lapsed("").await.unwrap()), (vec![], vec![]));
-    assert!(leases.renew(&[first.clone()], LONG).await.unwrap().is_empty(), "a released lease was renewed");
+    assert!(leases.renew(from_ref(&first), LONG).await.unwrap().is_empty(), "a released lease was renewed");
     assert!(other.acquire(&name("a/1"), &holder("two"), LONG).await.unwrap().unwrap().epoch > first.epoch);
     assert_eq!(leases.held("").await.unwrap(), [name("a/1"), name("b/1")]);
     assert!(leases.acquire(&name(""), &holder("one"), LONG).await.is_err());
