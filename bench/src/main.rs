@@ -19,6 +19,7 @@ mod half_message;
 mod half_peer;
 mod half_retention;
 mod half_scan;
+mod idempotency;
 mod latency;
 mod log_append;
 mod log_dedup;
@@ -88,6 +89,8 @@ enum Measurement {
     HalfScan,
     /// Only on request: the longest wait of a sender while expired days of half messages are dropped on PostgreSQL.
     HalfRetention,
+    /// Only on PostgreSQL, and in memory: records beside plain SQL that does as much by hand.
+    Idempotency,
     Relay,
     RelayLatency,
     RelayMemory,
@@ -177,9 +180,13 @@ async fn run(arguments: &Arguments) -> Result<Report> {
         report.software.extend(software);
         report.not_run.extend(not_run);
     }
+    if wanted(Measurement::Idempotency) {
+        report.rows.extend(idempotency::measure_memory(total).await?);
+    }
     let on_databases = [
         Measurement::OutboxInsert,
         Measurement::HalfMessage,
+        Measurement::Idempotency,
         Measurement::Relay,
         Measurement::RelayLatency,
         Measurement::RelayMemory,
@@ -218,6 +225,11 @@ async fn run(arguments: &Arguments) -> Result<Report> {
                     }
                 }
                 report.rows.extend(half_messages(&postgres, wanted(Measurement::HalfMessage), half_scan, total).await?);
+                if wanted(Measurement::Idempotency) {
+                    for clients in <Postgres as Bare>::CLIENTS {
+                        report.rows.extend(idempotency::measure(&postgres, *clients, total).await?);
+                    }
+                }
                 if half_retention {
                     report.rows.extend(half_retention::measure(&postgres, total).await?);
                 }

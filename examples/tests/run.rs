@@ -42,6 +42,7 @@ examples! {
     outage_loses_nothing_and_drains: "outage",
     producer_sequence_is_stored_once: "numbered_producer",
     service_answers_check_backs: "answer_check_backs",
+    shop_survives_lost_requests_and_answers: "idempotent_shop",
     shop_replies_to_every_order: "real_world_shop",
     sqlx_shares_its_transaction_on_postgresql: "stack_sqlx_postgres" on fresh_postgres_database,
     sqlx_shares_its_transaction_on_mysql: "stack_sqlx_mysql" on fresh_mysql_database,

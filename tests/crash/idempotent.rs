@@ -6,7 +6,7 @@ use landfall::OutboxView;
 use landfall::idempotency::{IdempotencyRecords, RecordFilter, RecordState, Resolution};
 use landfall_system_tests::idempotent_worker::{IdempotentMode, IdempotentSetup};
 use landfall_system_tests::{Failpoint, TIMEOUT};
-use landfall_testkit::{Process, assert_no_violation};
+use landfall_testkit::{Process, assert_idempotent_when_killed, assert_no_violation};
 use tokio::process::Command;
 
 /// The boundaries of idempotent work.
@@ -165,4 +165,36 @@ async fn paused_process_completes_its_uncertain_key() {
         let stats = setup.shop().await.unwrap().record_stats().await.unwrap();
         assert_eq!((stats.uncertain, stats.in_flight), (0, 0), "{boundary}");
     }
+}
+
+/// Runs all keys through the public check: in a process of their own, which is killed at each of `boundaries`.
+async fn check_killed(mode: IdempotentMode, boundaries: &[&str]) {
+    let create = async || {
+        let folder = tempfile::tempdir().unwrap();
+        let setup = setup(&folder, mode);
+        (folder, setup)
+    };
+    let call = async |(_, setup): &(tempfile::TempDir, IdempotentSetup), boundary: Option<&str>| {
+        let failpoint = boundary.map(|boundary| Failpoint::kill(boundary, 1));
+        let mut process = spawn(&IdempotentSetup { failpoint, ..setup.clone() });
+        process.wait(TIMEOUT).await.unwrap().success().then_some(())
+    };
+    let evidence = async |(_, setup): &(tempfile::TempDir, IdempotentSetup)| {
+        let (shop, bank) = (setup.shop().await.unwrap(), setup.bank().await.unwrap());
+        (effects(shop.pool()).await, effects(bank.pool()).await, shop.stats().await.unwrap().pending)
+    };
+    assert_idempotent_when_killed(boundaries, create, call, evidence).await;
+}
+
+#[tokio::test]
+async fn process_killed_at_its_failpoints_is_idempotent() {
+    check_killed(IdempotentMode::InTransaction, &BOUNDARIES[..2]).await;
+    check_killed(IdempotentMode::Rerun, &BOUNDARIES[2..3]).await;
+}
+
+/// The planted bug: work in another system without a key of its own is run again after a kill.
+#[tokio::test]
+#[should_panic(expected = "the first repeat after a kill at idempotency.after-work took effect differently")]
+async fn rerun_of_work_without_a_key_of_its_own_is_caught() {
+    check_killed(IdempotentMode::Rerun, &BOUNDARIES[3..]).await;
 }

@@ -18,6 +18,7 @@ mod http;
 mod logging;
 mod output;
 mod payload;
+mod proxy;
 mod push;
 mod rehearsal;
 mod stores;

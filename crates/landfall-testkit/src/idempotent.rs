@@ -18,8 +18,8 @@ const CONCURRENT: usize = 10;
 /// returns the answer. `evidence` returns what the request has done: rows, messages, calls of other systems. It is the
 /// same after one call and after many, and so is the answer.
 ///
-/// A call that is cancelled stands for a client that disconnects. A process that is killed needs a process: see
-/// [`Process`](crate::Process).
+/// A call that is cancelled stands for a client that disconnects. For a process that is killed see
+/// [`assert_idempotent_when_killed`].
 ///
 /// ```no_run
 /// # struct Shop;
@@ -61,6 +61,39 @@ pub async fn assert_idempotent<S, A: PartialEq + Debug, E: PartialEq + Debug>(
         assert_eq!(found, once, "a call that was cancelled at await {awaits}, and repeated, took effect differently");
         if !was_cancelled {
             return;
+        }
+    }
+}
+
+/// Asserts that `call` is idempotent although the process that works on it is killed at each of its failpoints.
+///
+/// `setup` makes new storage that outlives a process. `call` runs the request in a child process, which kills itself at
+/// the failpoint if one is named, and returns the answer: `None` if the process died before it. A child arms the
+/// failpoint with `fail::cfg_callback` and raises SIGKILL in it; [`Process`](crate::Process) runs it. `evidence`
+/// returns what the request has done.
+///
+/// # Panics
+///
+/// If a process is not killed at its failpoint, or if a repeat gets no answer. Also if answer or evidence differ from
+/// those of one call that was not killed. The message names the failpoint.
+pub async fn assert_idempotent_when_killed<S, A: PartialEq + Debug, E: PartialEq + Debug>(
+    failpoints: &[&str],
+    setup: impl AsyncFn() -> S,
+    call: impl AsyncFn(&S, Option<&str>) -> Option<A>,
+    evidence: impl AsyncFn(&S) -> E,
+) {
+    let storage = setup().await;
+    let Some(answer) = call(&storage, None).await else { panic!("a call that is not killed must be answered") };
+    let once = evidence(&storage).await;
+    for failpoint in failpoints {
+        let storage = setup().await;
+        let killed = call(&storage, Some(failpoint)).await;
+        assert_eq!(killed, None, "the process was not killed at {failpoint}");
+        for repetition in ["the first repeat", "the second repeat"] {
+            let repeated = call(&storage, None).await;
+            assert_eq!(repeated.as_ref(), Some(&answer), "{repetition} after a kill at {failpoint}");
+            let found = evidence(&storage).await;
+            assert_eq!(found, once, "{repetition} after a kill at {failpoint} took effect differently from one call");
         }
     }
 }

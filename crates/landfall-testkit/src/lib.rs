@@ -47,7 +47,7 @@ mod small_disk;
 pub mod traffic;
 mod wait;
 
-pub use idempotent::assert_idempotent;
+pub use idempotent::{assert_idempotent, assert_idempotent_when_killed};
 pub use landfall_core::history::{self, VIOLATION, assert_no_violation};
 pub use memory_broker::{Fault, MemoryBroker};
 pub use not_run::{NOT_RUN_FILE, REQUIRE_SERVERS, current_test, not_possible_here, not_run};

@@ -48,6 +48,7 @@ macro_rules! keys {
 keys! {
     "import"                   => import = |value| super::import::read(value)?;
     "subscription"             => subscription = |value| super::push::subscriptions(value)?;
+    "idempotent_route"         => idempotent_route = |value| super::idempotent_route::read(value)?;
     "database.url"             => database.url = |value| value.address()?;
     "database.prefix"          => database.prefix = |value| value.parsed()?;
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
@@ -100,6 +101,7 @@ keys! {
     "retention.idempotency_answers" => retention.idempotency_answers = |value| value.amount(units::span)?;
     "retention.idempotency"    => retention.idempotency = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
+    "proxy.listen"             => proxy.listen = |value| value.socket_address()?;
     "http.listen"              => http.listen = |value| value.socket_address()?;
     "http.request_timeout_ms"  => http.request_timeout = |value| millis(value, 100, HOUR_MS)?;
     "http.stop_timeout_ms"     => http.stop_timeout = |value| millis(value, 0, HOUR_MS)?;

@@ -7,6 +7,8 @@
 
 mod broker;
 mod check_back;
+mod fields;
+mod idempotent_route;
 mod import;
 mod key;
 mod layer;
@@ -29,6 +31,7 @@ pub(crate) use broker::{Acknowledge, Broker, Flush};
 #[cfg(feature = "dns")]
 pub(crate) use check_back::Srv;
 pub(crate) use check_back::{CheckBack, Shard};
+pub(crate) use idempotent_route::{IdempotentRoute, RouteScope};
 pub(crate) use layer::{Environment, Flag};
 pub(crate) use push::{Push, Subscription, receiver_url};
 pub(crate) use retention::{Retention, window};
@@ -44,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) import: Vec<Mapping>,
     /// Topics whose messages are posted to a URL.
     pub(crate) subscription: Vec<Subscription>,
+    /// Requests that are forwarded to services once per `Idempotency-Key`.
+    pub(crate) idempotent_route: Vec<IdempotentRoute>,
     pub(crate) database: Database,
     pub(crate) broker: Broker,
     pub(crate) relay: Relay,
@@ -51,6 +56,7 @@ pub(crate) struct Config {
     pub(crate) check_back: CheckBack,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
+    pub(crate) proxy: Proxy,
     pub(crate) http: Http,
     pub(crate) auth: Auth,
     pub(crate) log: Log,
@@ -96,6 +102,12 @@ pub(crate) struct Http {
     /// PEM files of the listener's certificate chain and key; both empty for plain HTTP.
     pub(crate) certificate_file: String,
     pub(crate) key_file: String,
+}
+
+/// Where clients of `[[idempotent_route]]` connect; bound only if there is one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Proxy {
+    pub(crate) listen: SocketAddr,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -152,6 +164,12 @@ impl Default for Http {
             certificate_file: String::new(),
             key_file: String::new(),
         }
+    }
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7701)) }
     }
 }
 
@@ -289,7 +307,7 @@ mod tests {
             (
                 "zzz = 1",
                 "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
-                 check_back, retention, limits, http, auth, log",
+                 check_back, retention, limits, proxy, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

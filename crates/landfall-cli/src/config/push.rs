@@ -1,13 +1,12 @@
 //! `[[subscription]]` and `[push]`: the topics the daemon posts, and the addresses it may post to.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use hyper::Uri;
 use landfall::consume::RetryLane;
 use landfall::{Backoff, GroupName, TopicName};
 
-use super::key::closest;
+use super::fields::Fields;
 use super::secret;
 use super::value::{Given, Problem, Value, type_of};
 use crate::push::{Rules, SigningKey};
@@ -70,15 +69,7 @@ pub(super) fn subscriptions(value: &Value<'_>) -> Result<Vec<Subscription>, Prob
 }
 
 fn read_one(entry: &toml::Value, value: &Value<'_>) -> Result<Subscription, Problem> {
-    let toml::Value::Table(fields) = entry else {
-        return Err(Problem(format!(" must be a table, not {}", type_of(entry))));
-    };
-    if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-        let meant = closest(unknown, FIELDS.into_iter(), |known| strsim::jaro_winkler(unknown, known));
-        let hint = meant.map_or(format!(" it has {}", FIELDS.join(", ")), |name| format!(" did you mean {name:?}?"));
-        return Err(Problem(format!(" has the unknown key {unknown:?};{hint}")));
-    }
-    let fields = Fields { fields, value };
+    let fields = Fields::read(entry, value, &FIELDS)?;
     let backoff = Backoff {
         first: fields.millis("backoff_first_ms", 200, DAY_MS)?,
         cap: fields.millis("backoff_cap_ms", 60_000, DAY_MS)?,
@@ -128,58 +119,13 @@ pub(crate) fn receiver_url(text: &str) -> Result<Uri, &'static str> {
     Ok(url)
 }
 
-struct Fields<'a> {
-    fields: &'a toml::Table,
-    value: &'a Value<'a>,
-}
-
 impl Fields<'_> {
-    fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
-        match self.fields.get(name) {
-            None => Ok(None),
-            Some(toml::Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(Problem(format!(".{name} must be a string, not {}", type_of(other)))),
-        }
-    }
-
-    fn parsed<T: FromStr<Err = landfall::Error>>(&self, name: &str) -> Result<T, Problem> {
-        let text = self.text(name)?.ok_or_else(|| Problem(format!(" needs a {name}")))?;
-        text.parse().map_err(|error| Problem(format!(".{name}: {error}")))
-    }
-
-    fn resolved(&self, name: &str) -> Result<Option<String>, Problem> {
-        self.text(name)?.map(|text| self.resolve(name, text)).transpose()
-    }
-
-    fn resolve(&self, name: &str, text: &str) -> Result<String, Problem> {
-        let resolved = secret::resolve(text, &|name| self.value.environment.get(name));
-        resolved.map_err(|problem| Problem(format!(".{name} {problem}")))
-    }
-
     /// Reads `secret`: one, or several while a receiver rotates its secret.
     fn keys(&self) -> Result<Vec<SigningKey>, Problem> {
         let Some(given) = self.fields.get("secret") else { return Ok(Vec::new()) };
         let given = Given::Toml(given.clone());
         signing_keys(&Value { given: &given, environment: self.value.environment })
             .map_err(|Problem(rest)| Problem(format!(".secret{rest}")))
-    }
-
-    fn whole(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Problem> {
-        match self.fields.get(name) {
-            None => Ok(default),
-            Some(given) => Value { given: &Given::Toml(given.clone()), environment: self.value.environment }
-                .whole(least, most)
-                .map_err(|Problem(rest)| Problem(format!(".{name}{rest}"))),
-        }
-    }
-
-    /// Reads a boolean that defaults to false.
-    fn flag(&self, name: &str) -> Result<bool, Problem> {
-        match self.fields.get(name) {
-            None => Ok(false),
-            Some(toml::Value::Boolean(said)) => Ok(*said),
-            Some(other) => Err(Problem(format!(".{name} must be true or false, not {}", type_of(other)))),
-        }
     }
 
     fn retry_lane(&self) -> Result<RetryLane, Problem> {
@@ -189,10 +135,6 @@ impl Fields<'_> {
             "database" => Ok(RetryLane::Database),
             other => Err(Problem(format!(".retry_lane must be broker, topic or database, not {other:?}"))),
         }
-    }
-
-    fn millis(&self, name: &str, default: u64, most: u64) -> Result<Duration, Problem> {
-        self.whole(name, default, 1, most).map(Duration::from_millis)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "grpc")]
 use super::http2;
 use super::tls::Tls;
+use crate::proxy::Peer;
 
 /// Wait after a failed accept, mostly because no descriptor is left.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
@@ -28,6 +29,8 @@ pub(super) struct Bounds {
     pub(super) header_timeout: Duration,
     /// Serves HTTPS with it, and else HTTP.
     pub(super) tls: Option<Arc<Tls>>,
+    /// Whether requests carry the address of their client, as a [`Peer`].
+    pub(super) tells_peer: bool,
 }
 
 /// Serves until `stop`, and then finishes the requests in flight.
@@ -71,7 +74,11 @@ async fn converse(
     bounds: Bounds,
     stop: CancellationToken,
 ) {
-    let Bounds { header_timeout, tls, .. } = bounds;
+    let Bounds { header_timeout, tls, tells_peer, .. } = bounds;
+    let router = match stream.peer_addr() {
+        Ok(peer) if tells_peer => router.layer(Extension(Peer(peer))),
+        _ => router,
+    };
     let Some(tls) = tls else { return answer(stream, router, header_timeout, stop).await };
     match tokio::time::timeout(header_timeout, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => answer(stream, router, header_timeout, stop).await,

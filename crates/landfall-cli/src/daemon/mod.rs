@@ -10,6 +10,7 @@ mod descriptors;
 mod http2;
 mod imports;
 mod listener;
+mod proxy;
 mod pushes;
 mod shards;
 pub(crate) mod signals;
@@ -70,6 +71,7 @@ pub(crate) struct Daemon {
     relays: Vec<Relay>,
     pushes: Pushes,
     check_backs: CheckBacks,
+    proxy: Option<proxy::Proxy>,
     housekeepers: Vec<Housekeeper>,
     redrives: redrive::Runner,
     importers: Vec<Importer>,
@@ -88,11 +90,13 @@ impl Daemon {
         let deliveries = push::prepare(&config.push, subscriptions)?;
         let connections = descriptors::prepare();
         let header_timeout = config.http.request_timeout.min(HEADER_TIMEOUT);
-        let bounds = listener::Bounds { connections, header_timeout, tls: tls::Tls::load(&config.http)? };
+        let tls = tls::Tls::load(&config.http)?;
+        let bounds = listener::Bounds { connections, header_timeout, tls, tells_peer: false };
         let (listener, address) = bind(config.http.listen).await?;
         let waiting = Waiting::new(address);
         let routes = http::starting(waiting.clone(), !config.auth.tokens.is_empty());
         let reception = Reception::open(listener.clone(), routes, bounds.clone(), &stop);
+        let proxy = proxy::Bound::bind(config, &bounds, &stop).await?;
         let (mut database, broker) = open_stores(config, &waiting).await?;
         // Before anything is written: a database may refuse the configured order.
         let new_relay = database.relay(config.relay.order)?;
@@ -118,6 +122,11 @@ impl Daemon {
             database.leases.clone(),
             redrive::Options { guards: guards.clone(), ..redrive::Options::default() },
         )?;
+        let proxied = proxy.as_ref().map(|proxy| proxy.address);
+        let proxy = match proxy {
+            Some(proxy) => Some(proxy.open(database.records.clone(), config, &stop).await),
+            None => None,
+        };
         let router = http::router(http::State {
             appends: http::GroupCommit::spawn(database.queue, database.sends),
             view: database.view,
@@ -140,10 +149,11 @@ impl Daemon {
         });
         let scheme = if bounds.tls.is_some() { "https" } else { "http" };
         let ready = format!(
-            "landfall: ready on {scheme}://{address} (database {}, broker {}, roles {})",
+            "landfall: ready on {scheme}://{address} (database {}, broker {}, roles {}{})",
             config.database.url,
             config.broker.url,
             roles.names(!subscriptions.is_empty()),
+            proxied.map(|address| format!(", proxy on {scheme}://{address}")).unwrap_or_default(),
         );
         let stop_timeout = config.http.stop_timeout;
         Ok(Self {
@@ -153,6 +163,7 @@ impl Daemon {
             relays,
             pushes,
             check_backs,
+            proxy,
             housekeepers,
             redrives,
             importers,
@@ -168,6 +179,11 @@ impl Daemon {
     pub(crate) async fn run(self) -> Result<()> {
         let upkeep = tokio::spawn(self.metrics.run_upkeep());
         let http = tokio::spawn(listener::serve(self.listener, self.router, self.bounds, self.stop.clone()));
+        let proxy = tokio::spawn(async {
+            if let Some(proxy) = self.proxy {
+                proxy.run().await
+            }
+        });
         let mut relay = tokio::spawn(run_relays(self.relays, self.stop.child_token()));
         let mut pushes = tokio::spawn(self.pushes.run());
         let mut check_backs = tokio::spawn(self.check_backs.run());
@@ -203,7 +219,8 @@ impl Daemon {
             Some(checked) => checked,
             None => check_backs.await,
         };
-        // The runtime has logged a panic of this task.
+        // The runtime has logged a panic of these tasks.
+        let _ = proxy.await;
         let _ = housekeeping.await;
         // The runner has logged its error: publishing does not depend on it.
         let _ = redrives.await;

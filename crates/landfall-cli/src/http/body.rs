@@ -13,7 +13,7 @@ use super::problem::Problem;
 const DRAIN_FACTOR: usize = 8;
 
 /// Returns the whole body if it has at most `limit` bytes and arrives within `timeout`.
-pub(super) async fn read(body: Body, limit: usize, timeout: Duration) -> Result<Bytes, Problem> {
+pub(crate) async fn read(body: Body, limit: usize, timeout: Duration) -> Result<Bytes, Problem> {
     match tokio::time::timeout(timeout, collect(body, limit)).await {
         Ok(result) => result,
         Err(_) => {

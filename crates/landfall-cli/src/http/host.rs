@@ -9,7 +9,7 @@ use axum::response::Response;
 
 use super::problem::Problem;
 
-pub(super) async fn check(mut request: Request, next: Next) -> Result<Response, Problem> {
+pub(crate) async fn check(mut request: Request, next: Next) -> Result<Response, Problem> {
     if !is_unambiguous(request.uri(), request.headers(), request.version()) {
         return Err(Problem::invalid("the request must have exactly one valid Host, the same as in its target"));
     }

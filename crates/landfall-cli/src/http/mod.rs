@@ -16,7 +16,7 @@
 //! every route but the first four needs one ([`auth`]).
 
 mod auth;
-mod body;
+pub(crate) mod body;
 mod deliveries;
 mod dlq;
 mod group_commit;
@@ -24,13 +24,13 @@ mod group_commit;
 mod grpc;
 mod half_messages;
 mod health;
-mod host;
+pub(crate) mod host;
 mod idempotency;
 mod index;
 mod messages;
 pub(crate) mod metrics;
 mod pair_gauge;
-mod problem;
+pub(crate) mod problem;
 mod records;
 
 use std::sync::Arc;

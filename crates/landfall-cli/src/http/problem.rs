@@ -42,7 +42,7 @@ impl Problem {
         self
     }
 
-    pub(super) fn invalid(detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid-request", "The request is not valid", detail)
     }
 
@@ -58,6 +58,26 @@ impl Problem {
     pub(super) fn not_found(path: &str) -> Self {
         let detail = format!("no route {path:?}; /openapi.json lists the routes");
         Self::new(StatusCode::NOT_FOUND, "not-found", "There is nothing here", detail)
+    }
+
+    /// For a request that no `[[idempotent_route]]` takes.
+    pub(crate) fn not_routed(method: &str, path: &str) -> Self {
+        let detail = format!("no [[idempotent_route]] takes {method} {path:?}; nothing was forwarded");
+        Self::new(StatusCode::NOT_FOUND, "not-found", "There is nothing here", detail)
+    }
+
+    /// For a request whose principal is its `Authorization`.
+    pub(crate) fn no_credentials() -> Self {
+        let detail = "a request with Idempotency-Key needs Authorization, which names its principal";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "Credentials are needed", detail)
+    }
+
+    pub(crate) fn bad_gateway(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "bad-gateway", "The service did not answer", detail)
+    }
+
+    pub(crate) fn gateway_timeout(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "gateway-timeout", "The service did not answer in time", detail)
     }
 
     pub(super) fn method_not_allowed(method: &str, path: &str) -> Self {
@@ -148,7 +168,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, name, "The token cannot be consumed", detail)
     }
 
-    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available right now", detail)
     }
 }

@@ -131,6 +131,20 @@ async fn unreachable_receiver_is_reported() {
     assert!(found["findings"][0]["what"].as_str().unwrap().contains("http://127.0.0.1:1/in"), "{found}");
 }
 
+#[tokio::test]
+async fn unreachable_service_of_a_route_is_reported() {
+    let (sandbox, service) = (Sandbox::new(), Receiver::accepting().await);
+    drop(sandbox.serve().await);
+    let route = "[[idempotent_route]]\nmatch = \"POST /orders\"\nbusiness_type = \"order\"\non_unknown = \"rerun\"\n";
+    sandbox.configure(&format!("{route}upstream = \"http://{}\"\n", service.address));
+    assert_eq!(checks(&diagnosis(&sandbox, &[], 0).await), []);
+    assert!(service.bodies().is_empty(), "the doctor sends no request");
+    sandbox.configure(&format!("{route}upstream = \"http://127.0.0.1:1\"\n"));
+    let found = diagnosis(&sandbox, &[], 0).await;
+    assert_eq!(checks(&found), [("proxy.upstream", "latency")], "{found}");
+    assert_eq!(found["findings"][0]["about"], "POST /orders", "{found}");
+}
+
 /// Half messages that wait for a person, and targets of check-backs that cannot be asked.
 #[tokio::test]
 async fn half_messages_and_their_targets_are_examined() {

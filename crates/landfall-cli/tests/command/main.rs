@@ -27,6 +27,7 @@ mod order;
 mod outages;
 mod outbox;
 mod poison;
+mod proxy;
 mod push;
 mod push_guards;
 mod quickstart;

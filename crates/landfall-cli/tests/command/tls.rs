@@ -20,6 +20,10 @@ const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection:
 
 /// Returns the response to a request over TLS, from a client that trusts `authority`.
 async fn get(address: SocketAddr, authority: &Path) -> std::io::Result<String> {
+    exchange(address, authority, REQUEST).await
+}
+
+pub(crate) async fn exchange(address: SocketAddr, authority: &Path, request: &[u8]) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -30,14 +34,14 @@ async fn get(address: SocketAddr, authority: &Path) -> std::io::Result<String> {
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-    stream.write_all(REQUEST).await?;
+    stream.write_all(request).await?;
     let mut response = String::new();
     stream.read_to_string(&mut response).await?;
     Ok(response)
 }
 
 /// Replaces the daemon's files, as a tool that renews certificates does.
-fn install(folder: &Path, certificates: &Certificates) {
+pub(crate) fn install(folder: &Path, certificates: &Certificates) {
     let (from_certificate, from_key) = certificates.server();
     std::fs::copy(from_key, folder.join("new.key")).unwrap();
     std::fs::copy(from_certificate, folder.join("new.pem")).unwrap();

@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::call_deadline::CallDeadline;
 
-/// Locks by name, on the leases of a database.
+/// Locks by name, on the leases of a database, or on `RedisLeases` where a lock only saves work.
 ///
 /// A lock keeps two processes from working at the same time, as long as both are alive and on time. A holder that is
 /// paused may wake up after its lock was given to another: only [`Lock::fencing_token`], compared in the protected

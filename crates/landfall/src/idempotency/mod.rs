@@ -49,7 +49,7 @@ pub use error::Error;
 pub use lock::{Lock, Locks};
 pub use memory::{MemoryOptions, MemoryRecords};
 #[cfg(feature = "redis-cache")]
-pub use redis::{CachedRecords, RedisRecords};
+pub use redis::{CachedRecords, RedisLeases, RedisRecords};
 pub use state_guard::{Advanced, StateGuard};
 pub use transaction::InTransaction;
 pub use window::{Windowed, Windows};

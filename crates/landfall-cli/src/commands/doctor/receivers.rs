@@ -1,13 +1,13 @@
-//! Checks of the receivers that the daemon posts to.
+//! Checks of the receivers that the daemon posts to, and of the services behind its proxy.
 
 use futures_util::future::join_all;
 use landfall::{Finding, Rank};
 
-use crate::config::{Config, Subscription};
+use crate::config::{Config, IdempotentRoute, Subscription};
 use crate::error::Result;
-use crate::push;
+use crate::{proxy, push};
 
-/// Connects to the receiver of each subscription. Sends nothing.
+/// Connects to the receiver of each subscription, and to the service of each route. Sends nothing.
 pub(super) async fn diagnose(config: &Config) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let probes = config
@@ -17,7 +17,21 @@ pub(super) async fn diagnose(config: &Config) -> Result<Vec<Finding>> {
     for (subscription, probed) in join_all(probes).await {
         findings.extend(probed?.map(|why| unreachable_receiver(subscription, &why)));
     }
+    let reach = proxy::reach(config);
+    for route in &config.idempotent_route {
+        findings.extend(push::probe(&reach, &route.upstream).await?.map(|why| unreachable_service(route, &why)));
+    }
     Ok(findings)
+}
+
+fn unreachable_service(route: &IdempotentRoute, why: &str) -> Finding {
+    let IdempotentRoute { pattern, upstream, .. } = route;
+    Finding::new(
+        ("proxy.upstream", Rank::Latency),
+        pattern.to_string(),
+        format!("the service {upstream} is unreachable from here: {why}"),
+        "start the service, or correct the upstream of the route",
+    )
 }
 
 fn unreachable_receiver(subscription: &Subscription, why: &str) -> Finding {

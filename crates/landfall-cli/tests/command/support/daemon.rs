@@ -30,6 +30,13 @@ impl Daemon {
         Self { process, address: address.unwrap() }
     }
 
+    /// Returns where the proxy listens, which the ready line names.
+    pub(crate) fn proxy(&self) -> SocketAddr {
+        let lines = self.process.stderr();
+        let address = lines.iter().find_map(|line| line.split_once(", proxy on ")?.1.split_once("://"));
+        address.unwrap().1.trim_end_matches(')').parse().unwrap()
+    }
+
     /// Returns stderr so far.
     pub(crate) fn stderr(&self) -> String {
         self.process.stderr().join("\n")

@@ -31,7 +31,8 @@ impl Received {
     }
 }
 
-/// Returns the bytes of the response to the request with this number (from 0); `None` never responds.
+/// Returns the bytes of the response to the request with this number (from 0); `None` never responds, and without bytes
+/// the connection is closed.
 type Script = dyn Fn(usize, &Received) -> Option<Vec<u8>> + Send + Sync;
 
 /// A response with this status and these header lines.
@@ -128,7 +129,8 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Script, 
             seen.len() - 1
         };
         let Some(response) = script(number, &request) else { return std::future::pending().await };
-        if stream.write_all(&response).await.is_err() || stream.flush().await.is_err() {
+        let is_written = stream.write_all(&response).await.is_ok() && stream.flush().await.is_ok();
+        if !is_written || response.is_empty() {
             return;
         }
     }

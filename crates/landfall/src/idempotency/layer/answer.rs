@@ -102,10 +102,24 @@ fn effect(status: StatusCode) -> Effect {
     }
 }
 
+/// Returns whether the body of an answer is passed on as it arrives, and is not kept: an event stream, which may never
+/// end, or one that is known to be too large.
+pub fn is_streamed(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+    kind.trim().eq_ignore_ascii_case("text/event-stream")
+        || length.is_some_and(|length| length > Snapshot::MAX_BODY_BYTES as u64)
+}
+
 /// Reads a body of up to the limit. A larger one, or one that breaks off, is passed on and not kept.
 async fn answered(response: Response, kept: &[HeaderName]) -> Answered {
     let (parts, body) = response.into_parts();
     let (status, headers) = (parts.status.as_u16(), kept_headers(&parts.headers, kept));
+    if is_streamed(&parts.headers) {
+        let snapshot = Snapshot { status, headers, body: core::Body::NotKept };
+        return Answered { response: Response::from_parts(parts, body), snapshot, is_replayed: false };
+    }
     let (mut rest, mut read) = (body.into_data_stream(), BytesMut::new());
     let end = loop {
         match rest.next().await {

@@ -32,7 +32,7 @@ use super::engine::{Answer, Codec, Idempotency, Policy};
 use super::error::Error;
 use answer::Answered;
 
-pub use answer::Effect;
+pub use answer::{Effect, is_streamed};
 pub use key::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IDEMPOTENT_TOKEN};
 
 /// Returns the scope of an authenticated request, or the response that refuses it.
@@ -51,8 +51,8 @@ type FindBusinessId = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 ///   before any work free the key: 400, 401, 403, 405, 406, 408, 411, 413–415, 421, 425, 426, 428, 429, 431.
 ///   After 5xx the outcome is unknown, and the policy decides. A handler that knows better adds an [`Effect`] to the
 ///   extensions of its response.
-/// * Only the headers of an allow-list are stored, never `Set-Cookie`. A body over 256 KiB is not kept: its repeat gets
-///   409 with the stored `Location`.
+/// * Only the headers of an allow-list are stored, never `Set-Cookie`. A body over 256 KiB and an event stream
+///   are not kept: their repeat gets 409 with the stored `Location`.
 ///
 /// Handlers find [`Identity`](super::Identity) and [`Attempt`](super::Attempt) in the extensions of the request.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! Records in Redis: one round trip each for a claim and a settle.
 
 mod cache;
+mod leases;
 mod rows;
 mod scripts;
 
@@ -17,6 +18,7 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Script, ScriptInvocation};
 
 pub use cache::CachedRecords;
+pub use leases::RedisLeases;
 use scripts::Scripts;
 
 /// Keeps records in Redis (6.2 or newer, not a cluster).
@@ -47,15 +49,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 impl RedisRecords {
     /// Connects on first use to a URL of the form `redis://host:port/database`. Every key begins with `prefix`.
     pub fn new(url: &str, prefix: &str, options: super::MemoryOptions) -> Result<Self> {
-        let malformed =
-            |error| Error::invalid("the Redis URL is not of the form redis://host:port/database").with_source(error);
-        let client = Client::open(url).map_err(malformed)?;
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(2)
-            .set_connection_timeout(Some(RESPONSE_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(malformed)?;
-        let prefix = format!("{prefix}:idempotency:");
+        let (connection, prefix) = (connect(url)?, format!("{prefix}:idempotency:"));
         Ok(Self { connection, prefix, options, scripts: Arc::new(Scripts::new()) })
     }
 
@@ -83,6 +77,18 @@ impl RedisRecords {
         let mut connection = self.connection.clone();
         call.invoke_async(&mut connection).await.map_err(could_not(doing))
     }
+}
+
+/// Prepares a connection, which is made on first use.
+fn connect(url: &str) -> Result<ConnectionManager> {
+    let malformed =
+        |error| Error::invalid("the Redis URL is not of the form redis://host:port/database").with_source(error);
+    let client = Client::open(url).map_err(malformed)?;
+    let config = ConnectionManagerConfig::new()
+        .set_number_of_retries(2)
+        .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT));
+    ConnectionManager::new_lazy_with_config(client, config).map_err(malformed)
 }
 
 /// A call that did not answer may have happened.

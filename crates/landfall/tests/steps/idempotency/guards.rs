@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use landfall::idempotency::{Advanced, Error, MemoryRecords, Scope, StateGuard, Windowed, Windows};
 use landfall_sqlite::Sqlite;
-use sqlx::SqliteConnection;
+use sqlx::{AssertSqlSafe, SqliteConnection};
 use tokio::task::JoinSet;
 
 use super::Effects;
@@ -16,17 +16,19 @@ enum State {
     Pending,
     Processing,
     Paid,
+    Failed,
     Cancelled,
 }
 
 impl State {
-    const ALL: [Self; 4] = [Self::Pending, Self::Processing, Self::Paid, Self::Cancelled];
+    const ALL: [Self; 5] = [Self::Pending, Self::Processing, Self::Paid, Self::Failed, Self::Cancelled];
 
     fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Processing => "processing",
             Self::Paid => "paid",
+            Self::Failed => "failed",
             Self::Cancelled => "cancelled",
         }
     }
@@ -37,11 +39,9 @@ fn pay() -> StateGuard<State> {
 }
 
 async fn update(connection: &mut SqliteConnection, from: &[State], to: State) -> sqlx::Result<u64> {
-    let done = sqlx::query("UPDATE payment SET state = ?1 WHERE id = 1 AND state = ?2")
-        .bind(to.name())
-        .bind(from[0].name())
-        .execute(connection)
-        .await?;
+    let sources = from.iter().map(|state| format!("'{}'", state.name())).collect::<Vec<_>>().join(", ");
+    let statement = format!("UPDATE payment SET state = ?1 WHERE id = 1 AND state IN ({sources})");
+    let done = sqlx::query(AssertSqlSafe(statement)).bind(to.name()).execute(connection).await?;
     Ok(done.rows_affected())
 }
 
@@ -99,6 +99,43 @@ async fn state_guard_refuses_other_states_and_falls_back_where_declared() {
     sqlx::query("DELETE FROM payment").execute(&mut *connection).await.unwrap();
     drop(connection);
     assert_eq!(advance(&fixture.database).await, Advanced::Missing);
+}
+
+/// A step that is declared from FAILED and CANCELLED enters again, once; a repeat is told the current state.
+#[tokio::test(flavor = "multi_thread")]
+async fn declared_failed_and_cancelled_states_are_entered_again_once() {
+    let retry = || {
+        StateGuard::new([State::Failed, State::Cancelled], State::Paid)
+            .via(State::Processing)
+            .falling_back_to(State::Failed)
+    };
+    for from in [State::Failed, State::Cancelled] {
+        let fixture = payment(from).await;
+        // The first payment does not declare it, so it is refused with the current state.
+        assert_eq!(advance(&fixture.database).await, Advanced::Refused(from));
+        let mut calls = JoinSet::new();
+        for _ in 0..10 {
+            let database = fixture.database.clone();
+            calls.spawn(async move {
+                let mut connection = database.pool().acquire().await.unwrap();
+                retry().advance(&mut *connection, update, read).await.unwrap()
+            });
+        }
+        let answers = calls.join_all().await;
+        assert_eq!(answers.iter().filter(|answer| **answer == Advanced::Now).count(), 1, "{answers:?}");
+        assert_eq!(answers.iter().filter(|answer| **answer == Advanced::InProgress).count(), 9, "{answers:?}");
+        let mut connection = fixture.database.pool().acquire().await.unwrap();
+        // It fails again, is tried again, and succeeds. Then it is a repeat for every caller.
+        assert!(retry().finish(&mut *connection, false, update).await.unwrap());
+        assert_eq!(read(&mut connection).await.unwrap(), Some(State::Failed));
+        assert_eq!(retry().advance(&mut *connection, update, read).await.unwrap(), Advanced::Now);
+        assert!(retry().finish(&mut *connection, true, update).await.unwrap());
+        for _ in 0..2 {
+            assert_eq!(retry().advance(&mut *connection, update, read).await.unwrap(), Advanced::Before);
+        }
+        assert!(!retry().finish(&mut *connection, false, update).await.unwrap(), "a late failure undid the payment");
+        assert_eq!(read(&mut connection).await.unwrap(), Some(State::Paid));
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::stream;
 use landfall::idempotency::layer::{Effect, IdempotencyLayer};
 use landfall::idempotency::{Idempotency, MemoryRecords, OnUnknown, OneTimeTokens, Policy, Scope, Token};
 use landfall_testkit::eventually;
@@ -57,6 +58,13 @@ async fn large(State(shop): State<Shop>) -> Response {
     ([("location", "/reports/1")], "x".repeat(300_000)).into_response()
 }
 
+/// A stream of events that never ends.
+async fn events(State(shop): State<Shop>) -> Response {
+    shop.effects.add();
+    let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    ([("content-type", "text/event-stream"), ("location", "/events/1")], body).into_response()
+}
+
 async fn panics(State(shop): State<Shop>) -> Response {
     shop.effects.add();
     panic!("as the test wants");
@@ -83,6 +91,7 @@ fn app(shop: &Shop, engine: Idempotency, on_unknown: OnUnknown) -> Router {
         .route("/status/{status}", post(answer_with))
         .route("/roll-back", post(roll_back))
         .route("/large", post(large))
+        .route("/events", post(events))
         .route("/panics", post(panics))
         .route("/health", get(async || "ok"))
         .layer(layer)
@@ -284,6 +293,19 @@ async fn large_answer_is_sent_once_and_never_run_again() {
     assert_eq!((first.status, first.body.len()), (200, 300_000));
     let repeat = send(&app, "/large", &[KEY], "").await;
     assert_eq!((repeat.problem(), repeat.header("location")), ((409, "result-not-kept".into()), Some("/reports/1")));
+    assert_eq!(shop.effects.count(), 1);
+}
+
+#[tokio::test]
+async fn event_stream_is_passed_on_as_it_arrives_and_not_kept() {
+    let (shop, (_, engine)) = (Shop::open(), in_memory());
+    let app = app(&shop, engine, OnUnknown::Uncertain);
+    let request = Request::post("/events").header(KEY.0, KEY.1).body(Body::empty()).unwrap();
+    let first = tokio::time::timeout(TIMEOUT, app.clone().oneshot(request)).await;
+    assert_eq!(first.expect("the head does not wait for the end").unwrap().status(), StatusCode::OK);
+    let request = Request::post("/events").header(KEY.0, KEY.1).body(Body::empty()).unwrap();
+    let repeat = receive(&app, request).await;
+    assert_eq!((repeat.problem(), repeat.header("location")), ((409, "result-not-kept".into()), Some("/events/1")));
     assert_eq!(shop.effects.count(), 1);
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::ErrorKind;
 use landfall::idempotency::Locks;
+use landfall::{ErrorKind, Leases};
+use sqlx::SqlitePool;
 use tokio::task::JoinSet;
 
 use super::{Effects, SHORT};
@@ -13,7 +14,11 @@ use crate::fixture::{Fixture, TIMEOUT};
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_is_exclusive_and_released_by_its_owner_only() {
     let fixture = Fixture::new().await;
-    let locks = Locks::new(Arc::new(fixture.database.clone()));
+    is_exclusive_and_released_by_its_owner_only(Arc::new(fixture.database.clone())).await;
+}
+
+pub(super) async fn is_exclusive_and_released_by_its_owner_only(leases: Arc<dyn Leases>) {
+    let locks = Locks::new(leases);
     let first = locks.try_lock("report").await.unwrap().unwrap();
     assert!(first.is_held());
     assert!(locks.try_lock("report").await.unwrap().is_none());
@@ -32,7 +37,11 @@ async fn lock_is_exclusive_and_released_by_its_owner_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewed_lock_outlives_its_ttl() {
     let fixture = Fixture::new().await;
-    let locks = Locks::new(Arc::new(fixture.database.clone())).with_ttl(SHORT);
+    outlives_its_ttl(Arc::new(fixture.database.clone())).await;
+}
+
+pub(super) async fn outlives_its_ttl(leases: Arc<dyn Leases>) {
+    let locks = Locks::new(leases).with_ttl(SHORT);
     let mut held = locks.try_lock("report").await.unwrap().unwrap();
     let lost = tokio::time::timeout(4 * SHORT, held.lost()).await;
     // A machine that stands still loses it for good reason.
@@ -49,20 +58,33 @@ async fn renewed_lock_outlives_its_ttl() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lock_is_noticed_and_its_token_refuses_the_late_write() {
     let fixture = Fixture::new().await;
-    sqlx::query("CREATE TABLE report (text TEXT, token INTEGER)").execute(fixture.database.pool()).await.unwrap();
-    sqlx::query("INSERT INTO report VALUES ('', 0)").execute(fixture.database.pool()).await.unwrap();
+    let pool = fixture.database.pool();
+    loss_is_noticed_and_the_token_refuses_the_late_write(Arc::new(fixture.database.clone()), pool, async || {
+        let take = "UPDATE landfall_lease SET holder = NULL, expires_at = 0 WHERE name = 'lock/report'";
+        sqlx::query(take).execute(pool).await.unwrap();
+    })
+    .await;
+}
+
+/// `take` frees the lock `report` without its holder.
+pub(super) async fn loss_is_noticed_and_the_token_refuses_the_late_write(
+    leases: Arc<dyn Leases>,
+    pool: &SqlitePool,
+    take: impl AsyncFn(),
+) {
+    sqlx::query("CREATE TABLE report (text TEXT, token INTEGER)").execute(pool).await.unwrap();
+    sqlx::query("INSERT INTO report VALUES ('', 0)").execute(pool).await.unwrap();
     let write = async |text: &'static str, token: i64| {
         let guarded = "UPDATE report SET text = ?1, token = ?2 WHERE token <= ?2";
-        let done = sqlx::query(guarded).bind(text).bind(token).execute(fixture.database.pool()).await.unwrap();
+        let done = sqlx::query(guarded).bind(text).bind(token).execute(pool).await.unwrap();
         done.rows_affected()
     };
-    let locks = Locks::new(Arc::new(fixture.database.clone())).with_ttl(Duration::from_secs(3));
+    let locks = Locks::new(leases).with_ttl(Duration::from_secs(3));
     let mut stale = locks.try_lock("report").await.unwrap().unwrap();
     assert_eq!(write("first", stale.fencing_token()).await, 1);
-    let take = "UPDATE landfall_lease SET holder = NULL, expires_at = 0 WHERE name = 'lock/report'";
-    sqlx::query(take).execute(fixture.database.pool()).await.unwrap();
+    take().await;
     let current = locks.try_lock("report").await.unwrap().unwrap();
-    tokio::time::timeout(TIMEOUT, stale.lost()).await.expect("the loss is noticed");
+    assert!(tokio::time::timeout(TIMEOUT, stale.lost()).await.is_ok(), "the loss is not noticed");
     assert!(!stale.is_held());
     assert_eq!(write("second", current.fencing_token()).await, 1);
     assert_eq!(write("late", stale.fencing_token()).await, 0);
@@ -73,8 +95,12 @@ async fn lost_lock_is_noticed_and_its_token_refuses_the_late_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_of_a_lock_never_overlap() {
-    let (fixture, effects) = (Fixture::new().await, Effects::default());
-    let locks = Locks::new(Arc::new(fixture.database.clone()));
+    let fixture = Fixture::new().await;
+    callers_never_overlap(Arc::new(fixture.database.clone())).await;
+}
+
+pub(super) async fn callers_never_overlap(leases: Arc<dyn Leases>) {
+    let (locks, effects) = (Locks::new(leases), Effects::default());
     let mut calls = JoinSet::new();
     for _ in 0..8 {
         let (locks, effects) = (locks.clone(), effects.clone());

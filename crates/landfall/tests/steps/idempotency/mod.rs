@@ -9,6 +9,7 @@ mod layer;
 mod lock;
 mod memory;
 mod redis;
+mod redis_lock;
 mod test_kit;
 mod transaction;
 
