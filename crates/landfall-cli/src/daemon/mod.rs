@@ -17,7 +17,7 @@ pub(crate) mod signals;
 mod startup;
 mod tls;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use landfall::idempotency::CountedRecords;
 use landfall::import::Importer;
 use landfall::redrive;
 use landfall::relay::{self, Relay};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,10 @@ pub(crate) use startup::Waiting;
 
 /// Maximum time for the head of a request to arrive.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections that the kernel keeps until the daemon accepts them. The default of 128 is full after a short burst. A
+/// client beyond it waits for a second or more, and one that sends nothing may never be noticed.
+const BACKLOG: u32 = 1024;
 
 /// The roles of a daemon in addition to its HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +96,7 @@ impl Daemon {
         let header_timeout = config.http.request_timeout.min(HEADER_TIMEOUT);
         let tls = tls::Tls::load(&config.http)?;
         let bounds = listener::Bounds { connections, header_timeout, tls, tells_peer: false };
-        let (listener, address) = bind(config.http.listen).await?;
+        let (listener, address) = bind(config.http.listen)?;
         let waiting = Waiting::new(address);
         let routes = http::starting(waiting.clone(), !config.auth.tokens.is_empty());
         let reception = Reception::open(listener.clone(), routes, bounds.clone(), &stop);
@@ -292,9 +296,15 @@ async fn open_stores(config: &Config, waiting: &Waiting) -> Result<(Database, Ar
     tokio::try_join!(database, broker)
 }
 
-async fn bind(address: SocketAddr) -> Result<(Arc<TcpListener>, SocketAddr)> {
+fn bind(address: SocketAddr) -> Result<(Arc<TcpListener>, SocketAddr)> {
+    let listen = || -> io::Result<TcpListener> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
     let failed = |error| Error::failed(format!("cannot listen on {address}: {error}"));
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = listen().map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((Arc::new(listener), bound))
 }

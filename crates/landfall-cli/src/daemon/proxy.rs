@@ -41,7 +41,7 @@ impl Bound {
     pub(super) async fn bind(config: &Config, bounds: &Bounds, stop: &CancellationToken) -> Result<Option<Self>> {
         let scheme = if bounds.tls.is_some() { "https" } else { "http" };
         let Some(routes) = Routes::prepare(config, scheme)? else { return Ok(None) };
-        let (listener, address) = bind(config.proxy.listen).await?;
+        let (listener, address) = bind(config.proxy.listen)?;
         let bounds = Bounds { tells_peer: true, ..bounds.clone() };
         let reception = Reception::open(listener.clone(), proxy::starting(), bounds.clone(), stop);
         Ok(Some(Self { routes, listener, address, bounds, reception }))

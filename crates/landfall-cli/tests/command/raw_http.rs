@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use landfall_testkit::eventually;
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -338,4 +339,27 @@ async fn flood_of_unfinished_requests_delays_but_does_not_stop_others() {
     let published = async || sandbox.count("SELECT sum(count) FROM landfall_outbox_published").await;
     eventually(TIMEOUT, "the complete request", async || published().await == 1).await;
     assert_eq!(sandbox.count("SELECT count(*) FROM landfall_outbox").await, 0);
+}
+
+/// The kernel keeps a burst of connections while the daemon is busy. It refuses none, and forgets none that is silent.
+#[tokio::test]
+async fn burst_of_connections_waits_for_a_busy_daemon() {
+    const BURST: usize = 400;
+    let sandbox = Sandbox::new();
+    sandbox.configure("[http]\nrequest_timeout_ms = 500\n");
+    let daemon = sandbox.serve().await;
+    daemon.signal(Signal::SIGSTOP);
+    let mut connections = Vec::new();
+    for number in 0..BURST {
+        let connecting = tokio::time::timeout(TIMEOUT, TcpStream::connect(daemon.address)).await;
+        connections.push(connecting.unwrap_or_else(|_| panic!("connection {number} is not queued")).unwrap());
+    }
+    daemon.signal(Signal::SIGCONT);
+    let closed = async {
+        for connection in &mut connections {
+            let _ = connection.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, closed).await.expect("the daemon closes silent connections");
+    assert_healthy(&daemon).await;
 }
