@@ -72,6 +72,13 @@ pub use landfall_core::{
     RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest,
     RedriveSelection, RedriveStarted, RedriveState, Redrives, Skip, StopRule, TextSearch,
 };
+// Alerts.
+pub use landfall_core::{
+    ALERT_MEMORY, Alert, AlertChange, AlertCondition, AlertConditions, AlertFilter, AlertId, AlertKind, AlertLabels,
+    AlertNotice, AlertObservations, AlertQueue, AlertRule, AlertState, Alerts, GroupQuery, LetterObservations,
+    LetterQuery, MuteTarget, NoticeBatch, NoticeBatchId, NoticeBody, NoticeClaim, NoticeFilter, NoticeKind,
+    NoticeOutcome, NoticeState, alert_conditions, evaluate_alerts, subject,
+};
 // Half messages.
 pub use landfall_core::{
     AfterCheck, BarrierWriter, Barriers, CheckBack, Decided, DueCheck, HalfMessage, HalfMessageDetail,
