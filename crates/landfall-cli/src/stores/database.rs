@@ -10,9 +10,9 @@ use landfall::idempotency::OneTimeTokens;
 use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages, Housekeeping,
-    IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher,
-    RedriveQueue, Redrives, Schema, TablePrefix,
+    AlertQueue, Alerts, AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages,
+    Housekeeping, IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
+    Publisher, RedriveQueue, Redrives, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,8 @@ pub(crate) struct Database {
     pub(crate) redrives: Arc<dyn Redrives>,
     pub(crate) redrive_queue: Arc<dyn RedriveQueue>,
     pub(crate) audit: Arc<dyn AuditTrail>,
+    pub(crate) alerts: Arc<dyn Alerts>,
+    pub(crate) alert_queue: Arc<dyn AlertQueue>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
@@ -74,6 +76,8 @@ impl Database {
             + Redrives
             + RedriveQueue
             + AuditTrail
+            + Alerts
+            + AlertQueue
             + Housekeeping
             + ImportSource
             + Diagnose
@@ -102,6 +106,8 @@ impl Database {
             redrives: adapter.clone(),
             redrive_queue: adapter.clone(),
             audit: adapter.clone(),
+            alerts: adapter.clone(),
+            alert_queue: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),

@@ -13,13 +13,15 @@ use super::support::{Daemon, Sandbox, TIMEOUT, request};
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 33] = [
+const ROUTES: [(&str, &str, Option<&str>); 35] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),
     ("GET", "/openapi.json", None),
     ("POST", "/ops/dlq/redrive", Some("operator")),
     ("GET", "/readyz", None),
+    ("GET", "/v1/alert-notices", Some("viewer")),
+    ("GET", "/v1/alerts", Some("viewer")),
     ("GET", "/v1/audit", Some("viewer")),
     ("GET", "/v1/dead-letter-groups", Some("viewer")),
     ("GET", "/v1/dead-letters", Some("viewer")),

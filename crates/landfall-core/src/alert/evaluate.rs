@@ -45,7 +45,8 @@ pub fn evaluate_alerts(
     for rule in rules {
         let Some(held) = conditions.0.get(&rule.name) else { continue };
         let row = by_id.get(&Alert::id_of_rule(&rule.name)).copied();
-        let judge = Judge { rule, is_first: is_first(rule, row), muted_until: row.and_then(|row| row.muted_until), now };
+        let judge =
+            Judge { rule, is_first: is_first(rule, row), muted_until: row.and_then(|row| row.muted_until), now };
         changes.extend(held.iter().filter_map(|one| judge.hold(by_id.get(&one.id).copied(), one)));
         let ended = stored.iter().filter(|alert| alert.rule == rule.name && held.iter().all(|one| one.id != alert.id));
         changes.extend(ended.filter_map(|alert| judge.clear(alert)));
@@ -82,7 +83,8 @@ impl Judge<'_> {
         if rule.kind == AlertKind::NewGroup {
             match stored {
                 Some(known) if known.state == AlertState::Resolved => {
-                    return (known.updated_at.elapsed_since(now) >= ALERT_MEMORY).then(|| changed(alert, Vec::new(), now));
+                    return (known.updated_at.elapsed_since(now) >= ALERT_MEMORY)
+                        .then(|| changed(alert, Vec::new(), now));
                 }
                 None if self.is_first => {
                     (alert.state, alert.resolved_at) = (AlertState::Resolved, Some(now));

@@ -152,8 +152,16 @@ pub struct NoticeClaim {
 pub enum NoticeOutcome {
     Delivered,
     /// Attempt this delivery again.
-    Retry { at: Timestamp, error: String },
+    Retry {
+        at: Timestamp,
+        error: String,
+    },
     /// The channel accepts nothing before this time.
-    Hold { until: Timestamp, error: String },
-    GivenUp { error: String },
+    Hold {
+        until: Timestamp,
+        error: String,
+    },
+    GivenUp {
+        error: String,
+    },
 }

@@ -1,8 +1,8 @@
 //! Attempts to deliver notices.
 
 use landfall_core::{
-    Error, ErrorKind, MessageId, NoticeBatch, NoticeBatchId, NoticeBody, NoticeClaim, NoticeOutcome, NoticeState, Result,
-    Timestamp,
+    Error, ErrorKind, MessageId, NoticeBatch, NoticeBatchId, NoticeBody, NoticeClaim, NoticeOutcome, NoticeState,
+    Result, Timestamp,
 };
 
 use crate::audit::storable_text;
@@ -112,7 +112,8 @@ async fn read_batch<D: LetterTables>(
     let mut created_at = claim.now;
     for mut row in database.fetch(connection, query).await? {
         let body: NoticeBody = serde_json::from_str(&row.text()?).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("delivery {id} has a notice that is not readable")).with_source(error)
+            Error::new(ErrorKind::Corrupt, format!("delivery {id} has a notice that is not readable"))
+                .with_source(error)
         })?;
         notices.push(body);
         created_at = created_at.min(Timestamp::from_millis(row.number()?));

@@ -67,11 +67,7 @@ async fn store<D: LetterTables>(database: &D, connection: &mut D::Connection, al
     if changed == 1 { Ok(()) } else { Err(conflict(alert.id)) }
 }
 
-async fn refuse_existing<D: LetterTables>(
-    database: &D,
-    connection: &mut D::Connection,
-    id: AlertId,
-) -> Result<()> {
+async fn refuse_existing<D: LetterTables>(database: &D, connection: &mut D::Connection, id: AlertId) -> Result<()> {
     let template = "SELECT version FROM {p}alert WHERE id = ?";
     let query = database.query("store an alert", template, vec![id.to_string().into()], &[Column::Number]);
     if database.fetch(connection, query).await?.is_empty() { Ok(()) } else { Err(conflict(id)) }

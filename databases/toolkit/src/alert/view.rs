@@ -49,11 +49,7 @@ pub async fn open<D: LetterTables>(database: &D, also: &[AlertId]) -> Result<Vec
 }
 
 /// Implements [`Alerts::alert_notices`](landfall_core::Alerts::alert_notices).
-pub async fn notices<D: LetterTables>(
-    database: &D,
-    filter: &NoticeFilter,
-    limit: usize,
-) -> Result<Vec<AlertNotice>> {
+pub async fn notices<D: LetterTables>(database: &D, filter: &NoticeFilter, limit: usize) -> Result<Vec<AlertNotice>> {
     use Column::{Number, Text};
     let NoticeFilter { channel, state, before } = filter;
     let template = "SELECT id, channel, state, body, delivery, attempts, next_at, created_at, settled_at, error
@@ -92,9 +88,8 @@ fn storable(text: &str) -> String {
 
 fn read_notice(mut row: Cells) -> Result<AlertNotice> {
     let (id, channel, state): (_, _, NoticeState) = (row.text()?.parse()?, row.text()?, row.text()?.parse()?);
-    let body = serde_json::from_str(&row.text()?).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, format!("notice {id} is not readable")).with_source(error)
-    })?;
+    let body = serde_json::from_str(&row.text()?)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("notice {id} is not readable")).with_source(error))?;
     let delivery = row.text_or_null()?.map(|delivery| delivery.parse()).transpose()?;
     let attempts = u32::try_from(row.count()?).unwrap_or(u32::MAX);
     let next_at = Timestamp::from_millis(row.number()?);
