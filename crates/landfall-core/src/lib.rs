@@ -9,8 +9,8 @@
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
-//!   [`DeadLetters`], [`Redrives`], [`Alerts`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber),
-//!   [`Broker`].
+//!   [`DeadLetters`], [`Redrives`], [`Alerts`], [`Schema`], [`ImportSource`], [`Publisher`],
+//!   [`Subscriber`](adapter::Subscriber), [`Broker`].
 //!
 //! [`history`] checks what was sent against what took effect: the tests, `landfall demo` and your own runs use it.
 

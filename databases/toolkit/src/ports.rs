@@ -1,6 +1,7 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue`, `AuditTrail`, `Alerts` and `AlertQueue` for an adapter with [`LetterTables`](crate::LetterTables).
+/// Implements `Redrives`, `RedriveQueue`, `AuditTrail`, `Alerts` and `AlertQueue` for an adapter with
+/// [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
     ($adapter:ty) => {

@@ -19,6 +19,9 @@ const LEASE_TTL: Duration = Duration::from_secs(10);
 /// The longest pause between two renewals.
 const RENEWAL: Duration = Duration::from_secs(2);
 
+/// A pass rests at least this many times as long as it took, so that it is a small part of the database's work.
+const REST: u32 = 10;
+
 /// How often old alerts are removed, and how many at once.
 const CLEANING: Duration = Duration::from_secs(600);
 const CLEANED: usize = 1000;
@@ -73,12 +76,14 @@ impl Evaluator {
 
     pub(super) async fn run(self, stop: CancellationToken) {
         let (mut evaluated, mut cleaned): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut took = Duration::ZERO;
         let is_due = |last: Option<Instant>, pause| last.is_none_or(|last| last.elapsed() >= pause);
         while !stop.is_cancelled() {
             self.renew().await;
-            if self.holding.is_held() && is_due(evaluated, self.interval) {
-                evaluated = Some(Instant::now());
+            if self.holding.is_held() && is_due(evaluated, self.interval.max(took * REST)) {
+                let began = Instant::now();
                 self.evaluate().await;
+                (evaluated, took) = (Some(Instant::now()), began.elapsed());
             }
             if self.holding.is_held() && is_due(cleaned, CLEANING) {
                 cleaned = Some(Instant::now());

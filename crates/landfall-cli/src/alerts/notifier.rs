@@ -87,7 +87,7 @@ impl Notifier {
         let name = match &outcome {
             NoticeOutcome::Delivered => "delivered",
             NoticeOutcome::Retry { error, .. } => {
-                tracing::warn!(%channel, attempt = batch.attempt, %error, "notice of an alert not accepted, backing off");
+                tracing::warn!(%channel, attempt = batch.attempt, %error, "notice not accepted, backing off");
                 "retried"
             }
             NoticeOutcome::Hold { until, error } => {

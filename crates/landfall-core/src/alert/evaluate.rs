@@ -16,6 +16,9 @@ const REFRESH: Duration = Duration::from_secs(60);
 /// How often an alert about an error that is known is stored, so that housekeeping keeps it while letters have it.
 pub const ALERT_MEMORY: Duration = Duration::from_secs(12 * 3600);
 
+/// A time that is further in the future was stored under a wrong clock.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+
 /// The conditions of every rule that is known: what [`evaluate_alerts`] compares with the stored alerts.
 #[derive(Debug, Clone, Default)]
 pub struct AlertConditions(BTreeMap<String, Vec<AlertCondition>>);
@@ -97,8 +100,8 @@ impl Judge<'_> {
             (alert.state, alert.pending_since) = (AlertState::Pending, Some(now));
             (alert.firing_since, alert.resolved_at) = (None, None);
         }
-        let pending_since = alert.pending_since.unwrap_or(now);
-        if alert.state == AlertState::Pending && pending_since.elapsed_since(now) >= rule.hold_for {
+        let pending_for = alert.pending_since.map_or(Duration::ZERO, |since| elapsed(since, now));
+        if alert.state == AlertState::Pending && pending_for >= rule.hold_for {
             (alert.state, alert.firing_since) = (AlertState::Firing, Some(now));
         }
         let mut notices = Vec::new();
@@ -121,7 +124,7 @@ impl Judge<'_> {
             return false;
         };
         let Some(notified_at) = alert.notified_at else { return true };
-        let elapsed = notified_at.elapsed_since(self.now);
+        let elapsed = elapsed(notified_at, self.now);
         if !was_notified(alert) {
             return elapsed >= self.rule.quiet;
         }
@@ -151,6 +154,12 @@ impl Judge<'_> {
     fn notices(&self, kind: NoticeKind) -> Vec<(String, NoticeKind)> {
         self.rule.channels.iter().map(|channel| (channel.clone(), kind)).collect()
     }
+}
+
+/// Returns the time since `at`. A time of a wrong clock is long ago: it may delay no notice.
+fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
+    let is_wrong = at.as_millis() > now.as_millis() + CLOCK_TOLERANCE.as_millis() as i64;
+    if is_wrong { Duration::MAX } else { at.elapsed_since(now) }
 }
 
 /// Whether a notice was made since the alert began to fire.

@@ -9,8 +9,8 @@
 //!                └─(condition ends)─▶ resolved, without a notice
 //! ```
 //!
-//! An alert is a rule and the labels of its subject, such as a topic and a group. Deciding is a pure function of what was
-//! observed, what is stored, and the time. A change and its notices are stored together. So no notice is lost or made
+//! An alert is a rule and the labels of its subject, such as a topic and a group. Deciding is a pure function of what
+//! was observed, what is stored, and the time. A change and its notices are stored together. So no notice is lost or made
 //! twice by a crash, and its delivery is repeated under the same id until the receiver accepts it.
 
 pub(crate) mod condition;

@@ -60,8 +60,8 @@ pub trait AlertQueue: Send + Sync {
     async fn record_alerts(&self, changes: &[AlertChange], now: Timestamp) -> Result<()>;
 
     /// Begins the next attempt on a channel, durably: a delivery that is due, else a new one of waiting notices. A
-    /// notice waits for earlier ones of its alert. `None` if nothing is due, or the channel must rest. Of two concurrent
-    /// calls at most one gets a delivery; the other may fail with kind `Conflict`.
+    /// notice waits for earlier ones of its alert. `None` if nothing is due, or the channel must rest. Of two
+    /// concurrent calls at most one gets a delivery; the other may fail with kind `Conflict`.
     async fn claim_notices(&self, claim: &NoticeClaim) -> Result<Option<NoticeBatch>>;
 
     /// Records the outcome of an attempt. Returns false, and changes nothing, if a later attempt has begun.

@@ -10,6 +10,9 @@ use crate::portable::{Column, LetterTables, Value, placeholders};
 
 const DOING: &str = "claim the notices of a channel";
 
+/// No server may hold a channel for longer. A later time was stored under a wrong clock.
+const LONGEST_WAIT_MS: i64 = 2 * 3600 * 1000;
+
 /// Implements [`AlertQueue::claim_notices`](landfall_core::AlertQueue::claim_notices).
 pub async fn claim<D: LetterTables>(database: &D, claim: &NoticeClaim) -> Result<Option<NoticeBatch>> {
     if rests(database, claim).await? {
@@ -69,7 +72,7 @@ async fn rests<D: LetterTables>(database: &D, claim: &NoticeClaim) -> Result<boo
     }
     let template = "SELECT max(hold_until) FROM {p}alert_notice WHERE channel = ? AND state = 'waiting'";
     let query = database.query(DOING, template, vec![claim.channel.as_str().into()], &[Column::Number]);
-    Ok(first_number(database.read(query).await?)?.is_some_and(|until| until > now))
+    Ok(first_number(database.read(query).await?)?.is_some_and(|until| until > now && until <= now + LONGEST_WAIT_MS))
 }
 
 fn first_number(rows: Vec<crate::portable::Cells>) -> Result<Option<i64>> {
@@ -79,8 +82,10 @@ fn first_number(rows: Vec<crate::portable::Cells>) -> Result<Option<i64>> {
 /// Returns a delivery whose next attempt is due, and its attempts so far.
 async fn due_delivery<D: LetterTables>(database: &D, claim: &NoticeClaim) -> Result<Option<(NoticeBatchId, i64)>> {
     let template = "SELECT delivery, attempts FROM {p}alert_notice
-        WHERE channel = ? AND state = 'waiting' AND delivery IS NOT NULL AND next_at <= ? ORDER BY next_at, id LIMIT 1";
-    let values = vec![claim.channel.as_str().into(), claim.now.as_millis().into()];
+        WHERE channel = ? AND state = 'waiting' AND delivery IS NOT NULL AND (next_at <= ? OR next_at > ?)
+        ORDER BY next_at, id LIMIT 1";
+    let now = claim.now.as_millis();
+    let values = vec![claim.channel.as_str().into(), now.into(), (now + LONGEST_WAIT_MS).into()];
     let query = database.query(DOING, template, values, &[Column::Text, Column::Number]);
     let due = database.read(query).await?.pop();
     due.map(|mut row| Ok((row.text()?.parse()?, row.number()?))).transpose()
@@ -90,11 +95,11 @@ async fn due_delivery<D: LetterTables>(database: &D, claim: &NoticeClaim) -> Res
 /// of an end before the beginning.
 async fn fresh_notices<D: LetterTables>(database: &D, claim: &NoticeClaim) -> Result<Vec<String>> {
     let template = "SELECT n.id FROM {p}alert_notice n
-        WHERE n.channel = ? AND n.state = 'waiting' AND n.delivery IS NULL AND n.next_at <= ?
+        WHERE n.channel = ? AND n.state = 'waiting' AND n.delivery IS NULL
             AND NOT EXISTS (SELECT 1 FROM {p}alert_notice e WHERE e.alert_id = n.alert_id AND e.channel = n.channel
                 AND e.state = 'waiting' AND e.version < n.version)
         ORDER BY n.created_at, n.id LIMIT ?";
-    let values = vec![claim.channel.as_str().into(), claim.now.as_millis().into(), (claim.at_most as u64).into()];
+    let values = vec![claim.channel.as_str().into(), (claim.at_most as u64).into()];
     let rows = database.read(database.query(DOING, template, values, &[Column::Text])).await?;
     rows.into_iter().map(|mut row| row.text()).collect()
 }

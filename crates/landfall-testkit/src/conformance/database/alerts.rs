@@ -172,7 +172,10 @@ pub async fn channel_rests_between_attempts_and_when_told<F: DatabaseFixture>(ha
     assert_eq!((again.id, again.attempt), (first.id, 2));
     assert!(harness.settle_batch(&again, NoticeOutcome::Delivered, 601).await);
     assert!(attempt(604).await.is_none(), "the spacing counts from the answer");
-    assert!(attempt(605).await.is_some());
+    let last = attempt(605).await.unwrap();
+    let hold = NoticeOutcome::Hold { until: at(700_000), error: "a wrong clock".into() };
+    assert!(harness.settle_batch(&last, hold, 606).await);
+    assert_eq!(attempt(620).await.map(|batch| batch.id), Some(last.id), "a time that no server asks for");
 }
 
 pub async fn concurrent_claims_deliver_each_notice_once<F: DatabaseFixture>(harness: Harness<F>) {
