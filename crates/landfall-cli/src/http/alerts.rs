@@ -1,16 +1,39 @@
 //! `GET /v1/alerts` and `GET /v1/alert-notices`: the state of alerts, and what was sent about them.
+//! `POST /v1/alerts/{id}/mute` mutes one.
 
-use axum::Json;
-use axum::extract::RawQuery;
-use landfall::{Alert, AlertFilter, AlertNotice, AlertState, MessageId, NoticeFilter};
-use serde::Serialize;
+use axum::extract::{Path, RawQuery, Request};
+use axum::{Extension, Json};
+use landfall::{Alert, AlertFilter, AlertId, AlertNotice, AlertState, MessageId, MuteTarget, NoticeFilter, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use super::Shared;
+use super::auth::Caller;
 use super::deliveries::{DEFAULT_LIMIT, parse_limit};
+use super::dlq::{MAX_REASON_CHARACTERS, actor, detached, words};
 use super::problem::Problem;
+use super::{Shared, body};
 
 /// The longest name of a rule or a channel.
 const MAX_NAME: usize = 64;
+
+/// The longest mute: a year.
+const MAX_MUTE_S: u64 = 366 * 24 * 3600;
+
+/// The most bytes of a body.
+const BODY_LIMIT: usize = 16 * 1024;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MuteFields {
+    for_s: u64,
+    reason: Option<String>,
+    actor: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Muted {
+    id: AlertId,
+    muted_until: Timestamp,
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct AlertPage {
@@ -40,6 +63,35 @@ pub(super) async fn notices(
     let items = state.alerts.alert_notices(&filter, limit).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|last| last.id);
     Ok(Json(NoticePage { items, next }))
+}
+
+pub(super) async fn mute(
+    axum::extract::State(state): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Muted>, Problem> {
+    // The body first: a client that is refused while it still sends may get a reset instead of the response.
+    let body = body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
+    let id: AlertId = id.parse()?;
+    let wrong = |why: &dyn std::fmt::Display| Problem::invalid(format!("the body is not valid: {why}"));
+    let fields: MuteFields = match body.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice(&body).map_err(|error| wrong(&error))?,
+        // serde would also accept an array with the values in field order.
+        _ => return Err(wrong(&"it must be a JSON object with for_s")),
+    };
+    if fields.for_s > MAX_MUTE_S {
+        return Err(Problem::invalid(format!("for_s must be a number from 0 to {MAX_MUTE_S}")));
+    }
+    let reason = match fields.reason.as_deref() {
+        Some(reason) => words("reason", reason, MAX_REASON_CHARACTERS)?.to_owned(),
+        None => String::new(),
+    };
+    let actor = actor(fields.actor.as_deref(), &caller)?;
+    let muted_until = Timestamp::from_millis(Timestamp::now().as_millis() + fields.for_s as i64 * 1000);
+    let alerts = state.alerts.clone();
+    detached(async move { alerts.mute_alert(&MuteTarget::Alert(id), muted_until, &reason, &actor).await }).await?;
+    Ok(Json(Muted { id, muted_until }))
 }
 
 fn parse_alerts(query: &str) -> Result<(AlertFilter, usize), Problem> {

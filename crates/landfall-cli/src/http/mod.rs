@@ -5,7 +5,7 @@
 //! | `GET /`, `/openapi.json` | [`index`] |
 //! | `GET /healthz`, `/readyz` | [`health`] |
 //! | `GET /metrics` | [`metrics`] |
-//! | `GET /v1/alerts`, `/v1/alert-notices` | [`alerts`] |
+//! | `/v1/alerts…`, `GET /v1/alert-notices` | [`alerts`] |
 //! | `GET /v1/deliveries` | [`deliveries`] |
 //! | `/v1/dead-letters…`, `/v1/redrives…`, `/ops/dlq/redrive`, `/v1/audit` | [`dlq`] |
 //! | `/v1/half-messages…` | [`half_messages`] |
@@ -96,7 +96,7 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
 type Shared = axum::extract::State<Arc<State>>;
 
 /// Every route. The OpenAPI document has the same paths.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 33] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 34] {
     [
         ("/", get(index::page)),
         ("/openapi.json", get(index::openapi)),
@@ -106,6 +106,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 33] {
         ("/ops/dlq/redrive", post(dlq::redrives::start_by_query)),
         ("/v1/alert-notices", get(alerts::notices)),
         ("/v1/alerts", get(alerts::list)),
+        ("/v1/alerts/{id}/mute", post(alerts::mute)),
         ("/v1/audit", get(dlq::audit::list)),
         ("/v1/dead-letter-groups", get(dlq::letters::groups)),
         ("/v1/dead-letters", get(dlq::letters::list)),

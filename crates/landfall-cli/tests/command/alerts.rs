@@ -170,7 +170,8 @@ on_each! {
 #[tokio::test]
 async fn muted_rule_is_reported_when_the_mute_ends() {
     let (sandbox, pager) = (Sandbox::new(), Receiver::accepting().await);
-    sandbox.configure(&webhook(pager.address));
+    let rule = "[[alert]]\nrule = \"dead-letter\"\nquiet = \"1s\"\n";
+    sandbox.configure(&format!("{}{rule}", webhook(pager.address)));
     let daemon = sandbox.serve().await;
     let mute = ["alerts", "mute", "--rule", "dead-letter", "--actor", "maria", "--reason", "known"];
     let muted = sandbox.run(&[&mute[..], &["--for", "2h", "--json"]].concat()).await.objects();
@@ -197,6 +198,16 @@ async fn muted_rule_is_reported_when_the_mute_ends() {
         audit["items"].as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["alert-mute", "alert-unmute", "alert-mute"]);
 
+    let path = format!("/v1/alerts/{id}/mute");
+    let response = daemon.post(&path, r#"{"for_s": 0, "actor": "maria"}"#).await;
+    assert_eq!((response.status, &response.json()["id"]), (200, &alert["id"]));
+    eventually(TIMEOUT, "the letter during the mute is reported", async || {
+        statuses(&pager, "dead-letter", "orders") == ["firing", "firing"]
+    })
+    .await;
+    for wrong in ["", "[]", "{}", r#"{"for_s": -1}"#, r#"{"for_s": 99999999999}"#, r#"{"for_s": 1, "x": 1}"#] {
+        assert_eq!(daemon.post(&path, wrong).await.status, 400, "{wrong}");
+    }
     let unknown = sandbox.run(&["alerts", "mute", "--rule", "dead", "--for", "1h"]).await;
     assert!(unknown.error_line(2).starts_with("there is no alert rule \"dead\"; the rules are dead-letter"));
     let missing = sandbox.run(&["alerts", "mute", "0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d", "--for", "1h"]).await;

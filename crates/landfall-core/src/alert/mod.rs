@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An alert is a rule and the labels of its subject, such as a topic and a group. Deciding is a pure function of what
-//! was observed, what is stored, and the time. A change and its notices are stored together. So no notice is lost or made
-//! twice by a crash, and its delivery is repeated under the same id until the receiver accepts it.
+//! was observed, what is stored, and the time. A change and its notices are stored together. So no notice is lost or
+//! made twice by a crash, and its delivery is repeated under the same id until the receiver accepts it.
 
 pub(crate) mod condition;
 pub(crate) mod evaluate;
