@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Caller;
 use super::deliveries::{DEFAULT_LIMIT, parse_limit};
+use super::dlq::request::Whole;
 use super::dlq::{MAX_REASON_CHARACTERS, actor, detached, words};
 use super::problem::Problem;
 use super::{Shared, body};
@@ -16,7 +17,7 @@ use super::{Shared, body};
 const MAX_NAME: usize = 64;
 
 /// The longest mute: a year.
-const MAX_MUTE_S: u64 = 366 * 24 * 3600;
+const MAX_MUTE_S: i64 = 366 * 24 * 3600;
 
 /// The most bytes of a body.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -24,7 +25,7 @@ const BODY_LIMIT: usize = 16 * 1024;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MuteFields {
-    for_s: u64,
+    for_s: Whole,
     reason: Option<String>,
     actor: Option<String>,
 }
@@ -80,7 +81,8 @@ pub(super) async fn mute(
         // serde would also accept an array with the values in field order.
         _ => return Err(wrong(&"it must be a JSON object with for_s")),
     };
-    if fields.for_s > MAX_MUTE_S {
+    let Whole(seconds) = fields.for_s;
+    if !(0..=MAX_MUTE_S).contains(&seconds) {
         return Err(Problem::invalid(format!("for_s must be a number from 0 to {MAX_MUTE_S}")));
     }
     let reason = match fields.reason.as_deref() {
@@ -88,7 +90,7 @@ pub(super) async fn mute(
         None => String::new(),
     };
     let actor = actor(fields.actor.as_deref(), &caller)?;
-    let muted_until = Timestamp::from_millis(Timestamp::now().as_millis() + fields.for_s as i64 * 1000);
+    let muted_until = Timestamp::from_millis(Timestamp::now().as_millis() + seconds * 1000);
     let alerts = state.alerts.clone();
     detached(async move { alerts.mute_alert(&MuteTarget::Alert(id), muted_until, &reason, &actor).await }).await?;
     Ok(Json(Muted { id, muted_until }))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use landfall::Timestamp;
 use landfall_testkit::eventually;
 use landfall_testkit::proxy::{CutPoint, Proxy, Trigger};
 
@@ -209,7 +210,10 @@ async fn muted_rule_is_reported_when_the_mute_ends() {
         assert_eq!(daemon.post(&path, wrong).await.status, 400, "{wrong}");
     }
     let unknown = sandbox.run(&["alerts", "mute", "--rule", "dead", "--for", "1h"]).await;
-    assert!(unknown.error_line(2).starts_with("there is no alert rule \"dead\"; the rules are dead-letter"));
+    assert!(
+        unknown.error_line(2).starts_with("there is no alert rule \"dead\"; the rules are new-group, "),
+        "{unknown:?}"
+    );
     let missing = sandbox.run(&["alerts", "mute", "0190d2a7-6a4e-7bbb-8a6d-3c1f0a9b1c2d", "--for", "1h"]).await;
     assert!(missing.error_line(1).contains("there is no alert 0190d2a7"), "{missing:?}");
 }
@@ -227,14 +231,22 @@ async fn quiet_period_bounds_the_notices_of_an_alert() {
         })
         .await;
     }
-    eventually(TIMEOUT, "the letters after the first are reported", async || {
-        statuses(&pager, "dead-letter", "orders").len() == 2
+    let of_rule = async || {
+        let notices = notices(&sandbox, &["--state", "delivered"]).await;
+        notices.into_iter().filter(|notice| notice["rule"] == "dead-letter").collect::<Vec<_>>()
+    };
+    eventually(TIMEOUT, "the last letter is reported", async || {
+        of_rule().await.first().is_some_and(|newest| newest["value"] == 3)
     })
     .await;
-    let all: Vec<_> = pager.requests().iter().flat_map(verified_alerts).collect();
-    let of_rule = all.iter().filter(|alert| alert["labels"]["alertname"] == "dead-letter");
-    let values: Vec<_> = of_rule.map(|alert| alert["annotations"]["value"].as_str().unwrap()).collect();
-    assert_eq!(values.last(), Some(&"3"), "together: {values:?}");
+    let log = of_rule().await;
+    let made: Vec<Timestamp> = log.iter().map(|one| one["created_at"].as_str().unwrap().parse().unwrap()).collect();
+    for pair in made.windows(2) {
+        let pause = pair[1].elapsed_since(pair[0]);
+        assert!(pause >= Duration::from_secs(6), "{pause:?} between two notices: {log:?}");
+    }
+    assert!((2..=3).contains(&log.len()), "{log:?}");
+    assert_eq!(statuses(&pager, "dead-letter", "orders").len(), log.len(), "each is sent once");
 }
 
 #[tokio::test]

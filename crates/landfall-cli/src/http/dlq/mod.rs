@@ -14,7 +14,7 @@ pub(super) mod audit;
 mod filter;
 pub(super) mod letters;
 pub(super) mod redrives;
-mod request;
+pub(super) mod request;
 
 use landfall::{DeadLetterId, MessageId, RedriveId};
 
