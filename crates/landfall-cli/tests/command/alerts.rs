@@ -224,7 +224,9 @@ async fn quiet_period_bounds_the_notices_of_an_alert() {
     let rule = "[[alert]]\nrule = \"dead-letter\"\nquiet = \"6s\"\n";
     sandbox.configure(&format!("{}{rule}", webhook(pager.address)));
     let _daemon = sandbox.serve().await;
-    for letters in 1..=3 {
+    record_letter(&sandbox, "orders").await;
+    told(&pager, "dead-letter", "orders", "firing").await;
+    for letters in 2..=3 {
         record_letter(&sandbox, "orders").await;
         eventually(TIMEOUT, "the letter is recorded", async || {
             sandbox.count("SELECT count(*) FROM landfall_dead_letter").await == letters
