@@ -7,6 +7,7 @@
 //! runs, and [`http`] holds its routes.
 
 mod actor;
+mod alerts;
 mod archive;
 mod check_back;
 mod commands;

@@ -9,12 +9,13 @@
 //! * **generic over the database**, because they take the caller's own transaction: [`Database`],
 //!   [`OutboxWriter`], [`Inbox`];
 //! * **`dyn`-safe**, because the daemon selects the adapter at run time: [`OutboxQueue`], [`OutboxView`], [`Leases`],
-//!   [`DeadLetters`], [`Redrives`], [`Schema`], [`ImportSource`], [`Publisher`], [`Subscriber`](adapter::Subscriber),
-//!   [`Broker`].
+//!   [`DeadLetters`], [`Redrives`], [`Alerts`], [`Schema`], [`ImportSource`], [`Publisher`],
+//!   [`Subscriber`](adapter::Subscriber), [`Broker`].
 //!
 //! [`history`] checks what was sent against what took effect: the tests, `landfall demo` and your own runs use it.
 
 pub mod adapter;
+mod alert;
 mod broker;
 mod database;
 mod doctor;
@@ -30,6 +31,18 @@ mod retry;
 mod span;
 mod timestamp;
 
+pub use alert::condition::{AlertCondition, alert_conditions};
+pub use alert::evaluate::{ALERT_MEMORY, AlertConditions, evaluate_alerts};
+pub use alert::notice::{
+    AlertNotice, NoticeBatch, NoticeBatchId, NoticeBody, NoticeClaim, NoticeKind, NoticeOutcome, NoticeState,
+};
+pub use alert::observation::{
+    AlertObservations, GroupQuery, LetterObservations, LetterQuery, ObservedGroup, ParkedKey, ParkedLetters,
+    RATE_BASELINE, RATE_WINDOW, RecordedLetters,
+};
+pub use alert::port::{AlertFilter, AlertQueue, Alerts, MuteTarget, NoticeFilter};
+pub use alert::rule::{AlertKind, AlertRule};
+pub use alert::{Alert, AlertChange, AlertId, AlertLabels, AlertState, subject};
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
 pub use database::audit::{AuditEntry, AuditFilter, AuditTrail};

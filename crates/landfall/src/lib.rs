@@ -73,6 +73,13 @@ pub use landfall_core::{
     RedriveSelection, RedriveStarted, RedriveState, Redrives, RehearsalId, RehearsalResult, Rehearsals, Rehearsed,
     RehearsedLetter, Skip, StopRule, TextSearch,
 };
+// Alerts.
+pub use landfall_core::{
+    ALERT_MEMORY, Alert, AlertChange, AlertCondition, AlertConditions, AlertFilter, AlertId, AlertKind, AlertLabels,
+    AlertNotice, AlertObservations, AlertQueue, AlertRule, AlertState, Alerts, GroupQuery, LetterObservations,
+    LetterQuery, MuteTarget, NoticeBatch, NoticeBatchId, NoticeBody, NoticeClaim, NoticeFilter, NoticeKind,
+    NoticeOutcome, NoticeState, alert_conditions, evaluate_alerts, subject,
+};
 // Half messages.
 pub use landfall_core::{
     AfterCheck, BarrierWriter, Barriers, CheckBack, Decided, DueCheck, HalfMessage, HalfMessageDetail,

@@ -38,7 +38,9 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0003_redrive.sql"),
         "\n",
-        include_str!("../migrations/0003_rehearsal.sql")
+        include_str!("../migrations/0003_rehearsal.sql"),
+        "\n",
+        include_str!("../migrations/0003_alert.sql")
     ),
 ];
 

@@ -59,6 +59,8 @@ const MIGRATIONS: &[&str] = &[
         include_str!("../migrations/0003_redrive.sql"),
         "\n",
         include_str!("../migrations/0003_rehearsal.sql"),
+        "\n",
+        include_str!("../migrations/0003_alert.sql"),
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue`, `Rehearsals` and `AuditTrail` for an adapter with
+/// Implements `Redrives`, `RedriveQueue`, `Rehearsals`, `AuditTrail`, `Alerts` and `AlertQueue` for an adapter with
 /// [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
@@ -124,6 +124,92 @@ macro_rules! letter_ports {
                 limit: usize,
             ) -> ::landfall_core::Result<Vec<::landfall_core::AuditEntry>> {
                 $crate::audit_entries(self, filter, limit).await
+            }
+        }
+
+        $crate::alert_ports!($adapter);
+    };
+}
+
+/// Implements `Alerts` and `AlertQueue` for an adapter with [`LetterTables`](crate::LetterTables).
+#[macro_export]
+macro_rules! alert_ports {
+    ($adapter:ty) => {
+        #[::async_trait::async_trait]
+        impl ::landfall_core::Alerts for $adapter {
+            async fn alerts(
+                &self,
+                filter: &::landfall_core::AlertFilter,
+                limit: usize,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::Alert>> {
+                $crate::alert::alerts(self, filter, limit).await
+            }
+
+            async fn alert_notices(
+                &self,
+                filter: &::landfall_core::NoticeFilter,
+                limit: usize,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::AlertNotice>> {
+                $crate::alert::notices(self, filter, limit).await
+            }
+
+            async fn mute_alert(
+                &self,
+                target: &::landfall_core::MuteTarget,
+                until: ::landfall_core::Timestamp,
+                reason: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<()> {
+                $crate::alert::mute(self, target, until, reason, actor).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::AlertQueue for $adapter {
+            async fn observe_letters(
+                &self,
+                query: &::landfall_core::LetterQuery,
+            ) -> ::landfall_core::Result<::landfall_core::LetterObservations> {
+                $crate::alert::letters(self, query).await
+            }
+
+            async fn open_alerts(
+                &self,
+                also: &[::landfall_core::AlertId],
+            ) -> ::landfall_core::Result<Vec<::landfall_core::Alert>> {
+                $crate::alert::open(self, also).await
+            }
+
+            async fn record_alerts(
+                &self,
+                changes: &[::landfall_core::AlertChange],
+                now: ::landfall_core::Timestamp,
+            ) -> ::landfall_core::Result<()> {
+                $crate::alert::record(self, changes, now).await
+            }
+
+            async fn claim_notices(
+                &self,
+                claim: &::landfall_core::NoticeClaim,
+            ) -> ::landfall_core::Result<Option<::landfall_core::NoticeBatch>> {
+                $crate::alert::claim(self, claim).await
+            }
+
+            async fn settle_notices(
+                &self,
+                batch: &::landfall_core::NoticeBatch,
+                outcome: &::landfall_core::NoticeOutcome,
+                now: ::landfall_core::Timestamp,
+            ) -> ::landfall_core::Result<bool> {
+                $crate::alert::settle(self, batch, outcome, now).await
+            }
+
+            async fn remove_alerts(
+                &self,
+                before: ::landfall_core::Timestamp,
+                at_most: usize,
+            ) -> ::landfall_core::Result<u64> {
+                $crate::alert::remove(self, before, at_most).await
             }
         }
     };

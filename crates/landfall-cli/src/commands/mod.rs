@@ -1,5 +1,6 @@
 //! The subcommands, one file or folder each.
 
+mod alerts;
 mod demo;
 mod dlq;
 mod doctor;
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Dlq(dlq::Dlq),
     Half(half::Half),
     Idempotency(idempotency::Idempotency),
+    Alerts(alerts::Alerts),
     Topic(topic::Topic),
     Trace(trace::Trace),
     #[command(hide = true)]
@@ -43,6 +45,7 @@ impl Command {
             Self::Dlq(dlq) => dlq.run().await,
             Self::Half(half) => half.run().await,
             Self::Idempotency(idempotency) => idempotency.run().await,
+            Self::Alerts(alerts) => alerts.run().await,
             Self::Topic(topic) => topic.run().await,
             Self::Trace(trace) => trace.run().await,
             Self::DemoWorld(world) => world.run().await,

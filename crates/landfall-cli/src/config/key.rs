@@ -49,6 +49,8 @@ keys! {
     "import"                   => import = |value| super::import::read(value)?;
     "subscription"             => subscription = |value| super::push::subscriptions(value)?;
     "idempotent_route"         => idempotent_route = |value| super::idempotent_route::read(value)?;
+    "alert"                    => alerts.rules = |value| super::alert::rules(value)?;
+    "alert_channel"            => alerts.channels = |value| super::alert::channels(value)?;
     "database.url"             => database.url = |value| value.address()?;
     "database.prefix"          => database.prefix = |value| value.parsed()?;
     "database.max_connections" => database.max_connections = |value| value.whole(1, 1000)? as u32;
@@ -89,6 +91,11 @@ keys! {
     "check_back.srv_servers"   => check_back.srv.servers = |value| super::check_back::srv_servers(value)?;
     "check_back.shard"         => check_back.shards = |value| super::check_back::shards(value)?;
     "check_back.topic"         => check_back.topic = |value| super::check_back::topic(value)?;
+    "alerts.interval_ms"       => alerts.interval = |value| millis(value, 100, HOUR_MS)?;
+    "alerts.link_base"         => alerts.link_base = |value| super::alert::link_base(value)?;
+    "alerts.allow_private_addresses" => alerts.push.rules.allow_private_addresses = |value| value.flag()?;
+    "alerts.allowed_hosts"     => alerts.push.rules.allowed_hosts = |value| super::push::hosts(value)?;
+    "alerts.ca_file"           => alerts.push.ca_file = |value| value.text()?.to_owned();
     "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
     "retention.enqueued_ids"   => retention.enqueued_ids = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
@@ -100,6 +107,7 @@ keys! {
     "retention.barriers"       => retention.barriers = |value| value.amount(units::span)?;
     "retention.idempotency_answers" => retention.idempotency_answers = |value| value.amount(units::span)?;
     "retention.idempotency"    => retention.idempotency = |value| value.amount(units::span)?;
+    "retention.alerts"         => retention.alerts = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
     "proxy.listen"             => proxy.listen = |value| value.socket_address()?;
     "http.listen"              => http.listen = |value| value.socket_address()?;

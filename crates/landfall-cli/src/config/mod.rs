@@ -5,6 +5,7 @@
 //! * [`layer`] turns a file, the environment and flags into settings that record their origin.
 //! * `config/default.toml` explains every key; a test asserts that it equals [`Config::default`].
 
+mod alert;
 mod broker;
 mod check_back;
 mod fields;
@@ -22,11 +23,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall::housekeeping::Span;
 use landfall::import::Mapping;
 use landfall::{Limits, TablePrefix};
 
 use crate::error::{Error, Result};
 
+pub(crate) use alert::{Alerts, Channel, ChannelKind};
 pub(crate) use broker::{Acknowledge, Broker, Flush};
 #[cfg(feature = "dns")]
 pub(crate) use check_back::Srv;
@@ -54,6 +57,7 @@ pub(crate) struct Config {
     pub(crate) relay: Relay,
     pub(crate) push: Push,
     pub(crate) check_back: CheckBack,
+    pub(crate) alerts: Alerts,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) proxy: Proxy,
@@ -208,7 +212,14 @@ impl Config {
                 )));
             }
         }
-        Ok(())
+        let least = Span::days(1);
+        if self.retention.alerts < least {
+            let given = self.retention.alerts;
+            return Err(Error::usage(format!(
+                "retention.alerts ({given}) is shorter than {least}; known errors would count as new again"
+            )));
+        }
+        self.alerts.check()
     }
 }
 
@@ -307,7 +318,7 @@ mod tests {
             (
                 "zzz = 1",
                 "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
-                 check_back, retention, limits, proxy, http, auth, log",
+                 check_back, alerts, retention, limits, proxy, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

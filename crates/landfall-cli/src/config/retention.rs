@@ -23,6 +23,7 @@ pub(crate) struct Retention {
     pub(crate) barriers: Span,
     pub(crate) idempotency_answers: Span,
     pub(crate) idempotency: Span,
+    pub(crate) alerts: Span,
 }
 
 impl Default for Retention {
@@ -39,6 +40,7 @@ impl Default for Retention {
             barriers: Span::days(30),
             idempotency_answers: Span::days(1),
             idempotency: Span::days(7),
+            alerts: Span::days(30),
         }
     }
 }

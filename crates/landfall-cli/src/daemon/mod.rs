@@ -36,6 +36,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::alerts::{self, Alerting, Sources};
 use crate::archive::HalfMessageFolder;
 use crate::config::{Config, Retention, WhenExhausted, window};
 use crate::error::{Error, Result};
@@ -78,6 +79,7 @@ pub(crate) struct Daemon {
     proxy: Option<proxy::Proxy>,
     housekeepers: Vec<Housekeeper>,
     redrives: redrive::Runner,
+    alerting: Alerting,
     importers: Vec<Importer>,
     broker: Arc<dyn OpenBroker>,
     metrics: Metrics,
@@ -92,6 +94,7 @@ impl Daemon {
         stores::check(config)?;
         let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
         let deliveries = push::prepare(&config.push, subscriptions)?;
+        alerts::senders(&config.alerts)?;
         let connections = descriptors::prepare();
         let header_timeout = config.http.request_timeout.min(HEADER_TIMEOUT);
         let tls = tls::Tls::load(&config.http)?;
@@ -131,6 +134,19 @@ impl Daemon {
             Some(proxy) => Some(proxy.open(database.records.clone(), config, &stop).await),
             None => None,
         };
+        let sources = Sources {
+            view: database.view.clone(),
+            half: database.half.clone(),
+            records: database.records.clone(),
+            broker: broker.clone(),
+        };
+        let alerting = Alerting::new(
+            &config.alerts,
+            config.retention.alerts,
+            &database.alert_queue,
+            database.leases.clone(),
+            sources,
+        )?;
         let router = http::router(http::State {
             appends: http::GroupCommit::spawn(database.queue, database.sends),
             view: database.view,
@@ -139,6 +155,8 @@ impl Daemon {
             redrives: database.redrives,
             rehearsals: database.rehearsals,
             audit: database.audit,
+            alerts: database.alerts,
+            alert_rules: config.alerts.effective_rules().into_iter().map(|rule| rule.name).collect(),
             guards,
             deliveries: database.deliveries,
             half: database.half,
@@ -170,6 +188,7 @@ impl Daemon {
             proxy,
             housekeepers,
             redrives,
+            alerting,
             importers,
             broker,
             metrics,
@@ -194,6 +213,7 @@ impl Daemon {
         let mut imports = tokio::spawn(imports::run(self.importers, self.stop.child_token()));
         let housekeeping = tokio::spawn(run_housekeeping(self.housekeepers, self.stop.child_token()));
         let redrives = tokio::spawn(self.redrives.run(self.stop.child_token()));
+        let alerting = tokio::spawn(self.alerting.run(self.stop.child_token()));
         // A closed stderr must not stop the daemon.
         let _ = writeln!(std::io::stderr(), "{}", self.ready);
 
@@ -228,6 +248,7 @@ impl Daemon {
         let _ = housekeeping.await;
         // The runner has logged its error: publishing does not depend on it.
         let _ = redrives.await;
+        let _ = alerting.await;
         upkeep.abort();
         if let Err(error) = self.broker.close().await {
             tracing::warn!(%error, "closing the broker failed");

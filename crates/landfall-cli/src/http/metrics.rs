@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::header;
 use axum::response::IntoResponse;
-use landfall::OpenLetters;
 use landfall::idempotency::IdempotencyRecords;
+use landfall::{AlertFilter, AlertState, OpenLetters};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use super::pair_gauge::PairGauge;
@@ -15,6 +15,9 @@ use crate::stores::broker::OpenBroker;
 
 /// Time limit for the database calls of a scrape.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Firing alerts are counted up to this many.
+const MOST_ALERTS: usize = 10_000;
 
 /// Histogram buckets from a millisecond, a normal delivery, to minutes, an outage.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
@@ -52,6 +55,7 @@ impl Metrics {
         );
         describe_half_messages();
         describe_idempotency();
+        describe_alerts();
         metrics::describe_counter!("landfall_published_total", "Messages that this relay published.");
         metrics::describe_histogram!(
             "landfall_delivery_seconds",
@@ -113,6 +117,11 @@ fn describe_idempotency() {
     metrics::describe_counter!("landfall_idempotency_total", "Idempotent calls by result and business type.");
 }
 
+fn describe_alerts() {
+    metrics::describe_gauge!("landfall_alerts_firing", "Alerts that fire, by rule.");
+    metrics::describe_counter!("landfall_alert_notices_total", "Attempts to deliver notices of alerts, by outcome.");
+}
+
 fn describe_half_messages() {
     metrics::describe_gauge!("landfall_half_messages", "Undecided half messages: prepared, or parked for a person.");
     metrics::describe_gauge!(
@@ -142,14 +151,20 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
 }
 
 async fn refresh(state: &State) -> landfall::Result<()> {
-    let (outbox, dead_letters, age_p95, retrying, half, records) = tokio::try_join!(
+    let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
+    let (outbox, dead_letters, age_p95, retrying, half, records, firing) = tokio::try_join!(
         state.view.stats(),
         state.dead_letters.open_letters(),
         state.dead_letters.parked_age_p95(),
         state.deliveries.retrying_counts(),
         state.half.half_message_stats(),
-        state.records.record_stats()
+        state.records.record_stats(),
+        state.alerts.alerts(&firing, MOST_ALERTS)
     )?;
+    for rule in &state.alert_rules {
+        let count = firing.iter().filter(|alert| alert.rule == *rule).count();
+        metrics::gauge!("landfall_alerts_firing", "rule" => rule.clone()).set(count as f64);
+    }
     let retrying =
         retrying.into_iter().map(|(topic, group, count)| ([topic.to_string(), group.to_string()], count as f64));
     state.metrics.retrying.set(retrying);

@@ -5,6 +5,7 @@
 //! | `GET /`, `/openapi.json` | [`index`] |
 //! | `GET /healthz`, `/readyz` | [`health`] |
 //! | `GET /metrics` | [`metrics`] |
+//! | `/v1/alerts…`, `GET /v1/alert-notices` | [`alerts`] |
 //! | `GET /v1/deliveries` | [`deliveries`] |
 //! | `/v1/dead-letters…`, `/v1/redrives…`, `/ops/dlq/redrive`, `/v1/audit` | [`dlq`] |
 //! | `/v1/half-messages…` | [`half_messages`] |
@@ -15,6 +16,7 @@
 //! Invariants: every error response is a [`problem`], and every request names one [`host`]. If tokens are configured,
 //! every route but the first four needs one ([`auth`]).
 
+mod alerts;
 mod auth;
 pub(crate) mod body;
 mod deliveries;
@@ -42,7 +44,8 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use landfall::idempotency::CountedRecords;
 use landfall::{
-    AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives, Rehearsals,
+    Alerts, AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives,
+    Rehearsals,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +65,9 @@ pub(crate) struct State {
     pub(crate) redrives: Arc<dyn Redrives>,
     pub(crate) rehearsals: Arc<dyn Rehearsals>,
     pub(crate) audit: Arc<dyn AuditTrail>,
+    pub(crate) alerts: Arc<dyn Alerts>,
+    /// The names of the alert rules, for the metric of each.
+    pub(crate) alert_rules: Vec<String>,
     /// The guards of redrive jobs. Letters older than `max_age` are redriven by no request.
     pub(crate) guards: RedriveGuards,
     pub(crate) deliveries: Arc<dyn Deliveries>,
@@ -92,7 +98,7 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
 type Shared = axum::extract::State<Arc<State>>;
 
 /// Every route. The OpenAPI document has the same paths.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 34] {
     [
         ("/", get(index::page)),
         ("/openapi.json", get(index::openapi)),
@@ -100,6 +106,9 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
         ("/readyz", get(health::ready)),
         ("/metrics", get(metrics::render)),
         ("/ops/dlq/redrive", post(dlq::redrives::start_by_query)),
+        ("/v1/alert-notices", get(alerts::notices)),
+        ("/v1/alerts", get(alerts::list)),
+        ("/v1/alerts/{id}/mute", post(alerts::mute)),
         ("/v1/audit", get(dlq::audit::list)),
         ("/v1/dead-letter-groups", get(dlq::letters::groups)),
         ("/v1/dead-letters", get(dlq::letters::list)),

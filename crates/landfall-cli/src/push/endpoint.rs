@@ -75,7 +75,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Classifies a request without a response: it was not sent, or its outcome is unknown.
-fn failure_without_response(error: &ClientError) -> Failure {
+pub(crate) fn failure_without_response(error: &ClientError) -> Failure {
     let mut cause = error.source();
     while let Some(found) = cause {
         match found.downcast_ref::<ConnectError>() {

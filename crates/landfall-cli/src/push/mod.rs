@@ -43,7 +43,8 @@ use endpoint::Endpoint;
 use inbox::DeferredInbox;
 
 pub(crate) use address::Rules;
-pub(crate) use reply::LONGEST_RETRY_AFTER;
+pub(crate) use endpoint::failure_without_response;
+pub(crate) use reply::{LONGEST_RETRY_AFTER, beginning, excerpt, retry_after};
 pub(crate) use signature::SigningKey;
 
 /// Time limit of a [`probe`].

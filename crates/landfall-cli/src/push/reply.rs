@@ -37,7 +37,7 @@ pub(super) async fn into_result(response: Response<Incoming>) -> Result<(), Fail
 
 /// Returns what arrives of the body within the limits of size and time. A body read to its end lets the pool reuse the
 /// connection; otherwise it is closed.
-async fn beginning(mut body: impl Body<Data = Bytes> + Unpin) -> Vec<u8> {
+pub(crate) async fn beginning(mut body: impl Body<Data = Bytes> + Unpin) -> Vec<u8> {
     let mut kept = Vec::new();
     // The time limit and a lost connection end the reading; what arrived before them is kept.
     let _ = tokio::time::timeout(BODY_TIMEOUT, async {
@@ -61,7 +61,7 @@ fn failure(status: StatusCode, retry_after: Option<Duration>) -> Failure {
 }
 
 /// Parses `Retry-After`: seconds or an HTTP date.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let asked = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -71,7 +71,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 /// Returns the beginning of the body as one line without control characters.
-fn excerpt(body: &[u8]) -> String {
+pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     line.take(SHOWN_CHARS).collect()

@@ -10,9 +10,9 @@ use landfall::idempotency::OneTimeTokens;
 use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
-    AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages, Housekeeping,
-    IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher,
-    RedriveQueue, Redrives, Rehearsals, Schema, TablePrefix,
+    AlertQueue, Alerts, AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages,
+    Housekeeping, IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
+    Publisher, RedriveQueue, Redrives, Rehearsals, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,8 @@ pub(crate) struct Database {
     pub(crate) redrive_queue: Arc<dyn RedriveQueue>,
     pub(crate) rehearsals: Arc<dyn Rehearsals>,
     pub(crate) audit: Arc<dyn AuditTrail>,
+    pub(crate) alerts: Arc<dyn Alerts>,
+    pub(crate) alert_queue: Arc<dyn AlertQueue>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
@@ -76,6 +78,8 @@ impl Database {
             + RedriveQueue
             + Rehearsals
             + AuditTrail
+            + Alerts
+            + AlertQueue
             + Housekeeping
             + ImportSource
             + Diagnose
@@ -105,6 +109,8 @@ impl Database {
             redrive_queue: adapter.clone(),
             rehearsals: adapter.clone(),
             audit: adapter.clone(),
+            alerts: adapter.clone(),
+            alert_queue: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),

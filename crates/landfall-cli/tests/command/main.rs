@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test they help")]
 
+mod alert_channels;
+mod alerts;
 mod bad_messages;
 mod bad_starts;
 mod brokers;
@@ -23,6 +25,7 @@ mod idempotency;
 mod imports;
 mod lists;
 mod metrics;
+mod ops;
 mod order;
 mod outages;
 mod outbox;

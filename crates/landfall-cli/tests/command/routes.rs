@@ -13,13 +13,16 @@ use super::support::{Daemon, Sandbox, TIMEOUT, request};
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 33] = [
+const ROUTES: [(&str, &str, Option<&str>); 36] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),
     ("GET", "/openapi.json", None),
     ("POST", "/ops/dlq/redrive", Some("operator")),
     ("GET", "/readyz", None),
+    ("GET", "/v1/alert-notices", Some("viewer")),
+    ("GET", "/v1/alerts", Some("viewer")),
+    ("POST", "/v1/alerts/{id}/mute", Some("operator")),
     ("GET", "/v1/audit", Some("viewer")),
     ("GET", "/v1/dead-letter-groups", Some("viewer")),
     ("GET", "/v1/dead-letters", Some("viewer")),
@@ -170,6 +173,7 @@ async fn daemon_behaves_as_its_openapi_document_says() {
         lenient("POST /v1/idempotency/renew", "\"409\""),
         lenient("POST /v1/tokens/consume", "\"409\""),
         lenient("POST /ops/dlq/redrive", "\"400\", \"422\""),
+        lenient("POST /v1/alerts/{id}/mute", "\"404\""),
         lenient("GET /v1/dead-letters/{id}", "\"404\""),
         lenient("POST /v1/dead-letters/{id}/ignore", "\"404\""),
         lenient("POST /v1/dead-letters/{id}/redrive", "\"404\""),

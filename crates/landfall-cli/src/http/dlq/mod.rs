@@ -16,7 +16,7 @@ mod filter;
 pub(super) mod letters;
 pub(super) mod redrives;
 pub(super) mod rehearse;
-mod request;
+pub(super) mod request;
 
 use landfall::{DeadLetterId, MessageId, RedriveId};
 
@@ -27,7 +27,7 @@ use super::problem::Problem;
 const MAX_ACTOR_CHARACTERS: usize = 100;
 
 /// The longest reason in a request.
-const MAX_REASON_CHARACTERS: usize = 1000;
+pub(super) const MAX_REASON_CHARACTERS: usize = 1000;
 
 /// Parses the id of a dead letter: digits only, so that every id has one notation.
 fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
@@ -40,7 +40,7 @@ fn redrive_id(text: &str) -> Result<RedriveId, Problem> {
 }
 
 /// Returns the name for the audit trail: the one that the caller gives, else its role.
-fn actor(given: Option<&str>, caller: &Caller) -> Result<String, Problem> {
+pub(super) fn actor(given: Option<&str>, caller: &Caller) -> Result<String, Problem> {
     match given {
         Some(name) => words("actor", name, MAX_ACTOR_CHARACTERS).map(str::to_owned),
         None => Ok(format!("http:{}", caller.role.as_str())),
@@ -48,7 +48,7 @@ fn actor(given: Option<&str>, caller: &Caller) -> Result<String, Problem> {
 }
 
 /// Returns a text of one line that is not empty.
-fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem> {
+pub(super) fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem> {
     let is_valid = !text.trim().is_empty() && text.chars().count() <= most && !text.chars().any(char::is_control);
     is_valid.then_some(text).ok_or_else(|| {
         Problem::invalid(format!("{field} must have 1 to {most} characters, without control characters"))
@@ -56,7 +56,7 @@ fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem
 }
 
 /// Runs a change to its end, also if the client disconnects: a cancelled statement desyncs some drivers.
-async fn detached<T: Send + 'static>(
+pub(super) async fn detached<T: Send + 'static>(
     change: impl Future<Output = landfall::Result<T>> + Send + 'static,
 ) -> Result<T, Problem> {
     let ended = tokio::spawn(change).await.map_err(|error| {

@@ -38,7 +38,7 @@ pub(super) struct Run {
 
 /// A whole number. JSON does not distinguish `7` and `7.0`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole(i64);
+pub(in crate::http) struct Whole(pub(in crate::http) i64);
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

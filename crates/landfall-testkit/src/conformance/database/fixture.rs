@@ -5,9 +5,9 @@ use std::time::Duration;
 use landfall_core::adapter::DatabaseCapabilities;
 use landfall_core::idempotency::{OneTimeTokens, RecordWriter};
 use landfall_core::{
-    AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages, Housekeeping,
-    IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
-    RedriveQueue, Redrives, Rehearsals, Schema, Sequences, TopicName,
+    AlertQueue, Alerts, AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages,
+    Housekeeping, IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView,
+    OutboxWriter, RedriveQueue, Redrives, Rehearsals, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -26,6 +26,8 @@ pub trait FullDatabase:
     + RedriveQueue
     + Rehearsals
     + AuditTrail
+    + Alerts
+    + AlertQueue
     + Housekeeping
     + HalfMessages
     + BarrierWriter
@@ -51,6 +53,8 @@ impl<D> FullDatabase for D where
         + RedriveQueue
         + Rehearsals
         + AuditTrail
+        + Alerts
+        + AlertQueue
         + Housekeeping
         + HalfMessages
         + BarrierWriter

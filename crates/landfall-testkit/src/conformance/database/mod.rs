@@ -18,6 +18,7 @@ mod fixture;
 mod half_steps;
 mod harness;
 
+pub mod alerts;
 pub mod barrier;
 pub mod dead_letter_groups;
 pub mod dead_letters;
@@ -295,6 +296,16 @@ macro_rules! database_conformance {
             rehearsals:
                 only_parked_letters_are_rehearsed,
                 expired_claim_is_taken_over_and_fenced;
+            alerts:
+                alert_and_its_notices_are_stored_together,
+                outdated_change_stores_nothing,
+                notices_are_delivered_under_a_stable_id,
+                end_of_an_alert_waits_for_its_beginning,
+                channel_rests_between_attempts_and_when_told,
+                concurrent_claims_deliver_each_notice_once,
+                mutes_are_stored_and_audited,
+                old_alerts_and_settled_notices_are_removed,
+                letters_are_observed_by_topic_key_and_error;
             discard:
                 discarded_message_frees_its_key_in_order,
                 discarding_the_only_letter_frees_the_key,
