@@ -32,6 +32,7 @@ mod timestamp;
 
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
+pub use database::archived_letter::{ArchivableLetters, ArchivedAudit, ArchivedLetter, RestoredLetters};
 pub use database::audit::{AuditEntry, AuditFilter, AuditTrail};
 pub use database::dead_letter::{
     AtLeast, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetterStatus,

@@ -19,6 +19,13 @@ pub(crate) const DIALECT: Dialect = Dialect {
     time: "(CAST('1970-01-01' AS DATETIME(6)) + INTERVAL (? * 1000) MICROSECOND)",
     is_open: "@.is_open = 1",
     unsent: "outbox",
+    payload: "payload",
+    json_text: "@",
+    json: "?",
+    done_at: "done_at",
+    // An insert with a higher id raises the next one.
+    issued: "9223372036854775807",
+    given_id: "",
     has_trace: Around(
         "SUBSTR(CASE WHEN JSON_VALID(headers) THEN JSON_UNQUOTE(JSON_EXTRACT(headers, '$.traceparent')) END, 4, 32) = ",
         "",

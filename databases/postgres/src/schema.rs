@@ -57,6 +57,8 @@ const MIGRATIONS: &[&str] = &[
         include_str!("../migrations/0003_dead_letter.sql"),
         "\n",
         include_str!("../migrations/0003_redrive.sql"),
+        "\n",
+        include_str!("../migrations/0003_archive.sql"),
     ),
 ];
 

@@ -19,6 +19,13 @@ pub(crate) const DIALECT: Dialect = Dialect {
     time: "?",
     is_open: "@.status <> 'done'",
     unsent: "outbox",
+    payload: "CAST(payload AS BLOB)",
+    json_text: "@",
+    json: "?",
+    done_at: "done_at",
+    // An insert with a higher id raises the next one.
+    issued: "9223372036854775807",
+    given_id: "",
     has_trace: Around(
         "substr(CASE WHEN json_valid(headers) THEN json_extract(headers, '$.traceparent') END, 4, 32) = ",
         "",

@@ -32,7 +32,9 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0003_dead_letter.sql"),
         "\n",
-        include_str!("../migrations/0003_redrive.sql")
+        include_str!("../migrations/0003_redrive.sql"),
+        "\n",
+        include_str!("../migrations/0003_archive.sql")
     ),
 ];
 

@@ -5,7 +5,8 @@
 //! * [`within_deadline`] and [`begin_detached`] bound a call in time and make it cancellation-safe.
 //! * [`Sql`] and [`statements!`](crate::statements!) hold statements with the validated table prefix filled in.
 //! * [`bind_message`] and [`push_outbox_filter`] bind the values of core's types.
-//! * [`LetterTables`] runs statements that are equal on every server: redrive jobs, groups, the audit trail.
+//! * [`LetterTables`] runs statements that are equal on every server: redrive jobs, groups, the archive, the audit
+//!   trail.
 //! * [`schema_finding`], [`missing_table_finding`] and [`missing_index_finding`] are findings of the doctor.
 //! * [`append_once`] enqueues a message once per id, on the table behind [`EnqueuedIds`].
 //! * [`prepare`] and [`decide`] are the decisions about half messages, on the table behind [`HalfMessageTable`].
@@ -16,6 +17,7 @@
 //! * [`NewDeadLetter`] and [`dead_letter_stats`] are the parts of dead letters that do not depend on a server.
 
 mod append_once;
+pub mod archive;
 mod audit;
 mod barrier;
 mod binding;

@@ -1,6 +1,6 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue` and `AuditTrail` for an adapter with [`LetterTables`](crate::LetterTables).
+/// Implements `Redrives`, `RedriveQueue`, `AuditTrail` and `ArchivableLetters` for an adapter with [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
     ($adapter:ty) => {
@@ -89,6 +89,35 @@ macro_rules! letter_ports {
                 limit: usize,
             ) -> ::landfall_core::Result<Vec<::landfall_core::AuditEntry>> {
                 $crate::audit_entries(self, filter, limit).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::ArchivableLetters for $adapter {
+            async fn old_letters(
+                &self,
+                age: ::std::time::Duration,
+                at_most: u64,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::ArchivedLetter>> {
+                $crate::archive::old(self, age, at_most).await
+            }
+
+            async fn remove_archived_letters(
+                &self,
+                ids: &[::landfall_core::DeadLetterId],
+                place: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<u64> {
+                $crate::archive::remove(self, ids, place, actor).await
+            }
+
+            async fn restore_letters(
+                &self,
+                letters: &[::landfall_core::ArchivedLetter],
+                place: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::RestoredLetters> {
+                $crate::archive::restore(self, letters, place, actor).await
             }
         }
     };

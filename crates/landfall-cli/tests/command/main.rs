@@ -21,6 +21,7 @@ mod half_services;
 mod half_shards;
 mod idempotency;
 mod imports;
+mod letter_archive;
 mod lists;
 mod metrics;
 mod order;

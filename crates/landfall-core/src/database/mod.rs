@@ -1,6 +1,7 @@
 //! The ports of a database: outbox, inbox, leases, dead letters, half messages, sequences and import.
 
 pub(crate) mod admission;
+pub(crate) mod archived_letter;
 pub(crate) mod audit;
 pub(crate) mod connection_epoch;
 pub(crate) mod dead_letter;

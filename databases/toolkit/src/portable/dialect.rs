@@ -31,6 +31,18 @@ pub struct Dialect {
     pub is_open: &'static str,
     /// `{unsent}`: the table, without its prefix, in which a letter of the relay waits after its redrive.
     pub unsent: &'static str,
+    /// `{payload}`: the payload of a letter as bytes.
+    pub payload: &'static str,
+    /// `{json:column}`: JSON as text.
+    pub json_text: &'static str,
+    /// `{json}`: a placeholder for JSON as text.
+    pub json: &'static str,
+    /// `{done_at}`: the column from which a final letter ages.
+    pub done_at: &'static str,
+    /// The highest id that the database has assigned in the table `@`, which lacks its prefix.
+    pub issued: &'static str,
+    /// `{given_id}`: lets an insert choose the id of a row in the audit trail.
+    pub given_id: &'static str,
     /// Whether the trace id of a letter equals a value.
     pub has_trace: Around,
     pub error_contains: Around,
@@ -46,12 +58,17 @@ impl Dialect {
             .replace("{lock}", self.lock)
             .replace("{uuid}", self.id)
             .replace("{time}", self.time)
-            .replace("{unsent}", self.unsent);
+            .replace("{unsent}", self.unsent)
+            .replace("{payload}", self.payload)
+            .replace("{json}", self.json)
+            .replace("{done_at}", self.done_at)
+            .replace("{given_id}", self.given_id);
         let words = [
             ("{ms:", self.milliseconds),
             ("{number:", self.number),
             ("{uuid:", self.id_text),
             ("{open:", self.is_open),
+            ("{json:", self.json_text),
         ];
         for (word, expression) in words {
             text = expand(&text, word, expression);
@@ -100,6 +117,12 @@ mod tests {
             time: "time(?)",
             is_open: "@.open",
             unsent: "waiting",
+            payload: "payload",
+            json_text: "json(@)",
+            json: "json(?)",
+            done_at: "done_at",
+            issued: "9",
+            given_id: "",
             has_trace: Around("", ""),
             error_contains: Around("", ""),
             payload_contains: Around("", ""),

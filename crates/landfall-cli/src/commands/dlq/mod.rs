@@ -1,5 +1,6 @@
 //! `landfall dlq`: dead letters.
 
+mod archive;
 mod audit;
 mod discard;
 mod edit;
@@ -56,6 +57,9 @@ enum Action {
     Audit(audit::Audit),
     Edit(edit::Edit),
     Discard(discard::Discard),
+    Archive(archive::Archive),
+    Archives(archive::Archives),
+    Restore(archive::Restore),
 }
 
 impl Dlq {
@@ -79,6 +83,9 @@ impl Dlq {
             Action::Stop(job) => {
                 job.run(self.sources.open_database().await?.redrives.as_ref(), RedriveControl::Stop).await
             }
+            Action::Archive(archive) => archive.run(&self.sources).await,
+            Action::Archives(archives) => archives.run(&self.sources).await,
+            Action::Restore(restore) => restore.run(&self.sources).await,
             Action::Edit(edit) => edit.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Discard(discard) => {
                 discard.check()?;

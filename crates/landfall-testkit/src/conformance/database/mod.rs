@@ -36,6 +36,7 @@ pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
 pub mod leases;
+pub mod letter_archive;
 pub mod outbox_append_once;
 pub mod outbox_compete;
 pub mod outbox_control;
@@ -312,6 +313,13 @@ macro_rules! database_conformance {
                 inbox_id_of_an_open_dead_letter_is_kept,
                 done_dead_letters_are_removed_after_retention,
                 removing_a_relay_dead_letter_keeps_its_message;
+            letter_archive:
+                final_letters_are_archived_with_their_history,
+                open_letter_is_never_archived,
+                restored_letters_are_the_archived_ones,
+                repeated_restore_changes_nothing,
+                restored_letter_gets_another_id_if_its_own_is_taken,
+                restored_letter_is_kept_for_the_full_retention;
             half_prepare:
                 prepared_message_is_not_published,
                 repeated_prepare_changes_nothing,
