@@ -49,11 +49,14 @@ pub use database::import::{
     ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
 };
 pub use database::inbox::{Inbox, InboxView};
+pub use database::key_rule::{KeyRule, KeyRuleKind, KeyRules};
 pub use database::lease::{Holder, Leases};
+pub use database::letter_group::{GroupChange, GroupState, GroupStatus, LetterGroups};
 pub use database::outbox::{
     CompetingQueue, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState, OutboxStats,
     OutboxView, OutboxWriter, RowId,
 };
+pub use database::payload_path::PayloadPath;
 pub use database::retention::{RetentionPlan, Retries, Window};
 pub use database::sequence::Sequences;
 pub use database::{Constraints, Database, Schema};

@@ -148,8 +148,8 @@ impl Policy {
 
 const LEASE: &str = "housekeeping";
 
-/// Letters wait for the archive, so that its objects are few. And there is no index on the time of the last message, which every message would have to update: each scan reads the
-/// whole table.
+/// Letters wait for the archive, so that its objects are few. Sequence numbers have no index on the time of the last
+/// message, which every message would have to update: each scan reads the whole table.
 const HOURLY: Duration = Duration::from_secs(3600);
 
 /// Longer than the longest pause between two attempts: a record that is overdue by this time was left by a crash.

@@ -69,9 +69,10 @@ pub use landfall_core::{
 // Groups of dead letters, redrive jobs and the audit trail.
 pub use landfall_core::{
     ArchivableLetters, ArchivedAudit, ArchivedLetter, AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup,
-    Predicted, Prediction, RedriveControl, RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane,
-    RedriveOptions, RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives,
-    RestoredLetters, Skip, StopRule, TextSearch,
+    GroupChange, GroupState, GroupStatus, KeyRule, KeyRuleKind, KeyRules, LetterGroups, PayloadPath, Predicted,
+    Prediction, RedriveControl, RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions,
+    RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives, RestoredLetters, Skip,
+    StopRule, TextSearch,
 };
 // Half messages.
 pub use landfall_core::{

@@ -32,6 +32,11 @@ pub(crate) const DIALECT: Dialect = Dialect {
     ),
     error_contains: Around("INSTR(LOWER(error), LOWER(", ")) > 0"),
     payload_contains: Around("INSTR(payload, CAST(", " AS BINARY)) > 0"),
+    payload_has: "CASE WHEN JSON_VALID(CONVERT(payload USING utf8mb4)) THEN \
+                  CONVERT(JSON_EXTRACT(CONVERT(payload USING utf8mb4), ?) USING utf8mb4) = BINARY ? OR \
+                  CONVERT(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(payload USING utf8mb4), ?)) USING utf8mb4) = BINARY ? END",
+    now_ms: "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000 AS SIGNED)",
+    insert_new: Around("INSERT IGNORE", ""),
 };
 
 impl LetterTables for MySql {

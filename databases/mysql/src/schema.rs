@@ -38,7 +38,11 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0003_redrive.sql"),
         "\n",
-        include_str!("../migrations/0003_archive.sql")
+        include_str!("../migrations/0003_archive.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_group.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_key.sql")
     ),
 ];
 

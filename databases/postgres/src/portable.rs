@@ -31,6 +31,9 @@ pub(crate) const DIALECT: Dialect = Dialect {
         "position(convert_to(",
         ", 'UTF8') IN coalesce(payload, convert_to(payload_text, 'UTF8'))) > 0",
     ),
+    payload_has: "{p}payload_value(coalesce(payload, convert_to(payload_text, 'UTF8')), ?, ?)",
+    now_ms: "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)",
+    insert_new: Around("INSERT", " ON CONFLICT DO NOTHING"),
 };
 
 impl LetterTables for Postgres {

@@ -32,6 +32,10 @@ pub(crate) const DIALECT: Dialect = Dialect {
     ),
     error_contains: Around("instr(lower(error), lower(", ")) > 0"),
     payload_contains: Around("instr(CAST(payload AS BLOB), CAST(", " AS BLOB)) > 0"),
+    payload_has: "CASE WHEN json_valid(CAST(payload AS TEXT)) THEN (CAST(payload AS TEXT) -> ?) = ? OR \
+                  (CAST(payload AS TEXT) ->> ?) = ? END",
+    now_ms: "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    insert_new: Around("INSERT OR IGNORE", ""),
 };
 
 impl LetterTables for Sqlite {

@@ -26,8 +26,10 @@ mod dead_letter;
 mod delivery;
 mod doctor;
 mod grouped_calls;
+mod groups;
 mod half_message;
 mod idempotency;
+mod key_rules;
 mod letters;
 mod pool;
 mod portable;
@@ -48,6 +50,7 @@ pub use crate::dead_letter::{
 pub use crate::delivery::{DeliveryColumns, admissions, delivery_counts, push_delivery_filter, retrying_delivery};
 pub use crate::doctor::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
 pub use crate::grouped_calls::{Group, GroupedCalls};
+pub use crate::groups::change_group;
 pub use crate::half_message::{
     CHECK_BACK, EARLY, HALF_ACKNOWLEDGE, HALF_CONTRADICTION, HALF_PARK, HalfMessageTable, StoredHalf, check_back_json,
     decide, due_check, half_message_detail, half_message_row, prepare, push_half_message_filter, storable_answer,
@@ -56,6 +59,7 @@ pub use crate::idempotency::{
     RecordTable, audited_id, claim_record, headers_json, no_open_record, open_record, push_record_filter, record_row,
     stored_record,
 };
+pub use crate::key_rules::{key_rules, remove_key_rule, set_key_rule};
 pub use crate::letters::{count_letters, dead_letter_groups, prepare as prepare_letters, set_ignored};
 pub use crate::pool::{pool_options, probe};
 pub use crate::portable::{

@@ -1,6 +1,7 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue`, `AuditTrail` and `ArchivableLetters` for an adapter with [`LetterTables`](crate::LetterTables).
+/// Implements `Redrives`, `RedriveQueue`, `AuditTrail`, `ArchivableLetters`,
+/// `LetterGroups` and `KeyRules` for an adapter with [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
     ($adapter:ty) => {
@@ -89,6 +90,40 @@ macro_rules! letter_ports {
                 limit: usize,
             ) -> ::landfall_core::Result<Vec<::landfall_core::AuditEntry>> {
                 $crate::audit_entries(self, filter, limit).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::KeyRules for $adapter {
+            async fn set_key_rule(&self, rule: &::landfall_core::KeyRule) -> ::landfall_core::Result<()> {
+                $crate::set_key_rule(self, rule).await
+            }
+
+            async fn remove_key_rule(
+                &self,
+                topic: &::landfall_core::TopicName,
+                key: &::landfall_core::Key,
+                reason: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<bool> {
+                $crate::remove_key_rule(self, topic, key, reason, actor).await
+            }
+
+            async fn key_rules(&self, limit: usize) -> ::landfall_core::Result<Vec<::landfall_core::KeyRule>> {
+                $crate::key_rules(self, limit).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::LetterGroups for $adapter {
+            async fn change_group(
+                &self,
+                fingerprint: &str,
+                change: ::landfall_core::GroupChange,
+                note: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::GroupStatus> {
+                $crate::change_group(self, fingerprint, change, note, actor).await
             }
         }
 

@@ -126,6 +126,8 @@ impl Daemon {
             dead_letters: database.dead_letters,
             redrives: database.redrives,
             audit: database.audit,
+            letter_groups: database.letter_groups,
+            key_rules: database.key_rules,
             guards,
             deliveries: database.deliveries,
             half: database.half,

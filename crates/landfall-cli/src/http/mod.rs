@@ -42,7 +42,8 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use landfall::idempotency::CountedRecords;
 use landfall::{
-    AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives,
+    AuditTrail, DeadLetters, Deliveries, HalfMessages, KeyRules, Leases, LetterGroups, Limits, OutboxView,
+    RedriveGuards, Redrives,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +62,8 @@ pub(crate) struct State {
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) redrives: Arc<dyn Redrives>,
     pub(crate) audit: Arc<dyn AuditTrail>,
+    pub(crate) letter_groups: Arc<dyn LetterGroups>,
+    pub(crate) key_rules: Arc<dyn KeyRules>,
     /// The guards of redrive jobs. Letters older than `max_age` are redriven by no request.
     pub(crate) guards: RedriveGuards,
     pub(crate) deliveries: Arc<dyn Deliveries>,
@@ -91,7 +94,7 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
 type Shared = axum::extract::State<Arc<State>>;
 
 /// Every route. The OpenAPI document has the same paths.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 33] {
     [
         ("/", get(index::page)),
         ("/openapi.json", get(index::openapi)),
@@ -101,6 +104,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
         ("/ops/dlq/redrive", post(dlq::redrives::start_by_query)),
         ("/v1/audit", get(dlq::audit::list)),
         ("/v1/dead-letter-groups", get(dlq::letters::groups)),
+        ("/v1/dead-letter-groups/{fingerprint}", post(dlq::groups::change)),
         ("/v1/dead-letters", get(dlq::letters::list)),
         ("/v1/dead-letters/{id}", get(dlq::letters::show)),
         ("/v1/dead-letters/{id}/ignore", post(dlq::actions::ignore)),
@@ -121,6 +125,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 31] {
         ("/v1/idempotency/complete", post(records::complete)),
         ("/v1/idempotency/release", post(records::release)),
         ("/v1/idempotency/renew", post(records::renew)),
+        ("/v1/key-rules", get(dlq::keys::list).post(dlq::keys::change)),
         ("/v1/messages", post(messages::post)),
         ("/v1/tokens", post(records::issue)),
         ("/v1/tokens/consume", post(records::consume)),

@@ -11,8 +11,8 @@ use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
     AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages, Housekeeping,
-    IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter, Publisher,
-    RedriveQueue, Redrives, Schema, TablePrefix,
+    IdempotentAppend, Inbox, KeyRules, Leases, LetterGroups, Limits, OutboxControl, OutboxQueue, OutboxView,
+    OutboxWriter, Publisher, RedriveQueue, Redrives, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,8 @@ pub(crate) struct Database {
     pub(crate) redrives: Arc<dyn Redrives>,
     pub(crate) redrive_queue: Arc<dyn RedriveQueue>,
     pub(crate) audit: Arc<dyn AuditTrail>,
+    pub(crate) letter_groups: Arc<dyn LetterGroups>,
+    pub(crate) key_rules: Arc<dyn KeyRules>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
@@ -74,6 +76,8 @@ impl Database {
             + Redrives
             + RedriveQueue
             + AuditTrail
+            + LetterGroups
+            + KeyRules
             + Housekeeping
             + ImportSource
             + Diagnose
@@ -102,6 +106,8 @@ impl Database {
             redrives: adapter.clone(),
             redrive_queue: adapter.clone(),
             audit: adapter.clone(),
+            letter_groups: adapter.clone(),
+            key_rules: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),

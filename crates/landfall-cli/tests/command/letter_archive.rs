@@ -61,7 +61,8 @@ on_each! {
         let place = folder.to_str().unwrap();
         let before = letters(sandbox).await;
         let done = archive(sandbox, place).await;
-        assert_eq!((done.code, &done.objects()[0]["letters"], &done.objects()[0]["objects"]), (0, &json!(5), &json!(1)));
+        let summary = &done.objects()[0];
+        assert_eq!((&summary["letters"], &summary["objects"]), (&json!(LETTERS), &json!(1)));
         assert!(letters(sandbox).await.is_empty());
         assert_eq!(archive(sandbox, place).await.objects()[0]["letters"], 0);
 
@@ -157,26 +158,50 @@ async fn wrong_credentials_are_named() {
     assert!(unknown.code == 2 && unknown.stderr.contains("unknown parameter \"colour\""), "{unknown:?}");
 }
 
-/// The daemon is killed after the upload and before the removal: the letter is in both places, and archived once.
+/// The command is killed at every step, and the daemon between the last check and the removal: each letter is in the
+/// database or in the archive, and archived once.
 #[tokio::test]
 async fn killed_daemon_loses_no_letter() {
     let Some(server) = S3Server::start("killed_daemon_loses_no_letter").await else { return };
     let sandbox = Sandbox::new();
     discarded_letters(&sandbox).await;
     let place = server.url("killed");
-    let settings = format!("[retention]\ndead_letters = \"0\"\ndead_letters_archive = {place:?}\n");
-    sandbox.configure(&settings);
-    for request in [("PUT", ".jsonl.zst"), ("GET", ".jsonl.zst"), ("PUT", ".manifest.json"), ("GET", ".manifest.json")]
+    sandbox.configure(&format!("[retention]\ndead_letters = \"0\"\ndead_letters_archive = {place:?}\n"));
+    for (method, suffix) in
+        [("PUT", ".jsonl.zst"), ("GET", ".jsonl.zst"), ("PUT", ".manifest.json"), ("GET", ".manifest.json")]
     {
-        server.inject(Some(StorageFault::NoAnswer(request.0, request.1)));
-        let daemon = sandbox.serve().await;
+        server.inject(Some(StorageFault::NoAnswer(method, suffix)));
+        let mut child = sandbox.command(&["dlq", "archive"]).spawn().unwrap();
         eventually(TIMEOUT, "the request", async || server.hits() > 0).await;
-        daemon.kill().await;
-        assert_eq!(letters(&sandbox).await.len(), LETTERS, "removed while {request:?} was not answered");
+        child.kill().await.unwrap();
+        assert_eq!(letters(&sandbox).await.len(), LETTERS, "removed while {method} {suffix} was not answered");
     }
-    assert_eq!(server.objects().await.len(), 2);
+    let daemon = sandbox.serve().await;
+    eventually(TIMEOUT, "the request of the daemon", async || server.hits() > 1).await;
+    daemon.kill().await;
+    assert_eq!(letters(&sandbox).await.len(), LETTERS);
+    assert_eq!(server.objects().await.len(), 2, "the object and its manifest");
 
+    server.inject(None);
+    // The killed daemon's leases would expire half a minute later.
+    sandbox.sql("UPDATE landfall_lease SET expires_at = 0").await;
+    let daemon = sandbox.serve().await;
+    eventually(TIMEOUT, "the removal", async || letters(&sandbox).await.is_empty()).await;
+    daemon.kill().await;
+    assert_eq!(server.objects().await.len(), 2, "each letter is archived once");
+    assert_eq!(restore_all(&sandbox, &place).await, (LETTERS, 0));
+}
+
+/// The daemon warns and counts while the archive is down, and the letters stay.
+#[tokio::test]
+async fn archive_that_is_down_keeps_the_letters() {
+    let Some(server) = S3Server::start("archive_that_is_down_keeps_the_letters").await else { return };
+    let sandbox = Sandbox::new();
+    discarded_letters(&sandbox).await;
+    let place = server.url("down");
+    sandbox.configure(&format!("[retention]\ndead_letters = \"0\"\ndead_letters_archive = {place:?}\n"));
     server.inject(Some(StorageFault::Down));
+    sandbox.sql("UPDATE landfall_lease SET expires_at = 0").await;
     let daemon = sandbox.serve().await;
     eventually(TIMEOUT, "the metric", async || {
         daemon.get("/metrics").await.body.contains("landfall_archive_failures_total{what=\"dead_letters\"} 1")
@@ -184,13 +209,8 @@ async fn killed_daemon_loses_no_letter() {
     .await;
     eventually(TIMEOUT, "the warning", async || daemon.stderr().contains("so they stay in the database")).await;
     assert!(!daemon.stderr().contains("s3cr3t"), "{}", daemon.stderr());
-    daemon.kill().await;
     assert_eq!(letters(&sandbox).await.len(), LETTERS);
-
     server.inject(None);
-    let daemon = sandbox.serve().await;
-    eventually(TIMEOUT, "the removal", async || letters(&sandbox).await.is_empty()).await;
+    eventually(TIMEOUT, "the removal in a later round", async || letters(&sandbox).await.is_empty()).await;
     daemon.kill().await;
-    assert_eq!(server.objects().await.len(), 2, "each letter is archived once");
-    assert_eq!(restore_all(&sandbox, &place).await, (LETTERS, 0));
 }

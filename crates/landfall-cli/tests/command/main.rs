@@ -22,6 +22,7 @@ mod half_shards;
 mod idempotency;
 mod imports;
 mod letter_archive;
+mod letter_groups;
 mod lists;
 mod metrics;
 mod order;

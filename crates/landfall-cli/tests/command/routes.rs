@@ -13,7 +13,7 @@ use super::support::{Daemon, Sandbox, TIMEOUT, request};
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 33] = [
+const ROUTES: [(&str, &str, Option<&str>); 36] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),
@@ -22,6 +22,7 @@ const ROUTES: [(&str, &str, Option<&str>); 33] = [
     ("GET", "/readyz", None),
     ("GET", "/v1/audit", Some("viewer")),
     ("GET", "/v1/dead-letter-groups", Some("viewer")),
+    ("POST", "/v1/dead-letter-groups/{fingerprint}", Some("operator")),
     ("GET", "/v1/dead-letters", Some("viewer")),
     ("GET", "/v1/dead-letters/{id}", Some("viewer")),
     ("POST", "/v1/dead-letters/{id}/ignore", Some("operator")),
@@ -38,6 +39,8 @@ const ROUTES: [(&str, &str, Option<&str>); 33] = [
     ("POST", "/v1/idempotency/complete", Some("operator")),
     ("POST", "/v1/idempotency/release", Some("operator")),
     ("POST", "/v1/idempotency/renew", Some("operator")),
+    ("GET", "/v1/key-rules", Some("viewer")),
+    ("POST", "/v1/key-rules", Some("operator")),
     ("POST", "/v1/messages", Some("operator")),
     ("POST", "/v1/tokens", Some("operator")),
     ("POST", "/v1/tokens/consume", Some("operator")),
@@ -170,6 +173,7 @@ async fn daemon_behaves_as_its_openapi_document_says() {
         lenient("POST /v1/idempotency/renew", "\"409\""),
         lenient("POST /v1/tokens/consume", "\"409\""),
         lenient("POST /ops/dlq/redrive", "\"400\", \"422\""),
+        lenient("POST /v1/dead-letter-groups/{fingerprint}", "\"404\""),
         lenient("GET /v1/dead-letters/{id}", "\"404\""),
         lenient("POST /v1/dead-letters/{id}/ignore", "\"404\""),
         lenient("POST /v1/dead-letters/{id}/redrive", "\"404\""),

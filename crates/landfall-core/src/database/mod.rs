@@ -12,8 +12,11 @@ pub(crate) mod housekeeping;
 pub(crate) mod idempotent_append;
 pub(crate) mod import;
 pub(crate) mod inbox;
+pub(crate) mod key_rule;
 pub(crate) mod lease;
+pub(crate) mod letter_group;
 pub(crate) mod outbox;
+pub(crate) mod payload_path;
 pub(crate) mod retention;
 pub(crate) mod sequence;
 

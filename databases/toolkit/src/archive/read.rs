@@ -127,7 +127,7 @@ async fn histories<D: LetterTables>(
     Ok(histories)
 }
 
-/// Implements [`ArchivableLetters::remove_archived_letters`](landfall_core::ArchivableLetters::remove_archived_letters).
+/// Implements `remove_archived_letters` of [`ArchivableLetters`](landfall_core::ArchivableLetters).
 pub async fn remove<D: LetterTables>(database: &D, ids: &[DeadLetterId], place: &str, actor: &str) -> Result<u64> {
     let mut transaction = database.begin().await?;
     let mut removed = 0;

@@ -47,6 +47,12 @@ pub struct Dialect {
     pub has_trace: Around,
     pub error_contains: Around,
     pub payload_contains: Around,
+    /// Whether a payload is JSON with a value at a path: pairs of placeholders for the path and the value.
+    pub payload_has: &'static str,
+    /// `{now_ms}`: the current time as milliseconds since 1970.
+    pub now_ms: &'static str,
+    /// The words before and after an insert that leaves an existing row alone.
+    pub insert_new: Around,
 }
 
 impl Dialect {
@@ -62,7 +68,8 @@ impl Dialect {
             .replace("{payload}", self.payload)
             .replace("{json}", self.json)
             .replace("{done_at}", self.done_at)
-            .replace("{given_id}", self.given_id);
+            .replace("{given_id}", self.given_id)
+            .replace("{now_ms}", self.now_ms);
         let words = [
             ("{ms:", self.milliseconds),
             ("{number:", self.number),
@@ -126,6 +133,9 @@ mod tests {
             has_trace: Around("", ""),
             error_contains: Around("", ""),
             payload_contains: Around("", ""),
+            payload_has: "",
+            now_ms: "0",
+            insert_new: Around("INSERT", ""),
         };
         let template = "SELECT {ms:a.at}, {uuid:id} FROM {p}x a WHERE {key} = ? AND id = {uuid} AND {open:a}{lock}";
         let filled = dialect.fill(template, &TablePrefix::new("shop_").unwrap());

@@ -60,8 +60,8 @@ pub(super) struct Archives {
 
 /// Put archived dead letters and their history back into the database.
 ///
-/// The checksum of an object is verified before anything is inserted. A letter that is in the database is left alone, so
-/// a repetition changes nothing. Restored letters are kept for the full retention again.
+/// The checksum of an object is verified before anything is inserted. A letter that is in the database is left alone,
+/// so a repetition changes nothing. Restored letters are kept for the full retention again.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   landfall dlq archives

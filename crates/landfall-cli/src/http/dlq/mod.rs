@@ -3,8 +3,10 @@
 //! | route | file |
 //! |---|---|
 //! | `GET /v1/dead-letters…`, `/v1/dead-letter-groups` | [`letters`] |
+//! | `POST /v1/dead-letter-groups/{fingerprint}` | [`groups`] |
 //! | `POST /v1/dead-letters/{id}/redrive`, `…/ignore`, `…/release`, `…/rehearse` | [`actions`] |
 //! | `/v1/redrives…`, `POST /ops/dlq/redrive` | [`redrives`] |
+//! | `/v1/key-rules` | [`keys`] |
 //! | `GET /v1/audit` | [`audit`] |
 //!
 //! Viewers see neither payloads nor headers, and cannot search payloads.
@@ -12,6 +14,8 @@
 pub(super) mod actions;
 pub(super) mod audit;
 mod filter;
+pub(super) mod groups;
+pub(super) mod keys;
 pub(super) mod letters;
 pub(super) mod redrives;
 mod request;

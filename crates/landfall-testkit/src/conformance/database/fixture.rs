@@ -6,8 +6,8 @@ use landfall_core::adapter::DatabaseCapabilities;
 use landfall_core::idempotency::{OneTimeTokens, RecordWriter};
 use landfall_core::{
     AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages, Housekeeping,
-    IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
-    RedriveQueue, Redrives, Schema, Sequences, TopicName,
+    IdempotentAppend, Inbox, Key, KeyRules, Leases, LetterGroups, Message, MessageId, OutboxControl, OutboxQueue,
+    OutboxView, OutboxWriter, RedriveQueue, Redrives, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -25,6 +25,8 @@ pub trait FullDatabase:
     + Redrives
     + RedriveQueue
     + AuditTrail
+    + LetterGroups
+    + KeyRules
     + Housekeeping
     + HalfMessages
     + BarrierWriter
@@ -49,6 +51,8 @@ impl<D> FullDatabase for D where
         + Redrives
         + RedriveQueue
         + AuditTrail
+        + LetterGroups
+        + KeyRules
         + Housekeeping
         + HalfMessages
         + BarrierWriter

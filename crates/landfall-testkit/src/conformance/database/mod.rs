@@ -35,8 +35,10 @@ pub mod inbox_delay;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
+pub mod key_rules;
 pub mod leases;
 pub mod letter_archive;
+pub mod letter_groups;
 pub mod outbox_append_once;
 pub mod outbox_compete;
 pub mod outbox_control;
@@ -275,7 +277,15 @@ macro_rules! database_conformance {
                 letters_are_found_by_error_trace_and_text,
                 letters_are_grouped_by_fingerprint,
                 counts_of_letters_are_bounded,
-                ignored_letter_waits_until_it_is_released;
+                ignored_letter_waits_until_it_is_released,
+                letters_are_found_by_a_value_in_the_payload;
+            key_rules:
+                blocked_key_is_skipped_until_its_rule_ends,
+                allowed_key_is_exempt_from_the_automatic_block;
+            letter_groups:
+                group_has_a_state_and_a_note,
+                resolved_group_regresses_with_a_new_letter,
+                muted_group_opens_when_its_time_is_over;
             redrive_jobs:
                 job_redrives_exactly_its_frozen_selection,
                 letter_succeeds_when_handled_not_when_handed_back,
