@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use landfall::check_back::{Coordinator, Options, Targets};
 use landfall::half::{HalfProducer, StoredCoordinator};
-use landfall::housekeeping::{HalfMessageArchive, Housekeeper, Policy, Span};
+use landfall::housekeeping::{Archive, Housekeeper, Policy, Span};
 use landfall::sqlite::Sqlite;
 use landfall::{
     Backoff, CheckBack, Error, ErrorKind, HalfMessage, HalfMessageDetail, Message, Result, Schema, TopicName,
@@ -39,12 +40,14 @@ pub struct HalfSetup {
 #[derive(Debug)]
 struct Ids(PathBuf);
 
-impl HalfMessageArchive for Ids {
-    fn append(&self, rows: &[HalfMessageDetail]) -> Result<()> {
+#[async_trait]
+impl Archive<HalfMessageDetail> for Ids {
+    async fn store(&self, rows: Vec<HalfMessageDetail>) -> Result<String> {
         let mut file = OpenOptions::new().create(true).append(true).open(&self.0).map_err(failed)?;
         let lines: String =
             rows.iter().map(|detail| format!("{} {}\n", detail.row.id, detail.row.state.as_str())).collect();
-        file.write_all(lines.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)
+        file.write_all(lines.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
+        Ok(self.0.display().to_string())
     }
 }
 

@@ -45,6 +45,7 @@ pub use alert::rule::{AlertKind, AlertRule};
 pub use alert::{Alert, AlertChange, AlertId, AlertLabels, AlertState, subject};
 pub use broker::outcome::{Outcome, Position, Refusal};
 pub use broker::{Broker, Publisher, StartAt, StoredMessage, TopicAdministration, TopicInfo, TopicReader};
+pub use database::archived_letter::{ArchivableLetters, ArchivedAudit, ArchivedLetter, RestoredLetters};
 pub use database::audit::{AuditEntry, AuditFilter, AuditTrail};
 pub use database::dead_letter::{
     AtLeast, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStats, DeadLetterStatus,
@@ -61,11 +62,14 @@ pub use database::import::{
     ColumnName, HeaderColumn, ImportOrder, ImportSource, Mapping, TableName, Taken, TopicTemplate,
 };
 pub use database::inbox::{Inbox, InboxView};
+pub use database::key_rule::{KeyRule, KeyRuleKind, KeyRules};
 pub use database::lease::{Holder, Leases};
+pub use database::letter_group::{GroupChange, GroupState, GroupStatus, LetterGroups};
 pub use database::outbox::{
     CompetingQueue, OutboxControl, OutboxDetail, OutboxFilter, OutboxQueue, OutboxRow, OutboxState, OutboxStats,
     OutboxView, OutboxWriter, RowId,
 };
+pub use database::payload_path::PayloadPath;
 pub use database::rehearsal::{RehearsalId, RehearsalResult, Rehearsals, Rehearsed, RehearsedLetter};
 pub use database::retention::{RetentionPlan, Retries, Window};
 pub use database::sequence::Sequences;

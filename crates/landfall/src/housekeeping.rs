@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   every interval: acquire the lease ─▶ sent messages ─▶ ids ─▶ done dead letters ─▶ release the lease
-//!                     (and once an hour the sequence numbers of entities)
+//!                     (and once an hour the sequence numbers of entities, and letters that are archived first)
 //!                                      └── each in small steps, with a pause as long as the step took ──┘
 //! ```
 //!
@@ -13,8 +13,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use landfall_core::adapter::{Lease, LeaseName};
-use landfall_core::{Error, ErrorKind, HalfMessageDetail, Holder, Housekeeping, Leases, Result};
+use landfall_core::{ArchivedLetter, Error, ErrorKind, HalfMessageDetail, Holder, Housekeeping, Leases, Result};
 use tokio_util::sync::CancellationToken;
 
 pub use landfall_core::{Expiring, RetentionPlan, Retries, Span, Window};
@@ -67,13 +68,15 @@ pub struct Policy {
     /// The sequence number of each entity, from its last applied message, for consumers that check sequence numbers. An
     /// entity that is removed starts again with its next message, so set this only for entities that end.
     pub sequences: Span,
-    /// Dead letters, from when they are done. An open one is never removed.
+    /// Dead letters, from when they are done or discarded. An open one is never removed.
     pub dead_letters: Span,
+    /// Where final dead letters are kept before they are removed, once an hour; `None` for nowhere.
+    pub dead_letter_archive: Option<Arc<dyn Archive<ArchivedLetter>>>,
     /// Half messages, from when they were decided. An undecided one is never removed, nor a contradicted one that no
     /// person has acknowledged.
     pub half_messages: Span,
     /// Where half messages are kept before they are removed; `None` for nowhere.
-    pub half_message_archive: Option<Arc<dyn HalfMessageArchive>>,
+    pub half_message_archive: Option<Arc<dyn Archive<HalfMessageDetail>>>,
     /// Barrier rows, which answer the check-backs of half messages. Longer than any half message stays undecided: for
     /// one that was prepared earlier, the barrier has no answer.
     pub barriers: Span,
@@ -92,11 +95,12 @@ pub struct Policy {
     pub holder: Holder,
 }
 
-/// Keeps half messages that are removed from the database.
-pub trait HalfMessageArchive: std::fmt::Debug + Send + Sync {
-    /// Returns once the rows are durable. May block, and is called again with the same rows after a crash or an error:
-    /// a row may be in the archive twice, and never in neither place.
-    fn append(&self, rows: &[HalfMessageDetail]) -> Result<()>;
+/// Keeps rows that are removed from the database.
+#[async_trait]
+pub trait Archive<T>: std::fmt::Debug + Send + Sync {
+    /// Returns once the rows are durable and can be read back, with the name of the place. Is called again with the
+    /// same rows after a crash or an error: a row may be in the archive twice, and never in neither place.
+    async fn store(&self, rows: Vec<T>) -> Result<String>;
 }
 
 impl Default for Policy {
@@ -107,6 +111,7 @@ impl Default for Policy {
             enqueued_ids: Span::days(7),
             sequences: Span::Forever,
             dead_letters: Span::days(30),
+            dead_letter_archive: None,
             half_messages: Span::days(7),
             half_message_archive: None,
             barriers: Span::days(30),
@@ -143,9 +148,9 @@ impl Policy {
 
 const LEASE: &str = "housekeeping";
 
-/// There is no index on the time of the last message, which every message would have to update: each scan reads the
-/// whole table.
-const SEQUENCES_EVERY: Duration = Duration::from_secs(3600);
+/// Letters wait for the archive, so that its objects are few. Sequence numbers have no index on the time of the last
+/// message, which every message would have to update: each scan reads the whole table.
+const HOURLY: Duration = Duration::from_secs(3600);
 
 /// Longer than the longest pause between two attempts: a record that is overdue by this time was left by a crash.
 const RETRIES_OVERDUE: Span = Span::Time(Duration::from_secs(24 * 3600));
@@ -160,12 +165,14 @@ const EVERY_ROUND: [Expiring; 9] = [
     Expiring::Barriers,
     Expiring::IdempotencyAnswers,
     Expiring::IdempotencyRecords,
-    // Last, since an archive that fails ends the round.
     Expiring::HalfMessages,
 ];
 
 /// Half messages archived and removed together; few, since their payloads are in memory.
 const ARCHIVED_AT_ONCE: u64 = 100;
+
+/// Dead letters archived and removed together: the letters of an object.
+pub const LETTERS_AT_ONCE: u64 = 1000;
 
 /// No row is as old: only the upkeep of the tables is left to do.
 const NOTHING: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
@@ -181,21 +188,28 @@ impl Housekeeper {
     /// Works until `stop` is cancelled. A failed round is repeated after the interval. Fails only if this build does
     /// not support the schema.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let mut sequences_scanned = None;
+        let mut last_hourly = None;
         while !stop.is_cancelled() {
-            let mut tasks = EVERY_ROUND.to_vec();
-            if sequences_scanned.is_none_or(|last: Instant| last.elapsed() >= SEQUENCES_EVERY) {
-                tasks.insert(0, Expiring::Sequences);
-            }
-            match self.round(&tasks, &stop).await {
+            let is_hour_over = last_hourly.is_none_or(|last: Instant| last.elapsed() >= HOURLY);
+            match self.round(&self.tasks(is_hour_over), &stop).await {
                 Err(error) if error.kind() == ErrorKind::Schema => return Err(error),
                 Err(error) => tracing::warn!(%error, "housekeeping failed, retrying in the next round"),
-                Ok(true) if tasks.contains(&Expiring::Sequences) => sequences_scanned = Some(Instant::now()),
+                Ok(true) if is_hour_over => last_hourly = Some(Instant::now()),
                 Ok(_) => {}
             }
             pause(self.policy.interval, &stop).await;
         }
         Ok(())
+    }
+
+    fn tasks(&self, is_hour_over: bool) -> Vec<Expiring> {
+        let mut tasks = EVERY_ROUND.to_vec();
+        if is_hour_over {
+            tasks.insert(0, Expiring::Sequences);
+        } else if self.policy.dead_letter_archive.is_some() {
+            tasks.retain(|task| *task != Expiring::DoneLetters);
+        }
+        tasks
     }
 
     /// Returns whether this housekeeper held the lease.
@@ -210,16 +224,19 @@ impl Housekeeper {
     }
 
     async fn remove_expired(&self, tasks: &[Expiring], lease: &mut Lease, stop: &CancellationToken) -> Result<()> {
+        let mut result = Ok(());
         for task in tasks.iter().copied() {
             let mut removed = 0;
             while let Some(age) = self.age(task).time() {
                 if stop.is_cancelled() || !self.holds(lease).await? {
-                    return Ok(());
+                    return result;
                 }
                 let started = Instant::now();
-                let (step, is_last) = self.step(task, age).await?;
-                removed += step;
-                if is_last {
+                let step = self.step(task, age).await?;
+                removed += step.removed;
+                // The rows stay, and what else is expired is removed.
+                result = result.and(step.archived);
+                if step.is_last {
                     break;
                 }
                 // Leaves half of the time to other transactions.
@@ -230,37 +247,46 @@ impl Housekeeper {
                 tracing::info!(what = task.as_str(), removed, "removed expired rows");
             }
         }
-        Ok(())
+        result
     }
 
-    /// Removes some rows. Returns how many, and whether none is left.
-    async fn step(&self, task: Expiring, age: Duration) -> Result<(u64, bool)> {
-        match &self.policy.half_message_archive {
-            Some(archive) if task == Expiring::HalfMessages => self.archive(archive.clone(), age).await,
+    /// Removes some rows.
+    async fn step(&self, task: Expiring, age: Duration) -> Result<Step> {
+        match (task, &self.policy.half_message_archive, &self.policy.dead_letter_archive) {
+            (Expiring::HalfMessages, Some(archive), _) => self.archive_half_messages(&**archive, age).await,
+            (Expiring::DoneLetters, _, Some(archive)) => self.archive_letters(&**archive, age).await,
             _ => {
                 let removed = self.database.remove_expired(task, age, self.policy.step).await?;
-                Ok((removed, removed < self.policy.step))
+                Ok(Step { removed, is_last: removed < self.policy.step, archived: Ok(()) })
             }
         }
     }
 
     /// Archives some half messages, and removes exactly these: others may expire meanwhile.
-    async fn archive(&self, archive: Arc<dyn HalfMessageArchive>, age: Duration) -> Result<(u64, bool)> {
+    async fn archive_half_messages(&self, archive: &dyn Archive<HalfMessageDetail>, age: Duration) -> Result<Step> {
         let old = self.database.old_half_messages(age, ARCHIVED_AT_ONCE).await?;
         let is_last = (old.len() as u64) < ARCHIVED_AT_ONCE;
         let ids: Vec<_> = old.iter().map(|detail| detail.row.id).collect();
-        if !ids.is_empty() {
-            let appended = tokio::task::spawn_blocking(move || archive.append(&old)).await;
-            appended.map_err(|error| {
-                Error::new(ErrorKind::Internal, "the archive of half messages panicked").with_source(error)
-            })??;
-            fail::fail_point!("housekeeping.after-archive");
+        if let Err(error) = store(Expiring::HalfMessages, archive, old).await {
+            return Ok(Step::refused(error));
         }
         let removed = self.database.remove_these_half_messages(&ids).await?;
         if is_last {
             self.database.remove_expired(Expiring::HalfMessages, NOTHING, 1).await?;
         }
-        Ok((removed, is_last))
+        Ok(Step { removed, is_last, archived: Ok(()) })
+    }
+
+    /// Archives some dead letters, and removes exactly these.
+    async fn archive_letters(&self, archive: &dyn Archive<ArchivedLetter>, age: Duration) -> Result<Step> {
+        let old = self.database.old_letters(age, LETTERS_AT_ONCE).await?;
+        let ids: Vec<_> = old.iter().map(|letter| letter.id).collect();
+        let removed = match store(Expiring::DoneLetters, archive, old).await {
+            Ok(place) => self.database.remove_archived_letters(&ids, &place, LEASE).await?,
+            Err(error) => return Ok(Step::refused(error)),
+        };
+        // Large payloads make a batch smaller, so only an empty one is the last.
+        Ok(Step { removed, is_last: removed == 0, archived: Ok(()) })
     }
 
     fn age(&self, what: Expiring) -> Span {
@@ -290,6 +316,37 @@ impl Housekeeper {
         }
         Ok(true)
     }
+}
+
+/// What one step did.
+struct Step {
+    removed: u64,
+    is_last: bool,
+    archived: Result<()>,
+}
+
+impl Step {
+    /// The archive failed, so nothing was removed.
+    fn refused(error: Error) -> Self {
+        Self { removed: 0, is_last: true, archived: Err(error) }
+    }
+}
+
+/// Stores rows in an archive, and counts them.
+async fn store<T>(what: Expiring, archive: &dyn Archive<T>, rows: Vec<T>) -> Result<String> {
+    let count = rows.len() as u64;
+    if count == 0 {
+        return Ok(String::new());
+    }
+    let stored = archive.store(rows).await;
+    match &stored {
+        Ok(_) => metrics::counter!("landfall_archived_total", "what" => what.as_str()).increment(count),
+        Err(_) => metrics::counter!("landfall_archive_failures_total", "what" => what.as_str()).increment(1),
+    }
+    if stored.is_ok() {
+        fail::fail_point!("housekeeping.after-archive");
+    }
+    stored
 }
 
 impl std::fmt::Debug for Housekeeper {

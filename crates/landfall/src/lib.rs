@@ -66,12 +66,13 @@ pub use landfall_core::{
     DeliveryFilter, Discarded, OpenLetters, OutboxControl, OutboxDetail, OutboxFilter, OutboxRow, OutboxState,
     OutboxStats, OutboxView, Redriven, RetryingDelivery, RowId,
 };
-// Groups of dead letters, redrive jobs and the audit trail.
+// Groups of dead letters, redrive jobs, rehearsals, the archive and the audit trail.
 pub use landfall_core::{
-    AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup, Predicted, Prediction, RedriveControl,
-    RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest,
-    RedriveSelection, RedriveStarted, RedriveState, Redrives, RehearsalId, RehearsalResult, Rehearsals, Rehearsed,
-    RehearsedLetter, Skip, StopRule, TextSearch,
+    ArchivableLetters, ArchivedAudit, ArchivedLetter, AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup,
+    GroupChange, GroupState, GroupStatus, KeyRule, KeyRuleKind, KeyRules, LetterGroups, PayloadPath, Predicted,
+    Prediction, RedriveControl, RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions,
+    RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives, RehearsalId,
+    RehearsalResult, Rehearsals, Rehearsed, RehearsedLetter, RestoredLetters, Skip, StopRule, TextSearch,
 };
 // Alerts.
 pub use landfall_core::{

@@ -22,7 +22,7 @@ impl Housekeeping for MySql {
             Expiring::HandledIds => &sql.forget_handled,
             Expiring::EnqueuedIds => &sql.remove_enqueued_ids,
             Expiring::Retries => &sql.remove_retries,
-            Expiring::DoneLetters => &sql.remove_done_letters,
+            Expiring::DoneLetters => return retry_deadlocks(|| self.remove_done_letters(age, at_most)).await,
             Expiring::Sequences => &sql.forget_sequences,
             Expiring::IdempotencyAnswers => &sql.remove_answers,
             Expiring::IdempotencyRecords => &sql.remove_records,
@@ -69,6 +69,12 @@ impl MySql {
     async fn remove_old(&self, statement: &Sql, age: Duration, at_most: u64) -> Result<u64> {
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
         self.removed_by(sqlx::query(statement.text()).bind(micros(age)).bind(at_most)).await
+    }
+
+    async fn remove_done_letters(&self, age: Duration, at_most: u64) -> Result<u64> {
+        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+        let statement = self.statements().remove_done_letters.text();
+        self.removed_by(sqlx::query(statement).bind(micros(age)).bind(micros(age)).bind(at_most)).await
     }
 
     /// Runs a delete in its own transaction and returns the number of rows.

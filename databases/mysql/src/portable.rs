@@ -19,12 +19,24 @@ pub(crate) const DIALECT: Dialect = Dialect {
     time: "(CAST('1970-01-01' AS DATETIME(6)) + INTERVAL (? * 1000) MICROSECOND)",
     is_open: "@.is_open = 1",
     unsent: "outbox",
+    payload: "payload",
+    json_text: "@",
+    json: "?",
+    done_at: "done_at",
+    // An insert with a higher id raises the next one.
+    issued: "9223372036854775807",
+    given_id: "",
     has_trace: Around(
         "SUBSTR(CASE WHEN JSON_VALID(headers) THEN JSON_UNQUOTE(JSON_EXTRACT(headers, '$.traceparent')) END, 4, 32) = ",
         "",
     ),
     error_contains: Around("INSTR(LOWER(error), LOWER(", ")) > 0"),
     payload_contains: Around("INSTR(payload, CAST(", " AS BINARY)) > 0"),
+    payload_has: "CASE WHEN JSON_VALID(CONVERT(payload USING utf8mb4)) THEN \
+                  CONVERT(JSON_EXTRACT(CONVERT(payload USING utf8mb4), ?) USING utf8mb4) = BINARY ? OR \
+                  CONVERT(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(payload USING utf8mb4), ?)) USING utf8mb4) = BINARY ? END",
+    now_ms: "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000 AS SIGNED)",
+    insert_new: Around("INSERT IGNORE", ""),
 };
 
 impl LetterTables for MySql {

@@ -561,7 +561,9 @@ statements! {
     remove_done_letters: Sql = "
         DELETE letter FROM (
             SELECT id FROM {p}dead_letter FORCE INDEX ({b}dead_letter_done)
-            WHERE done_at < {now} - INTERVAL ? MICROSECOND ORDER BY done_at LIMIT ?) old
+            WHERE done_at < {now} - INTERVAL ? MICROSECOND
+                AND (restored_at IS NULL OR FROM_UNIXTIME(restored_at / 1000) < NOW(6) - INTERVAL ? MICROSECOND)
+            ORDER BY done_at LIMIT ?) old
         STRAIGHT_JOIN {p}dead_letter letter FORCE INDEX (PRIMARY) ON letter.id = old.id AND letter.status = 'done'";
     forget_sequences: Sql = "
         DELETE known FROM (

@@ -18,6 +18,12 @@ pub(crate) const DIALECT: Dialect = Dialect {
     time: "(timestamptz 'epoch' + CAST(? AS bigint) * interval '1 millisecond')",
     is_open: "@.status <> 'done'",
     unsent: "outbox_waiting",
+    payload: "coalesce(payload, convert_to(payload_text, 'UTF8'))",
+    json_text: "CAST(@ AS text)",
+    json: "CAST(CAST(? AS text) AS jsonb)",
+    done_at: "last_attempt",
+    issued: "coalesce(pg_sequence_last_value(pg_get_serial_sequence('{p}@', 'id')::regclass), 0)",
+    given_id: " OVERRIDING SYSTEM VALUE",
     // As the index has it.
     has_trace: Around("headers ->> 'traceparent' IS NOT NULL AND substr(headers ->> 'traceparent', 4, 32) = ", ""),
     error_contains: Around("strpos(lower(error), lower(", ")) > 0"),
@@ -25,6 +31,9 @@ pub(crate) const DIALECT: Dialect = Dialect {
         "position(convert_to(",
         ", 'UTF8') IN coalesce(payload, convert_to(payload_text, 'UTF8'))) > 0",
     ),
+    payload_has: "{p}payload_value(coalesce(payload, convert_to(payload_text, 'UTF8')), ?, ?)",
+    now_ms: "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)",
+    insert_new: Around("INSERT", " ON CONFLICT DO NOTHING"),
 };
 
 impl LetterTables for Postgres {

@@ -61,6 +61,14 @@ const MIGRATIONS: &[&str] = &[
         include_str!("../migrations/0003_rehearsal.sql"),
         "\n",
         include_str!("../migrations/0003_alert.sql"),
+        "\n",
+        include_str!("../migrations/0003_archive.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_group.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_key.sql"),
+        "\n",
+        include_str!("../migrations/0003_payload_value.sql"),
     ),
 ];
 

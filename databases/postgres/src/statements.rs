@@ -152,6 +152,8 @@ statements! {
         DELETE FROM {p}dead_letter WHERE id = ANY (ARRAY(
             SELECT id FROM {p}dead_letter
             WHERE status = 'done' AND last_attempt < clock_timestamp() - make_interval(secs => $1)
+              AND (restored_at IS NULL OR
+                   to_timestamp(restored_at / 1000.0) < clock_timestamp() - make_interval(secs => $1))
             ORDER BY last_attempt LIMIT $2 FOR UPDATE SKIP LOCKED))";
     forget_sequences: Sql = "
         DELETE FROM {p}sequence WHERE ctid = ANY (ARRAY(

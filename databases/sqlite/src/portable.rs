@@ -19,12 +19,23 @@ pub(crate) const DIALECT: Dialect = Dialect {
     time: "?",
     is_open: "@.status <> 'done'",
     unsent: "outbox",
+    payload: "CAST(payload AS BLOB)",
+    json_text: "@",
+    json: "?",
+    done_at: "done_at",
+    // An insert with a higher id raises the next one.
+    issued: "9223372036854775807",
+    given_id: "",
     has_trace: Around(
         "substr(CASE WHEN json_valid(headers) THEN json_extract(headers, '$.traceparent') END, 4, 32) = ",
         "",
     ),
     error_contains: Around("instr(lower(error), lower(", ")) > 0"),
     payload_contains: Around("instr(CAST(payload AS BLOB), CAST(", " AS BLOB)) > 0"),
+    payload_has: "CASE WHEN json_valid(CAST(payload AS TEXT)) THEN (CAST(payload AS TEXT) -> ?) = ? OR \
+                  (CAST(payload AS TEXT) ->> ?) = ? END",
+    now_ms: "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    insert_new: Around("INSERT OR IGNORE", ""),
 };
 
 impl LetterTables for Sqlite {

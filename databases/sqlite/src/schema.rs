@@ -36,7 +36,13 @@ const MIGRATIONS: &[&str] = &[
         "\n",
         include_str!("../migrations/0003_rehearsal.sql"),
         "\n",
-        include_str!("../migrations/0003_alert.sql")
+        include_str!("../migrations/0003_alert.sql"),
+        "\n",
+        include_str!("../migrations/0003_archive.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_group.sql"),
+        "\n",
+        include_str!("../migrations/0003_dead_letter_key.sql")
     ),
 ];
 

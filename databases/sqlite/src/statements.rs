@@ -185,7 +185,8 @@ statements! {
             SELECT 1 FROM {p}inbox i WHERE i.consumer_group = d.consumer_group AND i.message_id = d.message_id)
         LIMIT ?2)";
     remove_done_letters: Sql = "DELETE FROM {p}dead_letter WHERE id IN (
-        SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1 ORDER BY done_at LIMIT ?2)";
+        SELECT id FROM {p}dead_letter WHERE status = 'done' AND done_at <= {now} - ?1
+            AND (restored_at IS NULL OR restored_at <= {now} - ?1) ORDER BY done_at LIMIT ?2)";
     forget_sequences: Sql = "DELETE FROM {p}sequence WHERE (consumer_group, topic, key) IN (
         SELECT s.consumer_group, s.topic, s.key FROM {p}sequence s
         WHERE s.since <= {now} - ?1 AND NOT EXISTS (

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use landfall_core::{
-    AtLeast, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStatus, DeadLetters, Error, ErrorKind, Result,
-    Timestamp, error_fingerprint,
+    AtLeast, DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterStatus, DeadLetters, Error, ErrorKind,
+    GroupState, Result, Timestamp, error_fingerprint,
 };
 
 use crate::audit::{storable_actor, storable_text};
+use crate::groups;
 use crate::portable::{Column, LetterTables, Value, letters, placeholders};
 
 /// Letters per transaction while fingerprints are computed.
@@ -58,7 +59,10 @@ pub async fn count_letters<D: LetterTables>(database: &D, filter: &DeadLetterFil
 
 /// Computes missing fingerprints if the filter compares them.
 pub async fn prepare<D: LetterTables>(database: &D, filter: &DeadLetterFilter) -> Result<()> {
-    if filter.fingerprint.is_some() { fill_fingerprints(database).await } else { Ok(()) }
+    if filter.fingerprint.is_some() || filter.group_state.is_some() {
+        fill_fingerprints(database).await?;
+    }
+    if filter.group_state.is_some() { groups::advance(database).await } else { Ok(()) }
 }
 
 /// Implements [`DeadLetters::dead_letter_groups`].
@@ -69,18 +73,27 @@ pub async fn dead_letter_groups<D: LetterTables>(
 ) -> Result<Vec<DeadLetterGroup>> {
     let doing = "group dead letters";
     fill_fingerprints(database).await?;
-    let select =
-        "SELECT fingerprint, count(*), min({ms:first_seen}), max({ms:last_attempt}), max(id) FROM {p}dead_letter";
-    let (template, mut values) = letters(database.dialect(), select, &filter.clone().or_parked());
+    groups::advance(database).await?;
+    let since = |ms: u32| format!("sum(CASE WHEN {{ms:first_seen}} > {{now_ms}} - {ms} THEN 1 ELSE 0 END)");
+    let select = format!(
+        "SELECT fingerprint, count(*), min({{ms:first_seen}}), max({{ms:last_attempt}}), max(id), {}, {}
+         FROM {{p}}dead_letter",
+        database.dialect().number.replace('@', &since(3_600_000)),
+        database.dialect().number.replace('@', &since(86_400_000)),
+    );
+    let (template, mut values) = letters(database.dialect(), &select, &filter.clone().or_parked());
     let template = format!(
         "{template} AND fingerprint IS NOT NULL GROUP BY fingerprint ORDER BY count(*) DESC, fingerprint LIMIT ?"
     );
     values.push((limit as u64).into());
-    let columns = &[Column::Text, Column::Number, Column::Number, Column::Number, Column::Number];
+    let columns = {
+        use Column::{Number, Text};
+        &[Text, Number, Number, Number, Number, Number, Number]
+    };
     let rows = database.read(database.query(doing, &template, values, columns)).await?;
-    let mut groups = Vec::new();
+    let mut found = Vec::new();
     for mut row in rows {
-        groups.push(DeadLetterGroup {
+        found.push(DeadLetterGroup {
             fingerprint: row.text()?,
             count: row.count()?,
             first_seen: Timestamp::from_millis(row.number()?),
@@ -88,10 +101,16 @@ pub async fn dead_letter_groups<D: LetterTables>(
             sample: row.number()?,
             error_code: String::new(),
             error: String::new(),
+            last_hour: row.count()?,
+            last_day: row.count()?,
+            state: GroupState::Open,
+            muted_until: None,
+            note: String::new(),
         });
     }
-    add_samples(database, &mut groups).await?;
-    Ok(groups)
+    add_samples(database, &mut found).await?;
+    groups::add_statuses(database, &mut found).await?;
+    Ok(found)
 }
 
 async fn add_samples<D: LetterTables>(database: &D, groups: &mut [DeadLetterGroup]) -> Result<()> {

@@ -5,7 +5,7 @@
 //! * [`within_deadline`] and [`begin_detached`] bound a call in time and make it cancellation-safe.
 //! * [`Sql`] and [`statements!`](crate::statements!) hold statements with the validated table prefix filled in.
 //! * [`bind_message`] and [`push_outbox_filter`] bind the values of core's types.
-//! * [`LetterTables`] runs statements that are equal on every server: redrive jobs, groups, alerts, the
+//! * [`LetterTables`] runs statements that are equal on every server: redrive jobs, groups, alerts, the archive, the
 //!   audit trail.
 //! * [`schema_finding`], [`missing_table_finding`] and [`missing_index_finding`] are findings of the doctor.
 //! * [`append_once`] enqueues a message once per id, on the table behind [`EnqueuedIds`].
@@ -18,6 +18,7 @@
 
 pub mod alert;
 mod append_once;
+pub mod archive;
 mod audit;
 mod barrier;
 mod binding;
@@ -26,8 +27,10 @@ mod dead_letter;
 mod delivery;
 mod doctor;
 mod grouped_calls;
+mod groups;
 mod half_message;
 mod idempotency;
+mod key_rules;
 mod letters;
 mod pool;
 mod portable;
@@ -49,6 +52,7 @@ pub use crate::dead_letter::{
 pub use crate::delivery::{DeliveryColumns, admissions, delivery_counts, push_delivery_filter, retrying_delivery};
 pub use crate::doctor::{SLOWER, index_consequence, missing_index_finding, missing_table_finding, schema_finding};
 pub use crate::grouped_calls::{Group, GroupedCalls};
+pub use crate::groups::change_group;
 pub use crate::half_message::{
     CHECK_BACK, EARLY, HALF_ACKNOWLEDGE, HALF_CONTRADICTION, HALF_PARK, HalfMessageTable, StoredHalf, check_back_json,
     decide, due_check, half_message_detail, half_message_row, prepare, push_half_message_filter, storable_answer,
@@ -57,6 +61,7 @@ pub use crate::idempotency::{
     RecordTable, audited_id, claim_record, headers_json, no_open_record, open_record, push_record_filter, record_row,
     stored_record,
 };
+pub use crate::key_rules::{key_rules, remove_key_rule, set_key_rule};
 pub use crate::letters::{count_letters, dead_letter_groups, prepare as prepare_letters, set_ignored};
 pub use crate::pool::{pool_options, probe};
 pub use crate::portable::{

@@ -1,7 +1,7 @@
 //! The ports that are equal on every server.
 
-/// Implements `Redrives`, `RedriveQueue`, `Rehearsals`, `AuditTrail`, `Alerts` and `AlertQueue` for an adapter with
-/// [`LetterTables`](crate::LetterTables).
+/// Implements `Redrives`, `RedriveQueue`, `Rehearsals`, `AuditTrail`, `KeyRules`, `LetterGroups`, `ArchivableLetters`,
+/// `Alerts` and `AlertQueue` for an adapter with [`LetterTables`](crate::LetterTables).
 #[macro_export]
 macro_rules! letter_ports {
     ($adapter:ty) => {
@@ -124,6 +124,69 @@ macro_rules! letter_ports {
                 limit: usize,
             ) -> ::landfall_core::Result<Vec<::landfall_core::AuditEntry>> {
                 $crate::audit_entries(self, filter, limit).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::KeyRules for $adapter {
+            async fn set_key_rule(&self, rule: &::landfall_core::KeyRule) -> ::landfall_core::Result<()> {
+                $crate::set_key_rule(self, rule).await
+            }
+
+            async fn remove_key_rule(
+                &self,
+                topic: &::landfall_core::TopicName,
+                key: &::landfall_core::Key,
+                reason: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<bool> {
+                $crate::remove_key_rule(self, topic, key, reason, actor).await
+            }
+
+            async fn key_rules(&self, limit: usize) -> ::landfall_core::Result<Vec<::landfall_core::KeyRule>> {
+                $crate::key_rules(self, limit).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::LetterGroups for $adapter {
+            async fn change_group(
+                &self,
+                fingerprint: &str,
+                change: ::landfall_core::GroupChange,
+                note: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::GroupStatus> {
+                $crate::change_group(self, fingerprint, change, note, actor).await
+            }
+        }
+
+        #[::async_trait::async_trait]
+        impl ::landfall_core::ArchivableLetters for $adapter {
+            async fn old_letters(
+                &self,
+                age: ::std::time::Duration,
+                at_most: u64,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::ArchivedLetter>> {
+                $crate::archive::old(self, age, at_most).await
+            }
+
+            async fn remove_archived_letters(
+                &self,
+                ids: &[::landfall_core::DeadLetterId],
+                place: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<u64> {
+                $crate::archive::remove(self, ids, place, actor).await
+            }
+
+            async fn restore_letters(
+                &self,
+                letters: &[::landfall_core::ArchivedLetter],
+                place: &str,
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::RestoredLetters> {
+                $crate::archive::restore(self, letters, place, actor).await
             }
         }
 

@@ -100,6 +100,7 @@ keys! {
     "retention.enqueued_ids"   => retention.enqueued_ids = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
     "retention.dead_letters"   => retention.dead_letters = |value| value.amount(units::span)?;
+    "retention.dead_letters_archive" => retention.dead_letters_archive = |value| super::retention::archive(value)?;
     "retention.redrive"        => retention.redrive = |value| value.amount(units::span)?;
     "retention.redelivery"     => retention.redelivery = |value| value.amount(units::span)?;
     "retention.half_messages"  => retention.half_messages = |value| value.amount(units::span)?;

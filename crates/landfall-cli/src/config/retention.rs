@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use landfall::housekeeping::{RetentionPlan, Retries, Span, Window};
 use landfall::{Backoff, consume};
 
-use super::Config;
+use super::value::{Problem, Value};
+use super::{Address, Config};
 use crate::push::LONGEST_RETRY_AFTER;
 use crate::topics::TopicSettings;
 
@@ -15,6 +16,8 @@ pub(crate) struct Retention {
     pub(crate) enqueued_ids: Span,
     pub(crate) sent: Span,
     pub(crate) dead_letters: Span,
+    /// The folder or the URL to which final dead letters are written before they are removed.
+    pub(crate) dead_letters_archive: Option<Address>,
     pub(crate) redrive: Span,
     pub(crate) redelivery: Span,
     pub(crate) half_messages: Span,
@@ -33,6 +36,7 @@ impl Default for Retention {
             enqueued_ids: Span::days(7),
             sent: Span::ZERO,
             dead_letters: Span::days(30),
+            dead_letters_archive: None,
             redrive: Span::days(1),
             redelivery: Span::days(7),
             half_messages: Span::days(7),
@@ -43,6 +47,13 @@ impl Default for Retention {
             alerts: Span::days(30),
         }
     }
+}
+
+/// Reads the place of an archive; an empty string is none. `file:///…` is a folder, any other `file:` a reference.
+pub(super) fn archive(value: &Value<'_>) -> Result<Option<Address>, Problem> {
+    let text = value.text()?;
+    let text = if text.starts_with("file:///") { text.to_owned() } else { value.resolved()? };
+    Ok((!text.is_empty()).then(|| Address::new(text)))
 }
 
 impl Config {

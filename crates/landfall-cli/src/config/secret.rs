@@ -106,7 +106,7 @@ fn hide_parameters(text: &str) -> String {
 
 fn is_secret(parameter: &str) -> bool {
     let name = parameter.to_ascii_lowercase();
-    ["password", "secret", "token"].iter().any(|word| name.contains(word))
+    ["password", "secret", "token", "access_key", "account_key", "sas_key"].iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]

@@ -25,19 +25,19 @@ use std::time::Duration;
 
 use axum::Router;
 use futures_util::future::join_all;
-use landfall::RedriveGuards;
 use landfall::housekeeping::RetentionPlan;
-use landfall::housekeeping::{HalfMessageArchive, Housekeeper, Policy};
+use landfall::housekeeping::{Archive, Housekeeper, Policy};
 use landfall::idempotency::CountedRecords;
 use landfall::import::Importer;
 use landfall::redrive;
 use landfall::relay::{self, Relay};
+use landfall::{ArchivedLetter, HalfMessageDetail, RedriveGuards};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::alerts::{self, Alerting, Sources};
-use crate::archive::HalfMessageFolder;
+use crate::archive::{HalfMessageFolder, LetterArchive};
 use crate::config::{Config, Retention, WhenExhausted, window};
 use crate::error::{Error, Result};
 use crate::http;
@@ -92,6 +92,7 @@ impl Daemon {
     pub(crate) async fn start(config: &Config, roles: Roles, stop: CancellationToken) -> Result<Self> {
         // Cheap checks come first, and steps that write come last.
         stores::check(config)?;
+        let policy = policy(&config.retention)?;
         let subscriptions: &[_] = if roles.push { &config.subscription } else { &[] };
         let deliveries = push::prepare(&config.push, subscriptions)?;
         alerts::senders(&config.alerts)?;
@@ -118,7 +119,7 @@ impl Daemon {
             true => new_relays.iter().map(|new| new(broker.publisher(), options(config))).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let housekeepers = shards::housekeepers(&database, &shards, &config.retention)?;
+        let housekeepers = shards::housekeepers(&database, &shards, &policy)?;
         stores::shards::combine(config, &mut database, &shards);
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         let check_backs = CheckBacks::new(config, roles.check_back, &database, &*broker, &stop)?;
@@ -157,6 +158,8 @@ impl Daemon {
             audit: database.audit,
             alerts: database.alerts,
             alert_rules: config.alerts.effective_rules().into_iter().map(|rule| rule.name).collect(),
+            letter_groups: database.letter_groups,
+            key_rules: database.key_rules,
             guards,
             deliveries: database.deliveries,
             half: database.half,
@@ -351,13 +354,17 @@ fn options(config: &Config) -> relay::Options {
     }
 }
 
-fn policy(retention: &Retention) -> Policy {
+fn policy(retention: &Retention) -> Result<Policy> {
     let Retention { inbox, enqueued_ids, sent, dead_letters, half_messages, barriers, .. } = *retention;
     let Retention { idempotency_answers, idempotency, .. } = *retention;
-    let folder = |folder: &PathBuf| Arc::new(HalfMessageFolder::new(folder)) as Arc<dyn HalfMessageArchive>;
+    let folder = |folder: &PathBuf| Arc::new(HalfMessageFolder::new(folder)) as Arc<dyn Archive<HalfMessageDetail>>;
     let half_message_archive = retention.half_messages_archive.as_ref().map(folder);
+    let dead_letter_archive = match &retention.dead_letters_archive {
+        Some(address) => Some(Arc::new(LetterArchive::open(address)?) as Arc<dyn Archive<ArchivedLetter>>),
+        None => None,
+    };
     let policy = Policy { inbox, enqueued_ids, sent, dead_letters, half_messages, barriers, ..Policy::default() };
-    Policy { half_message_archive, idempotency_answers, idempotency, ..policy }
+    Ok(Policy { half_message_archive, dead_letter_archive, idempotency_answers, idempotency, ..policy })
 }
 
 /// Runs housekeeping. Its failure is only logged: publishing does not depend on it.

@@ -1,10 +1,9 @@
 //! Opens and looks after the databases of `[[check_back.shard]]`.
 
-use landfall::housekeeping::Housekeeper;
+use landfall::housekeeping::{Housekeeper, Policy};
 
-use super::policy;
 use super::startup::Waiting;
-use crate::config::{Config, Retention};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::stores::{Database, database, shards};
 
@@ -31,9 +30,9 @@ async fn open_one(shard: &Config) -> Result<Database> {
 }
 
 /// Returns a housekeeper for each database.
-pub(super) fn housekeepers(home: &Database, shards: &[Database], retention: &Retention) -> Result<Vec<Housekeeper>> {
+pub(super) fn housekeepers(home: &Database, shards: &[Database], policy: &Policy) -> Result<Vec<Housekeeper>> {
     let new = |database: &Database| {
-        Ok(Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy(retention))?)
+        Ok(Housekeeper::new(database.housekeeping.clone(), database.leases.clone(), policy.clone())?)
     };
     std::iter::once(home).chain(shards).map(new).collect()
 }

@@ -70,6 +70,14 @@ impl Metrics {
             "landfall_housekeeping_removed_total",
             "Expired rows that housekeeping removed: sent, inbox, enqueued_ids, retries or dead_letters."
         );
+        metrics::describe_counter!(
+            "landfall_archived_total",
+            "Rows stored in an archive: dead_letters, half_messages."
+        );
+        metrics::describe_counter!(
+            "landfall_archive_failures_total",
+            "Failed attempts to archive rows, which stay in the database: dead_letters, half_messages."
+        );
         metrics::describe_gauge!("landfall_database_up", "1 if the database responded to this scrape, else 0.");
         metrics::describe_gauge!("landfall_broker_up", "1 if the broker responded and accepts messages, else 0.");
         metrics::describe_gauge!("landfall_topic_messages", "Messages in a partition of the embedded log.");

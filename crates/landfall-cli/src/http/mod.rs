@@ -44,8 +44,8 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use landfall::idempotency::CountedRecords;
 use landfall::{
-    Alerts, AuditTrail, DeadLetters, Deliveries, HalfMessages, Leases, Limits, OutboxView, RedriveGuards, Redrives,
-    Rehearsals,
+    Alerts, AuditTrail, DeadLetters, Deliveries, HalfMessages, KeyRules, Leases, LetterGroups, Limits, OutboxView,
+    RedriveGuards, Redrives, Rehearsals,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) alerts: Arc<dyn Alerts>,
     /// The names of the alert rules, for the metric of each.
     pub(crate) alert_rules: Vec<String>,
+    pub(crate) letter_groups: Arc<dyn LetterGroups>,
+    pub(crate) key_rules: Arc<dyn KeyRules>,
     /// The guards of redrive jobs. Letters older than `max_age` are redriven by no request.
     pub(crate) guards: RedriveGuards,
     pub(crate) deliveries: Arc<dyn Deliveries>,
@@ -98,7 +100,7 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
 type Shared = axum::extract::State<Arc<State>>;
 
 /// Every route. The OpenAPI document has the same paths.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 34] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 36] {
     [
         ("/", get(index::page)),
         ("/openapi.json", get(index::openapi)),
@@ -111,6 +113,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 34] {
         ("/v1/alerts/{id}/mute", post(alerts::mute)),
         ("/v1/audit", get(dlq::audit::list)),
         ("/v1/dead-letter-groups", get(dlq::letters::groups)),
+        ("/v1/dead-letter-groups/{fingerprint}", post(dlq::groups::change)),
         ("/v1/dead-letters", get(dlq::letters::list)),
         ("/v1/dead-letters/{id}", get(dlq::letters::show)),
         ("/v1/dead-letters/{id}/ignore", post(dlq::actions::ignore)),
@@ -131,6 +134,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 34] {
         ("/v1/idempotency/complete", post(records::complete)),
         ("/v1/idempotency/release", post(records::release)),
         ("/v1/idempotency/renew", post(records::renew)),
+        ("/v1/key-rules", get(dlq::keys::list).post(dlq::keys::change)),
         ("/v1/messages", post(messages::post)),
         ("/v1/tokens", post(records::issue)),
         ("/v1/tokens/consume", post(records::consume)),

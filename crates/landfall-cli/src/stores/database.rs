@@ -11,8 +11,8 @@ use landfall::import::ImportSource;
 use landfall::relay::{self, Relay};
 use landfall::{
     AlertQueue, Alerts, AuditTrail, Barriers, Broker, CompetingQueue, DeadLetters, Deliveries, Diagnose, HalfMessages,
-    Housekeeping, IdempotentAppend, Inbox, Leases, Limits, OutboxControl, OutboxQueue, OutboxView, OutboxWriter,
-    Publisher, RedriveQueue, Redrives, Rehearsals, Schema, TablePrefix,
+    Housekeeping, IdempotentAppend, Inbox, KeyRules, Leases, LetterGroups, Limits, OutboxControl, OutboxQueue,
+    OutboxView, OutboxWriter, Publisher, RedriveQueue, Redrives, Rehearsals, Schema, TablePrefix,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -38,6 +38,8 @@ pub(crate) struct Database {
     pub(crate) audit: Arc<dyn AuditTrail>,
     pub(crate) alerts: Arc<dyn Alerts>,
     pub(crate) alert_queue: Arc<dyn AlertQueue>,
+    pub(crate) letter_groups: Arc<dyn LetterGroups>,
+    pub(crate) key_rules: Arc<dyn KeyRules>,
     pub(crate) deliveries: Arc<dyn Deliveries>,
     pub(crate) housekeeping: Arc<dyn Housekeeping>,
     pub(crate) import: Arc<dyn ImportSource>,
@@ -80,6 +82,8 @@ impl Database {
             + AuditTrail
             + Alerts
             + AlertQueue
+            + LetterGroups
+            + KeyRules
             + Housekeeping
             + ImportSource
             + Diagnose
@@ -111,6 +115,8 @@ impl Database {
             audit: adapter.clone(),
             alerts: adapter.clone(),
             alert_queue: adapter.clone(),
+            letter_groups: adapter.clone(),
+            key_rules: adapter.clone(),
             deliveries: adapter.clone(),
             housekeeping: adapter.clone(),
             import: adapter.clone(),

@@ -23,6 +23,8 @@ mod half_services;
 mod half_shards;
 mod idempotency;
 mod imports;
+mod letter_archive;
+mod letter_groups;
 mod lists;
 mod metrics;
 mod ops;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::fingerprint::error_fingerprint;
-use crate::{Error, Failure, GroupName, Key, MessageId, Result, Timestamp, TopicName};
+use crate::{Error, Failure, GroupName, GroupState, Key, MessageId, PayloadPath, Result, Timestamp, TopicName};
 
 /// The number of a dead letter; grows within one database.
 pub type DeadLetterId = i64;
@@ -124,6 +124,10 @@ pub struct DeadLetterFilter {
     pub fingerprint: Option<String>,
     pub trace_id: Option<String>,
     pub text: Option<TextSearch>,
+    /// A value in the payload.
+    pub path: Option<PayloadPath>,
+    /// Only letters of groups in this state.
+    pub group_state: Option<GroupState>,
 }
 
 /// Searches for a text in dead letters.
@@ -139,11 +143,19 @@ impl DeadLetterFilter {
     /// Returns whether nothing but the page is selected.
     pub fn is_empty(&self) -> bool {
         let Self { id, message_id, group, topic, key, error_code, status, open, from, to, after: _, .. } = self;
-        let Self { fingerprint, trace_id, text, .. } = self;
+        let Self { fingerprint, trace_id, text, path, group_state, .. } = self;
         let has_name = group.is_some() || topic.is_some() || key.is_some();
         let has_error = error_code.is_some() || fingerprint.is_some() || text.is_some() || trace_id.is_some();
         let has_time = from.is_some() || to.is_some();
-        !(id.is_some() || message_id.is_some() || has_name || has_error || status.is_some() || *open || has_time)
+        let has_group = path.is_some() || group_state.is_some();
+        !(has_group
+            || id.is_some()
+            || message_id.is_some()
+            || has_name
+            || has_error
+            || status.is_some()
+            || *open
+            || has_time)
     }
 
     /// Selects parked letters unless a status is given.
@@ -175,6 +187,14 @@ pub struct DeadLetterGroup {
     pub sample: DeadLetterId,
     pub error_code: String,
     pub error: String,
+    /// How many were first seen within the last hour and the last day.
+    pub last_hour: u64,
+    pub last_day: u64,
+    pub state: GroupState,
+    /// Of a muted group: when it opens.
+    pub muted_until: Option<Timestamp>,
+    /// What a person wrote about it.
+    pub note: String,
 }
 
 /// The result of a redrive.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{HalfMessageDetail, MessageId, OutboxDetail, Result, RowId};
+use crate::{ArchivableLetters, HalfMessageDetail, MessageId, OutboxDetail, Result, RowId};
 
 /// Removal of expired rows in small steps.
 #[async_trait]
-pub trait Housekeeping: Send + Sync {
+pub trait Housekeeping: ArchivableLetters {
     /// Removes at most `at_most` rows older than `age` and returns how many. Fewer than `at_most` means that none is
     /// left.
     async fn remove_expired(&self, what: Expiring, age: Duration, at_most: u64) -> Result<u64>;
@@ -43,7 +43,7 @@ pub enum Expiring {
     /// Records of [`Deliveries`](crate::Deliveries) whose next attempt is overdue by this time, and those whose message
     /// is in the inbox.
     Retries,
-    /// Dead letters, from when they are done. The audit trail stays.
+    /// Dead letters, from when they are done, discarded or restored. The audit trail stays.
     DoneLetters,
     /// The sequence state of idle entities ([`Sequences`](crate::Sequences)), except those with an open dead letter.
     /// The next message of such an entity counts as its first.

@@ -1,6 +1,7 @@
 //! The ports of a database: outbox, inbox, leases, dead letters, half messages, sequences and import.
 
 pub(crate) mod admission;
+pub(crate) mod archived_letter;
 pub(crate) mod audit;
 pub(crate) mod connection_epoch;
 pub(crate) mod dead_letter;
@@ -11,8 +12,11 @@ pub(crate) mod housekeeping;
 pub(crate) mod idempotent_append;
 pub(crate) mod import;
 pub(crate) mod inbox;
+pub(crate) mod key_rule;
 pub(crate) mod lease;
+pub(crate) mod letter_group;
 pub(crate) mod outbox;
+pub(crate) mod payload_path;
 pub(crate) mod rehearsal;
 pub(crate) mod retention;
 pub(crate) mod sequence;

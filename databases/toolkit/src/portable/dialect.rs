@@ -31,10 +31,28 @@ pub struct Dialect {
     pub is_open: &'static str,
     /// `{unsent}`: the table, without its prefix, in which a letter of the relay waits after its redrive.
     pub unsent: &'static str,
+    /// `{payload}`: the payload of a letter as bytes.
+    pub payload: &'static str,
+    /// `{json:column}`: JSON as text.
+    pub json_text: &'static str,
+    /// `{json}`: a placeholder for JSON as text.
+    pub json: &'static str,
+    /// `{done_at}`: the column from which a final letter ages.
+    pub done_at: &'static str,
+    /// The highest id that the database has assigned in the table `@`, which lacks its prefix.
+    pub issued: &'static str,
+    /// `{given_id}`: lets an insert choose the id of a row in the audit trail.
+    pub given_id: &'static str,
     /// Whether the trace id of a letter equals a value.
     pub has_trace: Around,
     pub error_contains: Around,
     pub payload_contains: Around,
+    /// Whether a payload is JSON with a value at a path: pairs of placeholders for the path and the value.
+    pub payload_has: &'static str,
+    /// `{now_ms}`: the current time as milliseconds since 1970.
+    pub now_ms: &'static str,
+    /// The words before and after an insert that leaves an existing row alone.
+    pub insert_new: Around,
 }
 
 impl Dialect {
@@ -46,12 +64,18 @@ impl Dialect {
             .replace("{lock}", self.lock)
             .replace("{uuid}", self.id)
             .replace("{time}", self.time)
-            .replace("{unsent}", self.unsent);
+            .replace("{unsent}", self.unsent)
+            .replace("{payload}", self.payload)
+            .replace("{json}", self.json)
+            .replace("{done_at}", self.done_at)
+            .replace("{given_id}", self.given_id)
+            .replace("{now_ms}", self.now_ms);
         let words = [
             ("{ms:", self.milliseconds),
             ("{number:", self.number),
             ("{uuid:", self.id_text),
             ("{open:", self.is_open),
+            ("{json:", self.json_text),
         ];
         for (word, expression) in words {
             text = expand(&text, word, expression);
@@ -100,9 +124,18 @@ mod tests {
             time: "time(?)",
             is_open: "@.open",
             unsent: "waiting",
+            payload: "payload",
+            json_text: "json(@)",
+            json: "json(?)",
+            done_at: "done_at",
+            issued: "9",
+            given_id: "",
             has_trace: Around("", ""),
             error_contains: Around("", ""),
             payload_contains: Around("", ""),
+            payload_has: "",
+            now_ms: "0",
+            insert_new: Around("INSERT", ""),
         };
         let template = "SELECT {ms:a.at}, {uuid:id} FROM {p}x a WHERE {key} = ? AND id = {uuid} AND {open:a}{lock}";
         let filled = dialect.fill(template, &TablePrefix::new("shop_").unwrap());

@@ -1,6 +1,6 @@
 //! The filter of dead letters as conditions.
 
-use landfall_core::{DeadLetterFilter, DeadLetterStatus, TextSearch};
+use landfall_core::{DeadLetterFilter, DeadLetterStatus, GroupState, TextSearch};
 
 use super::{Around, Dialect, Value};
 
@@ -12,6 +12,8 @@ pub fn letters(dialect: &Dialect, select: &str, filter: &DeadLetterFilter) -> (S
     conditions.add_status(filter);
     conditions.add_times(filter);
     conditions.add_error(dialect, filter);
+    conditions.add_path(dialect, filter);
+    conditions.add_group(filter);
     (conditions.template, conditions.values)
 }
 
@@ -73,6 +75,30 @@ impl Conditions {
         }
         if let Some(to) = filter.to {
             self.add("first_seen < {time}", to.as_millis());
+        }
+    }
+
+    fn add_path(&mut self, dialect: &Dialect, filter: &DeadLetterFilter) {
+        let Some(path) = &filter.path else { return };
+        self.template.push_str(&format!(" AND {}", dialect.payload_has));
+        // The path and the value, once for each comparison.
+        for _ in 0..dialect.payload_has.matches('?').count() / 2 {
+            self.values.push(path.to_sql_path().into());
+            self.values.push(path.value().into());
+        }
+    }
+
+    fn add_group(&mut self, filter: &DeadLetterFilter) {
+        match filter.group_state {
+            None => {}
+            Some(GroupState::Open) => self.template.push_str(
+                " AND (fingerprint IS NULL OR fingerprint NOT IN (
+                    SELECT g.fingerprint FROM {p}dead_letter_group g WHERE g.state <> 'open'))",
+            ),
+            Some(state) => self.add(
+                "fingerprint IN (SELECT g.fingerprint FROM {p}dead_letter_group g WHERE g.state = ?)",
+                state.as_str(),
+            ),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Values and rows of portable statements: 64-bit numbers and texts.
+//! Values and rows of portable statements: 64-bit numbers, texts and bytes.
 
 use landfall_core::{Error, ErrorKind, Result};
 use sqlx::query::Query;
@@ -9,6 +9,7 @@ use sqlx::{ColumnIndex, Database, Decode, Encode, Row, Type};
 pub enum Value {
     Number(Option<i64>),
     Text(Option<String>),
+    Bytes(Option<Vec<u8>>),
 }
 
 impl From<i64> for Value {
@@ -40,6 +41,7 @@ impl From<String> for Value {
 pub enum Column {
     Number,
     Text,
+    Bytes,
 }
 
 /// Binds the values of a statement, in order.
@@ -49,11 +51,13 @@ where
     DB::Arguments: sqlx::Arguments<Database = DB>,
     for<'q> Option<i64>: Encode<'q, DB> + Type<DB>,
     for<'q> Option<String>: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<Vec<u8>>: Encode<'q, DB> + Type<DB>,
 {
     for value in values {
         query = match value {
             Value::Number(number) => query.bind(number),
             Value::Text(text) => query.bind(text),
+            Value::Bytes(bytes) => query.bind(bytes),
         };
     }
     query
@@ -65,11 +69,13 @@ where
     usize: ColumnIndex<R>,
     for<'r> Option<i64>: Decode<'r, R::Database> + Type<R::Database>,
     for<'r> Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> Option<Vec<u8>>: Decode<'r, R::Database> + Type<R::Database>,
 {
     let decoded = columns.iter().enumerate().map(|(place, column)| {
         Ok(match column {
             Column::Number => Value::Number(row.try_get(place)?),
             Column::Text => Value::Text(row.try_get(place)?),
+            Column::Bytes => Value::Bytes(row.try_get(place)?),
         })
     });
     Ok(Cells(decoded.collect::<sqlx::Result<Vec<_>>>()?.into_iter()))
@@ -91,6 +97,13 @@ impl Cells {
         match self.0.next() {
             Some(Value::Text(text)) => Ok(text),
             other => Err(unexpected("a text", other)),
+        }
+    }
+
+    pub fn bytes_or_null(&mut self) -> Result<Option<Vec<u8>>> {
+        match self.0.next() {
+            Some(Value::Bytes(bytes)) => Ok(bytes),
+            other => Err(unexpected("bytes", other)),
         }
     }
 

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use landfall_core::adapter::Epoch;
 use landfall_core::{
-    DeadLetterId, DeadLetterStatus, DispatchResult, Guarded, RedriveGuards, RedriveId, RedriveState, Result, Skip,
-    Timestamp,
+    DeadLetterId, DeadLetterStatus, DispatchResult, Guarded, KeyRuleKind, RedriveGuards, RedriveId, RedriveState,
+    Result, Skip, Timestamp,
 };
 
 use super::{LockedJob, lock_job, now};
+use crate::key_rules::RULE;
 use crate::portable::{Cells, Column, LetterTables, Value, placeholders};
 
 /// Letters that are looked at together.
@@ -17,16 +18,20 @@ const PAGE: usize = 250;
 /// The most pages of one call. Letters that wait for their predecessors may fill a page.
 const MAX_PAGES: usize = 40;
 
-/// A letter and the oldest letter that it must wait for.
-pub(super) const LETTER: &str =
-    "l.id, l.status, {number:l.ignored}, {number:l.redrives}, {ms:l.first_seen}, {ms:l.last_attempt},
-    (SELECT min(e.id) FROM {p}dead_letter e
-     WHERE {open:e} AND e.consumer_group = l.consumer_group AND e.topic = l.topic AND e.{key} = l.{key}
-       AND e.id < l.id AND e.holds_key)";
+/// A letter, the rule of its key, and the oldest letter that it must wait for.
+pub(super) fn letter_columns() -> String {
+    format!(
+        "l.id, l.status, {{number:l.ignored}}, {{number:l.redrives}}, {{ms:l.first_seen}}, {{ms:l.last_attempt}},
+         {RULE},
+         (SELECT min(e.id) FROM {{p}}dead_letter e
+          WHERE {{open:e}} AND e.consumer_group = l.consumer_group AND e.topic = l.topic AND e.{{key}} = l.{{key}}
+            AND e.id < l.id AND e.holds_key)"
+    )
+}
 
 pub(super) const LETTER_COLUMNS: &[Column] = {
     use Column::{Number, Text};
-    &[Number, Number, Text, Number, Number, Number, Number, Number]
+    &[Number, Number, Text, Number, Number, Number, Number, Text, Number]
 };
 
 /// A waiting letter of a job.
@@ -37,8 +42,24 @@ pub(super) struct Waiting {
 }
 
 pub(super) struct Letter {
-    pub(super) guarded: Guarded,
+    guarded: Guarded,
+    rule: Option<KeyRuleKind>,
     pub(super) predecessor: Option<DeadLetterId>,
+}
+
+impl Letter {
+    /// Returns why it is not redriven. What people said about its key comes after the state of the letter.
+    pub(super) fn refuse(&self, guards: &RedriveGuards, now: Timestamp) -> Option<Skip> {
+        let guards = match self.rule {
+            Some(KeyRuleKind::Allowed) => &RedriveGuards { block_after: u32::MAX, ..guards.clone() },
+            _ => guards,
+        };
+        match (guards.refuse(self.guarded, now), self.rule) {
+            (refused @ Some(Skip::NotParked | Skip::Ignored), _) => refused,
+            (_, Some(KeyRuleKind::Blocked)) => Some(Skip::Blocked),
+            (refused, _) => refused,
+        }
+    }
 }
 
 /// What happens to a letter now.
@@ -101,10 +122,11 @@ async fn waiting<D: LetterTables>(
 ) -> Result<Vec<Waiting>> {
     let values = vec![id.to_string().into(), after.into(), (PAGE as u64).into()];
     let template = format!(
-        "SELECT i.dead_letter_id, {LETTER}
+        "SELECT i.dead_letter_id, {}
          FROM {{p}}redrive_item i LEFT JOIN {{p}}dead_letter l ON l.id = i.dead_letter_id
          WHERE i.redrive_id = ? AND i.state = 'waiting' AND i.dead_letter_id > ?
-         ORDER BY i.dead_letter_id LIMIT ?"
+         ORDER BY i.dead_letter_id LIMIT ?",
+        letter_columns()
     );
     let query = database.query("read the letters of a redrive job", &template, values, LETTER_COLUMNS);
     database.fetch(connection, query).await?.into_iter().map(read_waiting).collect()
@@ -123,7 +145,8 @@ pub(super) fn read_waiting(mut row: Cells) -> Result<Waiting> {
     let redrives = u32::try_from(row.count()?).unwrap_or(u32::MAX);
     let (first_seen, last_attempt) = (Timestamp::from_millis(row.number()?), Timestamp::from_millis(row.number()?));
     let guarded = Guarded { status, redrives, first_seen, last_attempt };
-    Ok(Waiting { id, letter: Some(Letter { guarded, predecessor: row.number_or_null()? }) })
+    let rule = row.text_or_null()?.map(|rule| rule.parse()).transpose()?;
+    Ok(Waiting { id, letter: Some(Letter { guarded, rule, predecessor: row.number_or_null()? }) })
 }
 
 async fn decide<D: LetterTables>(
@@ -139,7 +162,7 @@ async fn decide<D: LetterTables>(
     let now = Timestamp::now();
     let decision = |letter: Option<Letter>| {
         let Some(letter) = letter else { return Decision::Missing };
-        if let Some(skip) = guards.refuse(letter.guarded, now) {
+        if let Some(skip) = letter.refuse(guards, now) {
             return Decision::Skip(skip);
         }
         match letter.predecessor {

@@ -6,7 +6,7 @@ use landfall_core::{
     DeadLetterId, DeadLetterStatus, Predicted, Prediction, RedriveGuards, RedriveSelection, Result, Skip, Timestamp,
 };
 
-use super::dispatch::{LETTER, LETTER_COLUMNS, Letter, read_waiting};
+use super::dispatch::{LETTER_COLUMNS, Letter, letter_columns, read_waiting};
 use super::start::select;
 use crate::portable::{Column, LetterTables, Value, placeholders};
 
@@ -46,7 +46,7 @@ pub async fn rehearse<D: LetterTables>(
 
 fn predict(letter: Option<Letter>, may_end: bool, guards: &RedriveGuards) -> Predicted {
     let Some(letter) = letter else { return Predicted::Missing };
-    match guards.refuse(letter.guarded, Timestamp::now()) {
+    match letter.refuse(guards, Timestamp::now()) {
         Some(skip) => Predicted::Skipped(skip),
         None if letter.predecessor.is_none() => Predicted::Ready,
         None if may_end => Predicted::Waits,
@@ -60,7 +60,7 @@ async fn read<D: LetterTables>(
     ids: &[DeadLetterId],
 ) -> Result<HashMap<DeadLetterId, Letter>> {
     let list = placeholders(ids.len());
-    let template = format!("SELECT l.id, {LETTER} FROM {{p}}dead_letter l WHERE l.id IN ({list})");
+    let template = format!("SELECT l.id, {} FROM {{p}}dead_letter l WHERE l.id IN ({list})", letter_columns());
     let values = ids.iter().map(|id| Value::from(*id)).collect();
     let query = database.query("rehearse a redrive", &template, values, LETTER_COLUMNS);
     let mut letters = HashMap::new();

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use landfall::{
-    DeadLetterFilter, DeadLetterId, DeadLetterStatus, ErrorCode, GroupName, Key, MessageId, TextSearch, Timestamp,
-    TopicName,
+    DeadLetterFilter, DeadLetterId, DeadLetterStatus, ErrorCode, GroupName, GroupState, Key, MessageId, PayloadPath,
+    TextSearch, Timestamp, TopicName,
 };
 
 #[derive(Debug, Args)]
@@ -36,6 +36,12 @@ pub(super) struct Filter {
     /// Text in the error or the payload.
     #[arg(long = "text", value_name = "TEXT")]
     text: Option<String>,
+    /// Value in a JSON payload, as its text or the content of a string: '$.order.items[0].id=42'.
+    #[arg(long, value_name = "PATH=VALUE")]
+    path: Option<PayloadPath>,
+    /// State of the failure group: open, acknowledged, muted, resolved or regressed.
+    #[arg(long)]
+    state: Option<GroupState>,
     /// Status: parked, ignored, delayed, waiting, redriving, done or discarded; open for all but the last two; all.
     #[arg(long)]
     status: Option<Status>,
@@ -78,7 +84,8 @@ impl Filter {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { id, message_id, group, topic, key, code, fingerprint, trace_id, text, status, from, to } = self;
+        let Self { id, message_id, group, topic, key, code, fingerprint, trace_id, text, .. } = self;
+        let Self { path, state, status, from, to, .. } = self;
         id.is_none()
             && message_id.is_none()
             && group.is_none()
@@ -88,9 +95,37 @@ impl Filter {
             && fingerprint.is_none()
             && trace_id.is_none()
             && text.is_none()
+            && path.is_none()
+            && state.is_none()
             && status.is_none()
             && from.is_none()
             && to.is_none()
+    }
+
+    /// Returns the conditions by their names in HTTP requests.
+    pub(super) fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let status = self.status.map(|status| match status {
+            Status::All => "all",
+            Status::Open => "open",
+            Status::Is(status) => status.as_str(),
+        });
+        let conditions = [
+            ("id", self.id.map(|id| id.to_string())),
+            ("message_id", self.message_id.map(|id| id.to_string())),
+            ("group", self.group.as_ref().map(ToString::to_string)),
+            ("topic", self.topic.as_ref().map(ToString::to_string)),
+            ("key", self.key.as_ref().map(ToString::to_string)),
+            ("code", self.code.as_ref().map(|code| code.as_str().to_owned())),
+            ("fingerprint", self.fingerprint.clone()),
+            ("trace_id", self.trace_id.clone()),
+            ("q", self.text.clone()),
+            ("path", self.path.as_ref().map(ToString::to_string)),
+            ("state", self.state.map(|state| state.as_str().to_owned())),
+            ("status", status.map(str::to_owned)),
+            ("from", self.from.map(|from| from.to_string())),
+            ("to", self.to.map(|to| to.to_string())),
+        ];
+        conditions.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
     }
 
     pub(super) fn to_filter(&self) -> DeadLetterFilter {
@@ -112,6 +147,8 @@ impl Filter {
             fingerprint: self.fingerprint.clone(),
             trace_id: self.trace_id.clone(),
             text: self.text.clone().map(|text| TextSearch { text, in_payload: true }),
+            path: self.path.clone(),
+            group_state: self.state,
         }
     }
 }

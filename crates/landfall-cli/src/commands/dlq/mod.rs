@@ -1,11 +1,15 @@
 //! `landfall dlq`: dead letters.
 
+mod archive;
 mod audit;
 mod discard;
 mod edit;
+mod export;
 mod filter;
 mod groups;
 mod ignore;
+mod job;
+mod keys;
 mod list;
 mod redrive;
 mod redrives;
@@ -14,7 +18,7 @@ mod retrying;
 mod show;
 
 use clap::{Args, Subcommand};
-use landfall::RedriveControl;
+use landfall::{KeyRuleKind, RedriveControl};
 
 use super::sources::Sources;
 use crate::error::Result;
@@ -43,6 +47,7 @@ enum Action {
     Retrying(retrying::Retrying),
     Show(show::Show),
     Groups(groups::Groups),
+    Group(groups::Group),
     History(audit::History),
     Redrive(redrive::Redrive),
     Rehearse(rehearse::Rehearse),
@@ -55,9 +60,19 @@ enum Action {
     Stop(redrives::Control),
     Ignore(ignore::Ignore),
     Release(ignore::Release),
+    #[command(after_help = "Example:
+  landfall dlq block order-7 --topic orders --for 7d --reason 'see INC-42'")]
+    Block(keys::SetRule),
+    Allow(keys::SetRule),
+    Unblock(keys::Unblock),
+    Blocked(keys::Blocked),
     Audit(audit::Audit),
     Edit(edit::Edit),
     Discard(discard::Discard),
+    Export(export::Export),
+    Archive(archive::Archive),
+    Archives(archive::Archives),
+    Restore(archive::Restore),
 }
 
 impl Dlq {
@@ -67,8 +82,17 @@ impl Dlq {
             Action::Retrying(retrying) => retrying.run(self.sources.open_database().await?.deliveries.as_ref()).await,
             Action::Show(show) => show.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Groups(groups) => groups.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::Group(group) => group.run(self.sources.open_database().await?.letter_groups.as_ref()).await,
             Action::History(history) => history.run(self.sources.open_database().await?.audit.as_ref()).await,
             Action::Audit(audit) => audit.run(self.sources.open_database().await?.audit.as_ref()).await,
+            Action::Block(rule) => {
+                rule.run(self.sources.open_database().await?.key_rules.as_ref(), KeyRuleKind::Blocked).await
+            }
+            Action::Allow(rule) => {
+                rule.run(self.sources.open_database().await?.key_rules.as_ref(), KeyRuleKind::Allowed).await
+            }
+            Action::Unblock(unblock) => unblock.run(self.sources.open_database().await?.key_rules.as_ref()).await,
+            Action::Blocked(blocked) => blocked.run(self.sources.open_database().await?.key_rules.as_ref()).await,
             Action::Ignore(ignore) => ignore.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Release(release) => release.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Redrives(list) => list.run(self.sources.open_database().await?.redrives.as_ref()).await,
@@ -81,6 +105,10 @@ impl Dlq {
             Action::Stop(job) => {
                 job.run(self.sources.open_database().await?.redrives.as_ref(), RedriveControl::Stop).await
             }
+            Action::Export(export) => export.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
+            Action::Archive(archive) => archive.run(&self.sources).await,
+            Action::Archives(archives) => archives.run(&self.sources).await,
+            Action::Restore(restore) => restore.run(&self.sources).await,
             Action::Edit(edit) => edit.run(self.sources.open_database().await?.dead_letters.as_ref()).await,
             Action::Discard(discard) => {
                 discard.check()?;
@@ -89,7 +117,7 @@ impl Dlq {
             Action::Redrive(redrive) => {
                 redrive.check()?;
                 let plan = self.sources.load()?.retention_plan();
-                redrive.run(self.sources.open_database().await?.dead_letters.as_ref(), &plan).await
+                redrive.run(&self.sources.open_database().await?, &plan).await
             }
             Action::Rehearse(rehearse) => {
                 rehearse.check()?;

@@ -5,10 +5,12 @@ use landfall::housekeeping::{RetentionPlan, Span};
 use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven, Timestamp};
 
 use super::filter::Filter;
+use super::job::JobOptions;
 use super::list;
 use crate::actor::actor;
 use crate::error::{Error, Result};
 use crate::output::Output;
+use crate::stores::Database;
 
 /// Redrive parked messages: hand them back to their consumer, or to the relay if they were never published.
 ///
@@ -19,20 +21,21 @@ use crate::output::Output;
   landfall dlq redrive --id 17
   landfall dlq redrive --topic orders --code HANDLER_ERROR --dry-run
   landfall dlq redrive --group billing --limit 10 --actor maria
-  landfall dlq redrive --all")]
+  landfall dlq redrive --all
+  landfall dlq redrive --fingerprint 1-0f3a5b7c9d1e2f40 --job --reason 'the bank is back'")]
 pub(super) struct Redrive {
     /// Redrive every parked message.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "job")]
     all: bool,
     /// List the messages that would be redriven, and change nothing.
     #[arg(long)]
     dry_run: bool,
     /// Redrive at most this many, oldest first, each in its own transaction. Default: all of them in one transaction.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, conflicts_with = "job", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// Also redrive messages parked for longer than retention.dead_letters, whose duplicates may no longer be
     /// recognized.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "job")]
     older_than_retention: bool,
     /// Name for the audit table [default: $USER]
     #[arg(long)]
@@ -41,6 +44,8 @@ pub(super) struct Redrive {
     /// `dlq list`.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    job: JobOptions,
     #[command(flatten)]
     filter: Filter,
 }
@@ -51,6 +56,9 @@ const PAGE: usize = 1000;
 impl Redrive {
     /// Requires either a filter or `--all`, before any connection is made.
     pub(super) fn check(&self) -> Result<()> {
+        if self.job.job && self.filter.is_empty() {
+            return Err(Error::usage("a redrive job needs a filter such as --topic or --fingerprint"));
+        }
         if self.all == self.filter.is_empty() {
             return Ok(());
         }
@@ -61,7 +69,15 @@ impl Redrive {
         }))
     }
 
-    pub(super) async fn run(self, dead_letters: &dyn DeadLetters, plan: &RetentionPlan) -> Result<()> {
+    pub(super) async fn run(self, database: &Database, plan: &RetentionPlan) -> Result<()> {
+        let dead_letters = &*database.dead_letters;
+        if self.job.job {
+            let redrives = &*database.redrives;
+            return match self.dry_run {
+                true => self.job.rehearse(redrives, &self.filter, plan, self.json).await,
+                false => self.job.run(redrives, &self.filter, &actor(self.actor.clone()), self.json).await,
+            };
+        }
         if self.dry_run {
             return self.show(dead_letters).await;
         }

@@ -58,7 +58,7 @@ impl Control {
     }
 }
 
-fn print(json: bool, jobs: &[RedriveJob]) -> Result<()> {
+pub(super) fn print(json: bool, jobs: &[RedriveJob]) -> Result<()> {
     let columns = [
         "id",
         "state",

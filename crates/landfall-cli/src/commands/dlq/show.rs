@@ -41,7 +41,7 @@ impl std::str::FromStr for Selector {
 
 /// The object that `--json` prints: the fields of the list and the payload.
 #[derive(Serialize)]
-struct Detail<'a> {
+pub(super) struct Detail<'a> {
     #[serde(flatten)]
     letter: &'a DeadLetter,
     #[serde(flatten)]
@@ -49,6 +49,13 @@ struct Detail<'a> {
     /// Only of an edited message.
     #[serde(skip_serializing_if = "Option::is_none")]
     original: Option<Payload>,
+}
+
+impl<'a> Detail<'a> {
+    pub(super) fn new(letter: &'a DeadLetter) -> Self {
+        let original = letter.original_payload.as_deref().map(Payload::from_bytes);
+        Self { letter, payload: Payload::from_bytes(&letter.payload), original }
+    }
 }
 
 /// Upper bound for the output; a message has at most one dead letter per group.
@@ -66,14 +73,13 @@ impl Show {
         }
         let mut output = Output::new();
         for letter in &found {
-            let payload = Payload::from_bytes(&letter.payload);
-            let original = letter.original_payload.as_deref().map(Payload::from_bytes);
+            let detail = Detail::new(letter);
             if self.json {
-                output.json(&Detail { letter, payload, original })?;
+                output.json(&detail)?;
                 continue;
             }
-            print(&mut output, letter, &payload)?;
-            if let Some(original) = original {
+            print(&mut output, letter, &detail.payload)?;
+            if let Some(original) = detail.original {
                 output.line(&format!("{:<13} {}", "original", escaped(&original.to_line())))?;
             }
         }

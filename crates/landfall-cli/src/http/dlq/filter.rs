@@ -35,6 +35,8 @@ impl Conditions {
             "from" => filter.from.replace(value.parse()?).is_some(),
             "to" => filter.to.replace(value.parse::<Timestamp>()?).is_some(),
             "q" => self.search.replace(words("q", value, MAX_SEARCH_CHARACTERS)?.to_owned()).is_some(),
+            "path" => filter.path.replace(value.parse()?).is_some(),
+            "state" => filter.group_state.replace(value.parse()?).is_some(),
             "status" => return self.add_status(value),
             _ => return Ok(false),
         };
@@ -85,7 +87,7 @@ fn code(text: &str) -> Result<String, Problem> {
     })
 }
 
-fn fingerprint(text: &str) -> Result<String, Problem> {
+pub(super) fn fingerprint(text: &str) -> Result<String, Problem> {
     let is_valid = text.split_once('-').is_some_and(|(version, hash)| {
         let is_version = (1..=3).contains(&version.len()) && version.bytes().all(|byte| byte.is_ascii_digit());
         is_version && hash.len() == FINGERPRINT_DIGITS && is_hex(hash)

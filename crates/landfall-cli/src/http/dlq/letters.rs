@@ -117,7 +117,12 @@ fn parse(query: &str, caller: &Caller) -> Result<(DeadLetterFilter, usize), Prob
             return Err(repeated(&name));
         }
     }
-    let filter = conditions.or_open(caller.role >= Role::PayloadReader);
+    let reads = caller.role >= Role::PayloadReader;
+    let filter = conditions.or_open(reads);
+    // Whether a letter matches tells what is in its payload.
+    if filter.path.is_some() && !reads {
+        return Err(Problem::forbidden("the parameter path reads payloads; it needs the role payload-reader"));
+    }
     Ok((DeadLetterFilter { after, ..filter }, limit.unwrap_or(DEFAULT_LIMIT)))
 }
 

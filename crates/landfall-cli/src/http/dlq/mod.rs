@@ -5,7 +5,9 @@
 //! | `GET /v1/dead-letters…`, `/v1/dead-letter-groups` | [`letters`] |
 //! | `POST /v1/dead-letters/{id}/redrive`, `…/ignore`, `…/release` | [`actions`] |
 //! | `POST /v1/dead-letters/{id}/rehearse` | [`rehearse`] |
+//! | `POST /v1/dead-letter-groups/{fingerprint}` | [`groups`] |
 //! | `/v1/redrives…`, `POST /ops/dlq/redrive` | [`redrives`] |
+//! | `/v1/key-rules` | [`keys`] |
 //! | `GET /v1/audit` | [`audit`] |
 //!
 //! Viewers see neither payloads nor headers, and cannot search payloads.
@@ -13,6 +15,8 @@
 pub(super) mod actions;
 pub(super) mod audit;
 mod filter;
+pub(super) mod groups;
+pub(super) mod keys;
 pub(super) mod letters;
 pub(super) mod redrives;
 pub(super) mod rehearse;

@@ -98,3 +98,38 @@ pub async fn ignored_letter_waits_until_it_is_released<F: DatabaseFixture>(harne
     let error = harness.database.release_ignored(i64::MAX, "", "alice").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
+
+/// Payloads that are not JSON do not match and are no error.
+pub async fn letters_are_found_by_a_value_in_the_payload<F: DatabaseFixture>(harness: Harness<F>) {
+    let payloads: [&[u8]; 7] = [
+        br#"{"order": {"id": 9007199254740993, "items": [{"sku": "a"}, {"sku": "B\u00e9"}], "paid": true, "n": null}}"#,
+        br#"{"order": {"id": 9007199254740992}}"#,
+        br#"{"order": {"id": "9007199254740993"}}"#,
+        br#"{"order": {"id": 9007199254740993}"#,
+        b"\xff\xfe\x00",
+        b"",
+        b"[9007199254740993]",
+    ];
+    for (number, payload) in payloads.into_iter().enumerate() {
+        let message = keyed(&format!("k{number}"), 1);
+        harness.park(&group("stock"), &Message { payload: payload.into(), ..message }).await;
+    }
+    let ids: Vec<_> = harness.letters().await.iter().map(|letter| letter.id).collect();
+    let found = async |path: &str| {
+        let filter = DeadLetterFilter { path: Some(path.parse().unwrap()), ..DeadLetterFilter::default() };
+        let found = harness.matching(filter.clone()).await;
+        let count = harness.database.count_letters(&filter, 100).await.unwrap();
+        assert_eq!(count, AtLeast { count: found.len() as u64, at_least: false });
+        found.iter().map(|letter| ids.iter().position(|id| *id == letter.id).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("$.order.id:9007199254740993").await, [0, 2], "a 64-bit integer is not exact");
+    assert_eq!(found("$.order.id:9007199254740992").await, [1]);
+    assert_eq!(found("$.order.items[1].sku:B\u{e9}").await, [0]);
+    assert_eq!(found("$.order.items[0].sku=a").await, [0]);
+    assert_eq!(found("$.order.items[0].sku=A").await, [] as [usize; 0]);
+    assert_eq!(found("$.order.paid:true").await, [0]);
+    assert_eq!(found("$.order.n:null").await, [0]);
+    assert_eq!(found("$[0]:9007199254740993").await, [6]);
+    assert_eq!(found("$.order.items[2].sku:a").await, [] as [usize; 0]);
+    assert_eq!(found("$.absent:' OR 1=1").await, [] as [usize; 0]);
+}

@@ -6,8 +6,8 @@ use landfall_core::adapter::DatabaseCapabilities;
 use landfall_core::idempotency::{OneTimeTokens, RecordWriter};
 use landfall_core::{
     AlertQueue, Alerts, AuditTrail, BarrierWriter, Barriers, CompetingQueue, Database, DeadLetters, HalfMessages,
-    Housekeeping, IdempotentAppend, Inbox, Key, Leases, Message, MessageId, OutboxControl, OutboxQueue, OutboxView,
-    OutboxWriter, RedriveQueue, Redrives, Rehearsals, Schema, Sequences, TopicName,
+    Housekeeping, IdempotentAppend, Inbox, Key, KeyRules, Leases, LetterGroups, Message, MessageId, OutboxControl,
+    OutboxQueue, OutboxView, OutboxWriter, RedriveQueue, Redrives, Rehearsals, Schema, Sequences, TopicName,
 };
 
 /// A database that implements every port.
@@ -28,6 +28,8 @@ pub trait FullDatabase:
     + AuditTrail
     + Alerts
     + AlertQueue
+    + LetterGroups
+    + KeyRules
     + Housekeeping
     + HalfMessages
     + BarrierWriter
@@ -55,6 +57,8 @@ impl<D> FullDatabase for D where
         + AuditTrail
         + Alerts
         + AlertQueue
+        + LetterGroups
+        + KeyRules
         + Housekeeping
         + HalfMessages
         + BarrierWriter

@@ -36,7 +36,10 @@ pub mod inbox_delay;
 pub mod inbox_park;
 pub mod inbox_redrive;
 pub mod inbox_redrive_races;
+pub mod key_rules;
 pub mod leases;
+pub mod letter_archive;
+pub mod letter_groups;
 pub mod outbox_append_once;
 pub mod outbox_compete;
 pub mod outbox_control;
@@ -276,7 +279,15 @@ macro_rules! database_conformance {
                 letters_are_found_by_error_trace_and_text,
                 letters_are_grouped_by_fingerprint,
                 counts_of_letters_are_bounded,
-                ignored_letter_waits_until_it_is_released;
+                ignored_letter_waits_until_it_is_released,
+                letters_are_found_by_a_value_in_the_payload;
+            key_rules:
+                blocked_key_is_skipped_until_its_rule_ends,
+                allowed_key_is_exempt_from_the_automatic_block;
+            letter_groups:
+                group_has_a_state_and_a_note,
+                resolved_group_regresses_with_a_new_letter,
+                muted_group_opens_when_its_time_is_over;
             redrive_jobs:
                 job_redrives_exactly_its_frozen_selection,
                 letter_succeeds_when_handled_not_when_handed_back,
@@ -327,6 +338,13 @@ macro_rules! database_conformance {
                 inbox_id_of_an_open_dead_letter_is_kept,
                 done_dead_letters_are_removed_after_retention,
                 removing_a_relay_dead_letter_keeps_its_message;
+            letter_archive:
+                final_letters_are_archived_with_their_history,
+                open_letter_is_never_archived,
+                restored_letters_are_the_archived_ones,
+                repeated_restore_changes_nothing,
+                restored_letter_gets_another_id_if_its_own_is_taken,
+                restored_letter_is_kept_for_the_full_retention;
             half_prepare:
                 prepared_message_is_not_published,
                 repeated_prepare_changes_nothing,

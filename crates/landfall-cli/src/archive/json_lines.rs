@@ -1,11 +1,12 @@
-//! Archives: files of JSON lines, to which removed messages are appended.
+//! Files of JSON lines, to which removed messages are appended.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use landfall::housekeeping::HalfMessageArchive;
+use async_trait::async_trait;
+use landfall::housekeeping::Archive;
 use landfall::{Error, ErrorKind, HalfMessageDetail};
 use serde::Serialize;
 
@@ -76,9 +77,7 @@ impl HalfMessageFolder {
     pub(crate) fn new(folder: &Path) -> Self {
         Self(folder.to_owned())
     }
-}
 
-impl HalfMessageArchive for HalfMessageFolder {
     fn append(&self, rows: &[HalfMessageDetail]) -> landfall::Result<()> {
         std::fs::create_dir_all(&self.0).map_err(|error| cannot_write(&self.0, error))?;
         let mut days: BTreeMap<String, Vec<&HalfMessageDetail>> = BTreeMap::new();
@@ -94,5 +93,17 @@ impl HalfMessageArchive for HalfMessageFolder {
             }))?;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Archive<HalfMessageDetail> for HalfMessageFolder {
+    async fn store(&self, rows: Vec<HalfMessageDetail>) -> landfall::Result<String> {
+        let folder = Self(self.0.clone());
+        let appended = tokio::task::spawn_blocking(move || folder.append(&rows)).await;
+        appended.map_err(|error| {
+            Error::new(ErrorKind::Internal, "the archive of half messages panicked").with_source(error)
+        })??;
+        Ok(self.0.display().to_string())
     }
 }
