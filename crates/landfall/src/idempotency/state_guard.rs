@@ -92,6 +92,9 @@ impl<S: Copy + Eq> StateGuard<S> {
 
     /// Makes the step: `update` writes a state if the object has one of the given ones, and returns how many rows it
     /// changed; `read` returns the state. Both run on `connection`.
+    ///
+    /// In a future that must be `Send`, pass functions: the compiler refuses closures that capture. `C` may be your own
+    /// type, with the connection and the id of the object.
     pub async fn advance<C: ?Sized, E>(
         &self,
         connection: &mut C,
