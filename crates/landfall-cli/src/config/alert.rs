@@ -114,18 +114,20 @@ impl Alerts {
     /// Refuses rules that name a channel which is not configured.
     pub(super) fn check(&self) -> Result<()> {
         let names: Vec<&str> = self.channels.iter().map(|channel| channel.name.as_str()).collect();
-        for (index, entry) in self.rules.iter().enumerate() {
-            for channel in entry.channels.iter().flatten().filter(|channel| !names.contains(&channel.as_str())) {
-                let near = closest(channel, names.iter().copied(), |known| strsim::jaro_winkler(channel, known));
-                let hint = near.map_or_else(
-                    || "add an [[alert_channel]] with this name".to_owned(),
-                    |near| format!("did you mean {near:?}?"),
-                );
-                let text = format!("alert[{index}].channels names the unknown channel {channel:?}; {hint}");
-                return Err(Error::usage(text));
-            }
-        }
-        Ok(())
+        let of_rule = |(index, entry): (usize, &RuleEntry)| {
+            let named = entry.channels.iter().flatten();
+            named.map(move |channel| (index, channel.clone())).collect::<Vec<_>>()
+        };
+        let mut named = self.rules.iter().enumerate().flat_map(of_rule);
+        let Some((index, channel)) = named.find(|(_, channel)| !names.contains(&channel.as_str())) else {
+            return Ok(());
+        };
+        let near = closest(&channel, names.iter().copied(), |known| strsim::jaro_winkler(&channel, known));
+        let hint = near.map_or_else(
+            || "add an [[alert_channel]] with this name".to_owned(),
+            |near| format!("did you mean {near:?}?"),
+        );
+        Err(Error::usage(format!("alert[{index}].channels names the unknown channel {channel:?}; {hint}")))
     }
 }
 

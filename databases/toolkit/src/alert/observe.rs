@@ -108,34 +108,38 @@ async fn observe_groups<D: LetterTables>(
 ) -> Result<Vec<ObservedGroup>> {
     let stale = now.as_millis() - ALERT_MEMORY.as_millis() as i64;
     let rule = || Value::from(wanted.rule.as_str());
-    let same = "SELECT 1 FROM {p}alert a WHERE a.rule = ? AND a.fingerprint = d.fingerprint";
-    let new = format!("NOT EXISTS ({same})");
-    let open = format!("EXISTS ({same} AND a.state IN ('pending', 'firing'))");
-    let forgotten = format!("EXISTS ({same} AND a.state = 'resolved' AND a.updated_at < ?)");
-    let mut found = Vec::new();
-    for (condition, values, most) in [
-        (new, vec![rule()], wanted.most),
-        // An open alert that is not among them would count as resolved.
-        (open, vec![rule()], i64::MAX as usize),
-        (forgotten, vec![rule(), stale.into()], wanted.most),
-    ] {
-        found.extend(groups_that(database, wanted, &condition, values, most).await?);
-    }
+    // Compared once for each error, and not for each letter.
+    let new = "NOT EXISTS (SELECT 1 FROM {p}alert a WHERE a.rule = ? AND a.fingerprint = g.fingerprint)";
+    // From the few alerts to their letters.
+    let known = "d.fingerprint IN (SELECT a.fingerprint FROM {p}alert a WHERE a.rule = ?";
+    let open = format!("{known} AND a.state IN ('pending', 'firing'))");
+    let forgotten = format!("{known} AND a.state = 'resolved' AND a.updated_at < ?)");
+    let all = || ("1 = 1", Vec::new());
+    let mut found = groups_that(database, wanted, all(), (new, vec![rule()]), wanted.most).await?;
+    // An open alert that is not among them would count as resolved.
+    found.extend(groups_that(database, wanted, (&open, vec![rule()]), all(), i64::MAX as usize).await?);
+    let values = vec![rule(), stale.into()];
+    found.extend(groups_that(database, wanted, (&forgotten, values), all(), wanted.most).await?);
     Ok(found)
 }
 
-/// Returns the errors of parked letters for which `condition` holds, the newest first.
+/// A condition and its values.
+type Condition<'a> = (&'a str, Vec<Value>);
+
+/// Returns the errors of parked letters, the newest first: of the letters and of the errors for which a condition
+/// holds.
 async fn groups_that<D: LetterTables>(
     database: &D,
     wanted: &GroupQuery,
-    condition: &str,
-    mut values: Vec<Value>,
+    letters: Condition<'_>,
+    errors: Condition<'_>,
     most: usize,
 ) -> Result<Vec<ObservedGroup>> {
     use Column::{Number, Text};
+    let (letters, mut values) = letters;
     let mut template = format!(
         "SELECT d.fingerprint AS fingerprint, count(*) AS letters, max(d.id) AS sample
-        FROM {{p}}dead_letter d WHERE {PARKED} AND d.fingerprint IS NOT NULL AND {condition}"
+        FROM {{p}}dead_letter d WHERE {PARKED} AND d.fingerprint IS NOT NULL AND {letters}"
     );
     for (column, name) in [
         ("d.topic", wanted.topic.as_ref().map(|topic| topic.as_str())),
@@ -146,11 +150,13 @@ async fn groups_that<D: LetterTables>(
             values.push(name.into());
         }
     }
+    let (errors, of_errors) = errors;
     let template = format!(
         "SELECT g.fingerprint, g.letters, g.sample, s.topic, s.consumer_group, s.error_code, s.error
-        FROM ({template} GROUP BY d.fingerprint ORDER BY max(d.id) DESC LIMIT ?) g
-        JOIN {{p}}dead_letter s ON s.id = g.sample ORDER BY g.sample DESC"
+        FROM ({template} GROUP BY d.fingerprint) g JOIN {{p}}dead_letter s ON s.id = g.sample
+        WHERE {errors} ORDER BY g.sample DESC LIMIT ?"
     );
+    values.extend(of_errors);
     values.push((most as u64).into());
     let columns = &[Text, Number, Number, Text, Text, Text, Text];
     let rows = database.read(database.query(DOING, &template, values, columns)).await?;

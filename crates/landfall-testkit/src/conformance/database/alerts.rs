@@ -82,8 +82,8 @@ impl<F: DatabaseFixture> Harness<F> {
 pub async fn alert_and_its_notices_are_stored_together<F: DatabaseFixture>(harness: Harness<F>) {
     let stored = Alert { muted_until: Some(at(9)), notified_sample: Some(17), notified_value: 3, ..alert("orders") };
     harness.record(&[change(stored.clone(), &[("chat", NoticeKind::Firing), ("pager", NoticeKind::Firing)])]).await;
-    assert_eq!(harness.stored_alerts().await, [stored.clone()], "every field survives");
-    assert_eq!(harness.database.open_alerts(&[]).await.unwrap(), [stored.clone()]);
+    assert_eq!(harness.stored_alerts().await, std::slice::from_ref(&stored), "every field survives");
+    assert_eq!(harness.database.open_alerts(&[]).await.unwrap(), std::slice::from_ref(&stored));
     let notices = harness.database.alert_notices(&NoticeFilter::default(), 10).await.unwrap();
     assert_eq!(notices.len(), 2);
     assert!(notices.iter().all(|notice| notice.body.alert == stored.id && notice.body.summary == stored.summary));
@@ -263,6 +263,12 @@ pub async fn letters_are_observed_by_topic_key_and_error<F: DatabaseFixture>(har
     assert_eq!((recorded, seen.recorded.iter().map(|one| one.before).sum::<u64>()), (3, 0));
     let groups = &seen.groups["new-group"];
     assert_eq!((groups.len(), groups[0].count, groups[0].group.as_str()), (1, 3, "mail"), "they have one error");
+
+    let narrow = |name: &str| GroupQuery { rule: name.into(), topic: None, group: Some(group(name)), most: 10 };
+    let (now, groups_of) = (Timestamp::now(), vec![narrow("stock"), narrow("none")]);
+    let query = LetterQuery { keys_before: now, most_keys: 0, now, groups: groups_of };
+    let narrowed = harness.database.observe_letters(&query).await.unwrap().groups;
+    assert_eq!((narrowed["stock"][0].count, narrowed["none"].len()), (2, 0), "only of the group");
 
     // The error is known from now on, and observed while its alert is open, or was not stored for long.
     let labels: AlertLabels = [("fingerprint".to_owned(), groups[0].fingerprint.clone())].into();
