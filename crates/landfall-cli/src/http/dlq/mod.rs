@@ -11,10 +11,10 @@
 
 pub(super) mod actions;
 pub(super) mod audit;
-mod filter;
+pub(super) mod filter;
 pub(super) mod letters;
 pub(super) mod redrives;
-mod request;
+pub(super) mod request;
 
 use landfall::{DeadLetterId, MessageId, RedriveId};
 
@@ -25,15 +25,15 @@ use super::problem::Problem;
 const MAX_ACTOR_CHARACTERS: usize = 100;
 
 /// The longest reason in a request.
-const MAX_REASON_CHARACTERS: usize = 1000;
+pub(super) const MAX_REASON_CHARACTERS: usize = 1000;
 
 /// Parses the id of a dead letter: digits only, so that every id has one notation.
-fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
+pub(super) fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
     let id = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     id.filter(|id| *id > 0).ok_or_else(|| Problem::invalid(format!("{text:?} is not the id of a dead letter")))
 }
 
-fn redrive_id(text: &str) -> Result<RedriveId, Problem> {
+pub(super) fn redrive_id(text: &str) -> Result<RedriveId, Problem> {
     Ok(text.parse::<MessageId>()?)
 }
 
@@ -46,7 +46,7 @@ fn actor(given: Option<&str>, caller: &Caller) -> Result<String, Problem> {
 }
 
 /// Returns a text of one line that is not empty.
-fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem> {
+pub(super) fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem> {
     let is_valid = !text.trim().is_empty() && text.chars().count() <= most && !text.chars().any(char::is_control);
     is_valid.then_some(text).ok_or_else(|| {
         Problem::invalid(format!("{field} must have 1 to {most} characters, without control characters"))
@@ -54,7 +54,7 @@ fn words<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Problem
 }
 
 /// Runs a change to its end, also if the client disconnects: a cancelled statement desyncs some drivers.
-async fn detached<T: Send + 'static>(
+pub(super) async fn detached<T: Send + 'static>(
     change: impl Future<Output = landfall::Result<T>> + Send + 'static,
 ) -> Result<T, Problem> {
     let ended = tokio::spawn(change).await.map_err(|error| {

@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use landfall::{
-    AtLeast, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveStarted, RedriveState,
+    AtLeast, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveSelection, RedriveStarted,
+    RedriveState,
 };
 use serde::Serialize;
 
@@ -54,11 +55,11 @@ pub(in crate::http) struct Receipt {
 }
 
 #[derive(Debug, Serialize)]
-struct DryRun {
+pub(in crate::http) struct DryRun {
     state: &'static str,
-    matched: AtLeast,
+    pub(in crate::http) matched: AtLeast,
     /// How many letters have each prediction.
-    predictions: BTreeMap<&'static str, u64>,
+    pub(in crate::http) predictions: BTreeMap<&'static str, u64>,
 }
 
 pub(in crate::http) async fn start(
@@ -73,7 +74,7 @@ pub(in crate::http) async fn start(
     let (is_dry, actor) = (fields.dry_run.unwrap_or_default(), actor(fields.actor.as_deref(), &caller)?);
     let request = fields.into_request(given)?;
     if is_dry {
-        return Ok(Json(dry_run(&state, request).await?).into_response());
+        return Ok(Json(dry_run(&state, request.selection).await?).into_response());
     }
     let job = store(&state, request, actor).await?;
     let accepted = Accepted { id: job.id, state: job.state, matched: job.counts.matched };
@@ -95,7 +96,11 @@ pub(in crate::http) async fn start_by_query(
     Ok((StatusCode::ACCEPTED, Json(Started { redrive: job.id, matched: job.counts.matched })))
 }
 
-async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<RedriveJob, Problem> {
+pub(in crate::http) async fn store(
+    state: &State,
+    request: RedriveRequest,
+    actor: String,
+) -> Result<RedriveJob, Problem> {
     let redrives = state.redrives.clone();
     match detached(async move { redrives.start_redrive(&request, &actor).await }).await? {
         RedriveStarted::New(job) | RedriveStarted::Repeated(job) => Ok(job),
@@ -103,9 +108,9 @@ async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<
     }
 }
 
-async fn dry_run(state: &State, request: RedriveRequest) -> Result<DryRun, Problem> {
+pub(in crate::http) async fn dry_run(state: &State, selection: RedriveSelection) -> Result<DryRun, Problem> {
     let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
-    let rehearsed = async move { redrives.rehearse_redrive(&request.selection, &guards, MAX_REHEARSED + 1).await };
+    let rehearsed = async move { redrives.rehearse_redrive(&selection, &guards, MAX_REHEARSED + 1).await };
     let mut letters = detached(rehearsed).await?;
     let at_least = letters.len() > MAX_REHEARSED;
     letters.truncate(MAX_REHEARSED);

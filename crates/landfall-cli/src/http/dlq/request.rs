@@ -11,23 +11,23 @@ use crate::http::problem::Problem;
 /// The most letters that are named one by one.
 const MAX_IDS: usize = 100_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Fields {
-    filter: Option<Map<String, Value>>,
-    ids: Option<Vec<Whole>>,
-    lane: Option<String>,
-    rate_per_s: Option<Whole>,
-    concurrency: Option<Whole>,
-    ramp: Option<bool>,
-    pub(super) dry_run: Option<bool>,
-    reason: Option<String>,
-    pub(super) actor: Option<String>,
+pub(in crate::http) struct Fields {
+    pub(in crate::http) filter: Option<Map<String, Value>>,
+    pub(in crate::http) ids: Option<Vec<Whole>>,
+    pub(in crate::http) lane: Option<String>,
+    pub(in crate::http) rate_per_s: Option<Whole>,
+    pub(in crate::http) concurrency: Option<Whole>,
+    pub(in crate::http) ramp: Option<bool>,
+    pub(in crate::http) dry_run: Option<bool>,
+    pub(in crate::http) reason: Option<String>,
+    pub(in crate::http) actor: Option<String>,
 }
 
 /// A whole number. JSON does not distinguish `7` and `7.0`.
 #[derive(Debug, Clone, Copy)]
-struct Whole(i64);
+pub(in crate::http) struct Whole(pub(in crate::http) i64);
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -57,7 +57,7 @@ impl Fields {
         serde_json::from_slice(body).map_err(|error| wrong(&error))
     }
 
-    pub(super) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {
+    pub(in crate::http) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {
         let ids = self.ids.map(|ids| ids.into_iter().map(|Whole(id)| id).collect());
         let (selection, shown) = selection(self.filter, ids)?;
         selection.check()?;
@@ -131,17 +131,7 @@ pub(super) fn from_query(query: &str, given: Option<MessageId>) -> Result<(Redri
             return Err(repeated(&name));
         }
     }
-    let fields = Fields {
-        filter: Some(filter),
-        ids: None,
-        lane,
-        rate_per_s: None,
-        concurrency: None,
-        ramp: None,
-        dry_run: None,
-        reason: why,
-        actor: None,
-    };
+    let fields = Fields { filter: Some(filter), lane, reason: why, ..Fields::default() };
     Ok((fields.into_request(given)?, actor))
 }
 
