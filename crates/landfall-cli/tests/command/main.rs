@@ -5,6 +5,7 @@
 mod bad_messages;
 mod bad_starts;
 mod brokers;
+mod console;
 mod damage;
 mod dead_letters;
 mod deliveries;

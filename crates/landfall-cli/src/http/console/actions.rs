@@ -36,7 +36,8 @@ pub(super) fn offer(visit: &Visit, letter: &DeadLetter) -> Markup {
     }
     let path = |verb: &str| format!("/console/messages/{}/{verb}", letter.id);
     let reason = html! {
-        label { span { (visit.say("Reason", "原因")) } input type="text" name="reason" required maxlength=(MAX_REASON_CHARACTERS) autocomplete="off"; }
+        label { span { (visit.say("Reason", "原因")) } input type="text" name="reason" required
+            maxlength=(MAX_REASON_CHARACTERS) autocomplete="off"; }
     };
     let form = |verb: &str, body: Markup| {
         html! {
@@ -60,7 +61,9 @@ pub(super) fn offer(visit: &Visit, letter: &DeadLetter) -> Markup {
             } @else {
                 details open { summary { (visit.say("Redrive", "重投")) }
                     (form("redrive", html! {
-                        p { (visit.say("The same handler runs again; the messages behind it follow.", "同一处理程序再次运行；其后的消息随后继续。")) }
+                        p {
+                            (visit.say("The same handler runs again; the messages behind it follow.",
+                                "同一处理程序再次运行；其后的消息随后继续。")) }
                         button type="submit" data-primary { (visit.say("Redrive this message", "重投此消息")) } " "
                         a href={ "/console/rehearse?ids=" (letter.id) } { (visit.say("Rehearse first", "先预演")) }
                     }))
@@ -68,7 +71,8 @@ pub(super) fn offer(visit: &Visit, letter: &DeadLetter) -> Markup {
                 @if let Some(text) = editable(letter) {
                     details { summary { (visit.say("Edit the payload", "修改内容")) }
                         (form("edit", html! {
-                            label { span { (visit.say("Payload", "内容")) } textarea name="payload" rows="10" spellcheck="false" { "\n" (text) } }
+                            label { span { (visit.say("Payload", "内容")) }
+                                textarea name="payload" rows="10" spellcheck="false" { "\n" (text) } }
                             p { (visit.say("The original is kept. Redrive the message afterwards.", "原内容会保留。修改后再重投。")) }
                             button type="submit" { (visit.say("Save", "保存")) }
                         }))
@@ -76,13 +80,17 @@ pub(super) fn offer(visit: &Visit, letter: &DeadLetter) -> Markup {
                 }
                 details { summary { (visit.say("Ignore", "忽略")) }
                     (form("ignore", html! {
-                        p { (visit.say("No redrive takes it until it is released. Its key keeps waiting.", "解除之前不会被重投。其键继续等待。")) }
+                        p {
+                            (visit.say("No redrive takes it until it is released. Its key keeps waiting.",
+                                "解除之前不会被重投。其键继续等待。")) }
                         (reason) button type="submit" { (visit.say("Ignore", "忽略")) }
                     }))
                 }
                 details { summary { (visit.say("Discard", "丢弃")) }
                     (form("discard", html! {
-                        p { (visit.say("It never takes effect. The messages behind it follow. This cannot be undone.", "它永远不会生效，其后的消息继续。无法撤销。")) }
+                        p {
+                            (visit.say("It never takes effect. The messages behind it follow. This cannot be undone.",
+                                "它永远不会生效，其后的消息继续。无法撤销。")) }
                         (reason) button.bad type="submit" { (visit.say("Discard for good", "永久丢弃")) }
                     }))
                 }

@@ -46,7 +46,8 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         @if rows.is_empty() { p.empty { (visit.say("No row matches.", "没有符合条件的记录。")) } }
         @else { (view::scroll(title, &table(&visit, &rows))) }
         @if rows.len() == limit && let Some(last) = rows.last() {
-            p.pages { a rel="next" href=(query.clone().with("after", last.id).to("/console/audit")) { (visit.say("Next page", "下一页")) " →" } }
+            p.pages { a rel="next" href=(query.clone().with("after", last.id).to("/console/audit")) {
+                (visit.say("Next page", "下一页")) " →" } }
         }
     };
     let (twin, export) = (query.to("/v1/audit"), query.with("limit", 1000).to("/v1/audit"));
@@ -68,7 +69,8 @@ fn table(visit: &Visit, rows: &[AuditEntry]) -> Markup {
                     td { (view::time(visit, row.at)) } td { bdi { (row.actor) } } td { code { (row.action) } }
                     td { @match (row.dead_letter_id, row.message_id) {
                         (Some(letter), _) => a data-open href={ "/console/messages/" (letter) } { "#" (letter) },
-                        (None, Some(id)) if row.action.starts_with("redrive-") => a data-open href={ "/console/redrives/" (id) } { (visit.say("redrive", "重投任务")) },
+                        (None, Some(id)) if row.action.starts_with("redrive-") => a data-open href={
+                            "/console/redrives/" (id) } { (visit.say("redrive", "重投任务")) },
                         (None, Some(id)) => code { (id) },
                         (None, None) => "–",
                     } }

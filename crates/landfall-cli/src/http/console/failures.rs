@@ -78,7 +78,8 @@ pub(super) fn table(visit: &Visit, groups: &[&DeadLetterGroup]) -> Markup {
                         td { (view::time(visit, group.first_seen)) }
                         td { a href={ "/console/messages/" (group.sample) } { "#" (group.sample) } }
                         @if visit.may(Role::Operator) {
-                            td { a data-redrive href=(query.to("/console/rehearse")) { (visit.say("Redrive…", "重投…")) } }
+                            td { a data-redrive href=(query.to("/console/rehearse")) { (visit.say("Redrive…", "重投…"))
+                                } }
                         }
                     }
                 }

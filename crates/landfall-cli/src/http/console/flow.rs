@@ -51,7 +51,8 @@ fn outbox(visit: &Visit, stats: &landfall::Result<OutboxStats>, rows: &landfall:
                     dt { (visit.say("retrying", "重试中")) } dd { (view::number(stats.retrying)) }
                     dt { (visit.say("parked", "已停放")) } dd { (view::number(stats.parked)) }
                     dt { (visit.say("published", "已发布")) } dd { (view::number(stats.published)) }
-                    dt { (visit.say("oldest", "最早等待")) } dd { (view::age(visit, std::time::Duration::from_secs_f64(stats.oldest_seconds.max(0.0)))) }
+                    dt { (visit.say("oldest", "最早等待")) } dd {
+                        (view::age(visit, std::time::Duration::from_secs_f64(stats.oldest_seconds.max(0.0)))) }
                 },
                 Err(error) => (view::unknown(visit, error)),
             }
@@ -75,7 +76,8 @@ fn outbox_table(visit: &Visit, rows: &[OutboxRow]) -> Markup {
             tbody { @for row in rows {
                 tr {
                     td { code { (row.message_id) } }
-                    td { (row.topic) div { (view::key_link(row.topic.as_str(), row.key.as_ref().map(Key::as_str), None)) } }
+                    td { (row.topic) div {
+                        (view::key_link(row.topic.as_str(), row.key.as_ref().map(Key::as_str), None)) } }
                     td { (row.state.as_str()) } td.number { (row.attempts) }
                     td.wide { div.error { (view::clip(row.last_error.as_deref().unwrap_or_default(), 160)) } }
                     td { (view::time(visit, row.created_at)) }
@@ -137,12 +139,14 @@ fn topic_table(visit: &Visit, topics: &[TopicDetails]) -> Markup {
         table {
             thead { tr {
                 th scope="col" { (visit.say("Topic", "主题")) } th.number scope="col" { (visit.say("Partitions", "分区")) }
-                th.number scope="col" { (visit.say("Messages", "消息")) } th.number scope="col" { (visit.say("Skew", "倾斜")) }
+                th.number scope="col" { (visit.say("Messages", "消息")) } th.number scope="col" {
+                    (visit.say("Skew", "倾斜")) }
                 th scope="col" { (visit.say("Groups, unfinished messages", "消费组与积压")) }
             } }
             tbody { @for topic in topics {
                 tr {
-                    td { (topic.topic) } td.number { (topic.partitions.len()) } td.number { (view::number(topic.messages)) }
+                    td { (topic.topic) } td.number { (topic.partitions.len()) } td.number {
+                        (view::number(topic.messages)) }
                     td.number { (format!("{:.1}", topic.skew)) }
                     td { @for group in &topic.groups { div { (group.group) ": " (view::number(group.lag)) } } }
                 }
@@ -161,14 +165,18 @@ pub(super) fn retrying(visit: &Visit, rows: &landfall::Result<Vec<RetryingDelive
                 Ok(rows) => (view::scroll(title, &html! {
                     table {
                         thead { tr {
-                            th scope="col" { (visit.say("Message", "消息")) } th scope="col" { (visit.say("Topic, key", "主题与键")) }
-                            th scope="col" { (visit.say("Error", "错误")) } th.number scope="col" { (visit.say("Attempts", "尝试")) }
+                            th scope="col" { (visit.say("Message", "消息")) } th scope="col" {
+                                (visit.say("Topic, key", "主题与键")) }
+                            th scope="col" { (visit.say("Error", "错误")) } th.number scope="col" {
+                                (visit.say("Attempts", "尝试")) }
                             th scope="col" { (visit.say("Next", "下次")) }
                         } }
                         tbody { @for row in rows {
                             tr {
                                 td { code { (row.message_id) } }
-                                td { (row.topic) " → " (row.group) div { (view::key_link(row.topic.as_str(), row.key.as_ref().map(Key::as_str), Some(GroupName::as_str(&row.group)))) } }
+                                td { (row.topic) " → " (row.group) div {
+                                    (view::key_link(row.topic.as_str(), row.key.as_ref().map(Key::as_str),
+                                        Some(GroupName::as_str(&row.group)))) } }
                                 td.wide { code { (row.error_code) } div.error { (view::clip(&row.error, 160)) } }
                                 td.number { (row.attempts) } td { (view::time(visit, row.next_attempt)) }
                             }
@@ -205,7 +213,8 @@ fn half(
                     table {
                         thead { tr {
                             th scope="col" { "ID" } th scope="col" { (visit.say("About", "业务")) }
-                            th.number scope="col" { (visit.say("Check-backs", "回查")) } th scope="col" { (visit.say("Last answer", "最近答复")) }
+                            th.number scope="col" { (visit.say("Check-backs", "回查")) } th scope="col" {
+                                (visit.say("Last answer", "最近答复")) }
                             th scope="col" { (visit.say("Prepared", "预备")) }
                         } }
                         tbody { @for row in rows {

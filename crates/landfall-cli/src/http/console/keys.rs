@@ -52,7 +52,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         @if !letters.is_empty() {
             h2 { (visit.say("Queue, the oldest first", "队列（从旧到新）")) }
             p.muted { (visit.say(
-                "Messages of a key take effect in this order. One that waits follows by itself once those before it are done.",
+                "Messages of a key take effect in this order. One that waits follows once those before it are done.",
                 "同一键的消息按此顺序生效。前面的消息完成后，等待的消息会自动继续。",
             )) }
             (view::scroll(title, &messages::table(&visit, &letters, false)))

@@ -75,7 +75,8 @@ pub(super) async fn page(
                 ol { @for cause in &letter.causes { li.error { (cause) } } }
             }
             p.muted { (visit.say("Fingerprint", "指纹")) " "
-                a href=(Query::default().with("fingerprint", &letter.fingerprint).to("/console/messages")) { code { (letter.fingerprint) } } }
+                a href=(Query::default().with("fingerprint", &letter.fingerprint).to("/console/messages")) { code {
+                    (letter.fingerprint) } } }
         }
         (contents(&visit, &letter))
         div data-live="queue" { (queue(&visit, &letter, &around.queue)) }
@@ -92,7 +93,8 @@ fn facts(visit: &Visit, letter: &DeadLetter) -> Markup {
         dl.facts {
             dt { (visit.say("Message id", "消息 ID")) } dd { code { (letter.message_id) } }
             dt { (visit.say("Topic", "主题")) } dd { (letter.topic) }
-            dt { (visit.say("Key", "键")) } dd { (view::key_link(letter.topic.as_str(), letter.key.as_ref().map(Key::as_str), group)) }
+            dt { (visit.say("Key", "键")) } dd {
+                (view::key_link(letter.topic.as_str(), letter.key.as_ref().map(Key::as_str), group)) }
             dt { (visit.say("Consumer group", "消费组")) }
             dd { (group.unwrap_or(visit.say("none: the relay could not publish it", "无：中继未能发布"))) }
             dt { (visit.say("Kind", "类型")) } dd { bdi { (letter.kind) } }
@@ -101,13 +103,15 @@ fn facts(visit: &Visit, letter: &DeadLetter) -> Markup {
             dt { (visit.say("Redrives", "重投次数")) } dd { (letter.redrives) }
             dt { (visit.say("First seen", "首次出现")) } dd { (view::time(visit, letter.first_seen)) }
             dt { (visit.say("Last attempt", "最近尝试")) } dd { (view::time(visit, letter.last_attempt)) }
-            @if let Some(at) = letter.retry_at { dt { (visit.say("Next attempt", "下次尝试")) } dd { (view::time(visit, at)) } }
+            @if let Some(at) = letter.retry_at { dt { (visit.say("Next attempt", "下次尝试")) } dd {
+                (view::time(visit, at)) } }
             @if let Some((partition, offset)) = origin {
                 dt { (visit.say("Partition, offset", "分区与偏移")) } dd { (partition) ", " (offset) }
             }
             @if let Some(trace) = &letter.trace_id {
                 dt { (visit.say("Trace", "链路")) }
-                dd { a href=(Query::default().with("trace_id", trace).with("status", "all").to("/console/messages")) { code { (trace) } } }
+                dd { a href=(Query::default().with("trace_id", trace).with("status", "all").to("/console/messages")) {
+                    code { (trace) } } }
             }
         }
     }
@@ -117,7 +121,8 @@ fn contents(visit: &Visit, letter: &DeadLetter) -> Markup {
     if !visit.may(Role::PayloadReader) {
         return html! {
             section { h2 { (visit.say("Payload and headers", "内容与消息头")) }
-                p.empty { (visit.say("Your role does not see them; payload-reader does.", "您的角色无权查看；需要 payload-reader。")) } }
+                p.empty {
+                    (visit.say("Your role does not see them; payload-reader does.", "您的角色无权查看；需要 payload-reader。")) } }
         };
     }
     let query = Query::of(&visit.uri);
@@ -130,10 +135,12 @@ fn contents(visit: &Visit, letter: &DeadLetter) -> Markup {
     let path = format!("/console/messages/{}", letter.id);
     html! {
         section id="payload" {
-            h2 { (visit.say("Payload", "内容")) " " span.muted { (view::number(letter.payload.len() as u64)) " " (visit.say("bytes", "字节")) } }
+            h2 { (visit.say("Payload", "内容")) " " span.muted { (view::number(letter.payload.len() as u64))
+                " " (visit.say("bytes", "字节")) } }
             p.tabs {
                 @for (known, name, text) in forms {
-                    a href={ (query.clone().with("as", name).to(&path)) "#payload" } aria-current=[(known == form).then_some("true")] { (text) } " "
+                    a href={ (query.clone().with("as", name).to(&path)) "#payload" }
+                        aria-current=[(known == form).then_some("true")] { (text) } " "
                 }
                 a href={ (path) "/payload" } { (visit.say("Download", "下载")) }
             }
@@ -148,9 +155,11 @@ fn contents(visit: &Visit, letter: &DeadLetter) -> Markup {
             @match letter.headers.as_object().filter(|headers| !headers.is_empty()) {
                 Some(headers) => (view::scroll(visit.say("Headers", "消息头"), &html! {
                     table {
-                        thead { tr { th scope="col" { (visit.say("Name", "名称")) } th scope="col" { (visit.say("Value", "值")) } } }
+                        thead { tr { th scope="col" { (visit.say("Name", "名称")) } th scope="col" {
+                            (visit.say("Value", "值")) } } }
                         tbody { @for (name, value) in headers {
-                            tr { td { code { (name) } } td.wide { bdi { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } } }
+                            tr { td { code { (name) } } td.wide { bdi {
+                                (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } } }
                         } }
                     }
                 })),
@@ -178,7 +187,8 @@ fn queue(visit: &Visit, letter: &DeadLetter, queue: &landfall::Result<Vec<DeadLe
         section {
             h2 { (visit.say("Its key", "同键消息")) }
             @if let Some(first) = before.first() {
-                p { (visit.say("It waits behind", "排在它之前：")) " " a href={ "/console/messages/" (first.id) } { "#" (first.id) } " "
+                p { (visit.say("It waits behind", "排在它之前：")) " " a href={ "/console/messages/" (first.id) } {
+                    "#" (first.id) } " "
                     (view::status(visit, first.status)) }
             }
             p { strong { (count) } " " (visit.say("messages of its key are behind it.", "条同键消息排在它之后。")) " "
@@ -199,7 +209,8 @@ fn timeline(visit: &Visit, letter: &DeadLetter, around: &Surroundings) -> Markup
                         th scope="col" { (visit.say("Who", "操作者")) } th scope="col" { (visit.say("Detail", "说明")) }
                     } }
                     tbody { @for entry in history {
-                        tr { td { (view::time(visit, entry.at)) } td { code { (entry.action) } } td { bdi { (entry.actor) } } td.wide { (entry.detail) } }
+                        tr { td { (view::time(visit, entry.at)) } td { code { (entry.action) } } td { bdi {
+                            (entry.actor) } } td.wide { (entry.detail) } }
                     } }
                 }
             },
@@ -226,7 +237,8 @@ fn timeline(visit: &Visit, letter: &DeadLetter, around: &Surroundings) -> Markup
                 Ok(history) => (rows(history)),
                 Err(error) => (view::unknown(visit, error)),
             }
-            p { a href={ "/console/audit?message_id=" (letter.message_id) } { (visit.say("All audit rows of this message id", "此消息 ID 的全部审计记录")) } }
+            p { a href={ "/console/audit?message_id=" (letter.message_id) } {
+                (visit.say("All audit rows of this message id", "此消息 ID 的全部审计记录")) } }
         }
     }
 }

@@ -71,8 +71,10 @@ fn form(visit: &Visit, query: &Query) -> Markup {
     let states = DeadLetterStatus::ALL.iter().map(|status| status.as_str()).zip(chinese);
     html! {
         form.filter method="get" action="/console/messages" role="search" {
-            label { span { (visit.say("Text in the error", "错误")) @if visit.may(Role::PayloadReader) { (visit.say(" or payload", "或内容中的文字")) } }
-                input type="search" name="q" value=(query.get("q").unwrap_or_default()) data-search autocomplete="off"; }
+            label { span { (visit.say("Text in the error", "错误")) @if visit.may(Role::PayloadReader) {
+                (visit.say(" or payload", "或内容中的文字")) } }
+                input type="search" name="q" value=(query.get("q").unwrap_or_default())
+                    data-search autocomplete="off"; }
             (view::field(query, "topic", visit.say("Topic", "主题"), "orders"))
             (view::field(query, "key", visit.say("Key", "键"), ""))
             (view::field(query, "group", visit.say("Consumer group", "消费组"), ""))
@@ -84,14 +86,18 @@ fn form(visit: &Visit, query: &Query) -> Markup {
                     }
                 }
             }
-            details open[["message_id", "fingerprint", "trace_id", "from", "to"].iter().any(|name| query.get(name).is_some())] {
+            details
+                open[["message_id", "fingerprint", "trace_id", "from", "to"].iter().any(|name|
+                    query.get(name).is_some())] {
                 summary { (visit.say("More", "更多")) }
                 div {
                     (view::field(query, "message_id", visit.say("Message id", "消息 ID"), ""))
                     (view::field(query, "fingerprint", visit.say("Fingerprint", "指纹"), ""))
                     (view::field(query, "trace_id", visit.say("Trace", "链路"), ""))
-                    (view::field(query, "from", visit.say("First seen from (UTC)", "起始时间 (UTC)"), "2026-11-18T08:00:00Z"))
-                    (view::field(query, "to", visit.say("First seen before (UTC)", "截止时间 (UTC)"), "2026-11-18T09:00:00Z"))
+                    (view::field(query, "from", visit.say("First seen from (UTC)", "起始时间 (UTC)"),
+                        "2026-11-18T08:00:00Z"))
+                    (view::field(query, "to", visit.say("First seen before (UTC)", "截止时间 (UTC)"),
+                        "2026-11-18T09:00:00Z"))
                 }
             }
             button type="submit" { (visit.say("Search", "搜索")) }
@@ -145,8 +151,11 @@ pub(super) fn table(visit: &Visit, found: &[DeadLetter], selects: bool) -> Marku
                         td { a data-open href={ "/console/messages/" (letter.id) } { "#" (letter.id) } }
                         td { (view::status(visit, letter.status)) }
                         td {
-                            div { (letter.topic) @if let Some(group) = &letter.group { " " span.muted { "→ " (group) } } }
-                            div { (view::key_link(letter.topic.as_str(), letter.key.as_ref().map(landfall::Key::as_str), letter.group.as_ref().map(landfall::GroupName::as_str))) }
+                            div { (letter.topic) @if let Some(group) = &letter.group { " " span.muted { "→ " (group) }
+                                } }
+                            div {
+                                (view::key_link(letter.topic.as_str(), letter.key.as_ref().map(landfall::Key::as_str),
+                                    letter.group.as_ref().map(landfall::GroupName::as_str))) }
                         }
                         td.wide {
                             @if !letter.error_code.is_empty() { code { (letter.error_code) } }

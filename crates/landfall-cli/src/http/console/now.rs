@@ -143,15 +143,22 @@ fn counters(visit: &Visit, figures: &Figures) -> Markup {
     let figure = view::figure;
     html! {
         div.figures {
-            (figure(visit.say("parked", "已停放"), &shown(parked), class(parked, "bad"), "/console/messages?status=parked"))
-            (figure(visit.say("waiting", "等待中"), &shown(letters.map(|stats| stats.waiting)), "", "/console/messages?status=waiting"))
-            (figure(visit.say("retried automatically", "自动重试"), &shown(letters.map(|stats| stats.delayed)), "", "/console/messages?status=delayed"))
-            (figure(visit.say("being redriven", "重投中"), &shown(letters.map(|stats| stats.redriving)), "", "/console/messages?status=redriving"))
-            (figure(visit.say("ignored", "已忽略"), &shown(letters.map(|stats| stats.ignored)), "", "/console/messages?status=ignored"))
+            (figure(visit.say("parked", "已停放"), &shown(parked), class(parked, "bad"),
+                "/console/messages?status=parked"))
+            (figure(visit.say("waiting", "等待中"), &shown(letters.map(|stats| stats.waiting)), "",
+                "/console/messages?status=waiting"))
+            (figure(visit.say("retried automatically", "自动重试"), &shown(letters.map(|stats| stats.delayed)), "",
+                "/console/messages?status=delayed"))
+            (figure(visit.say("being redriven", "重投中"), &shown(letters.map(|stats| stats.redriving)), "",
+                "/console/messages?status=redriving"))
+            (figure(visit.say("ignored", "已忽略"), &shown(letters.map(|stats| stats.ignored)), "",
+                "/console/messages?status=ignored"))
             (figure(visit.say("in the outbox", "发件箱"), &shown(outbox.map(|stats| stats.pending)), "", "/console/flow"))
             (figure(visit.say("oldest in the outbox", "最早等待"), &oldest, "", "/console/flow"))
-            (figure(visit.say("deliveries retrying", "投递重试"), &shown(retrying), class(retrying, "warn"), "/console/flow#retrying"))
-            (figure(visit.say("half messages undecided", "未决半消息"), &shown(half.map(|stats| stats.prepared + stats.parked)), "", "/console/flow#half"))
+            (figure(visit.say("deliveries retrying", "投递重试"), &shown(retrying), class(retrying, "warn"),
+                "/console/flow#retrying"))
+            (figure(visit.say("half messages undecided", "未决半消息"),
+                &shown(half.map(|stats| stats.prepared + stats.parked)), "", "/console/flow#half"))
             (figure(visit.say("published", "已发布"), &shown(outbox.map(|stats| stats.published)), "", "/console/flow"))
         }
     }

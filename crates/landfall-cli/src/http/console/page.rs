@@ -150,7 +150,8 @@ pub(super) fn problem(visit: &Visit, raised: &Raised, response: Response) -> Res
                 "没有做任何修改。请查看当前状态后再作决定。",
             )) }
         }
-        p { a.button href="" data-back { (visit.say("Back", "返回")) } " " a href="/" { (visit.say("To the start", "回到首页")) } }
+        p { a.button href="" data-back { (visit.say("Back", "返回")) } " " a href="/" {
+            (visit.say("To the start", "回到首页")) } }
     };
     let (mut parts, _) = response.into_parts();
     let page = frame(visit, title, "", &main, &html! {});

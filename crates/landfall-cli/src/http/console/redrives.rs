@@ -51,7 +51,8 @@ fn table(visit: &Visit, jobs: &[RedriveJob]) -> Markup {
             tbody { @for job in jobs {
                 tr data-row {
                     td { (view::job_state(visit, job.state)) }
-                    td.wide { a data-open href={ "/console/redrives/" (job.id) } { (view::clip(&what(visit, job), 120)) } }
+                    td.wide { a data-open href={ "/console/redrives/" (job.id) } {
+                        (view::clip(&what(visit, job), 120)) } }
                     td { (bar(visit, &job.counts)) }
                     td.wide { bdi { (job.actor) } @if !job.reason.is_empty() { div.muted { (job.reason) } } }
                     td { (view::time(visit, job.created_at)) }
@@ -92,7 +93,8 @@ pub(super) fn bar(visit: &Visit, counts: &RedriveCounts) -> Markup {
                 @let _ = { at += width; };
             }
         }
-        span.muted { (view::number(counts.settled())) " / " (view::number(counts.matched)) " " (visit.say("settled", "已了结")) }
+        span.muted { (view::number(counts.settled())) " / " (view::number(counts.matched))
+            " " (visit.say("settled", "已了结")) }
     }
 }
 
@@ -133,7 +135,8 @@ fn controls(visit: &Visit, job: &RedriveJob) -> Markup {
                 (view::form_token(visit))
                 input type="hidden" name="seen" value=(job.state.as_str());
                 @for (verb, english, chinese) in offered {
-                    button class=[(*verb == "stop").then_some("bad")] type="submit" name="control" value=(verb) { (visit.say(*english, *chinese)) }
+                    button class=[(*verb == "stop").then_some("bad")] type="submit" name="control" value=(verb) {
+                        (visit.say(*english, *chinese)) }
                 }
                 span.muted { (visit.say(
                     "After a stop, messages in flight are still settled and the rest stays parked.",
@@ -161,12 +164,14 @@ fn receipt(visit: &Visit, job: &RedriveJob, skips: &BTreeMap<String, u64>) -> Ma
                 @for (name, text, count) in rows {
                     tr { th scope="row" { (text) } td.number data-count=(name) { (view::number(count)) }
                         td.muted { @if name == "skipped" {
-                            @for (reason, count) in skips { span { (skip(visit, reason)) ": " (view::number(*count)) } " " }
+                            @for (reason, count) in skips { span { (skip(visit, reason)) ": " (view::number(*count)) }
+                                " " }
                         } }
                     }
                 }
             }
-            tfoot { tr { th scope="row" { (visit.say("matched", "匹配")) } td.number data-count="matched" { (view::number(counts.matched)) } td {} } }
+            tfoot { tr { th scope="row" { (visit.say("matched", "匹配")) } td.number data-count="matched" {
+                (view::number(counts.matched)) } td {} } }
         }
     }
 }
@@ -197,9 +202,12 @@ fn facts(visit: &Visit, job: &RedriveJob) -> Markup {
             dt { (visit.say("Why", "原因")) } dd { @if job.reason.is_empty() { "–" } @else { (job.reason) } }
             dt { (visit.say("Lane", "通道")) } dd { (options.lane.as_str()) }
             dt { (visit.say("Rate", "速率")) }
-            dd { @match options.rate_per_s { Some(rate) => { (rate) (visit.say(" a second", " 条/秒")) } None => (visit.say("no limit", "不限")) } }
+            dd { @match options.rate_per_s { Some(rate) => { (rate) (visit.say(" a second", " 条/秒")) }
+                None => (visit.say("no limit", "不限")) } }
             dt { (visit.say("In flight at most", "最多同时处理")) } dd { (options.concurrency) }
-            dt { (visit.say("Ramp", "逐步放量")) } dd { (if options.ramp { visit.say("5, then 1 %, then 10 %, then the rest", "5 条，1 %，10 %，其余") } else { visit.say("no", "否") }) }
+            dt { (visit.say("Ramp", "逐步放量")) } dd {
+                (if options.ramp { visit.say("5, then 1 %, then 10 %, then the rest", "5 条，1 %，10 %，其余") } else {
+                    visit.say("no", "否") }) }
             dt { (visit.say("Started", "开始")) } dd { (view::time(visit, job.created_at)) }
             dt { (visit.say("Last change", "最近变化")) } dd { (view::time(visit, job.updated_at)) }
         }

@@ -90,9 +90,11 @@ fn predictions(visit: &Visit, result: &DryRun) -> Markup {
     html! {
         table.receipt {
             tbody { @for (outcome, count) in &result.predictions {
-                tr { th scope="row" { (redrives::skip(visit, outcome)) } td.number data-count=(outcome) { (view::number(*count)) } }
+                tr { th scope="row" { (redrives::skip(visit, outcome)) } td.number data-count=(outcome) {
+                    (view::number(*count)) } }
             } }
-            tfoot { tr { th scope="row" { (visit.say("matched", "匹配")) } td.number data-count="matched" { (view::at_least(visit, result.matched)) } } }
+            tfoot { tr { th scope="row" { (visit.say("matched", "匹配")) } td.number data-count="matched" {
+                (view::at_least(visit, result.matched)) } } }
         }
     }
 }
@@ -123,7 +125,8 @@ fn form(visit: &Visit, query: &Query, result: &DryRun) -> Markup {
                 label { span { (visit.say(format!("Type the count: {matched}"), format!("请输入数量：{matched}"))) }
                     input type="text" name="typed" required inputmode="numeric" pattern=(matched) autocomplete="off"; }
             }
-            button type="submit" data-primary { (visit.say("Redrive", "重投")) " " (view::at_least(visit, result.matched)) }
+            button type="submit" data-primary { (visit.say("Redrive", "重投"))
+                " " (view::at_least(visit, result.matched)) }
         }
     }
 }

@@ -40,14 +40,17 @@ pub(super) async fn page(visit: Visitor) -> Response {
             dl.facts {
                 dt { (visit.say("Role", "角色")) } dd { span.badge { (session.role.as_str()) } }
                 dt { (visit.say("Name in the audit trail", "审计中的名称")) } dd { bdi { (visit.actor()) } }
-                @if let Some(expires) = session.expires { dt { (visit.say("Session ends", "会话结束")) } dd { (view::time(&visit, expires)) } }
+                @if let Some(expires) = session.expires { dt { (visit.say("Session ends", "会话结束")) } dd {
+                    (view::time(&visit, expires)) } }
             }
         }
         table {
-            thead { tr { th scope="col" { (visit.say("You may", "您可以")) } th scope="col" { (visit.say("Needs", "需要")) } th scope="col" { span.hidden { (visit.say("Allowed", "是否允许")) } } } }
+            thead { tr { th scope="col" { (visit.say("You may", "您可以")) } th scope="col" { (visit.say("Needs", "需要"))
+                } th scope="col" { span.hidden { (visit.say("Allowed", "是否允许")) } } } }
             tbody { @for (role, english, chinese) in RIGHTS {
                 tr { td.wide { (visit.say(english, chinese)) } td { code { (role.as_str()) } }
-                    td { @if visit.may(role) { span.badge.good { (visit.say("yes", "可以")) } } @else { span.badge.quiet { (visit.say("no", "不可以")) } } } }
+                    td { @if visit.may(role) { span.badge.good { (visit.say("yes", "可以")) } } @else {
+                        span.badge.quiet { (visit.say("no", "不可以")) } } } }
             } }
         }
     };

@@ -130,7 +130,8 @@ pub(super) fn key_link(topic: &str, key: Option<&str>, group: Option<&str>) -> M
 /// A text field of a filter form.
 pub(super) fn field(query: &Query, name: &str, label: &str, hint: &str) -> Markup {
     html! {
-        label { span { (label) } input type="text" name=(name) value=(query.get(name).unwrap_or_default()) placeholder=(hint) autocomplete="off"; }
+        label { span { (label) } input type="text" name=(name) value=(query.get(name).unwrap_or_default())
+            placeholder=(hint) autocomplete="off"; }
     }
 }
 
