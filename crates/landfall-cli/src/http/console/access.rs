@@ -115,6 +115,9 @@ pub(in crate::http) async fn check(
     let visit = visit(&state, console, &request);
     let wants_page = wants_page(request.headers());
     let is_asset = request.uri().path().starts_with("/console/assets/");
+    if super::is_followed_link(&request) {
+        return Ok(secured(page::follow(&visit), &visit, false));
+    }
     let response = match admit(&state, &visit, &mut request).await {
         Ok(()) => {
             request.extensions_mut().insert(visit.caller());

@@ -31,9 +31,9 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
     let main = html! {
         h1 { (title) }
         form.filter method="get" action="/console/audit" role="search" {
-            (view::field(&query, "actor", visit.say("Who", "操作者"), "maria"))
-            (view::field(&query, "action", visit.say("Action", "动作"), "redrive"))
-            (view::field(&query, "dead_letter", visit.say("Message #", "消息 #"), "17"))
+            (view::field(&query, "actor", visit.say("Who", "操作者"), ""))
+            (view::field(&query, "action", visit.say("Action", "动作"), ""))
+            (view::field(&query, "dead_letter", visit.say("Message #", "消息 #"), ""))
             (view::field(&query, "message_id", visit.say("Message or redrive id", "消息或重投 ID"), ""))
             (view::field(&query, "from", visit.say("From (UTC)", "起始 (UTC)"), "2026-11-18T08:00:00Z"))
             (view::field(&query, "to", visit.say("Before (UTC)", "截止 (UTC)"), ""))

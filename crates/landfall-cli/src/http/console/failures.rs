@@ -31,7 +31,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         form.filter method="get" action="/console/failures" role="search" {
             (view::field(&query, "topic", visit.say("Topic", "主题"), ""))
             (view::field(&query, "group", visit.say("Consumer group", "消费组"), ""))
-            (view::field(&query, "code", visit.say("Code", "错误码"), "HANDLER_ERROR"))
+            (view::field(&query, "code", visit.say("Code", "错误码"), ""))
             (view::field(&query, "q", visit.say("Text in the error", "错误中的文字"), ""))
             button type="submit" { (visit.say("Filter", "筛选")) }
         }

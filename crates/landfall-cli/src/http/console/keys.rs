@@ -20,7 +20,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
     let title = visit.say("Key", "键");
     let form = html! {
         form.filter method="get" action="/console/keys" role="search" {
-            (view::field(&query, "topic", visit.say("Topic", "主题"), "orders"))
+            (view::field(&query, "topic", visit.say("Topic", "主题"), ""))
             (view::field(&query, "key", visit.say("Key", "键"), ""))
             (view::field(&query, "group", visit.say("Consumer group (optional)", "消费组（可选）"), ""))
             button type="submit" { (visit.say("Show", "查看")) }

@@ -20,12 +20,16 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
     let (filter, _) = letters::parse(&query.text(), &visit.caller())?;
     let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE);
     let uncounted = DeadLetterFilter { after: None, ..filter.clone() };
-    let (found, matched, stats) = tokio::join!(
+    let (found, matched) = tokio::join!(
         state.dead_letters.find(&filter, limit),
         state.dead_letters.count_letters(&uncounted, letters::MAX_COUNT),
-        state.dead_letters.dead_letter_stats(),
     );
-    let (found, matched, stats) = (found?, matched?, stats?);
+    let (found, matched) = (found?, matched?);
+    // They read every letter, and only an empty page needs them.
+    let stats = match found.is_empty() {
+        true => Some(state.dead_letters.dead_letter_stats().await?),
+        false => None,
+    };
     let selection = query.clone().without("after").without("limit");
     let main = html! {
         h1 { (visit.say("Messages", "消息")) }
@@ -35,7 +39,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
             (visit.say("messages match", "条消息符合条件"))
             @if selection.get("status").is_none() { " " span.muted { (visit.say("(open ones)", "（未了结）")) } }
         }
-        @if found.is_empty() {
+        @if let Some(stats) = stats {
             p.empty { (empty(&visit, &selection, stats)) }
         } @else {
             (list(&visit, &selection, &found, matched))
@@ -75,10 +79,10 @@ fn form(visit: &Visit, query: &Query) -> Markup {
                 (visit.say(" or payload", "或内容中的文字")) } }
                 input type="search" name="q" value=(query.get("q").unwrap_or_default())
                     data-search autocomplete="off"; }
-            (view::field(query, "topic", visit.say("Topic", "主题"), "orders"))
+            (view::field(query, "topic", visit.say("Topic", "主题"), ""))
             (view::field(query, "key", visit.say("Key", "键"), ""))
             (view::field(query, "group", visit.say("Consumer group", "消费组"), ""))
-            (view::field(query, "code", visit.say("Code", "错误码"), "HANDLER_ERROR"))
+            (view::field(query, "code", visit.say("Code", "错误码"), ""))
             label { span { (visit.say("Status", "状态")) }
                 select name="status" {
                     @for (value, chinese) in others.into_iter().chain(states) {
@@ -151,7 +155,8 @@ pub(super) fn table(visit: &Visit, found: &[DeadLetter], selects: bool) -> Marku
                         td { a data-open href={ "/console/messages/" (letter.id) } { "#" (letter.id) } }
                         td { (view::status(visit, letter.status)) }
                         td {
-                            div { (letter.topic) @if let Some(group) = &letter.group { " " span.muted { "→ " (group) }
+                            div.topic { (letter.topic) @if let Some(group) = &letter.group { " " span.muted {
+                                "→ " (group) }
                                 } }
                             div {
                                 (view::key_link(letter.topic.as_str(), letter.key.as_ref().map(landfall::Key::as_str),

@@ -41,7 +41,8 @@ mod view;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::HeaderMap;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, header};
 use axum::routing::{MethodRouter, get, post};
 
 use super::State;
@@ -73,6 +74,20 @@ impl Console {
 /// Returns whether the console answers this path.
 pub(super) fn owns(path: &str) -> bool {
     path == "/" || path == "/console" || path.starts_with("/console/")
+}
+
+/// Returns whether a person followed a link on another site, such as in a chat: a page in a tab of its own.
+pub(super) fn is_followed_link(request: &Request) -> bool {
+    let headers = request.headers();
+    let is = |name: &str, value: &str| {
+        let mut given = headers.get_all(name).iter();
+        given.next().is_some_and(|given| given.as_bytes() == value.as_bytes()) && given.next().is_none()
+    };
+    let is_page = request.method() == Method::GET && owns(request.uri().path()) && is("sec-fetch-site", "cross-site");
+    is_page
+        && is("sec-fetch-mode", "navigate")
+        && is("sec-fetch-dest", "document")
+        && !headers.contains_key(header::ORIGIN)
 }
 
 /// Every page and action. None of them is part of the API document.

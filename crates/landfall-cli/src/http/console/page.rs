@@ -44,7 +44,8 @@ impl Page {
                 p { span.label { (visit.say("As JSON", "JSON 形式")) } " " a href=(twin) { code { (twin) } } }
             }
             @if let Some(command) = &self.command {
-                p { span.label { (visit.say("As a command", "等价命令")) } " " code.command { (command) } }
+                p { span.label { (visit.say("As a command", "等价命令")) }
+                    " " code.command data-copy=(visit.say("Copy", "复制")) { (command) } }
             }
         };
         frame(visit, &self.title, self.section, &self.main, &footer)
@@ -118,7 +119,7 @@ fn header(visit: &Visit, section: &str) -> Markup {
             }
         }
         @if visit.is_open {
-            p.notice {
+            aside.notice aria-label=(visit.say("Notice", "提示")) {
                 (visit.say(
                     "This daemon has no tokens and listens on loopback only: every program on this machine may do \
                      everything. Add tokens under [auth] to change that.",
@@ -127,6 +128,24 @@ fn header(visit: &Visit, section: &str) -> Markup {
             }
         }
     }
+}
+
+/// Leads to the page that was asked for. With a link of another site, browsers send no `SameSite=Strict` cookie. They do
+/// with what follows from here.
+pub(super) fn follow(visit: &Visit) -> Response {
+    let target = visit.uri.path_and_query().map_or("/", |target| target.as_str());
+    let markup = html! {
+        (DOCTYPE)
+        html lang=(visit.language.tag()) {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="refresh" content={ "0;url=" (target) };
+                title { "Landfall" }
+            }
+            body { p { a href=(target) { (visit.say("Continue", "继续")) } } }
+        }
+    };
+    Html(markup.into_string()).into_response()
 }
 
 /// Replaces the JSON of a refusal by a page with the same status and headers.

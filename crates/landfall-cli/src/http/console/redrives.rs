@@ -112,7 +112,7 @@ pub(super) async fn page(
             h1 { (title) " " (view::job_state(&visit, job.state)) }
             p { (what(&visit, &job)) }
             div.progress { (bar(&visit, &job.counts)) }
-            @if let Some(reason) = &job.stop_reason { p.problem { (visit.say("Stopped: ", "停止原因：")) (reason) } }
+            @if let Some(reason) = &job.stop_reason { p.problem { (visit.say("Why it stopped: ", "停止原因：")) (reason) } }
             (controls(&visit, &job))
             (receipt(&visit, &job, &skips))
         }

@@ -225,6 +225,31 @@ async fn sign_in_is_limited_and_ends() {
     assert!(!daemon.stderr().contains("wrong-0"), "{}", daemon.stderr());
 }
 
+/// A link in a chat opens its page, and nothing else of another site passes.
+#[tokio::test]
+async fn link_of_another_site_is_followed() {
+    let sandbox = Sandbox::new();
+    let daemon = serve(&sandbox, "").await;
+    let admin = Visitor::of(&daemon, "admin").await;
+    let link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+    let path = "/console/messages?topic=a%22b&status=all";
+    let page = admin.send(&daemon, "GET", path, &link, b"").await;
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.body.contains("content=\"0;url=/console/messages?topic=a%22b&amp;status=all\""), "{page:?}");
+    assert!(!page.body.contains("form_token"), "{page:?}");
+    for (index, other) in [(0, "cross-site"), (1, "cors"), (1, "no-cors"), (2, "iframe"), (2, "empty")] {
+        let mut headers = link.to_vec();
+        headers[index].1 = other;
+        headers.push(("origin", "https://evil.example"));
+        assert_eq!(admin.send(&daemon, "GET", path, &headers, b"").await.status, 403, "{other}");
+        headers.pop();
+        let expected = if index == 0 { 200 } else { 403 };
+        assert_eq!(admin.send(&daemon, "GET", path, &headers, b"").await.status, expected, "{other}");
+    }
+    assert_eq!(admin.send(&daemon, "POST", "/console/sign-out", &link, b"").await.status, 403);
+    assert_eq!(admin.send(&daemon, "GET", "/v1/dead-letters", &link, b"").await.status, 403);
+}
+
 /// Every response of the console has the headers that protect it.
 #[tokio::test]
 async fn every_page_is_protected() {

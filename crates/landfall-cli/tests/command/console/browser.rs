@@ -55,9 +55,19 @@ impl Browser {
         let driver = SocketAddr::from(([127, 0, 0, 1], port));
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars", "--lang=en", &folder,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--force-color-profile=srgb",
+            "--hide-scrollbars",
+            "--lang=en",
+            &folder,
         ];
         let options = json!({"args": arguments, "prefs": {"intl.accept_languages": "en"}});
         let logs = json!({"browser": "ALL"});

@@ -26,7 +26,7 @@ pub(super) const PAGES: [&str; 10] = [
 fn footer(page: &str) -> (Option<String>, Option<String>) {
     let between = |start: &str, end: &str| Some(unescape(page.split_once(start)?.1.split_once(end)?.0));
     let twin = between("As JSON</span> <a href=\"", "\"");
-    (twin, between("<code class=\"command\">", "</code>"))
+    (twin, between("<code class=\"command\" data-copy=\"Copy\">", "</code>"))
 }
 
 async fn first_letter(daemon: &Daemon, query: &str) -> String {

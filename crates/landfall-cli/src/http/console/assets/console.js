@@ -99,8 +99,7 @@
       const button = document.createElement("button");
       button.type = "button";
       button.className = "plain";
-      button.textContent = "⧉";
-      button.setAttribute("aria-label", "Copy");
+      button.textContent = command.dataset.copy;
       button.addEventListener("click", () => navigator.clipboard.writeText(command.textContent));
       command.after(" ", button);
     }
