@@ -130,7 +130,7 @@ fn header(visit: &Visit, section: &str) -> Markup {
     }
 }
 
-/// Leads to the page that was asked for. With a link of another site, browsers send no `SameSite=Strict` cookie. They do
+/// Leads to the page that was asked for. Browsers send no `SameSite=Strict` cookie with a link of another site. They do
 /// with what follows from here.
 pub(super) fn follow(visit: &Visit) -> Response {
     let target = visit.uri.path_and_query().map_or("/", |target| target.as_str());
