@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -28,12 +29,18 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Changes {
     /// A number that differs when something has changed. It is only watched while a page is open.
     digest: watch::Sender<u64>,
+    /// A task looks at the database. There is never more than one.
+    is_looking: AtomicBool,
     streams: Arc<Semaphore>,
 }
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { digest: watch::Sender::new(0), streams: Arc::new(Semaphore::new(MAX_STREAMS)) }
+        Self {
+            digest: watch::Sender::new(0),
+            is_looking: AtomicBool::new(false),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+        }
     }
 }
 
@@ -41,9 +48,8 @@ pub(super) async fn stream(axum::extract::State(state): Shared, visit: Visitor) 
     let Some(console) = &state.console else { return Err(Problem::not_found(visit.uri.path())) };
     let slot = console.changes.streams.clone().try_acquire_owned();
     let slot = slot.map_err(|_| Problem::unavailable("too many pages are open; close some of them"))?;
-    let is_first = console.changes.digest.receiver_count() == 0;
     let mut changes = console.changes.digest.subscribe();
-    if is_first {
+    if !console.changes.is_looking.swap(true, Ordering::SeqCst) {
         tokio::spawn(look(state.clone()));
     }
     let expires = visit.session.as_ref().and_then(|session| session.expires);
@@ -79,7 +85,15 @@ pub(super) async fn stream(axum::extract::State(state): Shared, visit: Visitor) 
 async fn look(state: Arc<State>) {
     let Some(console) = &state.console else { return };
     let changes = &console.changes;
-    while changes.digest.receiver_count() > 0 {
+    loop {
+        if changes.digest.receiver_count() == 0 {
+            changes.is_looking.store(false, Ordering::SeqCst);
+            // A page that was opened in between relied on this task.
+            let is_needed = changes.digest.receiver_count() > 0;
+            if !is_needed || changes.is_looking.swap(true, Ordering::SeqCst) {
+                return;
+            }
+        }
         let started = Instant::now();
         if let Ok(digest) = digest(&state).await {
             changes.digest.send_if_modified(|known| std::mem::replace(known, digest) != digest);

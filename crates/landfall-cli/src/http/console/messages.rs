@@ -75,8 +75,7 @@ fn form(visit: &Visit, query: &Query) -> Markup {
     let states = DeadLetterStatus::ALL.iter().map(|status| status.as_str()).zip(chinese);
     html! {
         form.filter method="get" action="/console/messages" role="search" {
-            label { span { (visit.say("Text in the error", "错误")) @if visit.may(Role::PayloadReader) {
-                (visit.say(" or payload", "或内容中的文字")) } }
+            label { span { (visit.say("Text", "文字")) }
                 input type="search" name="q" value=(query.get("q").unwrap_or_default())
                     data-search autocomplete="off"; }
             (view::field(query, "topic", visit.say("Topic", "主题"), ""))

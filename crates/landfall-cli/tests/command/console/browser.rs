@@ -47,12 +47,7 @@ impl Browser {
             }
         }
         let profile = tempfile::tempdir().unwrap();
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0");
-        let mut process = Process::spawn(command).unwrap();
-        let line = process.wait_for_line(TIMEOUT, |line| line.contains("successfully on port")).await.unwrap();
-        let port = line.trim_end_matches('.').rsplit(' ').next().unwrap().parse::<u16>().unwrap();
-        let driver = SocketAddr::from(([127, 0, 0, 1], port));
+        let (process, driver) = start_driver().await;
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments = [
             "--headless=new",
@@ -150,6 +145,25 @@ impl Browser {
         let entries = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
         entries.map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+/// Starts chromedriver on a free port. It picks one that is free for IPv6, and gives up if IPv4 uses it.
+async fn start_driver() -> (Process, SocketAddr) {
+    const ATTEMPTS: usize = 10;
+    let mut errors = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0");
+        let mut process = Process::spawn(command).unwrap();
+        match process.wait_for_line(TIMEOUT, |line| line.contains("successfully on port")).await {
+            Ok(line) => {
+                let port = line.trim_end_matches('.').rsplit(' ').next().unwrap().parse::<u16>().unwrap();
+                return (process, SocketAddr::from(([127, 0, 0, 1], port)));
+            }
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    panic!("chromedriver does not start: {errors:?}");
 }
 
 /// Sends one WebDriver command and returns its value. A refused command is its error, which equals nothing expected.
