@@ -81,16 +81,19 @@ pub(super) fn what(visit: &Visit, job: &RedriveJob) -> String {
 /// Progress as a bar with its figures, without inline styles.
 pub(super) fn bar(visit: &Visit, counts: &RedriveCounts) -> Markup {
     let of = |part: u64| if counts.matched == 0 { 0.0 } else { part as f64 * 100.0 / counts.matched as f64 };
-    let mut at = 0.0;
-    let parts =
-        [("good", of(counts.succeeded)), ("bad", of(counts.failed)), ("quiet", of(counts.skipped + counts.missing))];
+    let (succeeded, failed) = (of(counts.succeeded), of(counts.failed));
+    // Each part begins where the one before it ends.
+    let parts = [
+        ("good", 0.0, succeeded),
+        ("bad", succeeded, failed),
+        ("quiet", succeeded + failed, of(counts.skipped + counts.missing)),
+    ];
     html! {
         svg.bar viewBox="0 0 100 6" preserveAspectRatio="none" role="img"
             aria-label={ (view::number(counts.settled())) " / " (view::number(counts.matched)) } {
             rect.rest x="0" y="0" width="100" height="6" {}
-            @for (class, width) in parts {
+            @for (class, at, width) in parts {
                 rect class=(class) x=(format!("{at:.2}")) y="0" width=(format!("{width:.2}")) height="6" {}
-                @let _ = { at += width; };
             }
         }
         span.muted { (view::number(counts.settled())) " / " (view::number(counts.matched))
