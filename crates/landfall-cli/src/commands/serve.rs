@@ -28,15 +28,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Roles of this daemon, separated by commas: relay (publish the outbox), push (post to subscriptions), check-back
-    /// (resolve half messages).
-    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay,push,check-back")]
+    /// (resolve half messages), console (the web pages).
+    #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "relay,push,check-back,console")]
     roles: Vec<String>,
     #[command(flatten)]
     sources: Sources,
 }
-
-/// Roles of the command's contract that this build does not implement.
-const LATER_ROLES: [&str; 1] = ["console"];
 
 impl Serve {
     pub(crate) async fn run(self) -> Result<()> {
@@ -57,22 +54,16 @@ impl Serve {
 }
 
 fn roles(names: &[String]) -> Result<Roles> {
-    let mut roles = Roles { relay: false, push: false, check_back: false };
+    let mut roles = Roles { relay: false, push: false, check_back: false, console: false };
     for role in names.iter().map(|role| role.trim()) {
         match role {
             "relay" => roles.relay = true,
             "push" => roles.push = true,
             "check-back" => roles.check_back = true,
-            _ if LATER_ROLES.contains(&role) => {
-                return Err(Error::usage(format!(
-                    "this build does not support the role {role} yet; it supports relay, push and check-back"
-                )));
-            }
+            "console" => roles.console = true,
             _ => {
-                return Err(Error::usage(format!(
-                    "unknown role {role:?}; the roles are relay, push, check-back and, not in this build yet, {}",
-                    LATER_ROLES.join(", ")
-                )));
+                let known = "relay, push, check-back and console";
+                return Err(Error::usage(format!("unknown role {role:?}; the roles are {known}")));
             }
         }
     }
@@ -110,16 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn unimplemented_roles_are_refused_by_name() {
-        let none = Roles { relay: false, push: false, check_back: false };
+    fn unknown_role_is_refused_by_name() {
+        let none = Roles { relay: false, push: false, check_back: false, console: false };
         assert_eq!(roles(&["relay".into()]).unwrap(), Roles { relay: true, ..none });
         assert_eq!(roles(&["push".into(), " relay".into()]).unwrap(), Roles { relay: true, push: true, ..none });
         assert_eq!(roles(&["check-back".into()]).unwrap(), Roles { check_back: true, ..none });
-        let refusal = |role: &str| roles(&["relay".into(), role.into()]).unwrap_err().to_string();
-        assert_eq!(
-            refusal("console"),
-            "this build does not support the role console yet; it supports relay, push and check-back"
-        );
-        assert!(refusal("boss").starts_with("unknown role \"boss\""));
+        assert_eq!(roles(&["console".into()]).unwrap(), Roles { console: true, ..none });
+        let refusal = roles(&["relay".into(), "boss".into()]).unwrap_err().to_string();
+        assert!(refusal.starts_with("unknown role \"boss\""));
     }
 }

@@ -66,6 +66,7 @@ pub(crate) struct Roles {
     pub(crate) relay: bool,
     pub(crate) push: bool,
     pub(crate) check_back: bool,
+    pub(crate) console: bool,
 }
 
 /// A daemon whose database, broker and listener are open; nothing runs before [`Daemon::run`].
@@ -148,6 +149,8 @@ impl Daemon {
             database.leases.clone(),
             sources,
         )?;
+        let console =
+            roles.console.then(|| http::Console::new(&config.auth.tokens, bounds.tls.is_some())).transpose()?;
         let router = http::router(http::State {
             appends: http::GroupCommit::spawn(database.queue, database.sends),
             view: database.view,
@@ -170,6 +173,7 @@ impl Daemon {
             tokens: config.auth.tokens.clone(),
             request_timeout: config.http.request_timeout,
             metrics: metrics.clone(),
+            console,
             stop: stop.clone(),
         });
         let scheme = if bounds.tls.is_some() { "https" } else { "http" };
@@ -271,7 +275,8 @@ impl Roles {
     /// Returns the roles for the ready line, with push only if there is a subscription.
     fn names(self, has_subscriptions: bool) -> String {
         let names = [(self.relay, "relay"), (self.push && has_subscriptions, "push"), (self.check_back, "check-back")];
-        let names: Vec<_> = names.into_iter().filter(|(active, _)| *active).map(|(_, name)| name).collect();
+        let names = names.into_iter().chain([(self.console, "console")]);
+        let names: Vec<_> = names.filter(|(active, _)| *active).map(|(_, name)| name).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 }

@@ -13,8 +13,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use subtle::ConstantTimeEq;
 
-use super::Shared;
 use super::problem::Problem;
+use super::{Shared, State, console};
 use crate::config::{Role, Token};
 
 /// Routes that reveal nothing about messages and must work for load balancers without a token.
@@ -31,6 +31,9 @@ pub(super) async fn check_token(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
+    if let Some(own) = state.console.as_ref().filter(|_| console::owns(request.uri().path())) {
+        return console::access::check(state.clone(), own, request, next).await;
+    }
     let is_open = OPEN.contains(&request.uri().path());
     if state.tokens.is_empty() {
         // Only this machine reaches the daemon.
@@ -40,8 +43,8 @@ pub(super) async fn check_token(
     if is_open {
         return Ok(next.run(request).await);
     }
-    let role = bearer(request.headers()).and_then(|token| role_of(&state.tokens, token));
     let needed = needed_role(request.method(), request.uri().path());
+    let role = given_role(&state, request.method(), request.headers());
     match role {
         None => Err(Problem::unauthorized()),
         Some(role) if role < needed => Err(Problem::forbidden(format!(
@@ -56,6 +59,13 @@ pub(super) async fn check_token(
     }
 }
 
+/// Returns the role of the token, or of the session in the console: its pages link to what they show. A session reads,
+/// and changes nothing here.
+fn given_role(state: &State, method: &Method, headers: &HeaderMap) -> Option<Role> {
+    let session = || state.console.as_ref().filter(|_| method == Method::GET)?.reader(headers);
+    bearer(headers).and_then(|token| role_of(&state.tokens, token)).or_else(session)
+}
+
 /// Returns the role a request needs: viewer to read, operator to change something. A gRPC call is always a POST.
 fn needed_role(method: &Method, path: &str) -> Role {
     let only_reads = method == Method::GET || method == Method::HEAD;
@@ -66,17 +76,23 @@ fn needed_role(method: &Method, path: &str) -> Role {
     if only_reads { Role::Viewer } else { Role::Operator }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// Returns the highest role of `given`. Compares every token in constant time, so that the duration reveals nothing
-/// about a guess.
-fn role_of(tokens: &[Token], given: &str) -> Option<Role> {
-    tokens.iter().fold(None, |found, token| {
+/// Returns the role of `given`.
+pub(super) fn role_of(tokens: &[Token], given: &str) -> Option<Role> {
+    find_token(tokens, given).map(|token| token.role)
+}
+
+/// Returns the token `given` with the highest role. Compares every token in constant time, so that the duration reveals
+/// nothing about a guess.
+pub(super) fn find_token<'a>(tokens: &'a [Token], given: &str) -> Option<&'a Token> {
+    tokens.iter().fold(None, |found: Option<&Token>, token| {
         let is_it: bool = token.secret.expose().as_bytes().ct_eq(given.as_bytes()).into();
-        if is_it { found.max(Some(token.role)) } else { found }
+        let is_higher = found.is_none_or(|found| found.role < token.role);
+        if is_it && is_higher { Some(token) } else { found }
     })
 }
 
@@ -93,6 +109,10 @@ pub(super) async fn refuse_other_sites(
     let headers = request.headers();
     if !has_tokens && !is_loopback(headers) {
         return Err(Problem::forbidden("without tokens, Host must be localhost or a loopback address; see [auth]"));
+    }
+    if console::is_followed_link(&request) {
+        // The console answers it without a session, and leads to the same page from its own site.
+        return Ok(next.run(request).await);
     }
     if !is_same_origin(headers) || is_cross_site(headers) {
         return Err(Problem::forbidden("a page of another site sent this request (Origin or Sec-Fetch-Site)"));

@@ -3,6 +3,7 @@
 //! | route | file |
 //! |---|---|
 //! | `GET /`, `/openapi.json` | [`index`] |
+//! | `/`, `/console/…` with the role `console` | [`console`] |
 //! | `GET /healthz`, `/readyz` | [`health`] |
 //! | `GET /metrics` | [`metrics`] |
 //! | `/v1/alerts…`, `GET /v1/alert-notices` | [`alerts`] |
@@ -19,6 +20,7 @@
 mod alerts;
 mod auth;
 pub(crate) mod body;
+mod console;
 mod deliveries;
 mod dlq;
 mod group_commit;
@@ -52,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Token;
 use crate::daemon::Waiting;
 use crate::stores::broker::OpenBroker;
+pub(crate) use console::Console;
 pub(crate) use group_commit::GroupCommit;
 pub(crate) use idempotency::sender_id;
 use problem::Problem;
@@ -82,6 +85,8 @@ pub(crate) struct State {
     pub(crate) tokens: Vec<Token>,
     pub(crate) request_timeout: Duration,
     pub(crate) metrics: metrics::Metrics,
+    /// `None` without the role `console`.
+    pub(crate) console: Option<Console>,
     /// Cancelled when shutdown begins.
     pub(crate) stop: CancellationToken,
 }
@@ -143,7 +148,10 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 36] {
 
 pub(crate) fn router(state: State) -> Router {
     let (has_tokens, state) = (!state.tokens.is_empty(), Arc::new(state));
-    let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    // The start page of the console replaces the plain one.
+    let router = if state.console.is_some() { console::router() } else { Router::new() };
+    let routes = routes().into_iter().filter(|(path, _)| *path != "/" || state.console.is_none());
+    let router = routes.fold(router, |router, (path, methods)| router.route(path, methods));
     #[cfg(feature = "grpc")]
     let router = router.merge(grpc::router(state.clone()));
     router

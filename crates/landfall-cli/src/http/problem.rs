@@ -18,19 +18,19 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// What a problem says, kept in its response for gRPC, which has another form for it.
-#[cfg(feature = "grpc")]
+/// What a problem says, kept in its response for gRPC and for the console, which have other forms for it.
 #[derive(Debug, Clone)]
 pub(super) struct Raised {
     pub(super) status: StatusCode,
+    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "only gRPC sends it"))]
     pub(super) name: &'static str,
+    pub(super) title: &'static str,
     pub(super) detail: String,
 }
 
 impl Problem {
-    #[cfg(feature = "grpc")]
     pub(super) fn raised(&self) -> Raised {
-        Raised { status: self.status, name: self.name, detail: self.detail.clone() }
+        Raised { status: self.status, name: self.name, title: self.title, detail: self.detail.clone() }
     }
 
     fn new(status: StatusCode, name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
@@ -118,6 +118,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", "Its state does not allow this", detail)
     }
 
+    /// For a person who looked at something that has changed since.
+    pub(super) fn changed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", "It has changed in the meantime", detail)
+    }
+
     pub(super) fn letter_too_old(id: DeadLetterId) -> Self {
         let detail = format!(
             "dead letter {id} is older than retention.dead_letters, so a duplicate of it may have been handled and \
@@ -192,7 +197,6 @@ impl From<landfall::Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        #[cfg(feature = "grpc")]
         let raised = self.raised();
         let mut body = json!({
             "type": format!("urn:landfall:problem:{}", self.name),
@@ -213,7 +217,6 @@ impl IntoResponse for Problem {
         if let Some((name, value)) = more {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        #[cfg(feature = "grpc")]
         response.extensions_mut().insert(raised);
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -52,7 +52,7 @@ async fn environment_and_flags_are_validated() {
     assert!(
         sandbox.run(&["serve", "--listen", "everywhere"]).await.error_line(2).starts_with("--listen: http.listen must")
     );
-    assert!(sandbox.run(&["serve", "--roles", "relay,console"]).await.error_line(2).contains("role console"));
+    assert!(sandbox.run(&["serve", "--roles", "relay,boss"]).await.error_line(2).contains("role \"boss\""));
     assert!(sandbox.run(&["serve", "--config", "missing.toml"]).await.error_line(2).contains("missing.toml"));
     assert_eq!(sandbox.run(&["serve", "--wrong"]).await.code, 2);
     assert_eq!(sandbox.run(&["topic", "tail", "or ders"]).await.code, 2);

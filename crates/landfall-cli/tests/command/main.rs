@@ -7,6 +7,7 @@ mod alerts;
 mod bad_messages;
 mod bad_starts;
 mod brokers;
+mod console;
 mod damage;
 mod dead_letters;
 mod deliveries;

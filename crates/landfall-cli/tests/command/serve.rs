@@ -118,7 +118,7 @@ async fn ready_line_names_database_broker_and_roles() {
     let daemon = sandbox.serve().await;
     let expected = format!(
         "landfall: ready on http://{} (database sqlite:landfall-data/landfall.db, broker log:landfall-data/log, \
-         roles relay, check-back)",
+         roles relay, check-back, console)",
         daemon.address
     );
     assert!(daemon.stderr().contains(&expected), "{}", daemon.stderr());

@@ -41,15 +41,24 @@ pub(in crate::http) async fn redrive(
     request: Request,
 ) -> Result<Json<Changed>, Problem> {
     let Order { id, actor, .. } = order(&state, &caller, &id, request).await?;
-    let letter = one(&state, id).await?;
-    refuse_older(&state, &letter)?;
+    Ok(Json(Changed { id, status: redrive_one(&state, id, actor).await? }))
+}
+
+/// Redrives one letter and returns its status afterwards.
+pub(in crate::http) async fn redrive_one(
+    state: &State,
+    id: DeadLetterId,
+    actor: String,
+) -> Result<DeadLetterStatus, Problem> {
+    let letter = one(state, id).await?;
+    refuse_older(state, &letter)?;
     let (letters, filter) = (state.dead_letters.clone(), DeadLetterFilter { id: Some(id), ..Default::default() });
     let done = detached(async move { letters.redrive(&filter, &actor).await }).await?;
-    let letter = one(&state, id).await?;
+    let letter = one(state, id).await?;
     if done.redriven.is_empty() {
         return Err(Problem::letter_not_parked(id, letter.status));
     }
-    Ok(Json(Changed { id, status: letter.status }))
+    Ok(letter.status)
 }
 
 pub(in crate::http) async fn ignore(
@@ -99,7 +108,7 @@ pub(super) async fn parse_body<T: DeserializeOwned + Default>(state: &State, req
     }
 }
 
-async fn one(state: &State, id: DeadLetterId) -> Result<DeadLetter, Problem> {
+pub(in crate::http) async fn one(state: &State, id: DeadLetterId) -> Result<DeadLetter, Problem> {
     let filter = DeadLetterFilter { id: Some(id), ..DeadLetterFilter::default() };
     let found = state.dead_letters.find(&filter, 1).await?.pop();
     found.ok_or_else(|| Problem::no_dead_letter(id))

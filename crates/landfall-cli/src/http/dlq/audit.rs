@@ -54,7 +54,7 @@ fn wants_lines(headers: &HeaderMap) -> bool {
     kinds.any(|kind| kind.trim().eq_ignore_ascii_case(JSON_LINES))
 }
 
-fn parse(query: &str) -> Result<(AuditFilter, usize), Problem> {
+pub(in crate::http) fn parse(query: &str) -> Result<(AuditFilter, usize), Problem> {
     let (mut filter, mut limit) = (AuditFilter::default(), None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let is_repeated = match &*name {

@@ -12,7 +12,7 @@ const FINGERPRINT_DIGITS: usize = 16;
 
 /// Collects conditions by name.
 #[derive(Debug, Default)]
-pub(super) struct Conditions {
+pub(in crate::http) struct Conditions {
     filter: DeadLetterFilter,
     /// The status is `open` or `all`.
     is_wide: Option<bool>,
@@ -21,7 +21,7 @@ pub(super) struct Conditions {
 
 impl Conditions {
     /// Adds a condition. Returns whether the name is one, and refuses repeated and invalid ones.
-    pub(super) fn add(&mut self, name: &str, value: &str) -> Result<bool, Problem> {
+    pub(in crate::http) fn add(&mut self, name: &str, value: &str) -> Result<bool, Problem> {
         let filter = &mut self.filter;
         let is_repeated = match name {
             "id" => filter.id.replace(letter_id(value)?).is_some(),
@@ -57,7 +57,7 @@ impl Conditions {
     }
 
     /// Returns the filter as it is given.
-    pub(super) fn filter(self, searches_payload: bool) -> DeadLetterFilter {
+    pub(in crate::http) fn filter(self, searches_payload: bool) -> DeadLetterFilter {
         let text = self.search.map(|text| TextSearch { text, in_payload: searches_payload });
         DeadLetterFilter { text, ..self.filter }
     }

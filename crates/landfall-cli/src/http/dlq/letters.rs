@@ -15,10 +15,10 @@ use crate::http::problem::Problem;
 use crate::payload::Payload;
 
 /// Letters are counted up to this many.
-const MAX_COUNT: u64 = 10_000;
+pub(in crate::http) const MAX_COUNT: u64 = 10_000;
 
 /// The most rows of a letter's history.
-const MAX_HISTORY: usize = 1000;
+pub(in crate::http) const MAX_HISTORY: usize = 1000;
 
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct Page {
@@ -96,7 +96,7 @@ pub(in crate::http) async fn show(
 }
 
 /// Headers may contain as much as payloads.
-fn visible(mut letter: DeadLetter, caller: &Caller) -> DeadLetter {
+pub(in crate::http) fn visible(mut letter: DeadLetter, caller: &Caller) -> DeadLetter {
     if caller.role < Role::PayloadReader {
         letter.headers = serde_json::Value::Null;
     }
@@ -104,7 +104,7 @@ fn visible(mut letter: DeadLetter, caller: &Caller) -> DeadLetter {
 }
 
 /// Returns the filter and the limit. Refuses parameters that are unknown, repeated or invalid.
-fn parse(query: &str, caller: &Caller) -> Result<(DeadLetterFilter, usize), Problem> {
+pub(in crate::http) fn parse(query: &str, caller: &Caller) -> Result<(DeadLetterFilter, usize), Problem> {
     let (mut conditions, mut after, mut limit) = (Conditions::default(), None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let is_repeated = match &*name {

@@ -14,7 +14,7 @@
 
 pub(super) mod actions;
 pub(super) mod audit;
-mod filter;
+pub(super) mod filter;
 pub(super) mod groups;
 pub(super) mod keys;
 pub(super) mod letters;
@@ -34,12 +34,12 @@ const MAX_ACTOR_CHARACTERS: usize = 100;
 pub(super) const MAX_REASON_CHARACTERS: usize = 1000;
 
 /// Parses the id of a dead letter: digits only, so that every id has one notation.
-fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
+pub(super) fn letter_id(text: &str) -> Result<DeadLetterId, Problem> {
     let id = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     id.filter(|id| *id > 0).ok_or_else(|| Problem::invalid(format!("{text:?} is not the id of a dead letter")))
 }
 
-fn redrive_id(text: &str) -> Result<RedriveId, Problem> {
+pub(super) fn redrive_id(text: &str) -> Result<RedriveId, Problem> {
     Ok(text.parse::<MessageId>()?)
 }
 

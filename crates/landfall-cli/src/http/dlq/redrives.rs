@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use landfall::{
-    AtLeast, DeadLetterId, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveStarted,
-    RedriveState,
+    AtLeast, DeadLetterId, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveSelection,
+    RedriveStarted, RedriveState,
 };
 use serde::Serialize;
 
@@ -57,11 +57,11 @@ pub(in crate::http) struct Receipt {
 }
 
 #[derive(Debug, Serialize)]
-struct DryRun {
+pub(in crate::http) struct DryRun {
     state: &'static str,
-    matched: AtLeast,
+    pub(in crate::http) matched: AtLeast,
     /// How many letters have each prediction.
-    predictions: BTreeMap<&'static str, u64>,
+    pub(in crate::http) predictions: BTreeMap<&'static str, u64>,
     /// What the handlers of a sample did. Empty unless the request asks to run some.
     handlers: Vec<HandlerRun>,
 }
@@ -87,7 +87,7 @@ pub(in crate::http) async fn start(
     let is_dry = fields.dry_run.unwrap_or_default() || run.letters > 0;
     let request = fields.into_request(given)?;
     if is_dry {
-        return Ok(Json(dry_run(&state, request, run, actor).await?).into_response());
+        return Ok(Json(dry_run(&state, request.selection, run, actor).await?).into_response());
     }
     let job = store(&state, request, actor).await?;
     let accepted = Accepted { id: job.id, state: job.state, matched: job.counts.matched };
@@ -109,7 +109,11 @@ pub(in crate::http) async fn start_by_query(
     Ok((StatusCode::ACCEPTED, Json(Started { redrive: job.id, matched: job.counts.matched })))
 }
 
-async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<RedriveJob, Problem> {
+pub(in crate::http) async fn store(
+    state: &State,
+    request: RedriveRequest,
+    actor: String,
+) -> Result<RedriveJob, Problem> {
     let redrives = state.redrives.clone();
     match detached(async move { redrives.start_redrive(&request, &actor).await }).await? {
         RedriveStarted::New(job) | RedriveStarted::Repeated(job) => Ok(job),
@@ -117,9 +121,14 @@ async fn store(state: &State, request: RedriveRequest, actor: String) -> Result<
     }
 }
 
-async fn dry_run(state: &State, request: RedriveRequest, run: Run, actor: String) -> Result<DryRun, Problem> {
+pub(in crate::http) async fn dry_run(
+    state: &State,
+    selection: RedriveSelection,
+    run: Run,
+    actor: String,
+) -> Result<DryRun, Problem> {
     let (redrives, guards) = (state.redrives.clone(), state.guards.clone());
-    let rehearsed = async move { redrives.rehearse_redrive(&request.selection, &guards, MAX_REHEARSED + 1).await };
+    let rehearsed = async move { redrives.rehearse_redrive(&selection, &guards, MAX_REHEARSED + 1).await };
     let mut letters = detached(rehearsed).await?;
     let at_least = letters.len() > MAX_REHEARSED;
     letters.truncate(MAX_REHEARSED);

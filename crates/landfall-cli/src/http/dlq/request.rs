@@ -12,26 +12,26 @@ use crate::rehearsal::MAX_LETTERS;
 /// The most letters that are named one by one.
 const MAX_IDS: usize = 100_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Fields {
-    filter: Option<Map<String, Value>>,
-    ids: Option<Vec<Whole>>,
-    lane: Option<String>,
-    rate_per_s: Option<Whole>,
-    concurrency: Option<Whole>,
-    ramp: Option<bool>,
-    pub(super) dry_run: Option<bool>,
+pub(in crate::http) struct Fields {
+    pub(in crate::http) filter: Option<Map<String, Value>>,
+    pub(in crate::http) ids: Option<Vec<Whole>>,
+    pub(in crate::http) lane: Option<String>,
+    pub(in crate::http) rate_per_s: Option<Whole>,
+    pub(in crate::http) concurrency: Option<Whole>,
+    pub(in crate::http) ramp: Option<bool>,
+    pub(in crate::http) dry_run: Option<bool>,
     /// Of how many letters the handler is run and rolled back. A request with it is a dry run.
-    run: Option<Whole>,
-    wait_s: Option<Whole>,
-    reason: Option<String>,
-    pub(super) actor: Option<String>,
+    pub(in crate::http) run: Option<Whole>,
+    pub(in crate::http) wait_s: Option<Whole>,
+    pub(in crate::http) reason: Option<String>,
+    pub(in crate::http) actor: Option<String>,
 }
 
 /// The handlers that a dry run runs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::http) struct Run {
     pub(super) letters: usize,
     pub(super) wait_s: Option<u64>,
 }
@@ -81,7 +81,7 @@ impl Fields {
         Ok(Run { letters, wait_s: self.wait_s.map(Whole::unsigned) })
     }
 
-    pub(super) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {
+    pub(in crate::http) fn into_request(self, given: Option<MessageId>) -> Result<RedriveRequest, Problem> {
         let ids = self.ids.map(|ids| ids.into_iter().map(|Whole(id)| id).collect());
         let (selection, shown) = selection(self.filter, ids)?;
         selection.check()?;
@@ -155,19 +155,7 @@ pub(super) fn from_query(query: &str, given: Option<MessageId>) -> Result<(Redri
             return Err(repeated(&name));
         }
     }
-    let fields = Fields {
-        filter: Some(filter),
-        ids: None,
-        lane,
-        rate_per_s: None,
-        concurrency: None,
-        ramp: None,
-        dry_run: None,
-        run: None,
-        wait_s: None,
-        reason: why,
-        actor: None,
-    };
+    let fields = Fields { filter: Some(filter), lane, reason: why, ..Fields::default() };
     Ok((fields.into_request(given)?, actor))
 }
 

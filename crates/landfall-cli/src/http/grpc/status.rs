@@ -14,7 +14,7 @@ const PROBLEM: &str = "landfall-problem";
 
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Self {
-        let Raised { status, name, detail } = problem.raised();
+        let Raised { status, name, detail, .. } = problem.raised();
         let mut result = Status::new(code(status, name), detail);
         result.metadata_mut().insert(PROBLEM, tonic::metadata::MetadataValue::from_static(name));
         result
@@ -45,7 +45,9 @@ pub(in crate::http) async fn translate(request: Request, next: Next) -> Response
     if !is_call {
         return response;
     }
-    let Some(Raised { status, name, detail }) = response.extensions_mut().remove::<Raised>() else { return response };
+    let Some(Raised { status, name, detail, .. }) = response.extensions_mut().remove::<Raised>() else {
+        return response;
+    };
     let mut translated: Response = Status::new(code(status, name), detail).into_http();
     translated.headers_mut().insert(PROBLEM, HeaderValue::from_static(name));
     translated

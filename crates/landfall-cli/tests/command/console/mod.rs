@@ -1,0 +1,12 @@
+//! The web console: pages, actions, access, escaping, and a real browser.
+
+mod access;
+mod accessible;
+mod actions;
+mod browser;
+mod escaping;
+mod forms;
+mod operator;
+mod pages;
+mod screenshots;
+mod visitor;
