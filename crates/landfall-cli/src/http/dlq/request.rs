@@ -27,7 +27,7 @@ pub(super) struct Fields {
 
 /// A whole number. JSON does not distinguish `7` and `7.0`.
 #[derive(Debug, Clone, Copy)]
-struct Whole(i64);
+pub(super) struct Whole(pub(super) i64);
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
