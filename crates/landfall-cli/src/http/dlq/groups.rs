@@ -6,6 +6,7 @@ use landfall::{GroupChange, GroupState, GroupStatus, Timestamp};
 use serde::Deserialize;
 
 use super::filter::fingerprint;
+use super::request::Whole;
 use super::{MAX_REASON_CHARACTERS, actor, detached, words};
 use crate::http::auth::Caller;
 use crate::http::problem::Problem;
@@ -21,7 +22,7 @@ const MAX_MUTE_S: i64 = 366 * 24 * 3600;
 #[serde(deny_unknown_fields)]
 struct Fields {
     state: Option<String>,
-    mute_s: Option<i64>,
+    mute_s: Option<Whole>,
     note: Option<String>,
     actor: Option<String>,
 }
@@ -58,7 +59,7 @@ fn parse(body: &[u8]) -> Result<Fields, Problem> {
 fn wanted(fields: &Fields) -> Result<GroupChange, Problem> {
     let state = fields.state.as_deref().map(str::parse::<GroupState>).transpose()?;
     let change = match (state, fields.mute_s) {
-        (Some(GroupState::Muted), Some(seconds)) if (1..=MAX_MUTE_S).contains(&seconds) => {
+        (Some(GroupState::Muted), Some(Whole(seconds))) if (1..=MAX_MUTE_S).contains(&seconds) => {
             let until = Timestamp::from_millis(Timestamp::now().as_millis() + seconds * 1000);
             return Ok(GroupChange::Mute { until });
         }

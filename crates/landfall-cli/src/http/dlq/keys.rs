@@ -6,6 +6,7 @@ use landfall::{Key, KeyRule, KeyRuleKind, Timestamp, TopicName};
 use serde::{Deserialize, Serialize};
 
 use super::filter::{repeated, unknown};
+use super::request::Whole;
 use super::{MAX_REASON_CHARACTERS, actor, detached, words};
 use crate::http::auth::Caller;
 use crate::http::deliveries::{DEFAULT_LIMIT, parse_limit};
@@ -25,7 +26,7 @@ struct Fields {
     key: String,
     /// `blocked`, `allowed` or `none`.
     rule: String,
-    for_s: Option<i64>,
+    for_s: Option<Whole>,
     reason: String,
     actor: Option<String>,
 }
@@ -77,7 +78,7 @@ pub(in crate::http) async fn change(
         return Ok(Json(Changed { topic, key, rule: "none", until: None }));
     }
     let (kind, since) = (fields.rule.parse::<KeyRuleKind>()?, Timestamp::now());
-    let until = fields.for_s.map(|seconds| Timestamp::from_millis(since.as_millis() + seconds * 1000));
+    let until = fields.for_s.map(|Whole(seconds)| Timestamp::from_millis(since.as_millis() + seconds * 1000));
     let rule = KeyRule { topic: topic.clone(), key: key.clone(), rule: kind, until, reason, actor, since };
     detached(async move { rules.set_key_rule(&rule).await }).await?;
     Ok(Json(Changed { topic, key, rule: kind.as_str(), until }))
@@ -92,7 +93,7 @@ fn parse(body: &[u8]) -> Result<Fields, Problem> {
     let fields: Fields = serde_json::from_slice(body).map_err(|error| wrong(&error))?;
     match fields.for_s {
         Some(_) if fields.rule == "none" => Err(wrong(&"for_s is of blocked and allowed only")),
-        Some(seconds) if !(1..=MAX_SECONDS).contains(&seconds) => {
+        Some(Whole(seconds)) if !(1..=MAX_SECONDS).contains(&seconds) => {
             Err(wrong(&format!("for_s must be a number from 1 to {MAX_SECONDS}")))
         }
         _ => Ok(fields),
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn rule_needs_a_key_and_a_reason() {
         let whole = r#"{"topic": "orders", "key": "k", "rule": "blocked", "for_s": 60, "reason": "x"}"#;
-        assert_eq!(parse(whole.as_bytes()).unwrap().for_s, Some(60));
+        assert_eq!(parse(whole.as_bytes()).unwrap().for_s.map(|Whole(seconds)| seconds), Some(60));
         for wrong in [
             "",
             "[]",
