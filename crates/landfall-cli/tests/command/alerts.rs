@@ -63,7 +63,7 @@ on_each! {
         assert_eq!(firing["labels"]["group"], "mailer", "{firing}");
         assert_eq!(firing["annotations"]["summary"], "1 dead letter of topic orders, group mailer is parked");
         let sample = firing["annotations"]["dead_letter"].as_str().unwrap();
-        let link = format!("https://landfall.example/v1/dead-letters/{sample}");
+        let link = format!("https://landfall.example/console/messages/{sample}");
         assert_eq!(firing["generatorURL"], link.as_str());
         let path = link.strip_prefix("https://landfall.example").unwrap();
         assert_eq!(daemon.get(path).await.json()["topic"], "orders", "the link leads to the letter");

@@ -63,7 +63,7 @@ mod tests {
         let body: Value = serde_json::from_str(&outgoing.body).unwrap();
         let text = body["blocks"][0]["text"]["text"].as_str().unwrap();
         assert!(text.chars().count() <= SECTION && !text.contains("<!"), "{text}");
-        assert!(text.ends_with("\n<https://l.example/v1/dead-letters/17|dead letter 17>"), "{text}");
+        assert!(text.ends_with("\n<https://l.example/console/messages/17|dead letter 17>"), "{text}");
         assert_eq!(body["text"], "Landfall: 1 firing");
     }
 }

@@ -2,8 +2,8 @@
 
 use landfall::{NoticeBody, NoticeKind};
 
-/// Where a message is shown, below the base URL.
-const MESSAGE_PATH: &str = "/v1/dead-letters/";
+/// Where the console shows a message, below the base URL.
+const MESSAGE_PATH: &str = "/console/messages/";
 
 /// Makes links to messages.
 pub(super) struct Links {

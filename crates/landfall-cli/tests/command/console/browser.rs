@@ -1,6 +1,7 @@
 //! A private Chromium, driven over WebDriver: one chromedriver and one profile for each browser.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use landfall_testkit::{Process, current_test, eventually, not_run};
@@ -47,7 +48,7 @@ impl Browser {
             }
         }
         let profile = tempfile::tempdir().unwrap();
-        let (process, driver) = start_driver().await;
+        let (process, driver) = start_driver(profile.path()).await;
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments = [
             "--headless=new",
@@ -147,13 +148,14 @@ impl Browser {
     }
 }
 
-/// Starts chromedriver on a free port. It picks one that is free for IPv6, and gives up if IPv4 uses it.
-async fn start_driver() -> (Process, SocketAddr) {
+/// Starts chromedriver on a free port. It picks one that is free for IPv6, and gives up if IPv4 uses it. Its temporary
+/// files and those of the browser stay in `folder`: neither removes them when it is killed.
+async fn start_driver(folder: &Path) -> (Process, SocketAddr) {
     const ATTEMPTS: usize = 10;
     let mut errors = Vec::new();
     for _ in 0..ATTEMPTS {
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0");
+        command.arg("--port=0").env("TMPDIR", folder);
         let mut process = Process::spawn(command).unwrap();
         match process.wait_for_line(TIMEOUT, |line| line.contains("successfully on port")).await {
             Ok(line) => {
