@@ -13,7 +13,7 @@ use super::support::{Daemon, Sandbox, TIMEOUT, request};
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 36] = [
+const ROUTES: [(&str, &str, Option<&str>); 39] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),

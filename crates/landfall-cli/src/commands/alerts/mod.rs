@@ -12,8 +12,8 @@ use crate::error::Result;
 
 /// List and mute alerts, read what was sent, and test a channel.
 ///
-/// `landfall serve` evaluates the rules and sends the notices. The rules are [[alert]] and the channels
-/// [[alert_channel]] of the configuration.
+/// `landfall serve` evaluates the rules and sends the notices. The rules are `[[alert]]` and the
+/// channels `[[alert_channel]]` of the configuration.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples, where ID is the id from the list:
   landfall alerts list --state firing

@@ -36,7 +36,7 @@ pub(super) struct Filter {
     /// Text in the error or the payload.
     #[arg(long = "text", value_name = "TEXT")]
     text: Option<String>,
-    /// Value in a JSON payload, as its text or the content of a string: '$.order.items[0].id=42'.
+    /// Value in a JSON payload, as its text or the content of a string: `$.order.items[0].id=42`.
     #[arg(long, value_name = "PATH=VALUE")]
     path: Option<PayloadPath>,
     /// State of the failure group: open, acknowledged, muted, resolved or regressed.

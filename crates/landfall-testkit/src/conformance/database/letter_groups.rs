@@ -47,7 +47,7 @@ pub async fn group_has_a_state_and_a_note<F: DatabaseFixture>(harness: Harness<F
     harness.change(fingerprint, GroupChange::Reopen, "").await;
     assert_eq!(harness.groups(Some(GroupState::Open)).await[0].note, "see INC-42", "the note was lost");
     harness.change(fingerprint, GroupChange::Note, "").await;
-    assert_eq!(harness.groups(None).await, [before.clone()]);
+    assert_eq!(harness.groups(None).await, std::slice::from_ref(&before));
     let expected = ["alice group-acknowledge", "alice group-reopen", "alice group-note"];
     assert_eq!(harness.group_actions().await, expected, "a repetition was audited");
     let error = harness.database.change_group("1-0", GroupChange::Resolve, "", "alice").await.unwrap_err();

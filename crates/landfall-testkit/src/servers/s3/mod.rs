@@ -1,4 +1,5 @@
 //! A private server with the S3 API, moto, behind a proxy that injects faults.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod faults;
 
