@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Migrate(migrate::Migrate),
     Doctor(doctor::Doctor),
     Outbox(outbox::Outbox),
-    Dlq(dlq::Dlq),
+    Dlq(Box<dlq::Dlq>),
     Half(half::Half),
     Idempotency(idempotency::Idempotency),
     Alerts(alerts::Alerts),

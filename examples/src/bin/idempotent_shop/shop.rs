@@ -55,6 +55,7 @@ impl Shop {
         })
     }
 
+    #[allow(clippy::result_large_err, reason = "the error is the response itself")]
     pub(crate) fn router(&self) -> Router {
         // A payment that may have been made is never tried again without a person.
         let policy = Policy::new(OnUnknown::Uncertain).with_wait(Duration::from_secs(10));
