@@ -103,7 +103,7 @@ async fn slack_gets_valid_messages_within_its_limits() {
             texts.iter().filter(|text| text.contains(&format!("of topic orders{number} (relay) is parked"))).count();
         assert_eq!(told, 1, "orders{number}: {texts:?}");
     }
-    assert!(texts.iter().any(|text| text.contains("<https://landfall.example/v1/dead-letters/")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("<https://landfall.example/console/messages/")), "{texts:?}");
     let requests = slack.requests();
     let first = &requests[0].body;
     let repeated = requests.iter().filter(|request| request.body == *first).count();
@@ -144,7 +144,7 @@ async fn dingtalk_verifies_the_signature_and_its_rest_is_kept() {
     let log = notices(&sandbox, &[]).await;
     assert!(log.iter().all(|notice| notice["state"] == "delivered"), "{log:?}");
     let texts: Vec<String> = robot.requests().iter().map(|request| request.body.clone()).collect();
-    assert!(texts.iter().any(|text| text.contains("https://landfall.example/v1/dead-letters/")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("https://landfall.example/console/messages/")), "{texts:?}");
     daemon.kill().await;
 }
 
