@@ -32,7 +32,7 @@ async fn soak_is_clean_after_a_minute_on_mariadb() {
 
 async fn soak_a_minute(database: DatabaseKind) -> Option<Figures> {
     let _alone = alone().await;
-    let figures = soak(&Options::new(database, MINUTE, seed(), SOAK)).await?;
+    let figures = soak(&Options::new(database, MINUTE, seed(), SOAK).with_every_fault()).await?;
     assert_no_violation(figures.is_clean(), &figures);
     Some(figures)
 }

@@ -30,7 +30,8 @@ async fn whole_path_is_clean_over_redis() {
 
 async fn clean_after_a_minute(broker: BrokerKind) {
     let _alone = alone().await;
-    let options = Options::new(DatabaseKind::Postgres, Duration::from_secs(60), seed(), SOAK).over(broker);
+    let options = Options::new(DatabaseKind::Postgres, Duration::from_secs(60), seed(), SOAK);
+    let options = options.over(broker).with_every_fault();
     let Some(figures) = soak(&options).await else { return };
     assert_no_violation(figures.is_clean(), &figures);
     assert_faults_injected(&figures);

@@ -111,14 +111,14 @@ fn is_behind(state: SchemaState) -> Result<bool> {
     Ok(state.found < state.expected)
 }
 
-/// Runs the statements of a migration. Skips columns that an interrupted run has added.
+/// Runs the statements of a migration. Skips columns and indexes that an interrupted run has added.
 async fn run_script(connection: &mut MySqlConnection, script: &str, is_resumed: bool) -> sqlx::Result<()> {
     if !is_resumed {
         return sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop);
     }
     for statement in script.split_inclusive(";\n").filter(|statement| statement.trim_end().ends_with(';')) {
         match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await {
-            Err(error) if !error::is_existing_column(&error) => return Err(error),
+            Err(error) if !error::is_existing_column_or_index(&error) => return Err(error),
             _ => {}
         }
     }

@@ -246,20 +246,31 @@ impl<'a> FaultInjector<'a> {
             }
     }
 
-    /// These faults are rare, but every run has each of them.
-    fn overdue(&self) -> Option<FaultKind> {
-        let FaultCounts { restarts, broker_restarts, broker_pauses, broker_blackholes, .. } = self.counts;
-        let rare = [
-            (FaultKind::RestartBroker, broker_restarts, 10),
-            (FaultKind::BlackholeBroker, broker_blackholes, 20),
-            (FaultKind::PauseBroker, broker_pauses, 30),
-            (FaultKind::RestartServer, restarts, 40),
+    /// How often each fault has occurred that every run must have, and after how many others it is overdue.
+    fn required(&self) -> impl Iterator<Item = (FaultKind, u32, u32)> + '_ {
+        let counts = self.counts;
+        let consumer_kills = if self.broker.server().is_some() { counts.consumer_kills } else { 1 };
+        let required = [
+            (FaultKind::RestartBroker, counts.broker_restarts, 10),
+            (FaultKind::BlackholeBroker, counts.broker_blackholes, 20),
+            (FaultKind::Kill(is_relay), counts.relay_kills, 25),
+            (FaultKind::PauseBroker, counts.broker_pauses, 30),
+            (FaultKind::Pause(is_relay), counts.lease_pauses, 35),
+            (FaultKind::RestartServer, counts.restarts, 40),
             (FaultKind::CutBroker, u32::from(self.broker.cuts() > 0), 45),
+            (FaultKind::Kill(is_consumer), consumer_kills, 50),
         ];
-        let is_overdue = |(kind, count, after): &(FaultKind, u32, u32)| {
-            *count == 0 && self.injected > *after && self.focus == Focus::Everything && self.is_possible(*kind)
-        };
-        rare.into_iter().find(is_overdue).map(|(kind, ..)| kind)
+        required.into_iter().filter(|(kind, ..)| self.focus == Focus::Everything && self.is_possible(*kind))
+    }
+
+    fn overdue(&self) -> Option<FaultKind> {
+        let overdue = |(_, count, after): &(FaultKind, u32, u32)| *count == 0 && self.injected > *after;
+        self.required().find(overdue).map(|(kind, ..)| kind)
+    }
+
+    /// Whether a fault that every run must have has not occurred yet.
+    pub fn lacks_a_fault(&self) -> bool {
+        self.required().any(|(_, count, _)| count == 0)
     }
 
     /// Each proxy, with a word in the requests whose lost response matters most: a commit, or a message of an account.

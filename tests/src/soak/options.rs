@@ -12,6 +12,8 @@ use super::process_config::ProcessRole;
 
 /// Relays over the in-memory broker.
 const RELAYS: u32 = 3;
+/// See [`Options::with_every_fault`].
+const LONGEST: u32 = 4;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -19,6 +21,9 @@ pub struct Options {
     pub broker: BrokerKind,
     /// How long faults are injected.
     pub duration: Duration,
+    /// Whether faults are injected for longer, up to [`LONGEST`] times the duration, until each kind has occurred. A
+    /// busy machine may take long to kill a process or to restart a server.
+    pub with_every_fault: bool,
     pub seed: u64,
     pub order: Order,
     /// The program that runs the processes: `program process JSON`.
@@ -37,6 +42,7 @@ impl Options {
             database,
             broker: BrokerKind::Memory,
             duration,
+            with_every_fault: false,
             seed,
             order: Order::Key,
             program: program.into(),
@@ -55,6 +61,18 @@ impl Options {
             self.stall_timeout = Duration::from_secs(90);
         }
         self
+    }
+
+    /// Until each kind of fault has occurred, see [`Options::with_every_fault`].
+    #[must_use]
+    pub fn with_every_fault(mut self) -> Self {
+        self.with_every_fault = true;
+        self
+    }
+
+    /// The longest time for which faults are injected.
+    pub(super) fn longest(&self) -> Duration {
+        if self.with_every_fault { LONGEST * self.duration } else { self.duration }
     }
 
     /// The relays and consumers: of the library over the in-memory broker, otherwise daemons and a group of two.

@@ -112,7 +112,11 @@ impl<D: Adapter + Ledger> Soak<'_, D> {
         let (random, lease) = (StdRng::seed_from_u64(self.options.seed), self.options.lease());
         let mut injector = FaultInjector::new(random, self.options.focus, self.environment, self.broker, lease);
         let (started, mut reported) = (Instant::now(), Instant::now());
-        while started.elapsed() < self.options.duration && self.processes.failures.is_empty() {
+        let Options { duration, .. } = *self.options;
+        let is_incomplete = |injector: &FaultInjector<'_>| {
+            started.elapsed() < duration || started.elapsed() < self.options.longest() && injector.lacks_a_fault()
+        };
+        while is_incomplete(&injector) && self.processes.failures.is_empty() {
             injector.tick(&mut self.processes).await?;
             self.processes.reap().await;
             if reported.elapsed() >= PROGRESS {

@@ -233,7 +233,7 @@ async fn failing_redrive_stops_by_itself() {
     let filter = json!({"filter": {"topic": "orders"}, "dry_run": true});
     let dry = daemon.post("/v1/redrives", filter.to_string()).await;
     let matched = json!({"count": 40, "at_least": false});
-    let expected = json!({"state": "dry-run", "matched": matched, "predictions": {"ready": 40}});
+    let expected = json!({"state": "dry-run", "matched": matched, "predictions": {"ready": 40}, "handlers": []});
     assert_eq!((dry.status, dry.json()), (200, expected));
     assert_eq!(daemon.post("/v1/redrives", r#"{"filter": {}}"#).await.status, 400);
     assert_eq!(daemon.post("/ops/dlq/redrive", "").await.status, 400);

@@ -55,8 +55,8 @@ pub(crate) fn is_existing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(TABLE_EXISTS)
 }
 
-pub(crate) fn is_existing_column(error: &sqlx::Error) -> bool {
-    number(error) == Some(COLUMN_EXISTS)
+pub(crate) fn is_existing_column_or_index(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(COLUMN_EXISTS | INDEX_EXISTS))
 }
 
 // From MySQL's manual, "Server Error Message Reference"; MariaDB's own numbers start at 1900.
@@ -64,6 +64,7 @@ const NO_SUCH_DATABASE: u16 = 1049;
 const TABLE_EXISTS: u16 = 1050;
 const SHUTDOWN: u16 = 1053;
 const COLUMN_EXISTS: u16 = 1060;
+const INDEX_EXISTS: u16 = 1061;
 const NO_SUCH_TABLE: u16 = 1146;
 const PACKET_TOO_LARGE: u16 = 1153;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;

@@ -79,7 +79,10 @@ async fn interrupted_migration_is_resumed() {
     let script = whole.ddl();
     let statements: Vec<&str> = script.split_inclusive(";\n").collect();
     assert!(statements.len() > 10);
-    for done in [1, 2, 3, 4, statements.len() - 2, statements.len() - 1] {
+    // A changed table is resumed in another way than a created one.
+    let after_changes = (1..statements.len()).filter(|done| statements[done - 1].contains("ALTER TABLE"));
+    let ends = [1, 2, 3, 4, statements.len() - 2, statements.len() - 1];
+    for done in ends.into_iter().chain(after_changes) {
         let Some(url) = fresh_mysql_database().await else { return };
         let database = open(&url).await;
         run(&database, &statements[..done].concat()).await.unwrap();
