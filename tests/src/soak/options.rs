@@ -21,7 +21,7 @@ pub struct Options {
     pub broker: BrokerKind,
     /// How long faults are injected.
     pub duration: Duration,
-    /// Whether faults are injected for longer, up to [`LONGEST`] times the duration, until each kind has occurred. A
+    /// Whether faults are injected for longer, up to four times the duration, until each kind has occurred. A
     /// busy machine may take long to kill a process or to restart a server.
     pub with_every_fault: bool,
     pub seed: u64,

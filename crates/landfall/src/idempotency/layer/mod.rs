@@ -54,7 +54,7 @@ type FindBusinessId = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 /// * Only the headers of an allow-list are stored, never `Set-Cookie`. A body over 256 KiB and an event stream
 ///   are not kept: their repeat gets 409 with the stored `Location`.
 ///
-/// Handlers find [`Identity`](super::Identity) and [`Attempt`](super::Attempt) in the extensions of the request.
+/// Handlers find [`Identity`] and [`Attempt`](super::Attempt) in the extensions of the request.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     engine: Idempotency,
