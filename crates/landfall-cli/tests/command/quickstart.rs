@@ -59,10 +59,14 @@ async fn node_sends_over_http_and_receives_once() {
     let sandbox = Sandbox::new();
     let Some(receiver) = program(&sandbox, "node", "receive.mjs").await else { return };
     let (mut receiver, daemon) = start(&sandbox, receiver).await;
-    for order in ["1", "2"] {
+    let send = async |order: &str| {
         let mut send = program(&sandbox, "node", "send.mjs").await.unwrap();
         send.arg(order).env("LANDFALL_URL", format!("http://{}", daemon.address));
-        let accepted = output(send).await;
+        output(send).await
+    };
+    for order in ["1", "2"] {
+        let accepted = send(order).await;
+        assert_eq!(send(order).await, accepted, "a repeated order is the same message");
         assert!(accepted.starts_with(&format!("accepted order {order} as ")), "{accepted}");
         let line = receiver.wait_for_line(TIMEOUT, |_| true).await.unwrap();
         assert_eq!(line, format!("order {order}: receipt written"));

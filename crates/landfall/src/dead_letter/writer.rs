@@ -75,8 +75,9 @@ impl<D: Inbox> DeadLetterWriter<D> {
             // missing copy must not prevent the message from being parked.
             Err(error) if error.kind() == ErrorKind::Invalid => {
                 let (message_id, topic) = (arrival.message.id, &arrival.message.topic);
+                let key = arrival.message.key.as_ref().map(|key| key.as_str());
                 tracing::error!(
-                    %message_id, %topic, %group, %error, "dead letter not published, it is in the table only"
+                    %message_id, %topic, key, %group, %error, "dead letter not published, it is in the table only"
                 );
                 Ok(())
             }
