@@ -1,4 +1,5 @@
-//! Two-phase messages over HTTP: `landfall serve` beside DTM's server, on the same PostgreSQL, each with its delivery.
+//! Two-phase messages over HTTP: `landfall serve` beside DTM's server, on the same PostgreSQL. Both deliver
+//! meanwhile; the figure counts commits.
 //!
 //! DTM is built from the Go proxy and started here. The daemon must be built before: `cargo build -p landfall-cli
 //! --features full`, with the profile of this program.
@@ -51,7 +52,7 @@ pub(crate) async fn measure(
     let landfall = OverHttp { server, calls: Calls::Landfall, database, clients };
     let server = start_dtm(&dtm.binary, url, folder.path()).await?;
     let dtm = OverHttp { server, calls: Calls::Dtm(receiver), database, clients };
-    let name = format!("two-phase message over HTTP, delivered, {clients} clients");
+    let name = format!("two-phase message over HTTP, committed, {clients} clients");
     let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(landfall), Box::new(dtm)];
     let samples = contest::compare(&name, total, &mut contestants).await?;
     Ok(Ok(rate_rows(&name, "messages/s", &["DTM 1.18"], &samples)))

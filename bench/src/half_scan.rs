@@ -29,7 +29,9 @@ const FILL: &str = "
 /// Compares `full`, which gets a million rows, with `empty`. Both have Landfall's tables.
 pub(crate) async fn measure(full: &Postgres, empty: &Postgres, total: Duration) -> Result<Vec<Row>> {
     fill(full, UNDECIDED, 24.0 * 3600.0).await?;
-    full.pool().execute("VACUUM ANALYZE landfall_half_message").await?;
+    for database in [full, empty] {
+        database.pool().execute("VACUUM ANALYZE landfall_half_message").await?;
+    }
     let name = "check-back scan beside 1,000,000 undecided half messages";
     let mut contestants: [Box<dyn Contestant>; 2] = [Box::new(Scan { on: full }), Box::new(Scan { on: empty })];
     let samples = contest::compare(name, total, &mut contestants).await?;

@@ -11,6 +11,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(folder.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // Without tonic's own transport: a caller brings its own, such as one that refuses private addresses.
-    tonic_prost_build::configure().build_transport(false).bytes(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure().build_transport(false).bytes(".").btree_map(".").compile_fds(descriptors)?;
     Ok(())
 }

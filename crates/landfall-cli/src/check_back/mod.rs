@@ -23,6 +23,7 @@ use landfall::{Barriers, HalfMessages};
 use crate::config::{CheckBack, Config};
 use crate::error::Result;
 use remote_target::RemoteTarget;
+pub(crate) use remote_target::origin;
 
 /// Builds the coordinator of a configuration. Opens no connection.
 pub(crate) fn coordinator(config: &Config, store: Arc<dyn HalfMessages>) -> Result<Coordinator> {

@@ -189,6 +189,17 @@ pub(super) fn service(target: &str) -> Option<(&str, &str)> {
     target.strip_prefix(SERVICE).map(split_service)
 }
 
+/// Returns the part of a target that is connected to: `service:NAME`, or a URL without its path. `None` if invalid.
+pub(crate) fn origin(target: &str) -> Option<String> {
+    match service(target) {
+        Some((name, _)) => Some(format!("{SERVICE}{name}")),
+        None => {
+            let url = receiver_url(target).ok()?;
+            Some(format!("{}://{}", url.scheme_str()?, url.authority()?))
+        }
+    }
+}
+
 /// Refuses a target that can never be asked. The end of a sentence.
 pub(crate) fn check(target: &str) -> Result<(), &'static str> {
     match service(target) {
@@ -211,5 +222,8 @@ mod tests {
             assert!(check(target).is_err(), "{target} was accepted");
         }
         assert_eq!(split_service("orders/state?x=1"), ("orders", "/state?x=1"));
+        assert_eq!(origin("service:orders/state").as_deref(), Some("service:orders"));
+        assert_eq!(origin("https://a:8443/state?x=1").as_deref(), Some("https://a:8443"));
+        assert_eq!(origin("nonsense"), None);
     }
 }

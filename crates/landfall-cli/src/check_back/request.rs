@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use landfall::{CheckBack, HalfMessage, HalfVerdict, Key, Kind, Message, MessageId, TopicName};
+use landfall::{CheckBack, HalfMessage, HalfVerdict, Headers, Key, Kind, Message, MessageId, TopicName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -29,11 +29,17 @@ pub(crate) struct Fields<'a> {
     key: Option<&'a RawValue>,
     #[serde(borrow, default)]
     kind: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    sequence: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    headers: Option<&'a RawValue>,
     /// `null` is a valid payload.
     #[serde(borrow, default, deserialize_with = "present")]
     payload: Option<&'a RawValue>,
     #[serde(borrow, default)]
     payload_base64: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    mode: Option<&'a RawValue>,
     #[serde(borrow, default)]
     business_type: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -106,6 +112,9 @@ impl<'a> Fields<'a> {
             payload: self.payload()?,
             key: optional("key", self.key)?,
             kind: optional("kind", self.kind)?,
+            sequence: self.sequence.map(sequence).transpose()?,
+            headers: optional("headers", self.headers)?.unwrap_or_default(),
+            mode: optional("mode", self.mode)?,
             business_type: required("business_type", self.business_type)?,
             business_id: required("business_id", self.business_id)?,
             check_back: required("check_back", self.check_back)?,
@@ -141,6 +150,9 @@ pub(crate) struct Given {
     pub(crate) topic: String,
     pub(crate) key: Option<String>,
     pub(crate) kind: Option<String>,
+    pub(crate) sequence: Option<i64>,
+    pub(crate) headers: Headers,
+    pub(crate) mode: Option<String>,
     pub(crate) payload: Bytes,
     pub(crate) business_type: String,
     pub(crate) business_id: String,
@@ -159,6 +171,11 @@ impl Given {
         }
         if let Some(kind) = self.kind {
             message.kind = Kind::new(kind).map_err(text)?;
+        }
+        message.sequence = self.sequence.map(counted).transpose()?;
+        message.headers = self.headers;
+        if let Some(mode) = self.mode {
+            message.mode = mode.parse().map_err(text)?;
         }
         let check_after = match self.check_after_s {
             None => immunity,
@@ -194,6 +211,21 @@ fn check(check_back: &CheckBack) -> Result<(), String> {
     }
 }
 
+/// Parses a whole number from 0. `7.0` is one too: JSON does not distinguish them, and some encoders write it.
+pub(crate) fn sequence(raw: &RawValue) -> Result<i64, String> {
+    let is_whole = |number: &f64| number.fract() == 0.0 && number.abs() < 2_f64.powi(63);
+    let decimal = || serde_json::from_str::<f64>(raw.get()).ok().filter(is_whole);
+    let number = required("sequence", Some(raw)).or_else(|why| decimal().map(|number| number as i64).ok_or(why))?;
+    counted(number)
+}
+
+fn counted(sequence: i64) -> Result<i64, String> {
+    if sequence < 0 {
+        return Err("the field sequence is invalid: it is negative, and sequences count from 0".into());
+    }
+    Ok(sequence)
+}
+
 fn required<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<T, String> {
     let raw = raw.ok_or_else(|| format!("the field {name} is missing"))?;
     serde_json::from_str(raw.get()).map_err(|error| format!("the field {name} is invalid: {error}"))
@@ -205,6 +237,8 @@ fn optional<T: DeserializeOwned>(name: &str, raw: Option<&RawValue>) -> Result<O
 
 #[cfg(test)]
 mod tests {
+    use landfall::Mode;
+
     use super::*;
 
     fn half(body: &str) -> Result<HalfMessage, String> {
@@ -213,13 +247,16 @@ mod tests {
 
     #[test]
     fn every_field_is_parsed_and_payload_bytes_are_kept() {
-        let body = r#"{"topic":"orders","key":"k","kind":"Placed","payload": {"b":1.10},"business_type":"order",
-            "business_id":"7","check_back":{"http":"http://a/","database":"shop"},"check_after_s":5}"#;
+        let body = r#"{"topic":"orders","key":"k","kind":"Placed","sequence":7.0,"headers":{"tenant":"a"},
+            "mode":"at-least-once","payload": {"b":1.10},"business_type":"order","business_id":"7",
+            "check_back":{"http":"http://a/","database":"shop"},"check_after_s":5}"#;
         let half = half(body).unwrap();
         assert_eq!(half.message.id, MessageId::from_business("order", "7"));
         assert_eq!((half.message.kind.as_str(), &half.message.payload[..]), ("Placed", &br#"{"b":1.10}"#[..]));
         assert_eq!(half.check_back.database.as_deref(), Some("shop"));
         assert_eq!(half.check_after, Duration::from_secs(5));
+        assert_eq!((half.message.sequence, half.message.mode), (Some(7), Mode::AtLeastOnce));
+        assert_eq!(half.message.headers.get("tenant"), Some("a"));
     }
 
     #[test]
@@ -239,6 +276,12 @@ mod tests {
             #[cfg(feature = "grpc")]
             (with(r#""check_back":{"grpc":"http://a/path"}"#), "check_back.grpc must have no path"),
             (with(r#""check_back":{"http":"http://a"},"check_after_s":-1"#), "check_after_s is invalid"),
+            (
+                with(r#""check_back":{"http":"http://a"},"sequence":-1"#),
+                "the field sequence is invalid: it is negative",
+            ),
+            (with(r#""check_back":{"http":"http://a"},"headers":{"ce_id":"x"}"#), "the field headers is invalid"),
+            (with(r#""check_back":{"http":"http://a"},"mode":"twice""#), "mode "),
             (with(r#""check_back":{"http":"http://a"},"id":"""#), "the field id is invalid: it is empty"),
         ] {
             let refusal = half(&body).unwrap_err();

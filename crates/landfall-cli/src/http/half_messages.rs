@@ -21,6 +21,9 @@ use crate::check_back::request::Fields;
 pub(super) struct Decision {
     pub(super) id: MessageId,
     pub(super) state: HalfState,
+    /// Whether this call stored or decided. Senders over gRPC use it; over HTTP a repeated call has the same answer.
+    #[serde(skip)]
+    pub(super) fresh: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -52,7 +55,8 @@ pub(super) async fn store(state: &State, half: HalfMessage) -> Result<Decision, 
     let coordinator = StoredCoordinator::new(state.half.clone());
     // In a separate task: a client that disconnects must not cancel a statement half-way, which desyncs some drivers.
     match join(tokio::spawn(async move { coordinator.prepare(&half).await }).await)? {
-        Prepared::Fresh(state) | Prepared::Repeated(state) => Ok(Decision { id, state }),
+        Prepared::Fresh(state) => Ok(Decision { id, state, fresh: true }),
+        Prepared::Repeated(state) => Ok(Decision { id, state, fresh: false }),
         Prepared::Conflict => Err(Problem::different_message(id)),
     }
 }
@@ -86,7 +90,8 @@ pub(super) async fn decide(state: &State, id: &str, verdict: HalfVerdict) -> Res
     let id = path_id(id)?;
     let coordinator = StoredCoordinator::new(state.half.clone());
     match join(tokio::spawn(async move { coordinator.decide(id, verdict).await }).await)? {
-        Decided::Now | Decided::Before | Decided::Early => Ok(Decision { id, state: verdict.state() }),
+        Decided::Now | Decided::Early => Ok(Decision { id, state: verdict.state(), fresh: true }),
+        Decided::Before => Ok(Decision { id, state: verdict.state(), fresh: false }),
         Decided::Contradiction(first) => Err(Problem::other_verdict(id, first.state())),
     }
 }

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::problem::Problem;
 use super::{Shared, body, idempotency};
+use crate::check_back::request::sequence;
 use crate::payload::from_base64;
 
 /// The raw fields. Parsing them one by one lets every error name its field.
@@ -95,24 +96,12 @@ fn parse(body: &[u8]) -> Result<(Message, Option<String>), Problem> {
     if let Some(kind) = optional::<String>("kind", fields.kind)? {
         message.kind = Kind::new(kind)?;
     }
-    message.sequence = fields.sequence.map(sequence).transpose()?;
+    message.sequence = fields.sequence.map(sequence).transpose().map_err(Problem::invalid)?;
     message.headers = optional("headers", fields.headers)?.unwrap_or_default();
     if let Some(mode) = optional::<String>("mode", fields.mode)? {
         message.mode = mode.parse()?;
     }
     Ok((message, optional("id", fields.id)?))
-}
-
-/// Parses a whole number. `7.0` is one too: JSON does not distinguish them, and some encoders write it.
-fn sequence(raw: &RawValue) -> Result<i64, Problem> {
-    let is_whole = |number: &f64| number.fract() == 0.0 && number.abs() < 2_f64.powi(63);
-    let decimal = || serde_json::from_str::<f64>(raw.get()).ok().filter(is_whole);
-    let number: i64 =
-        required("sequence", Some(raw)).or_else(|problem| decimal().map(|number| number as i64).ok_or(problem))?;
-    if number < 0 {
-        return Err(Problem::invalid("the field sequence is invalid: it is negative, and sequences count from 0"));
-    }
-    Ok(number)
 }
 
 /// Returns the payload; JSON is kept byte for byte.

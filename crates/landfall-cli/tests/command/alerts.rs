@@ -94,6 +94,28 @@ on_each! {
         daemon.kill().await;
     }
 
+    async fn parked_half_message_is_reported_and_resolved_by_its_decision(sandbox: &Sandbox) {
+        let pager = Receiver::accepting().await;
+        let quick = "[check_back]\ninterval_ms = 20\nimmunity_ms = 0\nmax_checks = 1\n";
+        sandbox.configure(&format!("{}{quick}", webhook(pager.address)));
+        let daemon = sandbox.serve().await;
+        let half = r#"{"topic": "orders", "payload": 1, "business_type": "order", "business_id": "7",
+                       "check_back": {"database": "nowhere"}}"#;
+        let prepared = daemon.post("/v1/half-messages", half).await;
+        assert_eq!(prepared.status, 201, "{prepared:?}");
+        let reported = async |status: &str| {
+            eventually(TIMEOUT, &format!("half-message is reported as {status}"), async || {
+                let alerts: Vec<_> = pager.requests().iter().flat_map(verified_alerts).collect();
+                alerts.iter().any(|one| one["labels"]["alertname"] == "half-message" && one["status"] == status)
+            })
+            .await;
+        };
+        reported("firing").await;
+        let id = prepared.json()["id"].as_str().unwrap().to_owned();
+        assert_eq!(sandbox.run(&["half", "commit", &id]).await.code, 0);
+        reported("resolved").await;
+    }
+
     async fn notice_survives_a_kill_before_its_delivery(sandbox: &Sandbox) {
         // An address at which nothing listens yet.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -84,6 +84,15 @@ async fn python_service_is_resolved_by_its_barrier() {
     .await;
 }
 
+/// The endpoint answers from the barrier row, and inserts a missing one as rolled back.
+#[tokio::test]
+async fn python_service_answers_from_its_barrier() {
+    if has("python3", "--version").await && has("curl", "--version").await {
+        let (program, serve) = (example("orders.py"), Path::new("serve"));
+        service_is_asked_after_its_restart(&[Path::new("python3"), &program, serve]).await;
+    }
+}
+
 /// The sender knows Kafka and SQL only; the half messages are in its own topic.
 #[tokio::test]
 async fn kafka_client_is_resolved_by_its_barrier() {
@@ -117,6 +126,9 @@ async fn start(sandbox: &Sandbox, daemon: &Daemon, command: &[&Path], port: &str
 /// Places three orders, and kills the service after the commit of the second and before the commit of the third.
 async fn service_is_asked_after_its_restart(command: &[&Path]) {
     let sandbox = Sandbox::new();
+    // For the service that has a barrier.
+    let shop = format!("sqlite:{}", sandbox.path().join("shop.db").display());
+    assert_eq!(sandbox.run(&["migrate", "--database-url", &shop]).await.code, 0);
     sandbox.configure(&format!("{SETTINGS}secret = \"{SECRET}\"\n"));
     let daemon = sandbox.serve().await;
     let (mut service, address) = start(&sandbox, &daemon, command, "0").await;

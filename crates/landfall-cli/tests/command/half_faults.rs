@@ -1,8 +1,12 @@
 //! Half messages under faults: an endpoint that changes its answer, a database that restarts, a wrong clock.
 
 use std::process::Command as Plain;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use landfall_testkit::{current_test, eventually, not_run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::support::{Daemon, Receiver, Sandbox, TIMEOUT, on_each, response};
@@ -243,4 +247,50 @@ async fn half_messages_are_counted_by_what_happens_to_them() {
     for name in names.filter(|name| name.starts_with("landfall_half")) {
         assert!(documented.contains(&format!("`{name}")), "{name} is not documented");
     }
+}
+
+/// A coordinator is paused with an answer in its socket. Its claim expires, another coordinator gets the opposite
+/// answer and decides. The paused one comes back with its own.
+#[tokio::test]
+async fn paused_coordinator_does_not_change_the_verdict() {
+    let Some(sandbox) = Sandbox::on_postgres().await else { return };
+    let paused = Arc::new(AtomicI32::new(0));
+    let pid = paused.clone();
+    let receiver = Receiver::start(move |number, _| match number {
+        0 => {
+            kill(Pid::from_raw(pid.load(Ordering::SeqCst)), Signal::SIGSTOP).unwrap();
+            response(200, "", r#"{"state":"rolled_back"}"#)
+        }
+        _ => response(200, "", r#"{"state":"committed"}"#),
+    })
+    .await;
+    // The first answer stays in time, and the test ends the claim.
+    sandbox.configure(&QUICK.replace("timeout_ms = 2000", "timeout_ms = 600000"));
+    let other = ["serve", "--listen", "127.0.0.1:0", "--roles", "check-back", "--broker-url", "log:other"];
+    let first = Daemon::start(sandbox.command(&other)).await;
+    paused.store(first.pid(), Ordering::SeqCst);
+    let mut one = half(1, json!({"http": format!("http://{}/", receiver.address)}));
+    one["id"] = json!(landfall::MessageId::new().to_string());
+    // The answer to the prepare may be lost with the pause.
+    let prepare = tokio::spawn({
+        let (address, body) = (first.address, one.to_string());
+        async move { super::support::post(address, "/v1/half-messages", body).await }
+    });
+    eventually(TIMEOUT, "the first check-back", async || receiver.requests().len() == 1).await;
+    sandbox.sql("UPDATE landfall_half_message SET next_check_at = now() - interval '1 second'").await;
+    let second = sandbox.serve().await;
+    let id = one["id"].as_str().unwrap();
+    assert_eq!(wait_for_state(&second, id, "committed").await["contradicted_at"], Value::Null);
+    first.signal(Signal::SIGCONT);
+    let path = format!("/v1/half-messages/{id}");
+    eventually(TIMEOUT, "the contradiction", async || second.get(&path).await.json()["contradicted_by"] != Value::Null)
+        .await;
+    let row = second.get(&path).await.json();
+    assert_eq!((&row["state"], &row["contradicted_by"]), (&json!("committed"), &json!("check-back")), "{row}");
+    eventually(TIMEOUT, "the message", async || published(&sandbox).await == [id]).await;
+    for (action, expected) in [("half-commit", 1), ("half-rollback", 0), ("half-contradiction", 1)] {
+        let count = format!("SELECT count(*) FROM landfall_audit WHERE action = '{action}'");
+        assert_eq!(sandbox.count(&count).await, expected, "{action}");
+    }
+    drop(prepare);
 }

@@ -30,6 +30,22 @@ fn half(number: u32, check_back: Value) -> Value {
     })
 }
 
+/// The same with headers, a sequence and a mode.
+fn full_half(number: u32, check_back: Value) -> Value {
+    let mut half = half(number, check_back);
+    half["headers"] = json!({"tenant": "a"});
+    half["sequence"] = json!(7);
+    half["mode"] = json!("at-least-once");
+    half
+}
+
+/// Asserts that the published message has the headers and the sequence of [`full_half`], and the stored one its mode.
+async fn assert_full(sandbox: &Sandbox, line: &Value) {
+    assert_eq!((&line["headers"]["tenant"], &line["sequence"]), (&json!("a"), &json!(7)), "{line}");
+    let stored = "SELECT count(*) FROM landfall_half_message WHERE mode = 'at-least-once'";
+    assert_eq!(sandbox.count(stored).await, 1);
+}
+
 /// An address that refuses connections.
 fn nowhere() -> Value {
     json!({"http": "http://127.0.0.1:9/state"})
@@ -291,11 +307,25 @@ on_each! {
         assert_eq!(audited, 2);
     }
 
+    async fn half_message_keeps_headers_sequence_and_mode(sandbox: &Sandbox) {
+        let daemon = sandbox.serve().await;
+        let id = prepare(&daemon, &full_half(1, nowhere())).await;
+        assert_eq!(decide(&daemon, &id, "commit").await.0, 200);
+        eventually(TIMEOUT, "the message", async || ids(sandbox).await == [id.clone()]).await;
+        assert_full(sandbox, &tail(sandbox, "orders").await[0]).await;
+        for (field, wrong) in [("headers", json!({"ce_id": "x"})), ("sequence", json!(-1)), ("mode", json!("twice"))] {
+            let mut half = half(2, nowhere());
+            half[field] = wrong;
+            let refusal = daemon.post("/v1/half-messages", half.to_string()).await;
+            assert!(refusal.problem(400).contains(field.trim_end_matches('s')), "{refusal:?}");
+        }
+    }
+
     async fn topic_carries_prepare_commit_and_rollback(sandbox: &Sandbox) {
         sandbox.configure("[check_back]\ntopic = \"look_back_msg\"\n");
         let daemon = sandbox.serve().await;
         let send = async |action: &str, number: u32| {
-            let mut half = half(number, nowhere());
+            let mut half = full_half(number, nowhere());
             half["action"] = json!(action);
             if action != "prepare" {
                 half = json!({"action": action, "business_type": "order", "business_id": number.to_string()});
@@ -310,7 +340,9 @@ on_each! {
         send("rollback", 2).await;
         let bad = daemon.send(r#"{"topic":"look_back_msg","payload":{"action":"prepare"}}"#).await;
         eventually(TIMEOUT, "the message", async || tail(sandbox, "orders").await.len() == 1).await;
-        assert_eq!(tail(sandbox, "orders").await[0]["payload"], json!({"n": 1}));
+        let line = &tail(sandbox, "orders").await[0];
+        assert_eq!(line["payload"], json!({"n": 1}));
+        assert_eq!((&line["headers"]["tenant"], &line["sequence"]), (&json!("a"), &json!(7)), "{line}");
         eventually(TIMEOUT, "the rollback", async || {
             daemon.get("/v1/half-messages?state=rolled_back").await.json()["items"].as_array().unwrap().len() == 1
         })

@@ -153,3 +153,53 @@ async fn name_server_that_is_down_decides_nothing() {
     wait_for_state(&daemon, &id, "parked").await;
     assert_eq!(orders.requests().len(), 0);
 }
+
+/// The doctor tries each host that undecided half messages name once, and asks it nothing.
+#[tokio::test]
+async fn targets_of_undecided_messages_are_examined() {
+    let orders = Receiver::start(|_, _| response(200, "", r#"{"state":"committed"}"#)).await;
+    let names = NameServer::start(vec![
+        ("_orders._tcp.shop.test", vec![(10, 1, 9), (20, 1, orders.address.port())]),
+        ("_billing._tcp.shop.test", vec![(1, 1, 9)]),
+    ])
+    .await;
+    let sandbox = Sandbox::new();
+    let services = "services = { fixed = \"http://127.0.0.1:9\" }";
+    sandbox.configure(&format!("{QUICK}srv_servers = [\"{}\"]\n{services}\n", names.address));
+    let daemon = sandbox.serve().await;
+    for (number, check_back) in [
+        json!({"http": "service:orders/state"}),
+        json!({"http": format!("http://{}/state", orders.address)}),
+        json!({"http": "http://127.0.0.1:9/one", "grpc": "service:billing"}),
+        json!({"http": "http://127.0.0.1:9/two"}),
+        json!({"http": "service:nowhere"}),
+        json!({"http": "service:fixed"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let half = json!({
+            "topic": "orders", "payload": number, "business_type": "order", "business_id": number.to_string(),
+            "check_back": check_back, "check_after_s": 3600
+        });
+        assert_eq!(daemon.post("/v1/half-messages", half.to_string()).await.status, 201);
+    }
+    let found = sandbox.run(&["doctor", "--json"]).await.objects().remove(0);
+    let found = found["findings"].as_array().unwrap();
+    let about: Vec<_> = found
+        .iter()
+        .filter(|one| one["check"].as_str().unwrap().starts_with("check-back."))
+        .map(|one| (one["check"].as_str().unwrap(), one["about"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            ("check-back.service", "check_back.services.fixed"),
+            ("check-back.target", "http://127.0.0.1:9"),
+            ("check-back.target", "service:billing"),
+            ("check-back.target", "service:nowhere"),
+        ],
+        "{found:?}"
+    );
+    assert_eq!(orders.requests().len(), 0, "the doctor asks nothing");
+}

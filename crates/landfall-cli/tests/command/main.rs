@@ -17,6 +17,7 @@ mod fencing;
 mod group_commit;
 mod grpc;
 mod half_archive;
+mod half_client;
 mod half_examples;
 mod half_faults;
 mod half_messages;

@@ -76,6 +76,29 @@ on_each! {
 }
 
 #[tokio::test]
+async fn trace_shows_the_state_of_a_half_message() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
+    let prepare = async || {
+        let half = r#"{"topic": "orders", "key": "k", "payload": 1, "business_type": "order", "business_id": "7",
+                       "check_back": {"database": "shop"}, "check_after_s": 3600}"#;
+        daemon.post("/v1/half-messages", half).await.json()["id"].as_str().unwrap().to_owned()
+    };
+    let (kept, discarded) = (prepare().await, prepare().await);
+    let path = reaches(&sandbox, &kept, "a half message without a verdict").await;
+    assert_eq!((steps(&path), &path["key"]), (vec!["prepared"], &json!("k")));
+    for (id, verb) in [(&kept, "commit"), (&discarded, "rollback")] {
+        assert_eq!(daemon.post(&format!("/v1/half-messages/{id}/{verb}"), "").await.status, 200);
+    }
+    let path = reaches(&sandbox, &discarded, "rolled back; it is never published").await;
+    assert_eq!(steps(&path), ["prepared", "decided"]);
+    let path = reaches(&sandbox, &kept, "in the broker").await;
+    assert!(steps(&path).starts_with(&["prepared"]) && steps(&path).contains(&"decided"), "{path}");
+    let decided = path["steps"].as_array().unwrap().iter().find(|step| step["what"] == "decided").unwrap();
+    assert_eq!(decided["detail"], "committed by sender", "{path}");
+}
+
+#[tokio::test]
 async fn trace_of_an_unknown_message_fails() {
     let sandbox = Sandbox::new();
     sandbox.run(&["migrate"]).await;

@@ -88,6 +88,17 @@ fn alert_fires_once_and_resolves_once() {
 }
 
 #[test]
+fn half_messages_that_need_a_person_fire_and_resolve() {
+    let (mut world, rule) = (World::default(), rule(AlertKind::HalfMessage));
+    let waiting = |count| AlertObservations { half_messages: Some(count), ..Default::default() };
+    assert_eq!(world.pass(&rule, &waiting(0), 0), NONE);
+    assert_eq!(world.pass(&rule, &waiting(1), 5), FIRING);
+    assert_eq!(world.only().summary, "1 half messages are parked or contradicted and need a person");
+    assert_eq!(world.pass(&rule, &AlertObservations::default(), 10), NONE, "unknown is not resolved");
+    assert_eq!(world.pass(&rule, &waiting(0), 15), RESOLVED);
+}
+
+#[test]
 fn condition_must_hold_before_the_alert_fires() {
     let mut world = World::default();
     let rule = AlertRule { hold_for: Duration::from_secs(60), ..rule(AlertKind::DeadLetter) };

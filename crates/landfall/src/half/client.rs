@@ -9,7 +9,7 @@ use super::{SENDER, fingerprint};
 use crate::call_deadline::CallDeadline;
 use crate::check_back;
 
-/// The coordinator, as senders call it. Every call is idempotent.
+/// The coordinator, as senders call it. Every call is idempotent, so one with an unknown outcome may be repeated.
 #[async_trait]
 pub trait HalfCoordinator: Send + Sync {
     async fn prepare(&self, half: &HalfMessage) -> Result<Prepared>;

@@ -9,10 +9,13 @@
 //!                  └ crash, lost connection: the coordinator asks the barrier (check-back)
 //! ```
 //!
-//! [`check_back`](crate::check_back) is the side of the coordinator.
+//! The coordinator is reached over the network (`GrpcCoordinator`, feature `grpc`) or in its own database
+//! ([`StoredCoordinator`]). [`check_back`](crate::check_back) is its side.
 
 mod client;
 mod fingerprint;
+#[cfg(feature = "grpc")]
+mod grpc;
 
 use std::sync::Arc;
 
@@ -22,6 +25,8 @@ use landfall_core::{
 
 pub use client::{HalfCoordinator, StoredCoordinator};
 pub use fingerprint::fingerprint;
+#[cfg(feature = "grpc")]
+pub use grpc::{GrpcCoordinator, GrpcOptions};
 
 /// The name under which senders decide, in the audit and in metrics.
 pub(crate) const SENDER: &str = "sender";

@@ -86,7 +86,11 @@ async fn diagnose(config: &Config) -> Result<Diagnosis> {
 /// Checks the half messages of all shards.
 async fn half_messages(config: &Config, database: &mut database::Database) -> Result<Vec<Finding>> {
     match shards::open_existing(config, database).await {
-        Ok(()) => Ok(check_backs::waiting(&database.half.half_message_stats().await?)),
+        Ok(()) => {
+            let mut findings = check_backs::waiting(&database.half.half_message_stats().await?);
+            findings.extend(check_backs::stored_targets(config, &*database.half).await?);
+            Ok(findings)
+        }
         Err(Error::Failed(text) | Error::Outage(text) | Error::InUse(text)) => Ok(vec![Finding::new(
             ("check-back.shard", Rank::Latency),
             "check_back.shard",

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use landfall::{
-    DeadLetter, DeadLetterFilter, DeliveryFilter, Key, MessageId, OutboxFilter, OutboxState, RetryingDelivery,
-    TopicName,
+    DeadLetter, DeadLetterFilter, DeliveryFilter, HalfMessageFilter, Key, MessageId, OutboxFilter, OutboxState,
+    RetryingDelivery, TopicName,
 };
 
 use super::sources::Sources;
@@ -70,6 +70,7 @@ impl Trace {
         let config = self.sources.load()?;
         let database = self.sources.open_database().await?;
         let mut paths = Paths::new();
+        self.read_half_messages(&database, &mut paths).await?;
         self.read_outbox(&database, &mut paths).await?;
         self.read_consumers(&database, &mut paths).await?;
         if self.scan > 0 {
@@ -88,6 +89,16 @@ impl Trace {
             return Err(Error::failed(self.nothing_found()));
         }
         self.print(&paths)
+    }
+
+    /// Reads the half message with the id. Half messages are not searched by key.
+    async fn read_half_messages(&self, database: &Database, paths: &mut Paths) -> Result<()> {
+        let Some(id) = self.id else { return Ok(()) };
+        let filter = HalfMessageFilter { id: Some(id), topic: self.topic.clone(), ..Default::default() };
+        for row in database.half.find_half_messages(&filter, 1).await? {
+            paths.entry(id).or_insert_with(|| Path::new(id)).half(&row);
+        }
+        Ok(())
     }
 
     async fn read_outbox(&self, database: &Database, paths: &mut Paths) -> Result<()> {

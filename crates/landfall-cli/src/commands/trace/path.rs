@@ -3,8 +3,8 @@
 use std::fmt;
 
 use landfall::{
-    DeadLetter, DeadLetterStatus, GroupName, Key, Message, MessageId, OutboxRow, OutboxState, Position,
-    RetryingDelivery, Timestamp, TopicName,
+    DeadLetter, DeadLetterStatus, GroupName, HalfMessageRow, HalfState, Key, Message, MessageId, OutboxRow,
+    OutboxState, Position, RetryingDelivery, Timestamp, TopicName,
 };
 use serde::Serialize;
 
@@ -14,6 +14,8 @@ pub(super) struct Path {
     pub(super) topic: Option<TopicName>,
     pub(super) key: Option<Key>,
     steps: Vec<Step>,
+    /// When a half message was decided. Its own time is earlier, and it was in no outbox and no broker before.
+    decided_at: Option<Timestamp>,
     /// Where it is now, apart from the groups that handled it.
     now: Vec<String>,
     /// Groups with a dead letter or a failing delivery: their inbox row does not mean that they handled it.
@@ -37,6 +39,8 @@ pub(super) struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum What {
+    Prepared,
+    Decided,
     Enqueued,
     Stored,
     Published,
@@ -63,6 +67,7 @@ impl Path {
             topic: None,
             key: None,
             steps: Vec::new(),
+            decided_at: None,
             now: Vec::new(),
             failed_in: Vec::new(),
             positions: Vec::new(),
@@ -79,9 +84,31 @@ impl Path {
         self.steps.iter().map(|step| step.time).min().unwrap_or_else(Timestamp::now)
     }
 
+    pub(super) fn half(&mut self, row: &HalfMessageRow) {
+        if let Some(topic) = &row.topic {
+            self.named(topic, row.key.as_deref().and_then(|key| Key::new(key).ok()).as_ref());
+            self.add(row.prepared_at, What::Prepared, None, None);
+        }
+        self.decided_at = row.decided_at;
+        if let Some(at) = row.decided_at {
+            let by = row.decided_by.as_deref().unwrap_or("unknown");
+            self.add(at, What::Decided, None, Some(format!("{} by {by}", row.state.as_str())));
+        }
+        match row.state {
+            HalfState::Prepared => self.now.push("a half message without a verdict".into()),
+            HalfState::Parked => self.now.push("a half message that is parked for a person".into()),
+            HalfState::RolledBack => self.now.push("a half message that was rolled back; it is never published".into()),
+            HalfState::Committed if row.topic.is_none() => {
+                self.now.push("a half message that was committed and never prepared".into());
+            }
+            // From here on it is a message like any other.
+            HalfState::Committed => {}
+        }
+    }
+
     pub(super) fn in_outbox(&mut self, row: &OutboxRow) {
         self.named(&row.topic, row.key.as_ref());
-        self.add(row.created_at, What::Enqueued, None, Some(format!("row {}", row.row)));
+        self.add(self.not_before_decision(row.created_at), What::Enqueued, None, Some(format!("row {}", row.row)));
         if let Some(sent_at) = row.sent_at {
             self.add(sent_at, What::Published, None, None);
         }
@@ -104,7 +131,7 @@ impl Path {
         self.named(&message.topic, message.key.as_ref());
         let Position { partition, offset } = position;
         let detail = format!("partition {partition}, offset {offset}");
-        self.add(message.time, What::Stored, None, Some(detail));
+        self.add(self.not_before_decision(message.time), What::Stored, None, Some(detail));
         self.positions.push(position);
     }
 
@@ -172,6 +199,10 @@ impl Path {
         Report { id: self.id, topic: self.topic.as_ref(), key: self.key.as_ref(), now, steps }
     }
 
+    fn not_before_decision(&self, time: Timestamp) -> Timestamp {
+        self.decided_at.map_or(time, |decided| decided.max(time))
+    }
+
     fn named(&mut self, topic: &TopicName, key: Option<&Key>) {
         self.topic.get_or_insert_with(|| topic.clone());
         if self.key.is_none() {
@@ -187,6 +218,8 @@ impl Path {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.what {
+            What::Prepared => "prepared as a half message",
+            What::Decided => "decided",
             What::Enqueued => "enqueued in the outbox",
             What::Stored => "stored in the broker",
             What::Published => "acknowledged by the broker",

@@ -33,7 +33,7 @@ impl HalfMessages for Calls {
         let (metadata, _, call) = request.into_parts();
         let headers = metadata.into_headers();
         let id = idempotency::message_id(call.id.as_deref(), &headers)?.unwrap_or_else(MessageId::new);
-        let half = given(call).half_message(id, self.state.immunity).map_err(Problem::invalid)?;
+        let half = given(call)?.half_message(id, self.state.immunity).map_err(Problem::invalid)?;
         Ok(Response::new(reply(&half_messages::store(&self.state, half).await?)))
     }
 
@@ -50,22 +50,25 @@ impl HalfMessages for Calls {
     }
 }
 
-fn given(call: PrepareRequest) -> Given {
+fn given(call: PrepareRequest) -> Result<Given, Problem> {
     let CheckBackTarget { database, http, grpc } = call.check_back.unwrap_or_default();
-    Given {
+    Ok(Given {
         topic: call.topic,
         key: call.key,
         kind: call.kind,
+        sequence: call.sequence,
+        headers: call.headers.try_into()?,
+        mode: call.mode,
         payload: call.payload,
         business_type: call.business_type,
         business_id: call.business_id,
         check_back: CheckBack { database, http, grpc },
         check_after_s: call.check_after_s,
-    }
+    })
 }
 
 fn reply(decision: &Decision) -> HalfMessageReply {
-    HalfMessageReply { id: decision.id.to_string(), state: state(decision.state).into() }
+    HalfMessageReply { id: decision.id.to_string(), state: state(decision.state).into(), fresh: decision.fresh }
 }
 
 fn state(state: HalfState) -> wire::HalfState {

@@ -57,6 +57,9 @@ on_each! {
         let daemon = sandbox.serve().await;
         let mut first = half(1);
         first.id = Some("order-1-placed".into());
+        first.headers.insert("tenant".into(), "a".into());
+        first.sequence = Some(7);
+        first.mode = Some("at-least-once".into());
         let kept = prepare(&daemon, first.clone()).await.unwrap();
         assert_eq!(prepare(&daemon, first.clone()).await.unwrap(), kept, "an equal prepare has the same answer");
         let other = PrepareRequest { payload: "other".into(), ..first.clone() };
@@ -95,6 +98,9 @@ on_each! {
         let lines = tail(sandbox).await;
         let line = lines.iter().find(|line| line["id"] == kept.as_str()).unwrap();
         assert_eq!((&line["kind"], &line["payload"]["n"]), (&"OrderPlaced".into(), &1.into()));
+        assert_eq!((&line["headers"]["tenant"], &line["sequence"]), (&"a".into(), &7.into()), "{line}");
+        let mode = "SELECT count(*) FROM landfall_half_message WHERE mode = 'at-least-once'";
+        assert_eq!(sandbox.count(mode).await, 1);
     }
 }
 
@@ -116,6 +122,9 @@ async fn invalid_calls_are_refused_like_requests() {
         (|half| half.check_after_s = Some(u64::MAX), "check_after_s is invalid"),
         (|half| half.id = Some(String::new()), "the field id is invalid: it is empty"),
         (|half| half.kind = Some("a\nb".into()), "kind"),
+        (|half| half.sequence = Some(-1), "sequence is invalid: it is negative"),
+        (|half| half.mode = Some("twice".into()), "mode"),
+        (|half| drop(half.headers.insert("ce_id".into(), "x".into())), "ce_id"),
     ] {
         let mut wrong = half(1);
         change(&mut wrong);
