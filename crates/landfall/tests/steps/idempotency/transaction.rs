@@ -125,7 +125,8 @@ async fn failed_commit_is_unconfirmed_and_a_repeat_runs() {
 async fn value_that_is_no_json_or_was_another_type_is_named() {
     let fixture = shop().await;
     let orders = InTransaction::new(fixture.database.clone());
-    let unstored: Result<Answer<HashMap<(u8, u8), u8>>, Error<sqlx::Error>> = orders
+    type NoJson = HashMap<(u8, u8), u8>;
+    let unstored: Result<Answer<NoJson>, Error<sqlx::Error>> = orders
         .run(&order("1"), &request("first"), async |connection| {
             insert(connection).await?;
             Ok(HashMap::from([((1, 2), 3)]))
