@@ -9,7 +9,7 @@ use landfall::idempotency::{Identity, OnUnknown, Scope, Terms};
 use super::fields::Fields;
 use super::push::receiver_url;
 use super::value::{Problem, Value};
-use crate::proxy::Pattern;
+use crate::proxy::{PathParameter, Pattern};
 
 /// Requests of one kind, and the service that answers them.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub(crate) struct IdempotentRoute {
     pub(crate) wait: Duration,
     pub(crate) timeout: Duration,
     pub(crate) max_body_bytes: usize,
+    /// The parameter of the path that is the business id of a one-time token; `None` if tokens are not accepted.
+    pub(crate) token_business_id: Option<PathParameter>,
 }
 
 /// Whose keys a request uses.
@@ -41,7 +43,7 @@ pub(crate) enum RouteScope {
     Global,
 }
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "match",
     "upstream",
     "business_type",
@@ -53,6 +55,7 @@ const FIELDS: [&str; 11] = [
     "wait_ms",
     "timeout_ms",
     "max_body_bytes",
+    "token_business_id",
 ];
 
 /// Reads `idempotent_route`: one TOML table each.
@@ -83,6 +86,7 @@ fn read_one(fields: Fields<'_>) -> Result<IdempotentRoute, Problem> {
         return Err(Problem(".scope is taken from the answer of authorize, which is not given".into()));
     }
     let ceiling = Terms::CEILING.as_millis() as u64;
+    let token_business_id = fields.text("token_business_id")?.map(|name| business_id(&pattern, name)).transpose()?;
     Ok(IdempotentRoute {
         pattern,
         upstream: upstream(url(&fields, "upstream")?.ok_or_else(|| Problem(" needs an upstream".into()))?)?,
@@ -95,6 +99,7 @@ fn read_one(fields: Fields<'_>) -> Result<IdempotentRoute, Problem> {
         wait: Duration::from_millis(fields.whole("wait_ms", 2000, 0, 60_000)?),
         timeout: fields.millis("timeout_ms", 30_000, ceiling)?,
         max_body_bytes: fields.whole("max_body_bytes", 1 << 20, 0, 64 << 20)? as usize,
+        token_business_id,
     })
 }
 
@@ -108,6 +113,14 @@ fn upstream(url: Uri) -> Result<Uri, Problem> {
         None => Ok(url),
         Some(_) => Err(Problem(".upstream is a base URL, and must have no query".into())),
     }
+}
+
+fn business_id(pattern: &Pattern, text: &str) -> Result<PathParameter, Problem> {
+    let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    name.and_then(|name| pattern.parameter(name)).ok_or_else(|| {
+        let example = "one parameter of match, such as {id} of /orders/{id}";
+        Problem(format!(".token_business_id must be {example}, not {text:?}"))
+    })
 }
 
 fn needs_key(text: &str) -> Result<bool, Problem> {
@@ -183,6 +196,9 @@ mod tests {
         assert_eq!((one.needs_key, one.max_body_bytes), (false, 10));
         assert_eq!(one.scope, RouteScope::Authorized(HeaderName::from_static("x-tenant")));
         assert_eq!((one.lease.as_millis(), one.wait.as_millis(), one.timeout.as_millis()), (500, 0, 700));
+        let routed = LEAST.replace("/orders", "/shops/{shop}/orders/{id}");
+        let one = read(&format!("{routed}token_business_id = \"{{id}}\"\n")).unwrap().remove(0);
+        assert_eq!(one.token_business_id.unwrap().of("/shops/1/orders/%C3%A4").unwrap(), "ä");
     }
 
     #[test]
@@ -193,6 +209,7 @@ mod tests {
             ("scope = \"tenant\"", "[0].scope must be authorization, header:NAME, authorized:NAME or global"),
             ("scope = \"header:a b\"", "[0].scope names no valid header"),
             ("scope = \"authorized:x\"", "[0].scope is taken from the answer of authorize"),
+            ("token_business_id = \"{id}\"", "[0].token_business_id must be one parameter of match"),
             ("key = \"maybe\"", "[0].key must be required or optional"),
             ("timeout_ms = 600001", "[0].timeout_ms must be a whole number from 1 to 600000"),
             ("authorize = \"ftp://x\"", "[0].authorize must begin with https:// or http://"),

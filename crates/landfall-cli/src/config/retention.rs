@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use hyper::{Method, Uri};
 use landfall::housekeeping::{RetentionPlan, Retries, Span, Window};
 use landfall::{Backoff, consume};
 
 use super::value::{Problem, Value};
-use super::{Address, Config};
+use super::{Address, Config, Subscription};
 use crate::push::LONGEST_RETRY_AFTER;
 use crate::topics::TopicSettings;
 
@@ -64,6 +65,7 @@ impl Config {
         if self.broker.url.scheme() == "log" {
             windows.extend(window("broker.retention".into(), &self.broker.topic));
         }
+        windows.extend(self.proxy_window());
         let mut retries = vec![
             Retries {
                 whose: "the relay's retries".into(),
@@ -83,6 +85,18 @@ impl Config {
 }
 
 impl Config {
+    /// Returns the window of the proxy's records if a subscription posts to a route. A redriven message is then
+    /// recognised by its key only while the record is kept. A host may have several names, so port and path decide.
+    fn proxy_window(&self) -> Option<Window> {
+        let is_routed = |url: &Uri| {
+            url.port_u16() == Some(self.proxy.listen.port())
+                && self.idempotent_route.iter().any(|route| route.pattern.matches(&Method::POST, url.path()))
+        };
+        let Subscription { topic, group, .. } = self.subscription.iter().find(|one| is_routed(&one.url))?;
+        let setting = format!("retention.idempotency ({topic}/{group} is pushed to an idempotent_route)");
+        Some(Window { setting, length: self.retention.idempotency })
+    }
+
     /// Returns the retries of the slowest subscription. Each subscription has its own inbox rows, so they do not add
     /// up.
     fn push_retries(&self) -> Option<Retries> {
@@ -124,12 +138,41 @@ mod tests {
         let file = "[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"https://example.com\"\n\
                     max_attempts = 500\n[[subscription]]\ntopic = \"orders\"\ngroup = \"other\"\n\
                     url = \"https://example.com\"\n";
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("landfall.toml"), file).unwrap();
-        let config = Config::load(Some(folder.path().join("landfall.toml")), &Environment::new([]), &[]).unwrap();
-        let error = config.retention_plan().check().unwrap_err().to_string();
+        let error = loaded(file).retention_plan().check().unwrap_err().to_string();
         assert!(error.contains("the retries of orders/mailer") && error.contains("20d 19h"), "{error}");
         assert!(!error.contains("orders/other"), "{error}");
+    }
+
+    fn loaded(file: &str) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("landfall.toml"), file).unwrap();
+        Config::load(Some(folder.path().join("landfall.toml")), &Environment::new([]), &[]).unwrap()
+    }
+
+    #[test]
+    fn records_of_a_proxy_outlive_redrives_that_are_pushed_to_it() {
+        let route = "[[idempotent_route]]\nmatch = \"POST /orders/{id}\"\nupstream = \"http://127.0.0.1:8080\"\n\
+                     business_type = \"order\"\non_unknown = \"rerun\"\n";
+        let subscription = |url: &str| {
+            format!("[[subscription]]\ntopic = \"orders\"\ngroup = \"mailer\"\nurl = \"{url}\"\nmax_attempts = 5\n")
+        };
+        let routed = format!("{route}{}", subscription("http://shop:7701/orders/7"));
+        let error = loaded(&routed).retention_plan().check().unwrap_err().to_string();
+        for text in ["retention.idempotency (orders/mailer is pushed to an idempotent_route) is too short", "= needed"]
+        {
+            assert!(error.contains(text), "{text} is missing in\n{error}");
+        }
+        let longer = format!("retention.idempotency = \"45d\"\n{routed}");
+        loaded(&longer).retention_plan().check().unwrap();
+        // No other setup needs it: without a route, with another port, and with a path that no route takes.
+        for file in [
+            subscription("http://shop:7701/orders/7"),
+            route.to_owned(),
+            format!("{route}{}", subscription("http://shop:8080/orders/7")),
+            format!("{route}{}", subscription("http://shop:7701/refunds/7")),
+        ] {
+            loaded(&file).retention_plan().check().unwrap();
+        }
     }
 
     #[test]

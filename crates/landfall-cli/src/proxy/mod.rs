@@ -37,7 +37,7 @@ use crate::http::problem::Problem;
 use crate::push::Rules;
 use crate::push::connector::Connector;
 
-pub(crate) use pattern::Pattern;
+pub(crate) use pattern::{PathParameter, Pattern};
 
 /// The address of a client, in the extensions of its requests.
 #[derive(Debug, Clone, Copy)]

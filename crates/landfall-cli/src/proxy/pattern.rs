@@ -22,7 +22,44 @@ enum Segment {
     Rest,
 }
 
+/// One segment of the paths that a pattern takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PathParameter {
+    segment: usize,
+}
+
+impl PathParameter {
+    /// Returns its decoded value in `path`; `None` if that is not UTF-8.
+    pub(crate) fn of(self, path: &str) -> Option<String> {
+        let encoded = path.strip_prefix('/')?.split('/').nth(self.segment)?.as_bytes();
+        let (mut decoded, mut rest) = (Vec::with_capacity(encoded.len()), encoded);
+        while let [first, tail @ ..] = rest {
+            let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+            match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                Some(byte) => {
+                    decoded.push(byte);
+                    rest = &tail[2..];
+                }
+                None => {
+                    decoded.push(*first);
+                    rest = tail;
+                }
+            }
+        }
+        String::from_utf8(decoded).ok()
+    }
+}
+
 impl Pattern {
+    /// Returns the parameter `{name}`, if this pattern has it once.
+    pub(crate) fn parameter(&self, name: &str) -> Option<PathParameter> {
+        let path = self.text.split_once('/').map_or("", |(_, path)| path);
+        let is_named = |text: &str| text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) == Some(name);
+        let mut found = path.split('/').enumerate().filter(|(_, text)| is_named(text) && !name.starts_with('*'));
+        let (segment, _) = found.next()?;
+        found.next().is_none().then_some(PathParameter { segment })
+    }
+
     /// The error is the end of a sentence.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (method, path) = match text.split_once(' ') {
@@ -128,6 +165,17 @@ mod tests {
         assert!(takes("/{*all}", Method::PATCH, "/a/b/c") && takes("/a/{*all}", Method::PATCH, "/a/b/"));
         assert!(!takes("/a/{*all}", Method::PATCH, "/a/") && !takes("/a/{*all}", Method::PATCH, "/a"));
         assert!(takes("/", Method::GET, "/") && !takes("/", Method::GET, "/a"));
+    }
+
+    #[test]
+    fn parameter_is_read_from_its_segment() {
+        let of = |text: &str, name: &str, path: &str| pattern(text).parameter(name).and_then(|one| one.of(path));
+        assert_eq!(of("POST /orders/{id}/pay", "id", "/orders/7/pay"), Some("7".into()));
+        assert_eq!(of("/{shop}/{id}", "id", "/a/order%207%"), Some("order 7%".into()));
+        assert_eq!(of("/{id}", "id", "/%ff"), None);
+        for (text, name) in [("/{a}", "b"), ("/{*all}", "*all"), ("/{a}/{a}", "a"), ("/orders", "orders")] {
+            assert_eq!(pattern(text).parameter(name), None, "{text}");
+        }
     }
 
     #[test]

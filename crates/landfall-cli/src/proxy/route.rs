@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use landfall::idempotency::layer::{IDEMPOTENCY_KEY, IdempotencyLayer};
+use landfall::idempotency::layer::{IDEMPOTENCY_KEY, IDEMPOTENT_TOKEN, IdempotencyLayer};
 use landfall::idempotency::{Idempotency, Policy, Scope, Terms};
 use ring::digest;
 
@@ -26,16 +26,24 @@ use crate::http::problem::Problem;
 pub(super) fn service(route: &IdempotentRoute, routes: &Routes, engine: &Idempotency) -> Router {
     let terms = Terms { lease: route.lease, ..Terms::new(route.on_unknown) };
     let policy = Policy { terms, wait: route.wait };
-    let scope = route.scope.clone();
-    let find = move |parts: &Parts| find_scope(&scope, parts).map_err(IntoResponse::into_response);
+    let (scope, takes_tokens) = (route.scope.clone(), route.token_business_id.is_some());
+    let find = move |parts: &Parts| {
+        let scope = find_scope(&scope, parts).map_err(IntoResponse::into_response)?;
+        // `POST /v1/tokens` binds a token to its business, and to no caller.
+        let has_token = takes_tokens && parts.headers.contains_key(IDEMPOTENT_TOKEN);
+        Ok(if has_token { Scope::Global } else { scope })
+    };
     let mut layer = IdempotencyLayer::new(engine.clone(), route.business_type.clone(), policy, find)
         .with_body_limit(route.max_body_bytes);
     if route.needs_key {
         layer = layer.require_key();
     }
+    if let Some(business_id) = route.token_business_id {
+        layer = layer.accept_tokens(move |parts| business_id.of(parts.uri.path()));
+    }
     let upstream = Arc::new(Upstream::new(&routes.connector, route, routes.scheme));
     let forward = async move |request: Request| upstream.forward(request).await;
-    let reading = Reading { limit: route.max_body_bytes, timeout: routes.body_timeout };
+    let reading = Reading { limit: route.max_body_bytes, timeout: routes.body_timeout, takes_tokens };
     let router = Router::new().fallback(forward).layer(layer).layer(from_fn_with_state(reading, read_body));
     match &route.authorize {
         None => router,
@@ -46,15 +54,19 @@ pub(super) fn service(route: &IdempotentRoute, routes: &Routes, engine: &Idempot
     }
 }
 
-/// Bounds for the body of a request with a key, which is read before it is forwarded.
+/// Bounds for the body of a request with a key or a token, which is read before it is forwarded.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     limit: usize,
     timeout: Duration,
+    takes_tokens: bool,
 }
 
 async fn read_body(State(reading): State<Reading>, request: Request, next: Next) -> Result<Response, Problem> {
-    if request.method().is_safe() || !request.headers().contains_key(IDEMPOTENCY_KEY) {
+    let headers = request.headers();
+    let has_token = reading.takes_tokens && headers.contains_key(IDEMPOTENT_TOKEN);
+    let is_once = headers.contains_key(IDEMPOTENCY_KEY) || has_token;
+    if request.method().is_safe() || !is_once {
         return Ok(next.run(request).await);
     }
     let (parts, body) = request.into_parts();

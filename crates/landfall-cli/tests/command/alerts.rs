@@ -116,6 +116,32 @@ on_each! {
         reported("resolved").await;
     }
 
+    async fn uncertain_record_is_reported_until_a_person_has_resolved_it(sandbox: &Sandbox) {
+        let pager = Receiver::accepting().await;
+        sandbox.configure(&webhook(pager.address));
+        let daemon = sandbox.serve().await;
+        let told = async |status: &str| {
+            eventually(TIMEOUT, &format!("the record is reported as {status}"), async || {
+                let all: Vec<_> = pager.requests().iter().flat_map(verified_alerts).collect();
+                all.iter().any(|one| {
+                    one["status"] == status && one["labels"]["alertname"] == "idempotency-uncertain"
+                })
+            })
+            .await;
+        };
+        let key = r#""scope": "tenant-7", "business_type": "payment", "key": "1""#;
+        let claim = format!(r#"{{{key}, "on_unknown": "uncertain"}}"#);
+        let epoch = daemon.post("/v1/idempotency/claim", claim).await.json()["epoch"].clone();
+        let unknown = format!(r#"{{{key}, "epoch": {epoch}, "outcome": "unknown"}}"#);
+        assert_eq!(daemon.post("/v1/idempotency/release", unknown).await.status, 200);
+        told("firing").await;
+        let listed = sandbox.run(&["idempotency", "list", "--state", "uncertain", "--json"]).await.objects();
+        let released = sandbox.run(&["idempotency", "release", listed[0]["id"].as_str().unwrap()]).await;
+        assert_eq!(released.code, 0, "{released:?}");
+        told("resolved").await;
+        daemon.kill().await;
+    }
+
     async fn notice_survives_a_kill_before_its_delivery(sandbox: &Sandbox) {
         // An address at which nothing listens yet.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

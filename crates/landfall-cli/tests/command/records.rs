@@ -163,6 +163,44 @@ on_each! {
         refused(&daemon.post("/v1/tokens/consume", body.to_string()).await, 409, "token-invalid");
     }
 
+    async fn token_is_consumed_with_its_work_and_given_back_by_a_release(sandbox: &Sandbox) {
+        let daemon = sandbox.serve_as("push").await;
+        let business = json!({"business_type": "order", "business_id": "7"});
+        let issue = async || {
+            let issued = daemon.post("/v1/tokens", business.to_string()).await;
+            with(business.clone(), json!({"token": issued.json()["token"]}))
+        };
+        let token = issue().await;
+        for wrong in [json!({"business_id": "8"}), json!({"business_type": "refund"}), json!({"token": "x"})] {
+            refused(&call(&daemon, "claim", with(token.clone(), wrong)).await, 409, "token-invalid");
+        }
+        for wrong in [json!({"scope": "*"}), json!({"key": "order-1"})] {
+            refused(&call(&daemon, "claim", with(token.clone(), wrong)).await, 400, "invalid-request");
+        }
+        let request = with(token.clone(), json!({"fingerprint": "10 EUR"}));
+        let consume = async || daemon.post("/v1/tokens/consume", token.to_string()).await;
+        // The work failed: the token is not lost, and is used for a corrected request.
+        let first = claimed(&daemon, with(token.clone(), json!({"fingerprint": "9 EUR"}))).await;
+        refused(&call(&daemon, "claim", request.clone()).await, 422, "different-request");
+        refused(&consume().await, 409, "token-used");
+        let released = call(&daemon, "release", with(token.clone(), json!({"epoch": first}))).await;
+        assert_eq!((released.status, released.json()), (200, json!({"state": "released"})), "{released:?}");
+        let epoch = claimed(&daemon, request.clone()).await;
+        assert!(epoch > first, "{epoch} is not above {first}");
+        refused(&call(&daemon, "claim", request.clone()).await, 409, "in-flight");
+        let renewed = call(&daemon, "renew", with(token.clone(), json!({"epoch": epoch, "lease_s": 60}))).await;
+        assert_eq!((renewed.status, &renewed.json()["epoch"]), (200, &json!(epoch)), "{renewed:?}");
+        refused(&call(&daemon, "release", with(token.clone(), json!({"epoch": first}))).await, 409, "lease-lost");
+        let done = with(token.clone(), json!({"epoch": epoch, "response": {"paid": true}}));
+        assert_eq!(call(&daemon, "complete", done).await.status, 200);
+        // A repeat gets its answer; nothing else can use the token, also after a kill.
+        daemon.kill().await;
+        let daemon = sandbox.serve_as("push").await;
+        assert_eq!(call(&daemon, "claim", request).await.json()["response"], json!({"paid": true}));
+        refused(&call(&daemon, "claim", token.clone()).await, 422, "different-request");
+        refused(&daemon.post("/v1/tokens/consume", token.to_string()).await, 409, "token-used");
+    }
+
     async fn uncertain_record_is_resolved_by_a_person(sandbox: &Sandbox) {
         let daemon = sandbox.serve_as("push").await;
         let parking = json!({"on_unknown": "uncertain"});

@@ -153,6 +153,18 @@ fn mute_delays_firing_and_not_resolved() {
 }
 
 #[test]
+fn uncertain_records_fire_until_a_person_has_resolved_them() {
+    let (mut world, rule) = (World::default(), rule(AlertKind::IdempotencyUncertain));
+    let seen = |count| AlertObservations { uncertain_records: count, ..Default::default() };
+    assert_eq!(world.pass(&rule, &seen(Some(0)), 0), NONE);
+    assert_eq!(world.pass(&rule, &seen(Some(1)), 5), FIRING);
+    assert_eq!(world.only().summary, "1 idempotency records are uncertain and need a person");
+    assert_eq!(world.pass(&rule, &seen(None), 10), NONE, "a store that does not answer resolves nothing");
+    assert_eq!(world.pass(&rule, &seen(Some(1)), 15), NONE);
+    assert_eq!(world.pass(&rule, &seen(Some(0)), 20), RESOLVED);
+}
+
+#[test]
 fn unknown_is_neither_firing_nor_resolved() {
     let (mut world, rule) = (World::default(), rule(AlertKind::DeadLetter));
     assert_eq!(world.pass(&rule, &parked(1, 1), 0), FIRING);

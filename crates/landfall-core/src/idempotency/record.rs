@@ -20,7 +20,7 @@ pub enum RecordState {
     Completed,
     /// The last attempt did nothing. The next claim runs again, also with another fingerprint.
     Released,
-    /// Whether the work was done is unknown. A person, or a check-back, resolves it.
+    /// Whether the work was done is unknown. A person resolves it, or its own attempt, if that was only slow.
     Uncertain,
 }
 

@@ -142,7 +142,7 @@ impl<T: Send + 'static> Attempting<T> {
         let (outcome, result) = match worked {
             Some(Work::Done(value)) => match (self.codec.encode)(&value) {
                 Ok(answer) => (Outcome::Done(answer), Ok(value)),
-                Err(error) => (Outcome::Unknown(error.to_string()), Err(Error::Store(error))),
+                Err(error) => (Outcome::Unknown(error.to_string()), Err(Error::Value(error))),
             },
             Some(Work::NothingDone(error)) => (Outcome::NothingDone, Err(Error::Work(error))),
             Some(Work::Unknown(error)) => (Outcome::Unknown("the work reported it".into()), Err(Error::Work(error))),

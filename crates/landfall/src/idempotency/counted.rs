@@ -10,7 +10,7 @@ use landfall_core::idempotency::{
 };
 use landfall_core::{Result, Timestamp};
 
-use super::counters::{Counted, count};
+use super::counters::{Counted, count, register};
 
 /// A store whose calls are counted by business type, in `landfall_idempotency_total`.
 ///
@@ -27,6 +27,7 @@ impl CountedRecords {
 #[async_trait]
 impl IdempotencyRecords for CountedRecords {
     async fn claim_record(&self, identity: &Identity, fingerprint: &Fingerprint, terms: &Terms) -> Result<Claim> {
+        register(identity.business_type());
         let claim = self.0.claim_record(identity, fingerprint, terms).await;
         let result = match &claim {
             Ok(Claim::Claimed { .. }) => return claim,

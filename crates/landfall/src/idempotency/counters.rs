@@ -22,6 +22,17 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
+    const ALL: [Self; 8] = [
+        Self::Executed,
+        Self::Replayed,
+        Self::Waited,
+        Self::Conflict,
+        Self::Mismatch,
+        Self::Uncertain,
+        Self::Fenced,
+        Self::StoreError,
+    ];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Executed => "executed",
@@ -37,19 +48,33 @@ impl Counted {
 }
 
 pub(crate) fn count(result: Counted, business_type: &str) {
-    let business_type = label(business_type);
-    metrics::counter!("landfall_idempotency_total", "result" => result.as_str(), "business_type" => business_type)
-        .increment(1);
+    increment(result, register(business_type), 1);
 }
 
-fn label(business_type: &str) -> String {
+/// Exports all results of a business type, from 0, when a process first sees it. Returns its label.
+///
+/// A counter whose first sample is 1 has no increase in Prometheus, so an alert would miss the first violation. Call
+/// this before the work, so that a scrape can see the 0.
+pub(crate) fn register(business_type: &str) -> String {
+    let (label, is_new) = label(business_type);
+    if is_new {
+        Counted::ALL.into_iter().for_each(|result| increment(result, label.clone(), 0));
+    }
+    label
+}
+
+fn increment(result: Counted, label: String, by: u64) {
+    metrics::counter!("landfall_idempotency_total", "result" => result.as_str(), "business_type" => label)
+        .increment(by);
+}
+
+/// Returns the label of a business type, and whether it is seen for the first time.
+fn label(business_type: &str) -> (String, bool) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
-    if !known.contains(business_type) {
-        if known.len() >= MOST_BUSINESS_TYPES {
-            return "other".to_owned();
-        }
-        known.insert(business_type.to_owned());
+    if known.contains(business_type) {
+        return (business_type.to_owned(), false);
     }
-    business_type.to_owned()
+    let label = if known.len() < MOST_BUSINESS_TYPES { business_type } else { "other" };
+    (label.to_owned(), known.insert(label.to_owned()))
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::attempt::{Attempt, Attempting};
-use super::counters::{Counted, count};
+use super::counters::{Counted, count, register};
 use super::error::Error;
 use super::flights::{Flight, Flights, Followed, Joined};
 
@@ -71,6 +71,13 @@ pub struct Answer<T> {
     pub value: T,
     /// Whether an earlier or concurrent call did the work.
     pub is_replayed: bool,
+}
+
+impl<T> Answer<T> {
+    /// Replaces the value, such as by the response that is made of it.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+        Answer { value: change(self.value), is_replayed: self.is_replayed }
+    }
 }
 
 /// How one kind of work is run.
@@ -133,7 +140,7 @@ impl<E> From<Undecoded> for Error<E> {
     fn from(undecoded: Undecoded) -> Self {
         match undecoded {
             Undecoded::NotKept { status, is_expired } => Self::NotKept { status, is_expired },
-            Undecoded::Invalid(error) => Self::Store(error),
+            Undecoded::Invalid(error) => Self::Value(error),
         }
     }
 }
@@ -247,6 +254,7 @@ impl Idempotency {
         Fut: Future<Output = Work<T, E>> + Send + 'static,
     {
         policy.check()?;
+        register(identity.business_type());
         let deadline = Instant::now() + policy.wait;
         let joining =
             Joining { flights: &self.flights, max_waiters: self.max_waiters, identity, fingerprint, deadline };

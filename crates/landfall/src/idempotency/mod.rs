@@ -14,8 +14,8 @@
 //!                     └ wait for the first      └ completed: replay; in flight elsewhere: poll, then 409
 //! ```
 //!
-//! With the feature `axum`, `layer::IdempotencyLayer` does this for HTTP handlers. With the feature `macros`, the
-//! attribute `#[idempotent]` does it for functions.
+//! With the feature `axum`, `layer::IdempotencyLayer` does this for HTTP handlers, and `layer::KeyedRequest` for those
+//! that use [`InTransaction`]. With the feature `macros`, the attribute `#[idempotent]` does it for functions.
 //!
 //! The fingerprint is compared before anything else, so another request under a used key is refused, also while the
 //! first one runs. Every decision is one atomic statement of the store.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::attempt::refusal;
-use super::counters::{Counted, count};
+use super::counters::{Counted, count, register};
 use super::engine::{Answer, Codec, Joining, in_flight};
 use super::error::Error;
 use super::flights::{Flight, Flights};
@@ -69,8 +69,8 @@ impl<D: RecordWriter> InTransaction<D> {
 
     /// Runs `work` in a transaction unless it was done before, and returns its value, which is stored as JSON.
     ///
-    /// An error of `work` rolls back, and the key is free again. An error of kind `Unknown` means that the connection
-    /// was lost during the commit: repeat the call, which finds the record or not.
+    /// An error of `work` rolls back, and the key is free again. After [`Error::Unconfirmed`], such as for a connection
+    /// that is lost during the commit, repeat the call: it finds the record, or runs.
     pub async fn run<T, E, F>(
         &self,
         identity: &Identity,
@@ -108,6 +108,7 @@ impl<D: RecordWriter> InTransaction<D> {
         F: AsyncFnOnce(&mut D::Connection) -> Result<T, E>,
     {
         let business_type = identity.business_type();
+        register(business_type);
         let deadline = Instant::now() + self.wait;
         let joining =
             Joining { flights: &self.flights, max_waiters: self.max_waiters, identity, fingerprint, deadline };
@@ -115,9 +116,9 @@ impl<D: RecordWriter> InTransaction<D> {
             Ok(flight) => flight,
             Err(answer) => return Ok(Answer { value: (codec.decode)(answer)?, is_replayed: true }),
         };
-        let store_error = |error| {
+        let count_error = |error| {
             count(Counted::StoreError, business_type);
-            Error::Store(error)
+            error
         };
         // Bounded: another process may have the same key in an open transaction.
         let opened = timeout_at(deadline, self.open(identity, fingerprint)).await;
@@ -125,15 +126,16 @@ impl<D: RecordWriter> InTransaction<D> {
             count(Counted::Conflict, business_type);
             return Err(in_flight(self.wait));
         };
-        let mut transaction = match opened.map_err(store_error)? {
+        let mut transaction = match opened.map_err(count_error)? {
             Begun::Fresh(transaction) => transaction,
             Begun::Refused(claim) => return replay(flight, business_type, codec, claim),
         };
         let value = work(&mut transaction).await.map_err(Error::Work)?;
-        let answer = (codec.encode)(&value).map_err(Error::Store)?;
-        self.database.store_answer(&mut transaction, identity, &answer).await.map_err(store_error)?;
+        let answer = (codec.encode)(&value).map_err(Error::Value)?;
+        let unconfirmed = |error| Error::Unconfirmed(count_error(error));
+        self.database.store_answer(&mut transaction, identity, &answer).await.map_err(unconfirmed)?;
         fail::fail_point!("idempotency.before-commit");
-        self.database.commit(transaction).await.map_err(store_error)?;
+        self.database.commit(transaction).await.map_err(unconfirmed)?;
         fail::fail_point!("idempotency.after-commit");
         count(Counted::Executed, business_type);
         flight.done(answer);

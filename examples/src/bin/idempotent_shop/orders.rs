@@ -3,50 +3,49 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use landfall::idempotency::layer::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
-use landfall::idempotency::{FingerprintBuilder, Identity, Scope, Windowed};
+use landfall::idempotency::layer::KeyedRequest;
+use landfall::idempotency::{Scope, Windowed};
 use landfall::{Kind, Message, OutboxWriter, TopicName};
 use landfall_examples::Result;
 
-use crate::shop::{Shop, principal, refusal};
+use crate::shop::{Shop, principal};
 
 /// Record, row and message are one commit: a crash leaves all of them or none.
-pub(crate) async fn place(State(shop): State<Shop>, headers: HeaderMap, body: String) -> Result<Response, StatusCode> {
-    let key = headers.get(IDEMPOTENCY_KEY).and_then(|value| value.to_str().ok()).ok_or(StatusCode::BAD_REQUEST)?;
-    let identity = Identity::new(principal(&headers)?, "order", key).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let request = FingerprintBuilder::new("POST /orders").part(&body).finish();
-    let euro: i64 = body.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0);
+#[allow(clippy::result_large_err, reason = "the error is the response itself")]
+pub(crate) async fn place(
+    State(shop): State<Shop>,
+    headers: HeaderMap,
+    request: KeyedRequest,
+) -> Result<Response, Response> {
+    let scope = principal(&headers).map_err(IntoResponse::into_response)?;
+    let identity = request.identity(scope, "order")?;
+    let digits = request.body().iter().filter(|byte| byte.is_ascii_digit());
+    let euro: i64 = digits.map(|byte| char::from(*byte)).collect::<String>().parse().unwrap_or(0);
     let placed = shop
         .orders
-        .run(&identity, &request, async |connection| {
+        .run(&identity, request.fingerprint(), async |connection| {
             let insert = sqlx::query("INSERT INTO orders (euro) VALUES (?)").bind(euro);
             let id = insert.execute(&mut *connection).await?.last_insert_rowid();
             let message = Message::new(TopicName::new("orders")?, id.to_string()).with_kind(Kind::new("OrderPlaced")?);
             shop.database.enqueue(connection, &[message]).await?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(id)
         })
-        .await;
-    match placed {
-        Ok(order) => {
-            let mut response = (StatusCode::CREATED, format!("{{\"order\":{}}}", order.value)).into_response();
-            if order.is_replayed {
-                response.headers_mut().insert(IDEMPOTENT_REPLAYED, header::HeaderValue::from_static("true"));
-            }
-            Ok(response)
-        }
-        Err(error) => Ok(refusal(&error)),
-    }
+        .await
+        .map(|answer| answer.map(|order| (StatusCode::CREATED, format!("{{\"order\":{order}}}"))))
+        .map_err(|error| error.map_work(|_| StatusCode::INTERNAL_SERVER_ERROR));
+    Ok(request.respond(placed))
 }
 
 /// At most one code a minute and phone. A repeat gets no stored answer: there is nothing in it that it needs.
 pub(crate) async fn send_code(State(shop): State<Shop>, phone: String) -> Response {
-    let insert = async || sqlx::query("INSERT INTO code VALUES (?)").bind(&phone).execute(shop.database.pool()).await;
+    let (pool, number) = (shop.database.pool().clone(), phone.clone());
+    let insert = async move || sqlx::query("INSERT INTO code VALUES (?)").bind(number).execute(&pool).await;
     match shop.windows.run(Scope::Global, "code", &phone, Duration::from_secs(60), insert).await {
         Ok(Windowed::Ran(_)) => StatusCode::ACCEPTED.into_response(),
         Ok(Windowed::Suppressed { .. }) => (StatusCode::TOO_MANY_REQUESTS, "a code was sent").into_response(),
-        Err(error) => refusal(&error),
+        Err(error) => error.map_work(|_| StatusCode::INTERNAL_SERVER_ERROR).into_response(),
     }
 }
 

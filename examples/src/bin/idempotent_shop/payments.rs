@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use landfall::idempotency::layer::Effect;
 use landfall::idempotency::{Advanced, Identity, OneTimeTokens, StateGuard, Token};
 use sqlx::pool::PoolConnection;
 use sqlx::{QueryBuilder, Sqlite};
@@ -34,7 +36,7 @@ fn payment() -> StateGuard<OrderState> {
         .falling_back_to(OrderState::Declined)
 }
 
-type Answer = Result<(StatusCode, String), StatusCode>;
+type Answer = Result<Response, StatusCode>;
 
 fn internal(_: sqlx::Error) -> StatusCode {
     StatusCode::INTERNAL_SERVER_ERROR
@@ -49,16 +51,19 @@ pub(crate) async fn pay(
     let mut row = Row { connection: shop.database.pool().acquire().await.map_err(internal)?, order };
     match payment().advance(&mut row, set_state, state).await.map_err(internal)? {
         Advanced::Now => {}
-        Advanced::Before => return Ok((StatusCode::OK, "it is paid".into())),
-        Advanced::InProgress => return Ok((StatusCode::CONFLICT, "it is being paid".into())),
+        Advanced::Before => return Ok("it is paid".into_response()),
+        // Not final: a repeat under this key asks again.
+        Advanced::InProgress => {
+            return Ok((StatusCode::CONFLICT, Extension(Effect::NothingDone), "it is being paid").into_response());
+        }
         Advanced::Refused(_) => return Err(StatusCode::CONFLICT),
         Advanced::Missing => return Err(StatusCode::NOT_FOUND),
     }
     let charged = shop.bank.charge(&format!("{}/{}", identity.scope(), identity.key()), order).await;
     payment().finish(&mut row, charged.is_ok(), set_state).await.map_err(internal)?;
     match charged {
-        Ok(receipt) => Ok((StatusCode::OK, format!("{{\"receipt\":{receipt}}}"))),
-        Err(Declined) => Ok((StatusCode::PAYMENT_REQUIRED, "the bank has declined it".into())),
+        Ok(receipt) => Ok(format!("{{\"receipt\":{receipt}}}").into_response()),
+        Err(Declined) => Ok((StatusCode::PAYMENT_REQUIRED, "the bank has declined it").into_response()),
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::post;
 use landfall::idempotency::layer::IdempotencyLayer;
-use landfall::idempotency::{Error, Idempotency, InTransaction, Locks, OnUnknown, Policy, Scope, Windows};
+use landfall::idempotency::{Idempotency, InTransaction, Locks, OnUnknown, Policy, Scope, Windows};
 use landfall::sqlite::{self, Sqlite};
 use landfall::{OutboxFilter, OutboxView, Schema};
 use landfall_examples::Result;
@@ -93,19 +93,4 @@ pub(crate) fn principal(headers: &HeaderMap) -> Result<Scope, StatusCode> {
     let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let name = credentials.and_then(|credentials| credentials.strip_prefix("Bearer "));
     name.and_then(|name| Scope::principal(name).ok()).ok_or(StatusCode::UNAUTHORIZED)
-}
-
-/// The answer for a request that got none of its work.
-pub(crate) fn refusal<E: std::fmt::Display>(error: &Error<E>) -> Response {
-    let status = match error {
-        Error::InFlight { retry_after } => {
-            let seconds = retry_after.as_secs().max(1).to_string();
-            return (StatusCode::CONFLICT, [(header::RETRY_AFTER, seconds)], error.to_string()).into_response();
-        }
-        Error::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
-        Error::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Work(_) | Error::Aborted => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::CONFLICT,
-    };
-    (status, error.to_string()).into_response()
 }

@@ -45,10 +45,14 @@ pub(crate) struct State {
 
 const COMPLETED: &str = "completed";
 
+/// Returns the fields of an identity, and `more`.
+fn known(more: &[&'static str]) -> Vec<&'static str> {
+    [&["scope", "business_type", "key", "business_id", "token"], more].concat()
+}
+
 pub(crate) async fn claim(axum::extract::State(state): Shared, request: Request) -> Result<Response, Problem> {
     let body = read(&state, request).await?;
-    let known = ["scope", "business_type", "key", "fingerprint", "lease_s", "on_unknown"];
-    let fields = Fields::parse(&body, &known)?;
+    let fields = Fields::parse(&body, &known(&["fingerprint", "lease_s", "on_unknown"]))?;
     let (identity, fingerprint) = (fields.identity()?, fields.fingerprint()?);
     let mut terms = Terms::new(fields.on_unknown()?);
     terms.lease = fields.lease()?.unwrap_or(terms.lease);
@@ -93,7 +97,7 @@ pub(super) fn refusal(claim: Claim) -> Problem {
 
 pub(crate) async fn renew(axum::extract::State(state): Shared, request: Request) -> Result<Json<Renewed>, Problem> {
     let body = read(&state, request).await?;
-    let fields = Fields::parse(&body, &["scope", "business_type", "key", "epoch", "lease_s"])?;
+    let fields = Fields::parse(&body, &known(&["epoch", "lease_s"]))?;
     let (identity, epoch) = (fields.identity()?, fields.epoch()?);
     let lease = fields.lease()?.unwrap_or(Terms::LEASE);
     let records = state.records.clone();
@@ -104,7 +108,7 @@ pub(crate) async fn renew(axum::extract::State(state): Shared, request: Request)
 
 pub(crate) async fn complete(axum::extract::State(state): Shared, request: Request) -> Result<Json<State>, Problem> {
     let body = read(&state, request).await?;
-    let fields = Fields::parse(&body, &["scope", "business_type", "key", "epoch", "response"])?;
+    let fields = Fields::parse(&body, &known(&["epoch", "response"]))?;
     let (identity, epoch) = (fields.identity()?, fields.epoch()?);
     let outcome = Outcome::Done(Snapshot::from_bytes(fields.response()?.to_owned()));
     settle(state, identity, epoch, outcome, COMPLETED).await
@@ -112,7 +116,7 @@ pub(crate) async fn complete(axum::extract::State(state): Shared, request: Reque
 
 pub(crate) async fn release(axum::extract::State(state): Shared, request: Request) -> Result<Json<State>, Problem> {
     let body = read(&state, request).await?;
-    let fields = Fields::parse(&body, &["scope", "business_type", "key", "epoch", "outcome", "reason"])?;
+    let fields = Fields::parse(&body, &known(&["epoch", "outcome", "reason"]))?;
     let (identity, epoch, reason) = (fields.identity()?, fields.epoch()?, fields.reason()?);
     let (outcome, name) = match fields.released()? {
         Released::NothingDone => (Outcome::NothingDone, "released"),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use landfall::idempotency::{Epoch, Fingerprint, FingerprintBuilder, Identity, OnUnknown, Scope};
+use landfall::idempotency::{Claim, Epoch, Fingerprint, FingerprintBuilder, Identity, OnUnknown, Scope, Token};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::claim::refusal;
 use crate::http::problem::Problem;
 
 /// The raw fields of every route here.
@@ -96,7 +97,17 @@ impl<'a> Fields<'a> {
         all.into_iter().filter(|(_, raw)| raw.is_some()).map(|(name, _)| name).collect()
     }
 
+    /// Returns the identity of a key, or of a one-time token. A token is bound to its business and to no scope.
     pub(super) fn identity(&self) -> Result<Identity, Problem> {
+        if self.token.is_some() {
+            if self.key.is_some() || self.scope.is_some() {
+                return Err(Problem::invalid("send scope and key, or business_id and token, not both"));
+            }
+            return self.token_identity();
+        }
+        if self.business_id.is_some() {
+            return Err(Problem::invalid("the field business_id belongs to a token, which is missing"));
+        }
         let scope: Scope = required::<String>("scope", self.scope)?.parse()?;
         let business_type: String = required("business_type", self.business_type)?;
         Ok(Identity::new(scope, business_type, required::<String>("key", self.key)?)?)
@@ -107,8 +118,12 @@ impl<'a> Fields<'a> {
         Ok((required("business_type", self.business_type)?, business_id))
     }
 
-    pub(super) fn token(&self) -> Result<String, Problem> {
-        text("token", self.token, MAX_CHARACTERS)
+    pub(super) fn token_identity(&self) -> Result<Identity, Problem> {
+        let (business_type, business_id) = self.business()?;
+        let token: String = text("token", self.token, MAX_CHARACTERS)?;
+        // A token of another form was never issued.
+        let token: Token = token.parse().map_err(|_| refusal(Claim::NotIssued))?;
+        Ok(token.identity(Scope::Global, &business_type, &business_id)?)
     }
 
     /// A claim without a fingerprint equals every other without one.
@@ -195,7 +210,8 @@ fn seconds(name: &str, raw: Option<&RawValue>, most: i64) -> Result<Option<Durat
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 6] = ["scope", "business_type", "key", "fingerprint", "lease_s", "on_unknown"];
+    const KNOWN: [&str; 8] =
+        ["scope", "business_type", "key", "business_id", "token", "fingerprint", "lease_s", "on_unknown"];
 
     fn refusal(body: &str) -> String {
         let parsed = Fields::parse(body.as_bytes(), &KNOWN).and_then(|fields| {
@@ -225,6 +241,10 @@ mod tests {
         let with = |more: &str| format!(r#"{{"scope":"s","business_type":"t","key":"k"{more}}}"#);
         for (body, word) in [
             (with(r#","epoch":1"#), "the field epoch is unknown here"),
+            (with(r#","token":"x""#), "send scope and key, or business_id and token"),
+            (with(r#","business_id":"7""#), "belongs to a token, which is missing"),
+            (r#"{"business_type":"t","token":"x"}"#.into(), "the field business_id is missing"),
+            (r#"{"business_type":"t","business_id":"7","token":"x"}"#.into(), "token-invalid"),
             (with(r#","lease":1"#), "unknown field `lease`"),
             (with(r#","key":"k""#), "duplicate field `key`"),
             (with(r#","lease_s":0"#), "lease_s must be 1 to 600"),

@@ -51,14 +51,14 @@ pub(crate) async fn issue(
 pub(crate) async fn consume(axum::extract::State(state): Shared, request: Request) -> Result<Json<Consumed>, Problem> {
     let body = read(&state, request).await?;
     let fields = Fields::parse(&body, &["business_type", "business_id", "token"])?;
-    let ((business_type, business_id), token) = (fields.business()?, fields.token()?);
-    // A token of another form was never issued.
-    let token: Token = token.parse().map_err(|_| refusal(Claim::NotIssued))?;
-    let identity = token.identity(Scope::Global, &business_type, &business_id)?;
+    let identity = fields.token_identity()?;
     let records = state.records.clone();
     match detached(async move { consume_once(&*records, &identity).await }).await? {
         Claim::Claimed { .. } => Ok(Json(Consumed { state: "consumed" })),
-        Claim::Completed(_) => Err(Problem::token("token-used", "the token was consumed before; issue a new one")),
+        // A mismatch: a claim has consumed it, or is about to.
+        Claim::Completed(_) | Claim::Mismatch => {
+            Err(Problem::token("token-used", "the token was consumed before; issue a new one"))
+        }
         refused => Err(refusal(refused)),
     }
 }

@@ -7,6 +7,31 @@ use super::super::support::{Sandbox, TIMEOUT, on_each, request};
 use super::fixture::{ANN, BOB, Pay, Shop, counted, refused, replayed, second, serve, until_status};
 
 on_each! {
+    async fn token_header_is_consumed_by_work_that_is_done(sandbox: &Sandbox) {
+        let shop = Shop::start().await;
+        let daemon = serve(sandbox, &shop.route("token_business_id = \"{id}\"\n")).await;
+        let business = r#"{"business_type": "payment", "business_id": "7"}"#;
+        let token = daemon.post("/v1/tokens", business).await.json()["token"].as_str().unwrap().to_owned();
+        let pay = async |target: &str, more: &[(&str, &str)]| {
+            let headers = [&[("idempotent-token", token.as_str())], more].concat();
+            request(daemon.proxy(), "POST", target, &headers, b"10").await
+        };
+        let ann = ("authorization", ANN);
+        refused(&pay("/orders/8/pay", &[ann]).await, 409, "token-invalid");
+        refused(&pay("/orders/7/pay", &[]).await, 401, "unauthorized");
+        refused(&pay("/orders/7/pay", &[ann, ("idempotency-key", "k1")]).await, 400, "invalid-request");
+        assert_eq!(shop.effects(), 0);
+        // The service refuses before any work: the token is given back.
+        assert_eq!(pay("/orders/7/pay", &[ann, ("x-behave", "status:429")]).await.status, 429);
+        let first = pay("/orders/7/pay", &[ann]).await;
+        assert_eq!((first.status, first.body.as_str()), (201, "{\"paid\":2}"), "{first:?}");
+        assert_eq!(shop.seen()[1].header("idempotent-token"), token);
+        replayed(&pay("/orders/7/pay", &[ann]).await, &first);
+        let consumed = format!(r#"{{"business_type": "payment", "business_id": "7", "token": "{token}"}}"#);
+        refused(&daemon.post("/v1/tokens/consume", consumed).await, 409, "token-used");
+        assert_eq!(shop.effects(), 2);
+    }
+
     async fn repeat_gets_the_first_answer_and_has_no_effect(sandbox: &Sandbox) {
         let shop = Shop::start().await;
         let daemon = serve(sandbox, &shop.route("")).await;

@@ -55,15 +55,18 @@ impl Answered {
     pub(super) fn into_response(self, key: Option<HeaderValue>) -> Response {
         let mut response = self.response;
         if self.is_replayed {
-            let headers = response.headers_mut();
-            headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            mark_replayed(response.headers_mut());
             if let Some(key) = key {
-                headers.insert(IDEMPOTENCY_KEY, key);
+                response.headers_mut().insert(IDEMPOTENCY_KEY, key);
             }
         }
         response
     }
+}
+
+pub(super) fn mark_replayed(headers: &mut HeaderMap) {
+    headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 fn replay(snapshot: &Snapshot) -> Response {

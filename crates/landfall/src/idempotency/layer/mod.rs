@@ -10,6 +10,7 @@
 #![allow(clippy::result_large_err, reason = "the error is the response itself")]
 
 mod answer;
+mod extract;
 mod key;
 mod problem;
 
@@ -33,6 +34,7 @@ use super::error::Error;
 use answer::Answered;
 
 pub use answer::{Effect, is_streamed};
+pub use extract::KeyedRequest;
 pub use key::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IDEMPOTENT_TOKEN};
 
 /// Returns the scope of an authenticated request, or the response that refuses it.
@@ -246,8 +248,8 @@ impl Rules {
             (None, Some((token, business_id))) => {
                 let scope = (self.scope)(parts)?;
                 // A token of another form was never issued.
-                let token: Token = token.parse().map_err(|_| problem::refusal(&Error::NotIssued))?;
-                let business_id = business_id(parts).ok_or_else(|| problem::refusal(&Error::NotIssued))?;
+                let token: Token = token.parse().map_err(|_| problem::refusal(&Error::<Response>::NotIssued))?;
+                let business_id = business_id(parts).ok_or_else(|| problem::refusal(&Error::<Response>::NotIssued))?;
                 let identity = token.identity(scope, &self.business_type, &business_id);
                 Ok(Asked::Once(identity.map_err(|error| problem::invalid(&error.to_string()))?))
             }

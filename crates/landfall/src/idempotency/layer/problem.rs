@@ -3,6 +3,7 @@
 use axum_core::body::Body;
 use axum_core::response::Response;
 use http::{HeaderValue, StatusCode, header};
+use landfall_core::ErrorKind;
 use serde_json::json;
 
 use super::super::error::Error;
@@ -40,7 +41,7 @@ pub(super) fn gone(name: &str, status: u16, location: Option<&str>) -> Response 
 }
 
 /// Translates a refusal of the engine.
-pub(super) fn refusal(error: &Error<Response>) -> Response {
+pub(super) fn refusal<E>(error: &Error<E>) -> Response {
     let (status, name, retry_after) = match error {
         Error::InFlight { retry_after } => (StatusCode::CONFLICT, "in-flight", Some(retry_after.as_secs().max(1))),
         Error::Mismatch => (StatusCode::UNPROCESSABLE_ENTITY, "different-request", None),
@@ -49,19 +50,22 @@ pub(super) fn refusal(error: &Error<Response>) -> Response {
         Error::NotKept { .. } => (StatusCode::CONFLICT, "result-not-kept", None),
         Error::NotIssued => (StatusCode::CONFLICT, "token-invalid", None),
         Error::Fenced => (StatusCode::CONFLICT, "lease-lost", Some(1)),
-        Error::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", Some(1)),
-        Error::Aborted | Error::Work(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
-    };
-    let detail = match error {
-        // What failed inside is for the log.
-        Error::Store(error) => {
-            tracing::error!(%error, "idempotency store failed");
-            "the idempotency store is unavailable; the request was not begun".to_owned()
+        // Not a matter of time, such as a lease that is longer than its ceiling.
+        Error::Store(error) if error.kind() == ErrorKind::Invalid => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal", None)
         }
-        Error::Work(_) | Error::Aborted => "the request was aborted".to_owned(),
-        error => error.sentence().to_owned(),
+        Error::Store(_) | Error::Unconfirmed(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", Some(1)),
+        Error::Aborted | Error::Value(_) | Error::Work(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
     };
-    let mut response = problem(status, name, &detail);
+    // What failed inside is for the log.
+    if let Error::Store(reason) | Error::Unconfirmed(reason) | Error::Value(reason) = error {
+        tracing::error!(error = %reason, kind = name, "idempotent request failed");
+    }
+    let detail = match error {
+        Error::Work(_) | Error::Aborted => "the request was aborted",
+        error => error.sentence(),
+    };
+    let mut response = problem(status, name, detail);
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

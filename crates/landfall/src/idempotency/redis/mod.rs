@@ -65,11 +65,15 @@ impl RedisRecords {
         format!("{}open", self.prefix)
     }
 
+    fn expiry(&self) -> String {
+        format!("{}expiry", self.prefix)
+    }
+
     /// Prepares a call with the keys of a record, and its id as the first argument.
     fn call<'a>(&self, script: &'a Script, id: RecordId) -> ScriptInvocation<'a> {
         let id = id.to_string();
         let mut call = script.prepare_invoke();
-        call.key(self.record(&id)).key(self.index()).key(self.open()).arg(id);
+        call.key(self.record(&id)).key(self.index()).key(self.open()).key(self.expiry()).arg(id);
         call
     }
 

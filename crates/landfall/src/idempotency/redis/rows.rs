@@ -9,7 +9,7 @@ use crate::idempotency::memory::matches;
 const FIND: &str = "find idempotency records";
 
 /// How many records one round trip reads.
-const PAGE: isize = 200;
+const PAGE: usize = 200;
 
 const FIELDS: [&str; 12] = [
     "kind",
@@ -32,28 +32,22 @@ impl RedisRecords {
             let found = self.rows(&[id.to_string()]).await?;
             return Ok(found.into_iter().filter(|row| matches(row, filter)).take(limit).collect());
         }
-        let from = filter.before.map_or_else(|| "+inf".to_owned(), |(time, _)| time.as_millis().to_string());
-        let (mut found, mut offset) = (Vec::new(), 0);
-        loop {
-            let ids = self.page(&self.index(), &from, offset).await?;
-            offset += PAGE;
+        let before = filter.before.map(|(time, _)| time);
+        let (mut found, mut page) = (Vec::new(), Page::newest(before));
+        while let Some(ids) = self.next(&self.index(), &mut page).await? {
             let rows = self.rows(&ids).await?;
             found.extend(rows.into_iter().filter(|row| matches(row, filter)));
-            if found.len() >= limit || ids.is_empty() {
-                found.truncate(limit);
-                return Ok(found);
+            if found.len() >= limit {
+                break;
             }
         }
+        found.truncate(limit);
+        Ok(found)
     }
 
     pub(super) async fn stats(&self) -> Result<RecordStats> {
-        let (mut stats, mut offset) = (RecordStats::default(), 0);
-        loop {
-            let ids = self.page(&self.open(), "+inf", offset).await?;
-            if ids.is_empty() {
-                return Ok(stats);
-            }
-            offset += PAGE;
+        let (mut stats, mut page) = (RecordStats::default(), Page::newest(None));
+        while let Some(ids) = self.next(&self.open(), &mut page).await? {
             let now = self.now().await?;
             for row in self.rows(&ids).await? {
                 match row.state {
@@ -69,13 +63,19 @@ impl RedisRecords {
                 }
             }
         }
+        Ok(stats)
     }
 
-    async fn page(&self, set: &str, from: &str, offset: isize) -> Result<Vec<String>> {
-        let mut connection = self.connection.clone();
+    /// Returns the ids of the next page; `None` after the last one.
+    async fn next(&self, set: &str, page: &mut Page) -> Result<Option<Vec<String>>> {
+        if page.is_last {
+            return Ok(None);
+        }
+        let (mut connection, limit) = (self.connection.clone(), PAGE + page.at_score);
         let mut command = redis::cmd("ZREVRANGEBYSCORE");
-        command.arg(set).arg(from).arg("-inf").arg("LIMIT").arg(offset).arg(PAGE);
-        command.query_async(&mut connection).await.map_err(could_not(FIND))
+        command.arg(set).arg(&page.score).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
+        let members: Vec<(String, String)> = command.query_async(&mut connection).await.map_err(could_not(FIND))?;
+        Ok(Some(page.advance(members, limit)))
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -108,12 +108,38 @@ impl RedisRecords {
                 None => gone.push(id),
             }
         }
-        if !gone.is_empty() {
-            let mut pipeline = redis::pipe();
-            pipeline.zrem(self.index(), &gone).ignore().zrem(self.open(), &gone).ignore();
-            pipeline.query_async::<()>(&mut connection).await.map_err(could_not(FIND))?;
+        for id in gone {
+            self.invoke::<u8>(FIND, &self.call(&self.scripts.forget, id.parse()?)).await?;
         }
         Ok(rows)
+    }
+}
+
+/// A place in a sorted set, in descending order: the last member that was read. Members before it may come and go
+/// without moving it, as they would move an offset.
+struct Page {
+    score: String,
+    member: Option<String>,
+    /// How many members with this score were read.
+    at_score: usize,
+    is_last: bool,
+}
+
+impl Page {
+    fn newest(until: Option<Timestamp>) -> Self {
+        let score = until.map_or_else(|| "+inf".to_owned(), |time| time.as_millis().to_string());
+        Self { score, member: None, at_score: 0, is_last: false }
+    }
+
+    /// Moves behind `members`, which are those from the score on, and returns the ids that were not read before.
+    fn advance(&mut self, members: Vec<(String, String)>, limit: usize) -> Vec<String> {
+        self.is_last = members.len() < limit;
+        let Some((member, score)) = members.last().cloned() else { return Vec::new() };
+        let at_score = members.iter().filter(|(_, other)| *other == score).count();
+        let is_new = |id: &str, at: &str| at != self.score || self.member.as_deref().is_none_or(|last| id < last);
+        let ids = members.iter().filter(|(id, at)| is_new(id, at)).map(|(id, _)| id.clone()).collect();
+        (self.score, self.member, self.at_score) = (score, Some(member), at_score);
+        ids
     }
 }
 

@@ -1,10 +1,14 @@
 //! The scripts: each is one atomic step by the clock of the server.
 //!
-//! A record is a hash; `index` orders all records by time, `open` those that are in flight or uncertain.
+//! A record is a hash; `index` orders all records by time, `open` those that are in flight or uncertain. Redis removes
+//! an expired hash, but not its members. So `expiry` orders records by the end of their life, and each new one trims
+//! a few.
 
 use redis::Script;
 
 /// Reads the clock, and defines how a record is read and returned. An expired answer is removed while it is read.
+///
+/// KEYS of each script: record, index, open, expiry. ARGV[1] is the id of the record.
 const PRELUDE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,6 +26,15 @@ end
 local function answer(v)
     local left = math.max(0, (v[5] or 0) - now)
     return {'stored', v[1], v[2], v[3], v[4], text(left), v[6], v[7], v[8], v[9]}
+end
+local function expire_after(life)
+    redis.call('PEXPIRE', KEYS[1], text(life))
+    redis.call('ZADD', KEYS[4], text(now + life), ARGV[1])
+end
+local function trim()
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. text(now), 'LIMIT', 0, 4)) do
+        for place = 2, 4 do redis.call('ZREM', KEYS[place], id) end
+    end
 end
 ";
 
@@ -43,12 +56,14 @@ end
 redis.call('HSET', KEYS[1], 'state', 'in_flight', 'epoch', text(epoch), 'fingerprint', ARGV[6], 'parks', ARGV[7],
     'claimed', text(now), 'updated', text(now), 'expires', text(now + ARGV[8]), 'ceiling', text(now + ARGV[9]))
 redis.call('HDEL', KEYS[1], 'status', 'headers', 'body', 'body_state', 'reason')
+trim()
 redis.call('ZADD', KEYS[2], text(now), ARGV[1])
 if ARGV[2] ~= 'window' then redis.call('ZADD', KEYS[3], text(now), ARGV[1]) end
 if ARGV[7] == '1' then
     redis.call('PERSIST', KEYS[1])
+    redis.call('ZREM', KEYS[4], ARGV[1])
 else
-    redis.call('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[11]), tonumber(ARGV[8]))))
+    expire_after(math.max(tonumber(ARGV[11]), tonumber(ARGV[8])))
 end
 return {'claimed', text(epoch)}
 ";
@@ -84,7 +99,7 @@ else
     redis.call('HSET', KEYS[1], 'state', 'released')
 end
 redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[10])
+expire_after(tonumber(ARGV[10]))
 return {'recorded'}
 ";
 
@@ -98,7 +113,7 @@ if ARGV[2] == 'completed' then
     redis.call('HSET', KEYS[1], 'status', ARGV[3], 'headers', ARGV[4], 'body_state', ARGV[5], 'body', ARGV[6])
 end
 redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[8])
+expire_after(tonumber(ARGV[8]))
 return 1
 ";
 
@@ -108,9 +123,17 @@ if redis.call('EXISTS', KEYS[1]) == 1 then return false end
 redis.call('HSET', KEYS[1], 'kind', ARGV[2], 'scope', ARGV[3], 'business_type', ARGV[4], 'key', ARGV[5],
     'state', 'issued', 'epoch', text(now), 'parks', '0', 'claimed', text(now), 'updated', text(now),
     'expires', text(now + ARGV[6]), 'ceiling', text(now))
+trim()
 redis.call('ZADD', KEYS[2], text(now), ARGV[1])
-redis.call('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[6]), tonumber(ARGV[7]))))
+expire_after(math.max(tonumber(ARGV[6]), tonumber(ARGV[7])))
 return text(now + ARGV[6])
+";
+
+/// Removes the members of a record that is gone. Checks again, because a claim may have written it since.
+const FORGET: &str = r"
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+for place = 2, 4 do redis.call('ZREM', KEYS[place], ARGV[1]) end
+return 1
 ";
 
 pub(super) struct Scripts {
@@ -119,6 +142,7 @@ pub(super) struct Scripts {
     pub(super) settle: Script,
     pub(super) resolve: Script,
     pub(super) issue: Script,
+    pub(super) forget: Script,
 }
 
 impl Scripts {
@@ -130,6 +154,7 @@ impl Scripts {
             settle: script(SETTLE),
             resolve: script(RESOLVE),
             issue: script(ISSUE),
+            forget: script(FORGET),
         }
     }
 }

@@ -66,8 +66,14 @@ async fn answers_are_replayed_with_redis_full_flushed_paused_and_gone() {
     let answer = Snapshot::new(201, vec![("location".into(), "/1".into())], "paid");
     let settled = records.settle_record(&order("1"), epoch, &Outcome::Done(answer.clone())).await.unwrap();
     assert_eq!(settled, Settled::Recorded);
-    for fault in ["none", "cached", "flushed", "paused", "resumed", "gone"] {
+    for fault in ["full", "roomy", "cached", "flushed", "paused", "resumed", "gone"] {
+        let set = async |command: &str| fixture.redis.ask(command).await.unwrap();
         match fault {
+            "full" => {
+                assert_eq!(set("CONFIG SET maxmemory 1").await.trim(), "+OK");
+                assert!(set("SET another value").await.starts_with("-OOM"), "Redis is not full");
+            }
+            "roomy" => assert_eq!(set("CONFIG SET maxmemory 0").await.trim(), "+OK"),
             "flushed" => fixture.redis.flush().await.unwrap(),
             "paused" => fixture.redis.pause().await.unwrap(),
             "resumed" => fixture.redis.resume().await.unwrap(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::idempotency::{
-    Answer, Error, Idempotency, IdempotencyRecords, MemoryRecords, OnUnknown, OneTimeTokens, Policy, RecordFilter,
-    RecordState, Scope, Snapshot, Token, Work,
+    Answer, Error, Idempotency, IdempotencyRecords, Identity, MemoryRecords, OnUnknown, OneTimeTokens, Policy,
+    RecordFilter, RecordState, Scope, Snapshot, Token, Work,
 };
 use landfall_testkit::eventually;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -324,4 +324,31 @@ fn results_are_counted_by_business_type() {
         let line = format!("landfall_idempotency_total{{result=\"{result}\",business_type=\"order\"}} 1");
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
+}
+
+/// A violation that is the first sample of its counter would have no increase in Prometheus.
+#[test]
+fn results_begin_at_zero_when_a_business_type_is_seen() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let line = |result: &str, value: u32| {
+        format!("landfall_idempotency_total{{result=\"{result}\",business_type=\"seen first\"}} {value}")
+    };
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_, engine) = in_memory();
+            let identity = Identity::new(Scope::Global, "seen first", "1").unwrap();
+            let run: Outcome = engine
+                .run(&identity, &request("first"), &rerun(), async move |_| {
+                    let exported = handle.render();
+                    for result in ["executed", "mismatch", "fenced", "uncertain", "store_error"] {
+                        assert!(exported.contains(&line(result, 0)), "{result} is missing in\n{exported}");
+                    }
+                    Work::Done(1)
+                })
+                .await;
+            run.unwrap();
+        });
+    });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use landfall::idempotency::{Advanced, Error, MemoryRecords, Scope, StateGuard, Windowed, Windows};
 use landfall_sqlite::Sqlite;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::Effects;
@@ -141,7 +142,8 @@ async fn declared_failed_and_cancelled_states_are_entered_again_once() {
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn send(windows: &Windows, effects: &Effects, is_sent: bool) -> Result<Windowed<u32>, Error<&'static str>> {
-    let work = async || {
+    let effects = effects.clone();
+    let work = async move || {
         let number = effects.add();
         if is_sent { Ok(number) } else { Err("no network") }
     };
@@ -161,6 +163,32 @@ async fn window_suppresses_repeats_and_failed_work_reopens_it() {
     // The repeats have not extended it.
     tokio::time::advance(MINUTE / 3).await;
     assert_eq!(send(&windows, &effects, true).await.unwrap(), Windowed::Ran(3));
+}
+
+/// Otherwise the repeats of a client that disconnects would be suppressed by work that was never done.
+#[tokio::test]
+async fn dropped_caller_does_not_stop_the_work_of_a_window() {
+    let (windows, effects) = (Windows::new(Arc::new(MemoryRecords::default())), Effects::default());
+    let (claimed, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let caller = tokio::spawn({
+        let (windows, effects, claimed, gate) = (windows.clone(), effects.clone(), claimed.clone(), gate.clone());
+        async move {
+            let work = async move || {
+                claimed.notify_one();
+                gate.acquire().await.unwrap().forget();
+                Ok::<_, ()>(effects.add())
+            };
+            windows.run(Scope::Global, "sms", "+49", MINUTE, work).await
+        }
+    });
+    claimed.notified().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    gate.add_permits(1);
+    windows.drain().await;
+    let repeat = send(&windows, &effects, true).await.unwrap();
+    assert!(matches!(repeat, Windowed::Suppressed { .. }), "{repeat:?}");
+    assert_eq!(effects.count(), 1, "the window is closed, and nothing was done");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,27 +1,34 @@
 //! The tower layer, around axum handlers.
 #![allow(clippy::result_large_err, reason = "the error is the response itself")]
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
-use landfall::idempotency::layer::{Effect, IdempotencyLayer};
-use landfall::idempotency::{Idempotency, MemoryRecords, OnUnknown, OneTimeTokens, Policy, Scope, Token};
+use landfall::ErrorKind;
+use landfall::idempotency::layer::{Effect, IdempotencyLayer, KeyedRequest};
+use landfall::idempotency::{
+    Error, Idempotency, InTransaction, MemoryRecords, OnUnknown, OneTimeTokens, Policy, Scope, Token,
+};
+use landfall_sqlite::Sqlite;
 use landfall_testkit::eventually;
 use serde_json::Value;
+use sqlx::SqliteConnection;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use super::Effects;
 use super::faults::Faulty;
-use crate::fixture::TIMEOUT;
+use crate::fixture::{Fixture, TIMEOUT};
 
 /// A shop whose handlers count their calls.
 #[derive(Clone)]
@@ -335,4 +342,141 @@ async fn token_header_runs_the_handler_once() {
     assert_eq!(send(&app, "/orders", &header, "{}").await.status, 201);
     let repeat = send(&app, "/orders", &header, "{}").await;
     assert_eq!((repeat.status, repeat.is_replayed(), shop.effects.count()), (201, true, 1));
+}
+
+/// Layers with one bug each: they store what they should not, and replay it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    ReplaysCookies,
+    StoresServerErrors,
+}
+
+type Stored = Arc<Mutex<HashMap<String, (StatusCode, HeaderMap, Bytes)>>>;
+
+async fn naive(State((bug, stored)): State<(Bug, Stored)>, request: Request, next: Next) -> Response {
+    let key = request.headers().get("idempotency-key").unwrap().to_str().unwrap().to_owned();
+    let replayed = [("idempotent-replayed", "true"), ("cache-control", "no-store")];
+    if let Some(answer) = stored.lock().unwrap().get(&key).cloned() {
+        return (replayed, answer).into_response();
+    }
+    let (parts, body) = next.run(request).await.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let mut kept = parts.headers.clone();
+    if bug != Bug::ReplaysCookies {
+        kept.remove("set-cookie");
+    }
+    if bug == Bug::StoresServerErrors || !parts.status.is_server_error() {
+        stored.lock().unwrap().insert(key, (parts.status, kept, body.clone()));
+    }
+    (parts.status, parts.headers, body).into_response()
+}
+
+fn naive_app(shop: &Shop, bug: Bug) -> Router {
+    let layer = from_fn_with_state((bug, Stored::default()), naive);
+    Router::new()
+        .route("/orders", post(place))
+        .route("/status/{status}", post(answer_with))
+        .layer(layer)
+        .with_state(shop.clone())
+}
+
+async fn assert_no_cookie_is_replayed(app: &Router) {
+    let first = send(app, "/orders", &[KEY], "{}").await;
+    assert_eq!(first.header("set-cookie"), Some("session=1"), "the first caller gets all of it");
+    let repeat = send(app, "/orders", &[KEY], "{}").await;
+    assert!(repeat.is_replayed());
+    assert_eq!(repeat.header("set-cookie"), None, "a cookie was replayed");
+}
+
+async fn assert_no_server_error_is_stored(app: &Router) {
+    for uri in ["/status/500", "/status/503"] {
+        let headers = [("idempotency-key", uri)];
+        send(app, uri, &headers, "").await;
+        let repeat = send(app, uri, &headers, "").await;
+        assert!(!repeat.is_replayed(), "a server error was stored: {} of {uri}", repeat.status);
+    }
+}
+
+#[tokio::test]
+async fn layer_replays_no_cookie_and_stores_no_server_error() {
+    for on_unknown in [OnUnknown::Rerun, OnUnknown::Uncertain] {
+        let app = app(&Shop::open(), in_memory().1, on_unknown);
+        assert_no_cookie_is_replayed(&app).await;
+        assert_no_server_error_is_stored(&app).await;
+    }
+    // Each bug is found by its own check only.
+    assert_no_server_error_is_stored(&naive_app(&Shop::open(), Bug::ReplaysCookies)).await;
+    assert_no_cookie_is_replayed(&naive_app(&Shop::open(), Bug::StoresServerErrors)).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "a cookie was replayed")]
+async fn layer_that_replays_cookies_is_caught() {
+    assert_no_cookie_is_replayed(&naive_app(&Shop::open(), Bug::ReplaysCookies)).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "a server error was stored")]
+async fn layer_that_stores_server_errors_is_caught() {
+    assert_no_server_error_is_stored(&naive_app(&Shop::open(), Bug::StoresServerErrors)).await;
+}
+
+/// A handler that keeps the record in its own transaction, with the rules of the layer.
+async fn place_in_transaction(
+    State((orders, effects)): State<(InTransaction<Sqlite>, Effects)>,
+    request: KeyedRequest,
+) -> Result<Response, Response> {
+    let identity = request.identity(Scope::principal("a").unwrap(), "order")?;
+    let work = async |_: &mut SqliteConnection| match effects.add() {
+        1 => Err("out of stock"),
+        number => Ok(format!("order {number}")),
+    };
+    let placed = orders.run(&identity, request.fingerprint(), work).await;
+    let cookie = [("set-cookie", "session=1"), ("location", "/orders/7")];
+    let placed = placed
+        .map(|answer| answer.map(|text| (StatusCode::CREATED, cookie, text)))
+        .map_err(|error| error.map_work(|text| (StatusCode::CONFLICT, text)));
+    Ok(request.respond(placed))
+}
+
+#[tokio::test]
+async fn handler_with_its_own_transaction_follows_the_rules_of_the_layer() {
+    let (fixture, effects) = (Fixture::new().await, Effects::default());
+    let orders = InTransaction::new(fixture.database.clone());
+    let state = (orders, effects.clone());
+    let app = Router::new().route("/orders", post(place_in_transaction)).with_state(state);
+    for headers in [&[][..], &[("idempotency-key", "a b")], &[KEY, ("idempotency-key", "k2")]] {
+        assert_eq!(send(&app, "/orders", headers, "{}").await.problem(), (400, "invalid-request".into()));
+    }
+    let failed = send(&app, "/orders", &[KEY], "{}").await;
+    assert_eq!((failed.status, failed.body.as_str()), (409, "out of stock"));
+    let first = send(&app, "/orders?b=2&a=1", &[KEY], "{}").await;
+    assert_eq!((first.status, first.body.as_str(), first.is_replayed()), (201, "order 2", false));
+    assert_eq!((first.header("set-cookie"), first.header("idempotency-key")), (Some("session=1"), None));
+    let repeat = send(&app, "/orders?a=1&b=2", &[("idempotency-key", "\"k1\"")], "{}").await;
+    assert_eq!((repeat.status, repeat.body.as_str(), repeat.is_replayed()), (201, "order 2", true));
+    assert_eq!((repeat.header("location"), repeat.header("cache-control")), (Some("/orders/7"), Some("no-store")));
+    assert_eq!((repeat.header("set-cookie"), repeat.header("idempotency-key")), (None, Some("\"k1\"")));
+    for (uri, body) in [("/orders?a=1&b=2", "[]"), ("/orders", "{}")] {
+        assert_eq!(send(&app, uri, &[KEY], body).await.problem(), (422, "different-request".into()));
+    }
+    assert_eq!(effects.count(), 2);
+}
+
+#[test]
+fn error_response_says_whether_the_work_was_begun() {
+    let error = |kind| landfall::Error::new(kind, "the store is down");
+    let status = |error: Error<StatusCode>| error.into_response().status().as_u16();
+    let unavailable = ErrorKind::Unavailable;
+    assert_eq!(status(Error::Store(error(unavailable))), 503);
+    assert_eq!(status(Error::Store(error(ErrorKind::Invalid))), 500, "it never succeeds");
+    assert_eq!(status(Error::Unconfirmed(error(ErrorKind::Unknown))), 503);
+    assert_eq!(status(Error::Value(error(ErrorKind::Corrupt))), 500);
+    assert_eq!(status(Error::Uncertain), 409);
+    assert_eq!(status(Error::Work(StatusCode::GONE)), 410);
+    let said = |error: Error<StatusCode>| error.map_work(|_| "").to_string();
+    assert!(said(Error::Store(error(unavailable))).contains("not begun"));
+    assert!(!said(Error::Unconfirmed(error(unavailable))).contains("not begun"));
+    // Clients of an API have no such command.
+    assert!(!said(Error::Uncertain).contains("landfall "));
 }

@@ -1,5 +1,6 @@
 //! The record in the transaction of the work.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use landfall::idempotency::{Answer, Error, IdempotencyRecords, InTransaction, RecordFilter};
@@ -95,4 +96,47 @@ async fn dropped_caller_leaves_nothing_behind() {
     let next: Placed = orders.run(&order("1"), &request("first"), async |c| insert(c).await).await;
     assert!(!next.unwrap().is_replayed);
     assert_eq!(placed(&fixture.database).await, 1);
+}
+
+/// Nothing says that the work was not begun: it was, and the caller repeats the call to learn what became of it.
+#[tokio::test]
+async fn failed_commit_is_unconfirmed_and_a_repeat_runs() {
+    let fixture = shop().await;
+    let orders = InTransaction::new(fixture.database.clone());
+    let child = "CREATE TABLE child (parent INTEGER REFERENCES placed (n) DEFERRABLE INITIALLY DEFERRED)";
+    sqlx::query(child).execute(fixture.database.pool()).await.unwrap();
+    for statement in ["INSERT INTO child VALUES (777)", "DELETE FROM landfall_idempotency"] {
+        let failed: Placed = orders
+            .run(&order("1"), &request("first"), async |connection| {
+                let number = insert(&mut *connection).await?;
+                sqlx::query(statement).execute(connection).await?;
+                Ok(number)
+            })
+            .await;
+        assert!(matches!(failed, Err(Error::Unconfirmed(_))), "{statement}: {failed:?}");
+        assert!(!failed.unwrap_err().to_string().contains("not begun"));
+        assert_eq!(placed(&fixture.database).await, 0, "{statement}");
+    }
+    let next: Placed = orders.run(&order("1"), &request("first"), async |c| insert(c).await).await;
+    assert!(!next.unwrap().is_replayed);
+}
+
+#[tokio::test]
+async fn value_that_is_no_json_or_was_another_type_is_named() {
+    let fixture = shop().await;
+    let orders = InTransaction::new(fixture.database.clone());
+    type NoJson = HashMap<(u8, u8), u8>;
+    let unstored: Result<Answer<NoJson>, Error<sqlx::Error>> = orders
+        .run(&order("1"), &request("first"), async |connection| {
+            insert(connection).await?;
+            Ok(HashMap::from([((1, 2), 3)]))
+        })
+        .await;
+    assert!(matches!(unstored, Err(Error::Value(_))), "{unstored:?}");
+    assert_eq!(placed(&fixture.database).await, 0, "it is rolled back");
+    let first: Placed = orders.run(&order("1"), &request("first"), async |c| insert(c).await).await;
+    first.unwrap();
+    let unread: Result<Answer<String>, Error<sqlx::Error>> =
+        orders.run(&order("1"), &request("first"), async |_| Ok("again".into())).await;
+    assert!(matches!(unread, Err(Error::Value(_))), "{unread:?}");
 }
