@@ -9,7 +9,7 @@ use landfall_core::{
 };
 use landfall_sql_toolkit::{
     Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
-    letters, open_letters, prepare_letters, set_ignored,
+    letters, open_letters, prepare_letters, set_ignored, top_error_codes,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -110,6 +110,10 @@ impl DeadLetters for Postgres {
 
     async fn dead_letter_groups(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetterGroup>> {
         dead_letter_groups(self, filter, limit).await
+    }
+
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>> {
+        top_error_codes(self, limit).await
     }
 
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {

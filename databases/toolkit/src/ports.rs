@@ -99,6 +99,14 @@ macro_rules! letter_ports {
             ) -> ::landfall_core::Result<::landfall_core::DispatchResult> {
                 $crate::redrive::dispatch(self, id, epoch, limit, guards).await
             }
+
+            async fn remove_redrives(
+                &self,
+                before: ::landfall_core::Timestamp,
+                at_most: usize,
+            ) -> ::landfall_core::Result<u64> {
+                $crate::redrive::remove(self, before, at_most).await
+            }
         }
 
         #[::async_trait::async_trait]

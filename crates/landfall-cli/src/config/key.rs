@@ -116,6 +116,7 @@ keys! {
     "retention.idempotency_answers" => retention.idempotency_answers = |value| value.amount(units::span)?;
     "retention.idempotency"    => retention.idempotency = |value| value.amount(units::span)?;
     "retention.alerts"         => retention.alerts = |value| value.amount(units::span)?;
+    "retention.redrive_jobs"   => retention.redrive_jobs = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
     "proxy.listen"             => proxy.listen = |value| value.socket_address()?;
     "http.listen"              => http.listen = |value| value.socket_address()?;

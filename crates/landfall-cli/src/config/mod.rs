@@ -321,7 +321,7 @@ mod tests {
             (
                 "zzz = 1",
                 "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
-                 check_back, alerts, retention, limits, proxy, http, auth, log",
+                 check_back, alerts, redrive, retention, limits, proxy, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -132,6 +132,7 @@ impl Daemon {
             redrive::Options {
                 guards: guards.clone(),
                 stop: config.redrive.stop.clone(),
+                keep: config.retention.redrive_jobs.time(),
                 ..redrive::Options::default()
             },
         )?;

@@ -20,6 +20,7 @@
 mod alerts;
 mod auth;
 pub(crate) mod body;
+mod code_gauge;
 mod console;
 mod deliveries;
 mod dlq;

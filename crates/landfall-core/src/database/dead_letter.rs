@@ -275,6 +275,9 @@ pub trait DeadLetters: Send + Sync {
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
 
+    /// Returns the `limit` error codes with the most parked letters, and how many each has, the largest first.
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>>;
+
     /// Returns the open letters of each topic and group that has any.
     async fn open_letters(&self) -> Result<Vec<OpenLetters>>;
 

@@ -464,4 +464,8 @@ pub trait RedriveQueue: Send + Sync {
         limit: usize,
         guards: &guards::RedriveGuards,
     ) -> Result<DispatchResult>;
+
+    /// Removes jobs that ended and changed last before `before`, with their letters' outcomes: at most `at_most` rows
+    /// in one call, the oldest jobs first. Returns how many. Their rows in the audit trail stay.
+    async fn remove_redrives(&self, before: Timestamp, at_most: usize) -> Result<u64>;
 }

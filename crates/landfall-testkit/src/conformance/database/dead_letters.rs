@@ -115,6 +115,21 @@ pub async fn lists_of_letters_leave_out_payloads<F: DatabaseFixture>(harness: Ha
     assert_eq!(shown(&listed), shown(&found), "a list lacks more than the payloads");
 }
 
+pub async fn most_frequent_error_codes_are_counted<F: DatabaseFixture>(harness: Harness<F>) {
+    let all = create_mixed_letters(&harness).await;
+    let mut expected: Vec<(String, u64)> = Vec::new();
+    for letter in all.iter().filter(|letter| letter.status == DeadLetterStatus::Parked) {
+        match expected.iter_mut().find(|(code, _)| *code == letter.error_code) {
+            Some((_, count)) => *count += 1,
+            None => expected.push((letter.error_code.clone(), 1)),
+        }
+    }
+    expected.sort_by_key(|(code, count)| (std::cmp::Reverse(*count), code.clone()));
+    assert_eq!(expected.len(), 2);
+    assert_eq!(harness.database.top_error_codes(10).await.unwrap(), expected);
+    assert_eq!(harness.database.top_error_codes(1).await.unwrap(), expected[..1]);
+}
+
 pub async fn dead_letter_counts_are_consistent_at_every_step<F: DatabaseFixture>(harness: Harness<F>) {
     let counts = async || {
         let stats = harness.database.dead_letter_stats().await.unwrap();

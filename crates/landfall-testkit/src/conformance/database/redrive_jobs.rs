@@ -403,6 +403,23 @@ pub async fn letters_of_a_job_have_their_outcomes<F: DatabaseFixture>(harness: H
     assert_eq!(read(None, Some(ids[1]), 2).await, letters[2..4]);
 }
 
+pub async fn old_redrive_jobs_are_removed_in_steps<F: DatabaseFixture>(harness: Harness<F>) {
+    let messages = ["a", "b", "c"].map(|key| keyed(key, 1));
+    harness.park_all("stock", &messages).await;
+    let (ended, running) = (harness.start(of_group("stock")).await.id, harness.start(of_group("stock")).await.id);
+    harness.database.control_redrive(ended, RedriveControl::Stop, "bob").await.unwrap();
+    let later = Timestamp::from_millis(Timestamp::now().as_millis() + 60_000);
+    let remove = async |before, at_most| harness.database.remove_redrives(before, at_most).await.unwrap();
+    let letters = async |job| harness.database.job_letters(job, None, None, 10).await.unwrap().len();
+    assert_eq!(remove(Timestamp::from_millis(1), 100).await, 0, "not old enough");
+    assert_eq!((remove(later, 2).await, letters(ended).await), (2, 1));
+    assert!(harness.database.redrive_job(ended).await.unwrap().is_some(), "a job went before its letters");
+    assert_eq!((remove(later, 100).await, letters(ended).await), (2, 0));
+    assert!(harness.database.redrive_job(ended).await.unwrap().is_none());
+    assert_eq!((remove(later, 100).await, letters(running).await), (0, 3), "a running job stays");
+    assert_eq!(harness.details("bob", "redrive-stop").await.len(), 1, "the audit trail stays");
+}
+
 pub async fn redrive_jobs_are_listed_and_audited<F: DatabaseFixture>(harness: Harness<F>) {
     harness.park_all("stock", &[keyed("a", 1)]).await;
     let mut jobs = Vec::new();
