@@ -74,7 +74,7 @@ impl Metrics {
         );
         metrics::describe_counter!(
             "landfall_housekeeping_removed_total",
-            "Expired rows that housekeeping removed: sent, inbox, enqueued_ids, retries, dead_letters, redrives or alerts."
+            "Expired rows that were removed: sent, inbox, enqueued_ids, retries, dead_letters, redrives or alerts."
         );
         metrics::describe_counter!(
             "landfall_archived_total",

@@ -91,7 +91,7 @@ impl Redrive {
             refuse_older(dead_letters, parked(filter.clone()), plan).await?;
         }
         // A person who names one letter has looked at it. What is too old was refused as a whole.
-        let guards = (!self.filter.is_one_letter()).then(|| RedriveGuards { max_age: None, ..guards });
+        let guards = (!self.filter.is_one_letter()).then_some(RedriveGuards { max_age: None, ..guards });
         let reason = self.job.reason.clone().unwrap_or_default();
         let request = ImmediateRedrive { filter, guards, limit: self.limit.map(|limit| limit as usize), reason };
         self.report(&database.redrives.redrive_at_once(&request, &actor(self.actor.clone())).await?)
