@@ -9,6 +9,7 @@
 mod actor;
 mod alerts;
 mod archive;
+mod audit_csv;
 mod check_back;
 mod commands;
 mod config;

@@ -89,9 +89,9 @@ pub use redrive::guards::{Guarded, RedriveGuards, Skip};
 pub use redrive::pace::{Ramp, TokenBucket};
 pub use redrive::stop::StopRule;
 pub use redrive::{
-    ActiveRedrive, DispatchResult, Predicted, Prediction, RedriveControl, RedriveCounts, RedriveId, RedriveJob,
-    RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState,
-    Redrives,
+    ActiveRedrive, DispatchResult, ImmediateRedrive, ImmediatelyRedriven, JobFailure, JobLetter, JobLetterState,
+    Predicted, Prediction, RedriveControl, RedriveCounts, RedriveId, RedriveJob, RedriveLane, RedriveOptions,
+    RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives,
 };
 pub use retry::backoff::Backoff;
 pub use retry::breaker::{Breaker, BreakerOptions, BreakerState, Rejected, Ticket};

@@ -69,10 +69,11 @@ pub use landfall_core::{
 // Groups of dead letters, redrive jobs, rehearsals, the archive and the audit trail.
 pub use landfall_core::{
     ArchivableLetters, ArchivedAudit, ArchivedLetter, AtLeast, AuditEntry, AuditFilter, AuditTrail, DeadLetterGroup,
-    GroupChange, GroupState, GroupStatus, KeyRule, KeyRuleKind, KeyRules, LetterGroups, PayloadPath, Predicted,
-    Prediction, RedriveControl, RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions,
-    RedriveQueue, RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives, RehearsalId,
-    RehearsalResult, Rehearsals, Rehearsed, RehearsedLetter, RestoredLetters, Skip, StopRule, TextSearch,
+    GroupChange, GroupState, GroupStatus, ImmediateRedrive, ImmediatelyRedriven, JobFailure, JobLetter, JobLetterState,
+    KeyRule, KeyRuleKind, KeyRules, LetterGroups, PayloadPath, Predicted, Prediction, RedriveControl, RedriveCounts,
+    RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest, RedriveSelection,
+    RedriveStarted, RedriveState, Redrives, RehearsalId, RehearsalResult, Rehearsals, Rehearsed, RehearsedLetter,
+    RestoredLetters, Skip, StopRule, TextSearch,
 };
 // Alerts.
 pub use landfall_core::{

@@ -30,7 +30,7 @@ CREATE TABLE {new} {p}redrive_item (
     redrive_id     CHAR(36)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     dead_letter_id BIGINT      NOT NULL,
     state          VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    -- Why it was skipped.
+    -- Why it was skipped, or the fingerprint of the error that it failed with.
     detail         VARCHAR(64),
     -- The letter's error when it was selected.
     fingerprint    VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin,

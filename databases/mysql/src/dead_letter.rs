@@ -9,7 +9,7 @@ use landfall_core::{
 };
 use landfall_sql_toolkit::{
     Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
-    letters, open_letters, prepare_letters, set_ignored,
+    letters, open_letters, prepare_letters, set_ignored, top_error_codes,
 };
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
@@ -21,15 +21,11 @@ use crate::{MySql, row};
 #[async_trait]
 impl DeadLetters for MySql {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        prepare_letters(self, filter).await?;
-        let limit = (limit as u64).into();
-        let (text, values) =
-            self.matching_letters(&self.statements().find, filter, " ORDER BY id LIMIT ?", vec![limit]);
-        let rows = bind_values(sqlx::query(text).persistent(false), values)
-            .fetch_all(self.pool())
-            .await
-            .map_err(self.could_not("find dead letters"))?;
-        rows.iter().map(row::dead_letter).collect()
+        self.selected(&self.statements().find, filter, limit).await
+    }
+
+    async fn list_letters(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.selected(&self.statements().list_letters, filter, limit).await
     }
 
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven> {
@@ -77,6 +73,10 @@ impl DeadLetters for MySql {
         dead_letter_groups(self, filter, limit).await
     }
 
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>> {
+        top_error_codes(self, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let rows = sqlx::query_as(self.statements().open_letters.text())
             .fetch_all(self.pool())
@@ -105,6 +105,17 @@ impl DeadLetters for MySql {
 }
 
 impl MySql {
+    async fn selected(&self, select: &Sql, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) = self.matching_letters(select, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let rows = bind_values(sqlx::query(text).persistent(false), values)
+            .fetch_all(self.pool())
+            .await
+            .map_err(self.could_not("find dead letters"))?;
+        rows.iter().map(row::dead_letter).collect()
+    }
+
     /// Returns which dead letters were redriven, and whether any of them went back into the outbox.
     ///
     /// Parked dead letters are found without locks and then locked by id: a statement that locks rows while searching
@@ -113,7 +124,7 @@ impl MySql {
         let found = self.matching(filter).await?;
         let mut transaction = self.begin().await?;
         let (locked, skipped) = self.lock_found(&mut transaction, &found).await?;
-        let redriven = self.redrive_parked(&mut transaction, &locked, actor).await?;
+        let redriven = self.redrive_parked(&mut transaction, &locked, actor, "").await?;
         let has_relay = locked.iter().any(|(_, is_relay)| *is_relay);
         self.commit(transaction).await?;
         Ok((Redriven { redriven, skipped }, has_relay))
@@ -125,6 +136,7 @@ impl MySql {
         connection: &mut MySqlConnection,
         locked: &[(DeadLetterId, bool)],
         actor: &str,
+        detail: &str,
     ) -> Result<Vec<DeadLetterId>> {
         let (doing, sql) = ("redrive dead letters", self.statements());
         let redriven: Vec<DeadLetterId> = locked.iter().map(|(id, _)| *id).collect();
@@ -139,7 +151,7 @@ impl MySql {
         self.run(connection, &sql.lock_relay_keys, &relay, doing).await?;
         self.run(connection, &sql.release_relay_keys, &relay, doing).await?;
         self.run_with(connection, &sql.audit_letters, &redriven, doing, |query| {
-            query.bind(actor.to_owned()).bind("redrive").bind("")
+            query.bind(actor.to_owned()).bind("redrive").bind(detail.to_owned())
         })
         .await?;
         Ok(redriven)

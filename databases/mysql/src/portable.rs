@@ -1,9 +1,10 @@
 //! Statements that are equal on every server, as MySQL and MariaDB run them.
 
-use landfall_core::{DeadLetterId, Redriven, Result, TablePrefix};
+use landfall_core::{DeadLetterId, Error, Redriven, Result, TablePrefix};
 use landfall_sql_toolkit::{Around, Cells, Dialect, LetterTables, Statement, bind_values, cells, letter_ports};
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
+use crate::connection::retry::is_rolled_back;
 use crate::{MySql, row};
 
 pub(crate) const DIALECT: Dialect = Dialect {
@@ -71,10 +72,15 @@ impl LetterTables for MySql {
         connection: &mut MySqlConnection,
         ids: &[DeadLetterId],
         actor: &str,
+        detail: &str,
     ) -> Result<Redriven> {
         let locked = self.lock_parked(connection, ids).await?;
-        let redriven = self.redrive_parked(connection, &locked, &row::actor(actor)).await?;
+        let redriven = self.redrive_parked(connection, &locked, &row::actor(actor), detail).await?;
         Ok(Redriven { redriven, skipped: Vec::new() })
+    }
+
+    fn is_rolled_back(&self, error: &Error) -> bool {
+        is_rolled_back(error)
     }
 }
 

@@ -279,7 +279,7 @@ statements! {
         INSERT INTO {p}audit (actor, action, detail, dead_letter_id, outbox_id, message_id)
         SELECT ?, ?, ?, id, outbox_id, message_id FROM {p}dead_letter FORCE INDEX (PRIMARY) WHERE id IN ({rows}) ORDER
             BY id";
-    // A filter is appended to the first two.
+    // A filter is appended to the first three.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, `key`, sequence, kind,
                CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
@@ -287,6 +287,16 @@ statements! {
                error_code, error, attempts, fingerprint, causes, redrives, original_partition, original_offset,
                {ms:first_seen} AS first_seen,
                {ms:last_attempt} AS last_attempt, headers, payload, original_payload, {ms:retry_at} AS retry_at
+        FROM {p}dead_letter";
+    // As `find`, without the payloads, which a list does not show.
+    list_letters: Sql = "
+        SELECT id, message_id, consumer_group, topic, `key`, sequence, kind,
+               CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                   AS status,
+               error_code, error, attempts, fingerprint, causes, redrives, original_partition, original_offset,
+               {ms:first_seen} AS first_seen,
+               {ms:last_attempt} AS last_attempt, headers, CAST('' AS BINARY) AS payload, NULL AS original_payload,
+               {ms:retry_at} AS retry_at
         FROM {p}dead_letter";
     find_ids: Sql = "SELECT id, status = 'parked' AND NOT ignored FROM {p}dead_letter";
     lock_parked: ByRows = "

@@ -30,7 +30,7 @@ CREATE TABLE {p}redrive_item (
     dead_letter_id bigint NOT NULL,
     state          text   NOT NULL
         CHECK (state IN ('waiting', 'dispatched', 'succeeded', 'failed', 'skipped', 'missing')),
-    -- Why it was skipped.
+    -- Why it was skipped, or the fingerprint of the error that it failed with.
     detail         text,
     -- The letter's error when it was selected.
     fingerprint    text,

@@ -9,7 +9,7 @@ use landfall_core::{
 };
 use landfall_sql_toolkit::{
     Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
-    letters, open_letters, prepare_letters, set_ignored,
+    letters, open_letters, prepare_letters, set_ignored, top_error_codes,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -20,13 +20,11 @@ use crate::{Postgres, row};
 #[async_trait]
 impl DeadLetters for Postgres {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        prepare_letters(self, filter).await?;
-        let limit = (limit as u64).into();
-        let (text, values) =
-            self.matching_letters(&self.statements().find, filter, " ORDER BY id LIMIT ?", vec![limit]);
-        let query = bind_values(sqlx::query(text).persistent(self.may_prepare()), values);
-        let rows = self.rows("find dead letters", query).await?;
-        rows.iter().map(row::dead_letter).collect()
+        self.selected(&self.statements().find, filter, limit).await
+    }
+
+    async fn list_letters(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.selected(&self.statements().list_letters, filter, limit).await
     }
 
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven> {
@@ -34,7 +32,7 @@ impl DeadLetters for Postgres {
         let mut transaction = self.begin().await?;
         let parked = self.lock_parked(&mut transaction, filter).await?;
         let skipped = self.not_parked(&mut transaction, filter).await?;
-        let redriven = self.redrive_parked(&mut transaction, &parked, actor).await?;
+        let redriven = self.redrive_parked(&mut transaction, &parked, actor, "").await?;
         let has_relay = parked.iter().any(|(_, is_relay)| *is_relay);
         self.commit(transaction).await?;
         if has_relay {
@@ -114,6 +112,10 @@ impl DeadLetters for Postgres {
         dead_letter_groups(self, filter, limit).await
     }
 
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>> {
+        top_error_codes(self, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let doing = "count dead letters";
         let mut session = self.session().await?;
@@ -141,22 +143,33 @@ impl DeadLetters for Postgres {
 }
 
 impl Postgres {
+    async fn selected(&self, select: &Sql, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) = self.matching_letters(select, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let query = bind_values(sqlx::query(text).persistent(self.may_prepare()), values);
+        let rows = self.rows("find dead letters", query).await?;
+        rows.iter().map(row::dead_letter).collect()
+    }
+
     /// Redrives locked letters, each with whether it is the relay's, and returns their ids.
     pub(crate) async fn redrive_parked(
         &self,
         connection: &mut PgConnection,
         parked: &[(DeadLetterId, bool)],
         actor: &str,
+        detail: &str,
     ) -> Result<Vec<DeadLetterId>> {
         let ids = |of_relay: bool| -> Vec<DeadLetterId> {
             parked.iter().filter(|(_, is_relay)| *is_relay == of_relay).map(|(id, _)| *id).collect()
         };
         let (relay, consumer, actor) = (ids(true), ids(false), row::storable(actor));
+        let audited = Some((actor.as_str(), detail));
         if !consumer.is_empty() {
-            self.run(connection, &self.statements().redrive_consumer, &consumer, Some(&actor)).await?;
+            self.run(connection, &self.statements().redrive_consumer, &consumer, audited).await?;
         }
         if !relay.is_empty() {
-            self.run(connection, &self.statements().redrive_relay, &relay, Some(&actor)).await?;
+            self.run(connection, &self.statements().redrive_relay, &relay, audited).await?;
             // The keys are locked before they are released, so that a dead letter that the relay parks meanwhile is
             // seen.
             self.run(connection, &self.statements().lock_relay_keys, &relay, None).await?;
@@ -191,17 +204,18 @@ impl Postgres {
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(self.could_not(doing))
     }
 
-    /// Runs a statement of a redrive on some dead letters, with the actor for the audit trail if it writes that.
+    /// Runs a statement of a redrive on some dead letters, with the actor and the detail for the audit trail if it
+    /// writes that.
     async fn run(
         &self,
         connection: &mut PgConnection,
         statement: &Sql,
         letters: &[DeadLetterId],
-        actor: Option<&str>,
+        audited: Option<(&str, &str)>,
     ) -> Result<()> {
         let mut query = self.query(statement).bind(letters);
-        if let Some(actor) = actor {
-            query = query.bind(actor);
+        if let Some((actor, detail)) = audited {
+            query = query.bind(actor).bind(detail);
         }
         query.execute(connection).await.map_err(self.could_not("redrive dead letters"))?;
         Ok(())

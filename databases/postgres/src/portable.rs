@@ -66,14 +66,20 @@ impl LetterTables for Postgres {
         Ok(rows)
     }
 
-    async fn redrive_in(&self, connection: &mut PgConnection, ids: &[DeadLetterId], actor: &str) -> Result<Redriven> {
+    async fn redrive_in(
+        &self,
+        connection: &mut PgConnection,
+        ids: &[DeadLetterId],
+        actor: &str,
+        detail: &str,
+    ) -> Result<Redriven> {
         let parked = self
             .query_as(&self.statements().lock_parked)
             .bind(ids)
             .fetch_all(&mut *connection)
             .await
             .map_err(self.could_not("lock dead letters"))?;
-        let redriven = self.redrive_parked(connection, &parked, actor).await?;
+        let redriven = self.redrive_parked(connection, &parked, actor, detail).await?;
         Ok(Redriven { redriven, skipped: Vec::new() })
     }
 }

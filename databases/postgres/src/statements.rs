@@ -627,7 +627,7 @@ statements! {
         FROM unnest($2::text[], $3::text[], $4::bigint[]) AS given (topic, key, reached)
         WHERE known.consumer_group = $1 AND known.topic = given.topic AND known.key = given.key";
 
-    // Dead letters. A filter is appended to the first two.
+    // Dead letters. A filter is appended to the first three.
     find: Sql = "
         SELECT id, message_id, consumer_group, topic, key, sequence, kind,
                CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
@@ -635,6 +635,15 @@ statements! {
                error_code, error, attempts, fingerprint, causes, redrives, original_partition,
                original_offset, first_seen, last_attempt, headers::text,
                {p}payload_shown(payload, payload_text) AS payload, original_payload, retry_at
+        FROM {p}dead_letter";
+    // As `find`, without the payloads, which a list does not show.
+    list_letters: Sql = "
+        SELECT id, message_id, consumer_group, topic, key, sequence, kind,
+               CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                   AS status,
+               error_code, error, attempts, fingerprint, causes, redrives, original_partition,
+               original_offset, first_seen, last_attempt, headers::text,
+               ''::bytea AS payload, NULL::bytea AS original_payload, retry_at
         FROM {p}dead_letter";
     find_ids: Sql = "SELECT id, consumer_group = '' FROM {p}dead_letter";
     lock_parked: Sql = "
@@ -646,8 +655,8 @@ statements! {
             WHERE id = ANY ($1)
             RETURNING id, message_id
         )
-        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
-        SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id";
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT $2, 'redrive', id, message_id, $3 FROM letter ORDER BY id";
     // A letter that the relay parks again has another error, whose fingerprint is then computed.
     redrive_relay: Sql = "
         WITH letter AS (
@@ -663,8 +672,8 @@ statements! {
                 {p}shard_of(key, outbox_id), clock_timestamp()
             FROM letter
         )
-        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id)
-        SELECT $2, 'redrive', id, message_id FROM letter ORDER BY id";
+        INSERT INTO {p}audit (actor, action, dead_letter_id, message_id, detail)
+        SELECT $2, 'redrive', id, message_id, $3 FROM letter ORDER BY id";
     lock_relay_keys: Sql = "
         SELECT 1 FROM {p}held_key
         WHERE consumer_group = '' AND (topic, key) IN (SELECT topic, key FROM {p}dead_letter WHERE id = ANY ($1))

@@ -11,7 +11,7 @@ use landfall_core::{
 };
 use landfall_sql_toolkit::{
     Value, bind_values, check_edited_payload, count_letters, dead_letter_groups, dead_letter_stats, edit_refused,
-    letters, open_letters, prepare_letters, set_ignored,
+    letters, open_letters, prepare_letters, set_ignored, top_error_codes,
 };
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
@@ -22,15 +22,11 @@ use crate::{Sqlite, row};
 #[async_trait]
 impl DeadLetters for Sqlite {
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
-        prepare_letters(self, filter).await?;
-        let limit = (limit as u64).into();
-        let (text, values) =
-            self.matching_letters(&self.statements().dead_letters, filter, " ORDER BY id LIMIT ?", vec![limit]);
-        let rows = bind_values(sqlx::query(text).persistent(false), values)
-            .fetch_all(&self.inner.pool)
-            .await
-            .map_err(self.cannot("find dead letters"))?;
-        rows.iter().map(row::dead_letter).collect()
+        self.selected(&self.statements().dead_letters, filter, limit).await
+    }
+
+    async fn list_letters(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.selected(&self.statements().list_letters, filter, limit).await
     }
 
     async fn redrive(&self, filter: &DeadLetterFilter, actor: &str) -> Result<Redriven> {
@@ -40,7 +36,7 @@ impl DeadLetters for Sqlite {
         if outcome.redriven.is_empty() {
             return Ok(outcome);
         }
-        self.redrive_parked(&mut transaction, &outcome.redriven, actor).await?;
+        self.redrive_parked(&mut transaction, &outcome.redriven, actor, "").await?;
         self.commit(transaction).await?;
         if back_in_outbox {
             self.wake();
@@ -104,6 +100,10 @@ impl DeadLetters for Sqlite {
         dead_letter_groups(self, filter, limit).await
     }
 
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>> {
+        top_error_codes(self, limit).await
+    }
+
     async fn open_letters(&self) -> Result<Vec<OpenLetters>> {
         let rows = sqlx::query_as(self.statements().open_letters.text())
             .fetch_all(&self.inner.pool)
@@ -132,12 +132,24 @@ impl DeadLetters for Sqlite {
 }
 
 impl Sqlite {
+    async fn selected(&self, select: &Sql, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>> {
+        prepare_letters(self, filter).await?;
+        let limit = (limit as u64).into();
+        let (text, values) = self.matching_letters(select, filter, " ORDER BY id LIMIT ?", vec![limit]);
+        let rows = bind_values(sqlx::query(text).persistent(false), values)
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(self.cannot("find dead letters"))?;
+        rows.iter().map(row::dead_letter).collect()
+    }
+
     /// Redrives letters that are parked.
     pub(crate) async fn redrive_parked(
         &self,
         connection: &mut SqliteConnection,
         parked: &[DeadLetterId],
         actor: &str,
+        detail: &str,
     ) -> Result<()> {
         if parked.is_empty() {
             return Ok(());
@@ -152,7 +164,7 @@ impl Sqlite {
                 .map_err(self.cannot("redrive dead letters"))?;
         }
         self.release_keys(connection, parked).await?;
-        self.record(connection, parked, actor, "redrive", "").await
+        self.record(connection, parked, actor, "redrive", detail).await
     }
 
     /// Returns the parked dead letters that match (as `redriven`) and the others, and whether any parked one is the

@@ -70,13 +70,14 @@ impl LetterTables for Sqlite {
         connection: &mut SqliteConnection,
         ids: &[DeadLetterId],
         actor: &str,
+        detail: &str,
     ) -> Result<Redriven> {
         let mut redriven = Vec::new();
         for id in ids {
             let filter = DeadLetterFilter { id: Some(*id), ..DeadLetterFilter::default() };
             redriven.extend(self.matching(&mut *connection, &filter).await?.0.redriven);
         }
-        self.redrive_parked(connection, &redriven, actor).await?;
+        self.redrive_parked(connection, &redriven, actor, detail).await?;
         Ok(Redriven { redriven, skipped: Vec::new() })
     }
 }

@@ -459,6 +459,14 @@ statements! {
             original_offset, first_seen, last_attempt, retry_at, headers,
             CAST(payload AS BLOB) AS payload, original_payload
         FROM {p}dead_letter";
+    // As `dead_letters`, without the payloads, which a list does not show.
+    list_letters: Sql = "SELECT id, message_id, consumer_group, topic, key, sequence, kind,
+            CASE WHEN discarded THEN 'discarded' WHEN ignored AND status = 'parked' THEN 'ignored' ELSE status END
+                AS status,
+            error_code, error, fingerprint, causes, attempts, redrives, original_partition,
+            original_offset, first_seen, last_attempt, retry_at, headers,
+            x'' AS payload, NULL AS original_payload
+        FROM {p}dead_letter";
     parked_age_p95: Sql = "SELECT max({now} - first_seen, 0) FROM {p}dead_letter WHERE status = 'parked'
         ORDER BY first_seen LIMIT 1 OFFSET ?1";
     dead_letter_stats: Sql = "SELECT CASE WHEN discarded THEN 'discarded'

@@ -65,6 +65,15 @@ pub async fn prepare<D: LetterTables>(database: &D, filter: &DeadLetterFilter) -
     if filter.group_state.is_some() { groups::advance(database).await } else { Ok(()) }
 }
 
+/// Implements [`DeadLetters::top_error_codes`].
+pub async fn top_error_codes<D: LetterTables>(database: &D, limit: usize) -> Result<Vec<(String, u64)>> {
+    let template = "SELECT error_code, count(*) FROM {p}dead_letter WHERE status = 'parked' AND NOT ignored
+        GROUP BY error_code ORDER BY count(*) DESC, error_code LIMIT ?";
+    let columns = &[Column::Text, Column::Number];
+    let query = database.query("count dead letters", template, vec![(limit as u64).into()], columns);
+    database.read(query).await?.into_iter().map(|mut row| Ok((row.text()?, row.count()?))).collect()
+}
+
 /// Implements [`DeadLetters::dead_letter_groups`].
 pub async fn dead_letter_groups<D: LetterTables>(
     database: &D,

@@ -62,7 +62,7 @@ pub use crate::idempotency::{
     stored_record,
 };
 pub use crate::key_rules::{key_rules, remove_key_rule, set_key_rule};
-pub use crate::letters::{count_letters, dead_letter_groups, prepare as prepare_letters, set_ignored};
+pub use crate::letters::{count_letters, dead_letter_groups, prepare as prepare_letters, set_ignored, top_error_codes};
 pub use crate::pool::{pool_options, probe};
 pub use crate::portable::{
     Around, Cells, Column, Dialect, LetterTables, Statement, Value, bind_values, cells, letters,

@@ -39,13 +39,22 @@ macro_rules! letter_ports {
                 $crate::redrive::job(self, id).await
             }
 
-            async fn control_redrive(
+            async fn control_redrive_because(
                 &self,
                 id: ::landfall_core::RedriveId,
                 control: ::landfall_core::RedriveControl,
+                reason: &str,
                 actor: &str,
             ) -> ::landfall_core::Result<::landfall_core::RedriveJob> {
-                $crate::redrive::control(self, id, control, actor).await
+                $crate::redrive::control(self, id, control, reason, actor).await
+            }
+
+            async fn redrive_at_once(
+                &self,
+                request: &::landfall_core::ImmediateRedrive,
+                actor: &str,
+            ) -> ::landfall_core::Result<::landfall_core::ImmediatelyRedriven> {
+                $crate::redrive::at_once(self, request, actor).await
             }
 
             async fn redrive_skips(
@@ -53,6 +62,16 @@ macro_rules! letter_ports {
                 id: ::landfall_core::RedriveId,
             ) -> ::landfall_core::Result<Vec<(String, u64)>> {
                 $crate::redrive::skips(self, id).await
+            }
+
+            async fn job_letters(
+                &self,
+                id: ::landfall_core::RedriveId,
+                state: Option<::landfall_core::JobLetterState>,
+                after: Option<::landfall_core::DeadLetterId>,
+                limit: usize,
+            ) -> ::landfall_core::Result<Vec<::landfall_core::JobLetter>> {
+                $crate::redrive::job_letters(self, id, state, after, limit).await
             }
         }
 
@@ -79,6 +98,14 @@ macro_rules! letter_ports {
                 guards: &::landfall_core::RedriveGuards,
             ) -> ::landfall_core::Result<::landfall_core::DispatchResult> {
                 $crate::redrive::dispatch(self, id, epoch, limit, guards).await
+            }
+
+            async fn remove_redrives(
+                &self,
+                before: ::landfall_core::Timestamp,
+                at_most: usize,
+            ) -> ::landfall_core::Result<u64> {
+                $crate::redrive::remove(self, before, at_most).await
             }
         }
 

@@ -96,6 +96,13 @@ keys! {
     "alerts.allow_private_addresses" => alerts.push.rules.allow_private_addresses = |value| value.flag()?;
     "alerts.allowed_hosts"     => alerts.push.rules.allowed_hosts = |value| super::push::hosts(value)?;
     "alerts.ca_file"           => alerts.push.ca_file = |value| value.text()?.to_owned();
+    "redrive.limit"            => redrive.guards.max_redrives = |value| value.whole(1, 1_000_000)? as u32;
+    "redrive.cool_down"        => redrive.guards.cool_down = |value| rest(value)?;
+    "redrive.block_after"      => redrive.guards.block_after = |value| value.whole(1, 1_000_000)? as u32;
+    "redrive.block_for"        => redrive.guards.block_for = |value| rest(value)?;
+    "redrive.stop_percent"     => redrive.stop.failed_percent = |value| value.whole(0, 100)?;
+    "redrive.stop_after"       => redrive.stop.at_least = |value| value.whole(1, 1_000_000)?;
+    "redrive.stop_on_new_error" => redrive.stop.on_new_fingerprint = |value| value.flag()?;
     "retention.inbox"          => retention.inbox = |value| value.amount(units::span)?;
     "retention.enqueued_ids"   => retention.enqueued_ids = |value| value.amount(units::span)?;
     "retention.sent"           => retention.sent = |value| value.amount(units::span)?;
@@ -109,6 +116,7 @@ keys! {
     "retention.idempotency_answers" => retention.idempotency_answers = |value| value.amount(units::span)?;
     "retention.idempotency"    => retention.idempotency = |value| value.amount(units::span)?;
     "retention.alerts"         => retention.alerts = |value| value.amount(units::span)?;
+    "retention.redrive_jobs"   => retention.redrive_jobs = |value| value.amount(units::span)?;
     "limits.payload_bytes"     => limits.payload_bytes = |value| value.whole(1, 64 * 1024 * 1024)? as usize;
     "proxy.listen"             => proxy.listen = |value| value.socket_address()?;
     "http.listen"              => http.listen = |value| value.socket_address()?;
@@ -123,6 +131,14 @@ keys! {
 
 fn millis(value: &Value<'_>, least: u64, most: u64) -> Result<Duration, Problem> {
     value.whole(least, most).map(Duration::from_millis)
+}
+
+/// Reads how long a letter or a key rests.
+fn rest(value: &Value<'_>) -> Result<Duration, Problem> {
+    let longest = super::redrive::LONGEST;
+    let time = value.amount(units::age)?;
+    let is_short = time <= longest;
+    is_short.then_some(time).ok_or_else(|| Problem(format!(" must be at most {}", units::format_time(longest))))
 }
 
 /// Reads a path; an empty string is none.

@@ -14,6 +14,7 @@ mod import;
 mod key;
 mod layer;
 mod push;
+mod redrive;
 mod retention;
 mod secret;
 mod token;
@@ -37,6 +38,7 @@ pub(crate) use check_back::{CheckBack, Shard};
 pub(crate) use idempotent_route::{IdempotentRoute, RouteScope};
 pub(crate) use layer::{Environment, Flag};
 pub(crate) use push::{Push, Subscription, receiver_url};
+pub(crate) use redrive::Redrive;
 pub(crate) use retention::{Retention, window};
 pub(crate) use secret::{Address, Secret};
 pub(crate) use token::{Role, Token};
@@ -58,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) push: Push,
     pub(crate) check_back: CheckBack,
     pub(crate) alerts: Alerts,
+    pub(crate) redrive: Redrive,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) proxy: Proxy,
@@ -318,7 +321,7 @@ mod tests {
             (
                 "zzz = 1",
                 "landfall.toml, line 1: unknown key \"zzz\"; the sections are database, broker, relay, push, \
-                 check_back, alerts, retention, limits, proxy, http, auth, log",
+                 check_back, alerts, redrive, retention, limits, proxy, http, auth, log",
             ),
             ("relay = 1", "landfall.toml, line 1: relay is a section; write [relay] and its keys below"),
         ] {

@@ -28,6 +28,7 @@ pub(crate) struct Retention {
     pub(crate) idempotency_answers: Span,
     pub(crate) idempotency: Span,
     pub(crate) alerts: Span,
+    pub(crate) redrive_jobs: Span,
 }
 
 impl Default for Retention {
@@ -46,6 +47,7 @@ impl Default for Retention {
             idempotency_answers: Span::days(1),
             idempotency: Span::days(7),
             alerts: Span::days(30),
+            redrive_jobs: Span::days(90),
         }
     }
 }

@@ -31,7 +31,7 @@ use landfall::idempotency::CountedRecords;
 use landfall::import::Importer;
 use landfall::redrive;
 use landfall::relay::{self, Relay};
-use landfall::{ArchivedLetter, HalfMessageDetail, RedriveGuards};
+use landfall::{ArchivedLetter, HalfMessageDetail};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -125,11 +125,16 @@ impl Daemon {
         let pushes = Pushes::new(&database, &*broker, deliveries, &stop);
         let check_backs = CheckBacks::new(config, roles.check_back, &database, &*broker, &stop)?;
         warn_about_short_topic_retention(config, &*broker)?;
-        let guards = RedriveGuards { max_age: config.retention_plan().dead_letters.time(), ..RedriveGuards::default() };
+        let guards = config.redrive_guards();
         let redrives = redrive::Runner::new(
             database.redrive_queue,
             database.leases.clone(),
-            redrive::Options { guards: guards.clone(), ..redrive::Options::default() },
+            redrive::Options {
+                guards: guards.clone(),
+                stop: config.redrive.stop.clone(),
+                keep: config.retention.redrive_jobs.time(),
+                ..redrive::Options::default()
+            },
         )?;
         let proxied = proxy.as_ref().map(|proxy| proxy.address);
         let proxy = match proxy {

@@ -8,6 +8,7 @@ use landfall::idempotency::IdempotencyRecords;
 use landfall::{AlertFilter, AlertState, OpenLetters};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use super::code_gauge::CodeGauge;
 use super::pair_gauge::PairGauge;
 use super::{Shared, State, health};
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ pub(crate) struct Metrics {
     handle: PrometheusHandle,
     retrying: PairGauge,
     dead_letters: PairGauge,
+    codes: CodeGauge,
 }
 
 impl Metrics {
@@ -61,6 +63,10 @@ impl Metrics {
             "landfall_delivery_seconds",
             "Time from enqueueing a message to the broker's acknowledgement."
         );
+        metrics::describe_gauge!(
+            "landfall_dlq_top_error_code",
+            "Parked dead letters with one of the most frequent codes."
+        );
         metrics::describe_counter!("landfall_dlq_in_total", "Messages that became dead letters.");
         metrics::describe_counter!(
             "landfall_at_most_once_lost_total",
@@ -68,7 +74,7 @@ impl Metrics {
         );
         metrics::describe_counter!(
             "landfall_housekeeping_removed_total",
-            "Expired rows that housekeeping removed: sent, inbox, enqueued_ids, retries or dead_letters."
+            "Expired rows that were removed: sent, inbox, enqueued_ids, retries, dead_letters, redrives or alerts."
         );
         metrics::describe_counter!(
             "landfall_archived_total",
@@ -99,6 +105,7 @@ impl Metrics {
             handle,
             retrying: PairGauge::new("landfall_deliveries_retrying"),
             dead_letters: PairGauge::new("landfall_dlq_size"),
+            codes: CodeGauge::default(),
         })
     }
 
@@ -160,9 +167,10 @@ pub(super) async fn render(axum::extract::State(state): Shared) -> impl IntoResp
 
 async fn refresh(state: &State) -> landfall::Result<()> {
     let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
-    let (outbox, dead_letters, age_p95, retrying, half, records, firing) = tokio::try_join!(
+    let (outbox, dead_letters, codes, age_p95, retrying, half, records, firing) = tokio::try_join!(
         state.view.stats(),
         state.dead_letters.open_letters(),
+        state.dead_letters.top_error_codes(CodeGauge::TOP),
         state.dead_letters.parked_age_p95(),
         state.deliveries.retrying_counts(),
         state.half.half_message_stats(),
@@ -198,6 +206,7 @@ async fn refresh(state: &State) -> landfall::Result<()> {
         ([topic.to_string(), group], stats.needing_action() as f64)
     });
     state.metrics.dead_letters.set(sizes);
+    state.metrics.codes.set(codes);
     metrics::gauge!("landfall_dlq_message_age_p95_seconds").set(age_p95.as_secs_f64());
     Ok(())
 }

@@ -20,6 +20,7 @@
 mod alerts;
 mod auth;
 pub(crate) mod body;
+mod code_gauge;
 mod console;
 mod deliveries;
 mod dlq;
@@ -105,7 +106,7 @@ pub(crate) fn starting(waiting: Waiting, has_tokens: bool) -> Router {
 type Shared = axum::extract::State<Arc<State>>;
 
 /// Every route. The OpenAPI document has the same paths.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 36] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 37] {
     [
         ("/", get(index::page)),
         ("/openapi.json", get(index::openapi)),
@@ -127,6 +128,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 36] {
         ("/v1/dead-letters/{id}/release", post(dlq::actions::release)),
         ("/v1/redrives", get(dlq::redrives::list).post(dlq::redrives::start)),
         ("/v1/redrives/{id}", get(dlq::redrives::show)),
+        ("/v1/redrives/{id}/items", get(dlq::redrives::items)),
         ("/v1/redrives/{id}/pause", post(dlq::redrives::pause)),
         ("/v1/redrives/{id}/resume", post(dlq::redrives::resume)),
         ("/v1/redrives/{id}/stop", post(dlq::redrives::stop)),

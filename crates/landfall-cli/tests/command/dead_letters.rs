@@ -109,3 +109,27 @@ async fn redrive_limit_takes_the_oldest_first() {
     assert_eq!(done[0]["redriven"], json!([oldest]));
     assert_eq!(list(&sandbox, &["--status", "parked"]).await.len(), 1);
 }
+
+#[tokio::test]
+async fn redrive_says_what_the_guards_skipped_and_why() {
+    let sandbox = Sandbox::new();
+    drop(with_a_parked_message(&sandbox).await);
+    let id = list(&sandbox, &[]).await[0]["id"].clone();
+    // As after a redrive that has just failed.
+    sandbox.sql("UPDATE landfall_dead_letter SET redrives = 1").await;
+    let skipped = sandbox.run(&["dlq", "redrive", "--topic", "orders", "--json"]).await;
+    let result: Value = serde_json::from_str(skipped.stdout.trim()).unwrap();
+    let expected = json!({"redriven": [], "skipped": [id], "reasons": {"cool-down": [id]}});
+    assert_eq!((skipped.code, result), (1, expected), "{skipped:?}");
+    let skipped = sandbox.run(&["dlq", "redrive", "--all"]).await;
+    assert_eq!((skipped.code, skipped.stdout.trim()), (0, "0 redriven; 1 skipped: cool-down"), "{skipped:?}");
+    sandbox.run(&["dlq", "block", "k", "--topic", "orders", "--reason", "see INC-42"]).await;
+    sandbox.configure("[redrive]\ncool_down = \"0\"\n");
+    let blocked = sandbox.run(&["dlq", "redrive", "--topic", "orders"]).await;
+    assert_eq!((blocked.code, blocked.stdout.trim()), (1, "0 redriven; 1 skipped: blocked"), "{blocked:?}");
+
+    let by_id = ["dlq", "redrive", "--id", &id.to_string(), "--reason", "it is repaired", "--actor", "maria", "--json"];
+    assert_eq!(sandbox.run(&by_id).await.objects(), [json!({"redriven": [id], "skipped": []})]);
+    let audit = sandbox.run(&["dlq", "audit", "--actor", "maria", "--json"]).await.objects();
+    assert_eq!((&audit[0]["action"], &audit[0]["detail"]), (&json!("redrive"), &json!("it is repaired")));
+}

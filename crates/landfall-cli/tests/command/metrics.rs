@@ -28,6 +28,7 @@ async fn every_outbox_state_has_a_metric() {
         ("landfall_outbox_retrying", 1.0),
         ("landfall_outbox_parked", 1.0),
         (r#"landfall_dlq_size{topic="orders",group=""}"#, 1.0),
+        (r#"landfall_dlq_top_error_code{code="TOO_LARGE"}"#, 1.0),
         ("landfall_dlq_in_total", 0.0),
         ("landfall_delivery_seconds_count", 1.0),
         ("landfall_database_up", 1.0),

@@ -167,11 +167,28 @@ on_each! {
         })
         .await;
         let before = receipt(&daemon, &id).await["succeeded"].clone();
-        assert_eq!(control("stop").await.json()["state"], "stopped");
+        let path = format!("/v1/redrives/{}", id.as_str().unwrap());
+        let why = json!({"actor": "maria", "reason": "wrong letters"}).to_string();
+        let stopped = daemon.post(&format!("{path}/stop"), why).await.json();
+        let reason = json!("stopped by maria: wrong letters");
+        assert_eq!((&stopped["state"], &stopped["stop_reason"]), (&json!("stopped"), &reason));
         assert_eq!(control("resume").await.status, 409);
         let job = receipt(&daemon, &id).await;
         assert_eq!(job["succeeded"], before, "a paused redrive went on");
         assert_eq!(count(&daemon, "status=parked").await, job["remaining"].as_u64().unwrap());
+        let (mut items, mut next): (Vec<Value>, _) = (Vec::new(), json!(0));
+        while next != Value::Null {
+            let after = if next == 0 { String::new() } else { format!("&after={next}") };
+            let page = daemon.get(&format!("{path}/items?limit=5{after}")).await.json();
+            items.extend(page["items"].as_array().unwrap().iter().cloned());
+            next = page["next"].clone();
+        }
+        let in_state = |state: &str| items.iter().filter(|item| item["state"] == state).count() as u64;
+        assert_eq!((items.len(), in_state("succeeded")), (12, job["succeeded"].as_u64().unwrap()));
+        assert_eq!(in_state("waiting"), job["remaining"].as_u64().unwrap());
+        let listed = ["dlq", "redrives", id.as_str().unwrap(), "--items", "--json"];
+        assert_eq!(sandbox.run(&listed).await.objects(), items);
+        assert_eq!(daemon.get(&format!("{path}/items?state=open")).await.status, 400);
         let listed = daemon.get("/v1/redrives").await.json();
         assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["id"]), (1, &id));
     }
@@ -189,7 +206,8 @@ on_each! {
         assert_eq!(id, group["sample"]);
         assert_eq!(count(&daemon, "q=HTTP+422").await, 1, "{:?}", found.json());
         let act = async |verb: &str| {
-            let response = daemon.post(&format!("/v1/dead-letters/{id}/{verb}"), r#"{"actor": "maria"}"#).await;
+            let body = json!({"actor": "maria", "reason": format!("{verb} it")}).to_string();
+            let response = daemon.post(&format!("/v1/dead-letters/{id}/{verb}"), body).await;
             (response.status, response.json()["status"].clone())
         };
         let rehearse = async || {
@@ -211,6 +229,7 @@ on_each! {
         let actions = ["park", "ignore", "release", "redrive", "effect"].map(|action| json!(action));
         let actors = [&mailer, &maria, &maria, &maria, &mailer];
         assert_eq!(history, actors.into_iter().zip(&actions).collect::<Vec<_>>());
+        assert_eq!(detail["history"][3]["detail"], "redrive it", "the reason of the redrive is lost");
         assert_eq!(daemon.get("/v1/dead-letters/999999").await.status, 404);
 
         let lines = [("accept", "application/jsonl")];
@@ -220,6 +239,36 @@ on_each! {
             audit.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(rows.iter().map(|row| &row["action"]).collect::<Vec<_>>(), ["ignore", "release", "redrive"]);
     }
+}
+
+/// An export has every row, also those of the pages after the first.
+#[tokio::test]
+async fn audit_export_is_complete() {
+    const ROWS: usize = 2500;
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
+    sandbox
+        .sql(&format!(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+             INSERT INTO landfall_audit (actor, action, message_id, detail)
+             SELECT 'maria', 'edit', 'x', '=' || i FROM n"
+        ))
+        .await;
+    let export = async |kind: &str, query: &str| {
+        let path = format!("/v1/audit?actor=maria{query}");
+        let response = request(daemon.address, "GET", &path, &[("accept", kind)], b"").await;
+        assert_eq!((response.status, response.header("content-type")), (200, Some(kind)));
+        response.body
+    };
+    let lines = export("application/jsonl", "").await;
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((rows.len(), &rows[ROWS - 1]["detail"]), (ROWS, &json!(format!("={ROWS}"))));
+    assert_eq!(export("application/jsonl", "&limit=7").await.lines().count(), 7);
+    let table = export("text/csv", "").await;
+    assert_eq!(table.lines().count(), ROWS + 1);
+    assert!(table.starts_with("\"id\",\"at\",") && table.contains("\"'=17\"\n"), "{}", &table[..500]);
+    let page = daemon.get("/v1/audit?actor=maria").await.json();
+    assert_eq!((page["items"].as_array().unwrap().len(), page["next"].is_null()), (100, false));
 }
 
 /// Failed letters stop the job, and its dry run and its refusals change nothing.

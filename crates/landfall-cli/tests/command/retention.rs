@@ -88,3 +88,28 @@ async fn short_topic_retention_is_a_warning() {
     let warning = "retention of a topic is shorter than its deduplication needs";
     assert!(daemon.stderr().contains(warning), "{}", daemon.stderr());
 }
+
+#[tokio::test]
+async fn ended_redrive_jobs_are_removed_after_their_retention() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.run(&["migrate"]).await.code, 0);
+    for (id, state, updated) in [("old", "finished", 1), ("open", "paused", 1), ("new", "stopped", i64::MAX)] {
+        sandbox
+            .sql(&format!(
+                "INSERT INTO landfall_redrive (id, state, actor, reason, selection, lane, concurrency, ramp, created_at,
+                     updated_at) VALUES ('{id}', '{state}', 'maria', '', '{{}}', 'slow', 1, 0, 1, {updated})"
+            ))
+            .await;
+    }
+    sandbox
+        .sql("INSERT INTO landfall_redrive_item (redrive_id, dead_letter_id, state) VALUES ('old', 1, 'succeeded')")
+        .await;
+    sandbox.configure("[retention]\nredrive_jobs = \"10d\"\n");
+    let _daemon = sandbox.serve().await;
+    eventually(TIMEOUT, "the old job is removed", async || {
+        sandbox.count("SELECT count(*) FROM landfall_redrive").await == 2
+    })
+    .await;
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_redrive WHERE id = 'old'").await, 0);
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_redrive_item").await, 0);
+}

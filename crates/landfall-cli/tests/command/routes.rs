@@ -13,7 +13,7 @@ use super::support::{Daemon, Sandbox, TIMEOUT, request};
 const ROLES: [&str; 4] = ["viewer", "payload-reader", "operator", "admin"];
 
 /// Each route, and the lowest role that may use it; `None` needs no token. A new route gets its row here.
-const ROUTES: [(&str, &str, Option<&str>); 39] = [
+const ROUTES: [(&str, &str, Option<&str>); 40] = [
     ("GET", "/", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", Some("viewer")),
@@ -50,6 +50,7 @@ const ROUTES: [(&str, &str, Option<&str>); 39] = [
     ("GET", "/v1/redrives", Some("viewer")),
     ("POST", "/v1/redrives", Some("operator")),
     ("GET", "/v1/redrives/{id}", Some("viewer")),
+    ("GET", "/v1/redrives/{id}/items", Some("viewer")),
     ("POST", "/v1/redrives/{id}/pause", Some("operator")),
     ("POST", "/v1/redrives/{id}/resume", Some("operator")),
     ("POST", "/v1/redrives/{id}/stop", Some("operator")),
@@ -185,6 +186,7 @@ async fn daemon_behaves_as_its_openapi_document_says() {
         lenient("POST /v1/dead-letters/{id}/release", "\"404\""),
         lenient("POST /v1/redrives", "\"422\""),
         lenient("GET /v1/redrives/{id}", "\"404\""),
+        lenient("GET /v1/redrives/{id}/items", "\"404\""),
         lenient("POST /v1/redrives/{id}/pause", "\"404\", \"409\""),
         lenient("POST /v1/redrives/{id}/resume", "\"404\", \"409\""),
         lenient("POST /v1/redrives/{id}/stop", "\"404\", \"409\""),

@@ -238,10 +238,14 @@ pub struct DeadLetterStats {
 /// Operations on dead letters. Every change writes an audit row in the same transaction.
 #[async_trait]
 pub trait DeadLetters: Send + Sync {
-    /// Returns at most `limit` matching letters, sorted by id.
+    /// Returns at most `limit` matching letters, sorted by id, with their payloads.
     async fn find(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>>;
 
-    /// Redrives the matching parked letters, in one transaction, on behalf of `actor`.
+    /// As `find`, for lists: payloads are not read, so `payload` is empty and `original_payload` is `None`.
+    async fn list_letters(&self, filter: &DeadLetterFilter, limit: usize) -> Result<Vec<DeadLetter>>;
+
+    /// Redrives the matching parked letters, in one transaction, on behalf of `actor`. No guard is consulted:
+    /// [`Redrives::redrive_at_once`](crate::Redrives::redrive_at_once) does so, and records a reason.
     ///
     /// A letter of a consumer goes to that group's consumer, which drains its key in order. A letter of the relay goes
     /// back to its old position in the outbox, before its successors. Idempotent: a second call finds nothing parked.
@@ -271,6 +275,9 @@ pub trait DeadLetters: Send + Sync {
 
     async fn dead_letter_stats(&self) -> Result<DeadLetterStats>;
 
+    /// Returns the `limit` error codes with the most parked letters, and how many each has, the largest first.
+    async fn top_error_codes(&self, limit: usize) -> Result<Vec<(String, u64)>>;
+
     /// Returns the open letters of each topic and group that has any.
     async fn open_letters(&self) -> Result<Vec<OpenLetters>>;
 
@@ -281,7 +288,7 @@ pub trait DeadLetters: Send + Sync {
         let mut older = DeadLetterStats::rank_of_p95(self.dead_letter_stats().await?.parked);
         let mut filter = DeadLetterFilter { status: Some(DeadLetterStatus::Parked), ..Default::default() };
         loop {
-            let page = self.find(&filter, PAGE).await?;
+            let page = self.list_letters(&filter, PAGE).await?;
             let Some(last) = page.last() else { return Ok(Duration::ZERO) };
             let letter = page.get(usize::try_from(older).unwrap_or(PAGE));
             if let Some(letter) = letter.or((page.len() < PAGE).then_some(last)) {

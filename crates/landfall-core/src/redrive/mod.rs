@@ -14,11 +14,13 @@ pub(crate) mod guards;
 pub(crate) mod pace;
 pub(crate) mod stop;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use serde::Serialize;
 
 use crate::adapter::Epoch;
-use crate::{DeadLetterFilter, DeadLetterId, Error, MessageId, Result, Timestamp};
+use crate::{DeadLetterFilter, DeadLetterId, Error, MessageId, Redriven, Result, Timestamp};
 
 /// The id of a redrive job.
 pub type RedriveId = MessageId;
@@ -159,6 +161,29 @@ pub struct RedriveRequest {
     pub given: Option<MessageId>,
 }
 
+/// A redrive that is done at once, without a job: in one transaction, without a rate, a ramp or a stop.
+#[derive(Debug, Clone)]
+pub struct ImmediateRedrive {
+    /// The parked ones among the matching letters are redriven. Without a condition it selects every letter.
+    pub filter: DeadLetterFilter,
+    /// What a letter must pass. `None` for a person who names one letter: only its status counts.
+    pub guards: Option<guards::RedriveGuards>,
+    /// The most letters that are redriven, the oldest first.
+    pub limit: Option<usize>,
+    /// Why; kept in the audit trail.
+    pub reason: String,
+}
+
+/// What became of the letters that an [`ImmediateRedrive`] matched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ImmediatelyRedriven {
+    #[serde(flatten)]
+    pub letters: Redriven,
+    /// Why letters were skipped: the ids of each reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reasons: BTreeMap<&'static str, Vec<DeadLetterId>>,
+}
+
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedriveStarted {
@@ -204,6 +229,80 @@ pub struct RedriveJob {
     pub stop_reason: Option<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+/// Where a letter of a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobLetterState {
+    Waiting,
+    /// Handed back, and not settled.
+    Dispatched,
+    Succeeded,
+    Failed,
+    Skipped,
+    Missing,
+}
+
+impl JobLetterState {
+    pub const ALL: [JobLetterState; 6] =
+        [Self::Waiting, Self::Dispatched, Self::Succeeded, Self::Failed, Self::Skipped, Self::Missing];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Dispatched => "dispatched",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+impl std::str::FromStr for JobLetterState {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            let names = "waiting, dispatched, succeeded, failed, skipped, missing";
+            Error::invalid(format!("state {text:?} is none of {names}"))
+        })
+    }
+}
+
+/// How a letter of a job failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobFailure {
+    /// With an error that a letter of the job had when it was selected.
+    Same,
+    /// With an error that none of them had.
+    New,
+}
+
+impl JobFailure {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::New => "new",
+        }
+    }
+}
+
+/// A letter of a job, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobLetter {
+    pub dead_letter_id: DeadLetterId,
+    pub state: JobLetterState,
+    /// Why it was skipped.
+    pub skip: Option<String>,
+    /// How it failed in this job; `None` unless it did, and if another action changed the letter first.
+    pub failure: Option<JobFailure>,
+    /// The fingerprint of the error that it failed with in this job.
+    pub fingerprint: Option<String>,
+    /// The fingerprint of its error when it was selected.
+    pub selected_fingerprint: Option<String>,
 }
 
 /// A change of a job by a person.
@@ -286,12 +385,37 @@ pub trait Redrives: Send + Sync {
 
     async fn redrive_job(&self, id: RedriveId) -> Result<Option<RedriveJob>>;
 
-    /// Pauses, resumes or stops a job. After this returns, a paused or stopped job hands back no further letter. Fails
-    /// with kind `NotFound` without such a job, and `Conflict` if its state does not allow the change.
-    async fn control_redrive(&self, id: RedriveId, control: RedriveControl, actor: &str) -> Result<RedriveJob>;
+    /// Pauses, resumes or stops a job. After this returns, a paused or stopped job hands back no further letter. The
+    /// audit trail keeps `reason`. Fails with kind `NotFound` without such a job, and `Conflict` if its state does not
+    /// allow the change.
+    async fn control_redrive_because(
+        &self,
+        id: RedriveId,
+        control: RedriveControl,
+        reason: &str,
+        actor: &str,
+    ) -> Result<RedriveJob>;
+
+    /// As `control_redrive_because`, without a reason.
+    async fn control_redrive(&self, id: RedriveId, control: RedriveControl, actor: &str) -> Result<RedriveJob> {
+        self.control_redrive_because(id, control, "", actor).await
+    }
+
+    /// Redrives letters at once, in one transaction. Skips those that the guards refuse, and those behind a parked
+    /// letter of their key that is not redriven as well.
+    async fn redrive_at_once(&self, request: &ImmediateRedrive, actor: &str) -> Result<ImmediatelyRedriven>;
 
     /// Counts how often each reason occurred, of the letters that were skipped.
     async fn redrive_skips(&self, id: RedriveId) -> Result<Vec<(String, u64)>>;
+
+    /// Returns at most `limit` letters of a job after the letter `after`, sorted by id; only those in `state` if given.
+    async fn job_letters(
+        &self,
+        id: RedriveId,
+        state: Option<JobLetterState>,
+        after: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Result<Vec<JobLetter>>;
 }
 
 /// A job that a runner has to work on.
@@ -340,4 +464,8 @@ pub trait RedriveQueue: Send + Sync {
         limit: usize,
         guards: &guards::RedriveGuards,
     ) -> Result<DispatchResult>;
+
+    /// Removes jobs that ended and changed last before `before`, with their letters' outcomes: at most `at_most` rows
+    /// in one call, the oldest jobs first. Returns how many. Their rows in the audit trail stay.
+    async fn remove_redrives(&self, before: Timestamp, at_most: usize) -> Result<u64>;
 }

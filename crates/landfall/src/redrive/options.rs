@@ -22,6 +22,8 @@ pub struct Options {
     pub lease: Duration,
     pub guards: RedriveGuards,
     pub stop: StopRule,
+    /// How long a job is kept after it ended; `None` keeps it forever.
+    pub keep: Option<Duration>,
 }
 
 impl Default for Options {
@@ -32,6 +34,7 @@ impl Default for Options {
             lease: Duration::from_secs(5),
             guards: RedriveGuards::default(),
             stop: StopRule::default(),
+            keep: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use landfall_core::adapter::{Epoch, Lease, LeaseName};
 use landfall_core::{
     ActiveRedrive, ErrorKind, Holder, Leases, MessageId, Ramp, RedriveId, RedriveQueue, RedriveState, Result,
-    TokenBucket,
+    Timestamp, TokenBucket,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,10 @@ const LEASE: &str = "redrive";
 
 /// The most letters that are handed back in one transaction.
 const BATCH: u64 = 200;
+
+/// How often old jobs are removed, and how many rows at once.
+const CLEANING: Duration = Duration::from_secs(600);
+const CLEANED: usize = 1000;
 
 /// The pause after a failed look at the database.
 const BACKOFF: Duration = Duration::from_secs(1);
@@ -56,6 +60,8 @@ pub struct Runner {
 struct Memory {
     lease: Option<Lease>,
     buckets: HashMap<RedriveId, (TokenBucket, Instant)>,
+    /// When the last old job was removed; `None` if there may be more.
+    cleaned: Option<Instant>,
 }
 
 impl Runner {
@@ -108,7 +114,27 @@ impl Runner {
             }
             self.work(memory, job.id, epoch).await?;
         }
+        self.clean(memory).await;
         Ok(!jobs.is_empty())
+    }
+
+    /// Removes old jobs from time to time. A failure delays it and stops no job.
+    async fn clean(&self, memory: &mut Memory) {
+        let Some(keep) = self.options.keep else { return };
+        if memory.cleaned.is_some_and(|last| last.elapsed() < CLEANING) {
+            return;
+        }
+        memory.cleaned = Some(Instant::now());
+        let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(keep));
+        match CallDeadline::STATEMENT.run(self.queue.remove_redrives(before, CLEANED)).await {
+            Ok(0) => {}
+            Ok(removed) => {
+                metrics::counter!("landfall_housekeeping_removed_total", "what" => "redrives").increment(removed);
+                memory.cleaned = memory.cleaned.filter(|_| removed < CLEANED as u64);
+            }
+            Err(error) => tracing::warn!(%error, "removing old redrive jobs failed"),
+        }
     }
 
     /// Acquires or extends the lease; `None` while another runner has it.

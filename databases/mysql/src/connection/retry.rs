@@ -33,7 +33,7 @@ pub(crate) async fn back_off(error: Error, attempts: &mut u32) -> Result<()> {
     Ok(())
 }
 
-fn is_rolled_back(error: &Error) -> bool {
+pub(crate) fn is_rolled_back(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
     source.is_some_and(is_deadlock)
 }

@@ -11,7 +11,7 @@ pub use dialect::{Around, Dialect};
 pub use filter::letters;
 pub use value::{Cells, Column, Value, bind_values, cells};
 
-use landfall_core::{DeadLetterId, OutboxWriter, Redriven, Result, TablePrefix};
+use landfall_core::{DeadLetterId, Error, OutboxWriter, Redriven, Result, TablePrefix};
 
 /// A statement with its values.
 #[derive(Debug, Clone)]
@@ -46,13 +46,20 @@ pub trait LetterTables: OutboxWriter {
     /// Reads outside a transaction.
     fn read(&self, statement: Statement) -> impl Future<Output = Result<Vec<Cells>>> + Send;
 
-    /// Redrives those of `ids` that are parked, in the caller's transaction. Returns which, in order.
+    /// Redrives those of `ids` that are parked, in the caller's transaction. Returns which, in order. `detail` is what
+    /// the audit trail says about each.
     fn redrive_in(
         &self,
         connection: &mut Self::Connection,
         ids: &[DeadLetterId],
         actor: &str,
+        detail: &str,
     ) -> impl Future<Output = Result<Redriven>> + Send;
+
+    /// Whether the server rolled a transaction back because of a deadlock, so that it may run again.
+    fn is_rolled_back(&self, _error: &Error) -> bool {
+        false
+    }
 
     /// Builds a statement from a template.
     fn statement(&self, doing: &'static str, template: &str, values: Vec<Value>) -> Statement {

@@ -9,6 +9,7 @@ use landfall_core::{
 };
 
 use super::{LockedJob, lock_job, now};
+use crate::audit::storable_text;
 use crate::key_rules::RULE;
 use crate::portable::{Cells, Column, LetterTables, Value, placeholders};
 
@@ -80,7 +81,8 @@ pub async fn dispatch<D: LetterTables>(
     guards: &RedriveGuards,
 ) -> Result<DispatchResult> {
     let mut transaction = database.begin().await?;
-    let LockedJob { job, actor } = lock_job(database, &mut transaction, id, epoch).await?;
+    let LockedJob { job, actor, reason } = lock_job(database, &mut transaction, id, epoch).await?;
+    let detail = storable_text(format!("redrive {id}: {reason}").trim_end_matches([':', ' ']));
     let mut result = DispatchResult::default();
     let mut after = DeadLetterId::MIN;
     for _ in 0..MAX_PAGES {
@@ -96,7 +98,7 @@ pub async fn dispatch<D: LetterTables>(
         let ready = decided.iter().filter(|(_, decision)| matches!(decision, Decision::Dispatch));
         let chosen: Vec<DeadLetterId> = ready.map(|(id, _)| *id).take(room).collect();
         // Letters that another session has just changed stay as they are; a later call finds out.
-        let redriven = database.redrive_in(&mut transaction, &chosen, &actor).await?.redriven;
+        let redriven = database.redrive_in(&mut transaction, &chosen, &actor, &detail).await?.redriven;
         mark_dispatched(database, &mut transaction, id, &redriven).await?;
         result.settled += mark_settled(database, &mut transaction, id, &decided).await?;
         result.dispatched.extend(redriven);

@@ -3,16 +3,22 @@
 //! Every change locks the job's row first. So a job that was paused or stopped hands back nothing more, and a runner
 //! whose lease was taken over changes nothing: the row has the epoch of its successor.
 
+mod at_once;
 mod control;
 mod dispatch;
+mod letters;
 mod rehearse;
+mod remove;
 mod settle;
 mod start;
 mod view;
 
+pub use at_once::at_once;
 pub use control::control;
 pub use dispatch::dispatch;
+pub use letters::job_letters;
 pub use rehearse::rehearse;
+pub use remove::remove;
 pub use settle::settle;
 pub use start::start;
 pub use view::{active, job, jobs, skips};
@@ -31,7 +37,7 @@ const ACTIVE: &str =
     "id, state, lane, rate_per_s, concurrency, ramp, matched, succeeded, failed, skipped, missing, in_flight";
 const ACTIVE_COLUMNS: &[Column] = {
     use Column::{Number, Text};
-    &[Text, Text, Text, Number, Number, Number, Number, Number, Number, Number, Number, Number, Number, Text]
+    &[Text, Text, Text, Number, Number, Number, Number, Number, Number, Number, Number, Number, Number, Text, Text]
 };
 
 /// A job whose row is locked.
@@ -39,6 +45,8 @@ struct LockedJob {
     job: ActiveRedrive,
     /// The person on whose behalf it runs.
     actor: String,
+    /// Why that person started it.
+    reason: String,
 }
 
 /// Locks a job for a runner, under the epoch of its lease.
@@ -49,12 +57,12 @@ async fn lock_job<D: LetterTables>(
     epoch: Epoch,
 ) -> Result<LockedJob> {
     let doing = "lock a redrive job";
-    let template = format!("SELECT {ACTIVE}, epoch, actor FROM {{p}}redrive WHERE id = ?{{lock}}");
+    let template = format!("SELECT {ACTIVE}, epoch, actor, reason FROM {{p}}redrive WHERE id = ?{{lock}}");
     let query = database.query(doing, &template, vec![id.to_string().into()], ACTIVE_COLUMNS);
     let mut rows = database.fetch(connection, query).await?;
     let mut row = rows.pop().ok_or_else(|| missing_job(id))?;
     let job = active_job(&mut row)?;
-    let (known, actor) = (row.number()?, row.text()?);
+    let (known, actor, reason) = (row.number()?, row.text()?, row.text()?);
     if known > epoch {
         let text = format!("redrive {id} belongs to a runner with epoch {known}, and this one has {epoch}");
         return Err(Error::new(ErrorKind::Conflict, text));
@@ -64,7 +72,7 @@ async fn lock_job<D: LetterTables>(
         let values = vec![epoch.into(), id.to_string().into()];
         database.execute(connection, database.statement(doing, template, values)).await?;
     }
-    Ok(LockedJob { job, actor })
+    Ok(LockedJob { job, actor, reason })
 }
 
 fn active_job(row: &mut Cells) -> Result<ActiveRedrive> {

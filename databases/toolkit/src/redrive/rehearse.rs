@@ -54,7 +54,7 @@ fn predict(letter: Option<Letter>, may_end: bool, guards: &RedriveGuards) -> Pre
     }
 }
 
-async fn read<D: LetterTables>(
+pub(super) async fn read<D: LetterTables>(
     database: &D,
     connection: &mut D::Connection,
     ids: &[DeadLetterId],
@@ -71,7 +71,7 @@ async fn read<D: LetterTables>(
     Ok(letters)
 }
 
-async fn statuses<D: LetterTables>(
+pub(super) async fn statuses<D: LetterTables>(
     database: &D,
     connection: &mut D::Connection,
     ids: HashSet<DeadLetterId>,

@@ -1,6 +1,6 @@
 //! Records what became of the letters that were handed back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_core::adapter::{Epoch, StoredError};
 use landfall_core::{ActiveRedrive, DeadLetterId, RedriveId, RedriveState, Result, StopRule};
@@ -65,9 +65,14 @@ pub async fn settle<D: LetterTables>(
     let rows = database.fetch(connection, query).await?;
     let settled = rows.into_iter().filter_map(|row| read(row, id).transpose()).collect::<Result<Vec<_>>>()?;
     for outcome in Outcome::ALL {
-        let of: Vec<_> = settled.iter().filter(|letter| letter.outcome == outcome).map(|letter| letter.id).collect();
-        mark(database, connection, id, &of, outcome).await?;
-        count(&mut job, outcome, of.len() as u64);
+        let mut of: BTreeMap<Option<&str>, Vec<DeadLetterId>> = BTreeMap::new();
+        for letter in settled.iter().filter(|letter| letter.outcome == outcome) {
+            of.entry(letter.fingerprint.as_deref()).or_default().push(letter.id);
+        }
+        for (fingerprint, letters) in of {
+            mark(database, connection, id, &letters, (outcome, fingerprint)).await?;
+            count(&mut job, outcome, letters.len() as u64);
+        }
     }
     let new = new_fingerprint(database, connection, id, &settled).await?;
     let (state, reason) = next_state(&job, rule, new.as_deref());
@@ -117,15 +122,16 @@ async fn mark<D: LetterTables>(
     connection: &mut D::Connection,
     id: RedriveId,
     letters: &[DeadLetterId],
-    outcome: Outcome,
+    (outcome, fingerprint): (Outcome, Option<&str>),
 ) -> Result<()> {
     for chunk in letters.chunks(CHUNK) {
         let template = format!(
-            "UPDATE {{p}}redrive_item {{primary}} SET state = ?
+            "UPDATE {{p}}redrive_item {{primary}} SET state = ?, detail = ?
              WHERE redrive_id = ? AND state = 'dispatched' AND dead_letter_id IN ({})",
             placeholders(chunk.len())
         );
-        let mut values = vec![outcome.as_str().into(), id.to_string().into()];
+        let fingerprint = Value::Text(fingerprint.map(str::to_owned));
+        let mut values = vec![outcome.as_str().into(), fingerprint, id.to_string().into()];
         values.extend(chunk.iter().map(|letter| Value::from(*letter)));
         database.execute(connection, database.statement("record outcomes", &template, values)).await?;
     }

@@ -3,13 +3,12 @@
 use clap::Args;
 use landfall::{AuditEntry, AuditFilter, AuditTrail, DeadLetterId, MessageId, Timestamp};
 
+use crate::audit_csv::{self, COLUMNS, cells};
 use crate::error::Result;
-use crate::output::{Output, or_dash};
+use crate::output::Output;
 
 /// Rows that are read together.
 const PAGE: usize = 1000;
-
-const COLUMNS: [&str; 7] = ["id", "at", "actor", "action", "dead letter", "message id", "detail"];
 
 /// Print the audit trail, the oldest row first, all of it unless filters or --limit say otherwise.
 #[derive(Debug, Args)]
@@ -66,9 +65,9 @@ impl Audit {
             return print(self.json, &rows);
         }
         let mut output = Output::new();
-        output.line(&COLUMNS.map(csv_field).join(","))?;
+        output.line(audit_csv::heading().trim_end_matches('\n'))?;
         for row in &rows {
-            output.line(&cells(row).map(|cell| csv_field(&cell)).join(","))?;
+            output.line(audit_csv::line(row).trim_end_matches('\n'))?;
         }
         output.flush()
     }
@@ -94,45 +93,4 @@ async fn read(trail: &dyn AuditTrail, mut filter: AuditFilter, limit: usize) -> 
 
 fn print(json: bool, rows: &[AuditEntry]) -> Result<()> {
     Output::new().list(json, rows, COLUMNS, cells)
-}
-
-fn cells(row: &AuditEntry) -> [String; 7] {
-    [
-        row.id.to_string(),
-        row.at.to_string(),
-        row.actor.clone(),
-        row.action.clone(),
-        or_dash(row.dead_letter_id),
-        or_dash(row.message_id),
-        row.detail.clone(),
-    ]
-}
-
-/// Quotes a field of RFC 4180. An apostrophe in front of a formula makes a spreadsheet show it as text (CWE-1236).
-fn csv_field(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text != "-";
-    let guard = if is_formula { "'" } else { "" };
-    format!("\"{guard}{}\"", text.replace('"', "\"\""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_field_is_a_formula() {
-        for (text, expected) in [
-            ("redrive", "\"redrive\""),
-            ("a \"b\", c", "\"a \"\"b\"\", c\""),
-            ("=1+1", "\"'=1+1\""),
-            ("@SUM(A1)", "\"'@SUM(A1)\""),
-            ("+1", "\"'+1\""),
-            ("-2", "\"'-2\""),
-            ("\t=1", "\"'\t=1\""),
-            ("-", "\"-\""),
-            ("two\nlines", "\"two\nlines\""),
-        ] {
-            assert_eq!(csv_field(text), expected);
-        }
-    }
 }

@@ -102,6 +102,11 @@ impl Filter {
             && to.is_none()
     }
 
+    /// Returns whether the filter names a single letter and nothing else.
+    pub(super) fn is_one_letter(&self) -> bool {
+        self.id.is_some() && self.to_json().len() == 1
+    }
+
     /// Returns the conditions by their names in HTTP requests.
     pub(super) fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let status = self.status.map(|status| match status {

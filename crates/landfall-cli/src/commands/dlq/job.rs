@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use landfall::housekeeping::RetentionPlan;
 use landfall::{
     AtLeast, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveRequest, RedriveSelection,
     RedriveStarted, RedriveState, Redrives,
@@ -39,9 +38,9 @@ pub(super) struct JobOptions {
     /// Messages a second, in place of the lane's rate.
     #[arg(long, requires = "job", value_name = "N")]
     rate: Option<u32>,
-    /// Why; recorded in the audit table.
-    #[arg(long, requires = "job", value_name = "TEXT")]
-    reason: Option<String>,
+    /// Why; recorded in the audit table, also without --job.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,12 +79,11 @@ impl JobOptions {
         &self,
         redrives: &dyn Redrives,
         filter: &Filter,
-        plan: &RetentionPlan,
+        guards: &RedriveGuards,
         json: bool,
     ) -> Result<()> {
-        let guards = RedriveGuards { max_age: plan.dead_letters.time(), ..RedriveGuards::default() };
         let selection = self.request(filter)?.selection;
-        let mut letters = redrives.rehearse_redrive(&selection, &guards, MAX_REHEARSED + 1).await?;
+        let mut letters = redrives.rehearse_redrive(&selection, guards, MAX_REHEARSED + 1).await?;
         let at_least = letters.len() > MAX_REHEARSED;
         letters.truncate(MAX_REHEARSED);
         let mut predictions = BTreeMap::new();

@@ -30,7 +30,7 @@ pub(super) struct List {
 impl List {
     pub(super) async fn run(self, dead_letters: &dyn DeadLetters) -> Result<()> {
         let filter = DeadLetterFilter { after: self.after, ..self.filter.or_open().to_filter() };
-        let found = dead_letters.find(&filter, self.limit as usize).await?;
+        let found = dead_letters.list_letters(&filter, self.limit as usize).await?;
         print(self.json, &found)
     }
 }

@@ -116,13 +116,14 @@ impl Dlq {
             }
             Action::Redrive(redrive) => {
                 redrive.check()?;
-                let plan = self.sources.load()?.retention_plan();
-                redrive.run(&self.sources.open_database().await?, &plan).await
+                let config = self.sources.load()?;
+                let (plan, guards) = (config.retention_plan(), config.redrive_guards());
+                redrive.run(&self.sources.open_database().await?, &plan, guards).await
             }
             Action::Rehearse(rehearse) => {
                 rehearse.check()?;
-                let plan = self.sources.load()?.retention_plan();
-                rehearse.run(&self.sources.open_database().await?, &plan).await
+                let guards = self.sources.load()?.redrive_guards();
+                rehearse.run(&self.sources.open_database().await?, guards).await
             }
         }
     }

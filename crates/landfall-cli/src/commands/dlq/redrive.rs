@@ -2,7 +2,10 @@
 
 use clap::Args;
 use landfall::housekeeping::{RetentionPlan, Span};
-use landfall::{DeadLetterFilter, DeadLetterStatus, DeadLetters, Redriven, Timestamp};
+use landfall::{
+    DeadLetterFilter, DeadLetterStatus, DeadLetters, ImmediateRedrive, ImmediatelyRedriven, RedriveGuards, Skip,
+    Timestamp,
+};
 
 use super::filter::Filter;
 use super::job::JobOptions;
@@ -15,10 +18,12 @@ use crate::stores::Database;
 /// Redrive parked messages: hand them back to their consumer, or to the relay if they were never published.
 ///
 /// Needs a filter or --all. Redrives only parked messages; those that wait behind them follow automatically, in order.
-/// Every redrive is recorded in the audit table under --actor.
+/// Skips what a redrive job would skip, such as blocked keys; a message that is selected by --id alone is redriven
+/// regardless. Everything is handed back at once: for many messages, add --job. Every redrive is recorded in the audit
+/// table under --actor, with --reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  landfall dlq redrive --id 17
+  landfall dlq redrive --id 17 --reason 'the address is corrected'
   landfall dlq redrive --topic orders --code HANDLER_ERROR --dry-run
   landfall dlq redrive --group billing --limit 10 --actor maria
   landfall dlq redrive --all
@@ -30,7 +35,7 @@ pub(super) struct Redrive {
     /// List the messages that would be redriven, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Redrive at most this many, oldest first, each in its own transaction. Default: all of them in one transaction.
+    /// Redrive at most this many, oldest first.
     #[arg(long, conflicts_with = "job", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// Also redrive messages parked for longer than retention.dead_letters, whose duplicates may no longer be
@@ -40,8 +45,8 @@ pub(super) struct Redrive {
     /// Name for the audit table [default: $USER]
     #[arg(long)]
     actor: Option<String>,
-    /// Print one JSON object with the lists of ids redriven and skipped; with --dry-run, one object per line as in
-    /// `dlq list`.
+    /// Print one JSON object with the lists of ids redriven and skipped, and the ids by reason if any was skipped; with
+    /// --dry-run, one object per line as in `dlq list`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -69,12 +74,12 @@ impl Redrive {
         }))
     }
 
-    pub(super) async fn run(self, database: &Database, plan: &RetentionPlan) -> Result<()> {
+    pub(super) async fn run(self, database: &Database, plan: &RetentionPlan, guards: RedriveGuards) -> Result<()> {
         let dead_letters = &*database.dead_letters;
         if self.job.job {
             let redrives = &*database.redrives;
             return match self.dry_run {
-                true => self.job.rehearse(redrives, &self.filter, plan, self.json).await,
+                true => self.job.rehearse(redrives, &self.filter, &guards, self.json).await,
                 false => self.job.run(redrives, &self.filter, &actor(self.actor.clone()), self.json).await,
             };
         }
@@ -85,21 +90,11 @@ impl Redrive {
         if !self.older_than_retention {
             refuse_older(dead_letters, parked(filter.clone()), plan).await?;
         }
-        let actor = actor(self.actor.clone());
-        let done = match self.limit {
-            None => dead_letters.redrive(&filter, &actor).await?,
-            Some(limit) => {
-                let mut done = Redriven::default();
-                for letter in dead_letters.find(&parked(filter), limit as usize).await? {
-                    let one = DeadLetterFilter { id: Some(letter.id), ..Default::default() };
-                    let more = dead_letters.redrive(&one, &actor).await?;
-                    done.redriven.extend(more.redriven);
-                    done.skipped.extend(more.skipped);
-                }
-                done
-            }
-        };
-        self.report(&done)
+        // A person who names one letter has looked at it. What is too old was refused as a whole.
+        let guards = (!self.filter.is_one_letter()).then_some(RedriveGuards { max_age: None, ..guards });
+        let reason = self.job.reason.clone().unwrap_or_default();
+        let request = ImmediateRedrive { filter, guards, limit: self.limit.map(|limit| limit as usize), reason };
+        self.report(&database.redrives.redrive_at_once(&request, &actor(self.actor.clone())).await?)
     }
 
     async fn show(&self, dead_letters: &dyn DeadLetters) -> Result<()> {
@@ -111,7 +106,7 @@ impl Redrive {
         };
         let mut found = Vec::new();
         while missing > 0 {
-            let page = dead_letters.find(&filter, missing.min(PAGE)).await?;
+            let page = dead_letters.list_letters(&filter, missing.min(PAGE)).await?;
             let Some(last) = page.last() else { break };
             filter.after = Some(last.id);
             missing -= page.len();
@@ -121,23 +116,33 @@ impl Redrive {
     }
 
     /// Prints the result. Redriving nothing is an error with a filter, and fine with `--all`.
-    fn report(&self, done: &Redriven) -> Result<()> {
+    fn report(&self, done: &ImmediatelyRedriven) -> Result<()> {
+        let (redriven, skipped) = (done.letters.redriven.len(), done.letters.skipped.len());
         let mut output = Output::new();
         if self.json {
             output.json(done)?;
         } else {
-            let skipped = match done.skipped.len() {
-                0 => String::new(),
-                count => format!("; {count} matched but were not parked"),
-            };
-            output.line(&format!("{} redriven{skipped}", done.redriven.len()))?;
+            let parts: String = done.reasons.iter().map(|(reason, ids)| explain(reason, ids.len())).collect();
+            output.line(&format!("{redriven} redriven{parts}"))?;
         }
         output.flush()?;
-        match (self.all, done.redriven.len(), done.skipped.len()) {
+        let is_any_parked = done.reasons.keys().any(|reason| *reason != Skip::NotParked.as_str());
+        match (self.all, redriven, skipped) {
             (false, 0, 0) => Err(Error::failed("no dead letter matches")),
+            (false, 0, _) if is_any_parked => Err(Error::failed(
+                "nothing was redriven: the guards skipped every matching dead letter; --id redrives one regardless",
+            )),
             (false, 0, _) => Err(Error::failed("nothing was redriven: no matching dead letter is parked")),
             _ => Ok(()),
         }
+    }
+}
+
+/// Says how many letters were skipped for a reason.
+fn explain(reason: &str, count: usize) -> String {
+    match reason {
+        "not-parked" => format!("; {count} matched but were not parked"),
+        reason => format!("; {count} skipped: {reason}"),
     }
 }
 
@@ -152,7 +157,7 @@ async fn refuse_older(dead_letters: &dyn DeadLetters, filter: DeadLetterFilter, 
     if filter.status != Some(DeadLetterStatus::Parked) {
         return Ok(());
     }
-    let Some(oldest) = dead_letters.find(&filter, 1).await?.into_iter().next() else { return Ok(()) };
+    let Some(oldest) = dead_letters.list_letters(&filter, 1).await?.into_iter().next() else { return Ok(()) };
     let age = Span::Time(oldest.first_seen.elapsed_since(Timestamp::now()));
     Err(Error::failed(format!(
         "dead letter {} is {age} old (first seen {}), and retention.dead_letters is {}: a duplicate of it may have \

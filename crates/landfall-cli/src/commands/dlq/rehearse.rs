@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use landfall::housekeeping::RetentionPlan;
 use landfall::{Predicted, Prediction, RedriveGuards, RedriveSelection};
 use serde_json::json;
 
@@ -56,8 +55,7 @@ impl Rehearse {
         Ok(())
     }
 
-    pub(super) async fn run(self, database: &Database, plan: &RetentionPlan) -> Result<()> {
-        let guards = RedriveGuards { max_age: plan.dead_letters.time(), ..RedriveGuards::default() };
+    pub(super) async fn run(self, database: &Database, guards: RedriveGuards) -> Result<()> {
         let selection = RedriveSelection::Filter(Box::new(self.filter.to_filter()));
         let predictions = database.redrives.rehearse_redrive(&selection, &guards, self.limit).await?;
         if predictions.is_empty() {

@@ -82,7 +82,7 @@ impl Show {
             }));
         };
         let filter = DeadLetterFilter { message_id: Some(first.row.message_id), ..Default::default() };
-        let letters = dead_letters.find(&filter, MAX_DEAD_LETTERS).await?;
+        let letters = dead_letters.list_letters(&filter, MAX_DEAD_LETTERS).await?;
         let mut output = Output::new();
         for detail in &found {
             let payload = Payload::from_bytes(&detail.payload);

@@ -128,7 +128,7 @@ impl Trace {
             paths.entry(id).or_insert_with(|| Path::new(id)).retrying(delivery);
         }
         let filter = DeadLetterFilter { message_id, key, topic, ..Default::default() };
-        let letters: Vec<DeadLetter> = database.dead_letters.find(&filter, MAX_ROWS).await?;
+        let letters: Vec<DeadLetter> = database.dead_letters.list_letters(&filter, MAX_ROWS).await?;
         for letter in &letters {
             let id = letter.message_id;
             paths.entry(id).or_insert_with(|| Path::new(id)).dead_letter(letter);

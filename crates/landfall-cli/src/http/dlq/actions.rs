@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Request};
 use axum::{Extension, Json};
-use landfall::{DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStatus, Timestamp};
+use landfall::{DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterStatus, ImmediateRedrive, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,23 @@ use crate::http::{Shared, State, body};
 /// The most bytes of a body.
 const BODY_LIMIT: usize = 16 * 1024;
 
+/// The body of an action.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+pub(super) struct Fields {
     reason: Option<String>,
     actor: Option<String>,
+}
+
+impl Fields {
+    /// Returns the reason and the name for the audit trail.
+    pub(super) fn reason_and_actor(&self, caller: &Caller) -> Result<(String, String), Problem> {
+        let reason = match self.reason.as_deref() {
+            Some(reason) => words("reason", reason, MAX_REASON_CHARACTERS)?.to_owned(),
+            None => String::new(),
+        };
+        Ok((reason, actor(self.actor.as_deref(), caller)?))
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -40,22 +52,31 @@ pub(in crate::http) async fn redrive(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Changed>, Problem> {
-    let Order { id, actor, .. } = order(&state, &caller, &id, request).await?;
-    Ok(Json(Changed { id, status: redrive_one(&state, id, actor).await? }))
+    let order = order(&state, &caller, &id, request).await?;
+    let id = order.id;
+    Ok(Json(Changed { id, status: redrive_because(&state, order).await? }))
 }
 
-/// Redrives one letter and returns its status afterwards.
+/// As [`redrive_because`], without a reason.
 pub(in crate::http) async fn redrive_one(
     state: &State,
     id: DeadLetterId,
     actor: String,
 ) -> Result<DeadLetterStatus, Problem> {
+    redrive_because(state, Order { id, reason: String::new(), actor }).await
+}
+
+/// Redrives one letter and returns its status afterwards.
+async fn redrive_because(state: &State, order: Order) -> Result<DeadLetterStatus, Problem> {
+    let Order { id, reason, actor } = order;
     let letter = one(state, id).await?;
     refuse_older(state, &letter)?;
-    let (letters, filter) = (state.dead_letters.clone(), DeadLetterFilter { id: Some(id), ..Default::default() });
-    let done = detached(async move { letters.redrive(&filter, &actor).await }).await?;
+    let filter = DeadLetterFilter { id: Some(id), ..Default::default() };
+    let redrives = state.redrives.clone();
+    let request = ImmediateRedrive { filter, guards: None, limit: None, reason };
+    let done = detached(async move { redrives.redrive_at_once(&request, &actor).await }).await?;
     let letter = one(state, id).await?;
-    if done.redriven.is_empty() {
+    if done.letters.redriven.is_empty() {
         return Err(Problem::letter_not_parked(id, letter.status));
     }
     Ok(letter.status)
@@ -88,11 +109,8 @@ pub(in crate::http) async fn release(
 async fn order(state: &State, caller: &Caller, id: &str, request: Request) -> Result<Order, Problem> {
     let fields: Fields = parse_body(state, request).await?;
     let id = letter_id(id)?;
-    let reason = match fields.reason.as_deref() {
-        Some(reason) => words("reason", reason, MAX_REASON_CHARACTERS)?.to_owned(),
-        None => String::new(),
-    };
-    Ok(Order { id, reason, actor: actor(fields.actor.as_deref(), caller)? })
+    let (reason, actor) = fields.reason_and_actor(caller)?;
+    Ok(Order { id, reason, actor })
 }
 
 /// Reads a body that is a JSON object, or empty.

@@ -53,7 +53,7 @@ pub(in crate::http) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Page>, Problem> {
     let (filter, limit) = parse(query.as_deref().unwrap_or_default(), &caller)?;
-    let items = state.dead_letters.find(&filter, limit).await?;
+    let items = state.dead_letters.list_letters(&filter, limit).await?;
     let matched = match filter.after {
         None => Some(state.dead_letters.count_letters(&filter, MAX_COUNT).await?),
         Some(_) => None,

@@ -7,15 +7,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use landfall::{
-    AtLeast, DeadLetterId, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest, RedriveSelection,
-    RedriveStarted, RedriveState,
+    AtLeast, DeadLetterId, JobLetter, JobLetterState, MessageId, RedriveControl, RedriveId, RedriveJob, RedriveRequest,
+    RedriveSelection, RedriveStarted, RedriveState,
 };
 use serde::Serialize;
 
 use super::filter::{repeated, unknown};
 use super::rehearse::{run_handlers, wait};
 use super::request::{Fields, Run, from_query};
-use super::{actor, detached, redrive_id};
+use super::{actions, actor, detached, letter_id, redrive_id};
 use crate::http::auth::Caller;
 use crate::http::deliveries::{DEFAULT_LIMIT, parse_limit};
 use crate::http::problem::Problem;
@@ -197,10 +197,43 @@ async fn control(
     request: Request,
     control: RedriveControl,
 ) -> Result<Json<RedriveJob>, Problem> {
-    // Nothing is expected in the body. It is read so that the client gets the response and not a reset.
-    body::read(request.into_body(), BODY_LIMIT, state.request_timeout).await?;
-    let (id, actor, redrives) = (redrive_id(&id)?, actor(None, &caller)?, state.redrives.clone());
-    Ok(Json(detached(async move { redrives.control_redrive(id, control, &actor).await }).await?))
+    let fields: actions::Fields = actions::parse_body(&state, request).await?;
+    let (id, redrives) = (redrive_id(&id)?, state.redrives.clone());
+    let (reason, actor) = fields.reason_and_actor(&caller)?;
+    Ok(Json(detached(async move { redrives.control_redrive_because(id, control, &reason, &actor).await }).await?))
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct Items {
+    items: Vec<JobLetter>,
+    /// The value of `after` for the next page.
+    next: Option<DeadLetterId>,
+}
+
+/// `GET /v1/redrives/{id}/items`: the letters of a job with their outcomes.
+pub(in crate::http) async fn items(
+    axum::extract::State(state): Shared,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Items>, Problem> {
+    let id = redrive_id(&id)?;
+    let (mut letters, mut after, mut limit) = (None, None, None);
+    for (name, value) in form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()) {
+        let is_repeated = match &*name {
+            "state" => letters.replace(value.parse::<JobLetterState>()?).is_some(),
+            "after" => after.replace(letter_id(&value)?).is_some(),
+            "limit" => limit.replace(parse_limit(&value)?).is_some(),
+            name => return Err(unknown(name)),
+        };
+        if is_repeated {
+            return Err(repeated(&name));
+        }
+    }
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    state.redrives.redrive_job(id).await?.ok_or_else(|| Problem::no_redrive(id))?;
+    let items = state.redrives.job_letters(id, letters, after, limit).await?;
+    let next = items.last().filter(|_| items.len() == limit).map(|last| last.dead_letter_id);
+    Ok(Json(Items { items, next }))
 }
 
 /// Returns the end of the previous page and the limit.

@@ -69,5 +69,21 @@ pub(crate) async fn request(
     let mut lines = head.lines();
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
-    Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+    let headers: Vec<(String, String)> = lines.filter_map(header).collect();
+    let is_chunked = headers.contains(&("transfer-encoding".to_owned(), "chunked".to_owned()));
+    Response { status, headers, body: if is_chunked { unchunked(body) } else { body.to_owned() } }
+}
+
+/// Returns the content of a chunked body, which must have its last chunk.
+fn unchunked(mut body: &str) -> String {
+    let mut content = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n").expect("the body breaks off");
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return content;
+        }
+        content.push_str(&rest[..size]);
+        body = rest[size..].strip_prefix("\r\n").expect("a chunk breaks off");
+    }
 }

@@ -102,6 +102,34 @@ pub async fn dead_letter_pages_return_each_letter_once<F: DatabaseFixture>(harne
     assert_eq!(seen, all.iter().map(|letter| letter.id).collect::<Vec<_>>());
 }
 
+pub async fn lists_of_letters_leave_out_payloads<F: DatabaseFixture>(harness: Harness<F>) {
+    let all = create_mixed_letters(&harness).await;
+    let parked = all.iter().position(|letter| letter.status == DeadLetterStatus::Parked).unwrap();
+    harness.database.edit(all[parked].id, b"edited", "alice").await.unwrap();
+    let filter = DeadLetterFilter::default();
+    let found = harness.database.find(&filter, 100).await.unwrap();
+    assert!(found.iter().all(|letter| !letter.payload.is_empty()) && found[parked].original_payload.is_some());
+    let listed = harness.database.list_letters(&filter, 100).await.unwrap();
+    assert!(listed.iter().all(|letter| letter.payload.is_empty() && letter.original_payload.is_none()));
+    let shown = |letters: &[DeadLetter]| serde_json::to_value(letters).unwrap();
+    assert_eq!(shown(&listed), shown(&found), "a list lacks more than the payloads");
+}
+
+pub async fn most_frequent_error_codes_are_counted<F: DatabaseFixture>(harness: Harness<F>) {
+    let all = create_mixed_letters(&harness).await;
+    let mut expected: Vec<(String, u64)> = Vec::new();
+    for letter in all.iter().filter(|letter| letter.status == DeadLetterStatus::Parked) {
+        match expected.iter_mut().find(|(code, _)| *code == letter.error_code) {
+            Some((_, count)) => *count += 1,
+            None => expected.push((letter.error_code.clone(), 1)),
+        }
+    }
+    expected.sort_by_key(|(code, count)| (std::cmp::Reverse(*count), code.clone()));
+    assert_eq!(expected.len(), 2);
+    assert_eq!(harness.database.top_error_codes(10).await.unwrap(), expected);
+    assert_eq!(harness.database.top_error_codes(1).await.unwrap(), expected[..1]);
+}
+
 pub async fn dead_letter_counts_are_consistent_at_every_step<F: DatabaseFixture>(harness: Harness<F>) {
     let counts = async || {
         let stats = harness.database.dead_letter_stats().await.unwrap();

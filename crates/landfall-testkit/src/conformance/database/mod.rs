@@ -270,6 +270,8 @@ macro_rules! database_conformance {
             dead_letters:
                 dead_letter_filters_return_matching_letters,
                 dead_letter_pages_return_each_letter_once,
+                lists_of_letters_leave_out_payloads,
+                most_frequent_error_codes_are_counted,
                 dead_letter_counts_are_consistent_at_every_step,
                 every_dead_letter_change_is_audited,
                 redrive_affects_only_parked_letters,
@@ -302,6 +304,11 @@ macro_rules! database_conformance {
                 job_stops_by_itself_on_failures,
                 new_error_stops_the_job,
                 guards_skip_letters_with_their_reason,
+                immediate_redrive_skips_what_a_job_would,
+                immediate_redrive_is_limited_and_keeps_keys_in_order,
+                audit_names_the_job_and_the_reason,
+                letters_of_a_job_have_their_outcomes,
+                old_redrive_jobs_are_removed_in_steps,
                 redrive_jobs_are_listed_and_audited,
                 rehearsal_predicts_what_the_job_does;
             rehearsals:

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use landfall_core::adapter::{Decision, Epoch};
 use landfall_core::{
-    ActiveRedrive, DeadLetterFilter, DispatchResult, ErrorCode, ErrorKind, Message, MessageId, OutboxQueue,
-    RedriveControl, RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue,
-    RedriveRequest, RedriveSelection, RedriveStarted, RedriveState, Redrives, StopRule,
+    ActiveRedrive, AuditFilter, AuditTrail, DeadLetterFilter, DispatchResult, ErrorCode, ErrorKind, ImmediateRedrive,
+    JobFailure, JobLetterState, KeyRule, KeyRuleKind, KeyRules, Message, MessageId, OutboxQueue, RedriveControl,
+    RedriveCounts, RedriveGuards, RedriveId, RedriveJob, RedriveLane, RedriveOptions, RedriveQueue, RedriveRequest,
+    RedriveSelection, RedriveStarted, RedriveState, Redrives, StopRule, Timestamp,
 };
 
 use super::harness::{TIMEOUT, settlement};
@@ -67,6 +68,14 @@ impl<F: DatabaseFixture> Harness<F> {
 
     async fn skips(&self, job: RedriveId) -> Vec<(String, u64)> {
         self.database.redrive_skips(job).await.unwrap()
+    }
+
+    /// Returns the details of an actor's rows in the audit trail.
+    async fn details(&self, actor: &str, action: &str) -> Vec<String> {
+        let (actor, action) = (Some(actor.to_owned()), Some(action.to_owned()));
+        let filter = AuditFilter { actor, action, ..Default::default() };
+        let rows = self.database.audit_entries(&filter, 100).await.unwrap();
+        rows.into_iter().map(|row| row.detail).collect()
     }
 
     async fn park_all(&self, name: &str, messages: &[Message]) {
@@ -288,8 +297,130 @@ pub async fn guards_skip_letters_with_their_reason<F: DatabaseFixture>(harness: 
     assert_eq!(harness.skips(limited.id).await, [("limit".to_owned(), 1)]);
 }
 
+pub async fn immediate_redrive_skips_what_a_job_would<F: DatabaseFixture>(harness: Harness<F>) {
+    use landfall_core::DeadLetters;
+    let messages = [keyed("a", 1), keyed("b", 1), keyed("c", 1), keyed("d", 1), keyed("e", 1)];
+    harness.park_all("stock", &messages).await;
+    let mut ids = Vec::new();
+    for message in &messages {
+        ids.push(harness.letter(message).await.id);
+    }
+    harness.redrive(&messages[0]).await;
+    harness.fail_one(&group("stock")).await;
+    harness.database.ignore(ids[1], "a test order", "alice").await.unwrap();
+    harness.redrive(&messages[2]).await;
+    let rule = KeyRule {
+        topic: messages[3].topic.clone(),
+        key: messages[3].key.clone().unwrap(),
+        rule: KeyRuleKind::Blocked,
+        until: None,
+        reason: "see INC-42".into(),
+        actor: "alice".into(),
+        since: Timestamp::now(),
+    };
+    harness.database.set_key_rule(&rule).await.unwrap();
+
+    let filter = DeadLetterFilter { group: Some(group("stock")), ..Default::default() };
+    let guards = Some(RedriveGuards::default());
+    let request = ImmediateRedrive { filter, guards, limit: None, reason: "the stock is back".into() };
+    let done = harness.database.redrive_at_once(&request, "bob").await.unwrap();
+    assert_eq!((&done.letters.redriven[..], &done.letters.skipped[..]), (&ids[4..], &ids[..4]));
+    let reasons =
+        ["cool-down", "ignored", "not-parked", "blocked"].into_iter().zip(&ids).map(|(why, id)| (why, vec![*id]));
+    assert_eq!(done.reasons, reasons.collect());
+
+    // A person who names one letter is not bound by the guards.
+    let one = DeadLetterFilter { id: Some(ids[0]), ..Default::default() };
+    let request = ImmediateRedrive { filter: one, guards: None, ..request };
+    assert_eq!(harness.database.redrive_at_once(&request, "bob").await.unwrap().letters.redriven, ids[..1]);
+    let again = harness.database.redrive_at_once(&request, "bob").await.unwrap();
+    assert_eq!((again.letters.redriven.len(), &again.letters.skipped[..]), (0, &ids[..1]));
+    assert_eq!(harness.details("bob", "redrive").await, ["the stock is back"; 2]);
+}
+
+pub async fn immediate_redrive_is_limited_and_keeps_keys_in_order<F: DatabaseFixture>(harness: Harness<F>) {
+    let messages = series("a", 3);
+    harness.enqueue(&messages).await;
+    let leases = harness.lease_all("one").await;
+    let park = || Decision::Park { code: ErrorCode::TOO_LARGE, error: "too large".into(), holds_key: true };
+    let due = harness.due(&leases).await;
+    let settlements: Vec<_> = due.iter().map(|entry| settlement(entry, park())).collect();
+    harness.database.settle(&leases, &settlements).await.unwrap();
+    let (head, behind) = (harness.letter(&messages[0]).await.id, harness.letter(&messages[1]).await.id);
+    let redrive = async |filter: DeadLetterFilter, limit| {
+        let guards = Some(lenient());
+        let request = ImmediateRedrive { filter, guards, limit, reason: String::new() };
+        harness.database.redrive_at_once(&request, "bob").await.unwrap()
+    };
+    let done = redrive(DeadLetterFilter { after: Some(head), ..Default::default() }, None).await;
+    assert!(done.letters.redriven.is_empty(), "a letter behind a parked one was redriven");
+    assert_eq!(done.reasons["predecessor"].len(), 2);
+    let done = redrive(DeadLetterFilter::default(), Some(2)).await;
+    assert_eq!((&done.letters.redriven[..], done.letters.skipped.len()), (&[head, behind][..], 0));
+    assert!(redrive(DeadLetterFilter::default(), None).await.letters.redriven.len() == 1);
+    assert_eq!(harness.due_ids(&leases).await, messages.iter().map(|message| message.id).collect::<Vec<_>>());
+}
+
+pub async fn audit_names_the_job_and_the_reason<F: DatabaseFixture>(harness: Harness<F>) {
+    harness.park_all("stock", &[keyed("a", 1), keyed("b", 1)]).await;
+    let job = harness.start(of_group("stock")).await;
+    assert_eq!(harness.dispatch(job.id, 1).await.dispatched.len(), 2);
+    let expected = format!("redrive {}: the stock is back", job.id);
+    assert_eq!(harness.details("alice", "redrive").await, [expected.as_str(); 2]);
+    let stop = harness.database.control_redrive_because(job.id, RedriveControl::Stop, "wrong letters", "bob").await;
+    assert_eq!(stop.unwrap().stop_reason.as_deref(), Some("stopped by bob: wrong letters"));
+    assert_eq!(harness.details("bob", "redrive-stop").await, ["wrong letters"]);
+}
+
+pub async fn letters_of_a_job_have_their_outcomes<F: DatabaseFixture>(harness: Harness<F>) {
+    use landfall_core::DeadLetters;
+    let messages = ["a", "b", "c", "d", "e"].map(|key| keyed(key, 1));
+    harness.park_all("stock", &messages).await;
+    let mut ids = Vec::new();
+    for message in &messages {
+        ids.push(harness.letter(message).await.id);
+    }
+    harness.database.ignore(ids[3], "a test order", "alice").await.unwrap();
+    let job = harness.start(RedriveSelection::Ids([&ids[..], &[i64::MAX]].concat())).await;
+    assert_eq!(harness.database.dispatch_redrive(job.id, 1, 3, &lenient()).await.unwrap().dispatched, ids[..3]);
+    harness.fail_one(&group("stock")).await;
+    harness.fail_with(&group("stock"), "the warehouse burnt down").await;
+    harness.drain(&group("stock")).await;
+    harness.settle_job(job.id, 1).await;
+
+    let known = harness.letter(&messages[4]).await.fingerprint;
+    let read = async |state, after, limit| harness.database.job_letters(job.id, state, after, limit).await.unwrap();
+    let letters = read(None, None, 10).await;
+    let states: Vec<_> = letters.iter().map(|letter| (letter.dead_letter_id, letter.state.as_str())).collect();
+    let expected = ["failed", "failed", "succeeded", "skipped", "waiting", "missing"];
+    assert_eq!(states, ids.iter().copied().chain([i64::MAX]).zip(expected).collect::<Vec<_>>());
+    let failures: Vec<_> = letters.iter().map(|letter| letter.failure).collect();
+    assert_eq!(failures, [Some(JobFailure::Same), Some(JobFailure::New), None, None, None, None]);
+    assert_eq!((&letters[0].fingerprint, &letters[0].selected_fingerprint), (&Some(known.clone()), &Some(known)));
+    assert!(letters[1].fingerprint.is_some() && letters[1].fingerprint != letters[0].fingerprint);
+    assert_eq!((letters[3].skip.as_deref(), letters[0].skip.as_deref()), (Some("ignored"), None));
+    assert_eq!(read(Some(JobLetterState::Failed), Some(ids[0]), 10).await, letters[1..2]);
+    assert_eq!(read(None, Some(ids[1]), 2).await, letters[2..4]);
+}
+
+pub async fn old_redrive_jobs_are_removed_in_steps<F: DatabaseFixture>(harness: Harness<F>) {
+    let messages = ["a", "b", "c"].map(|key| keyed(key, 1));
+    harness.park_all("stock", &messages).await;
+    let (ended, running) = (harness.start(of_group("stock")).await.id, harness.start(of_group("stock")).await.id);
+    harness.database.control_redrive(ended, RedriveControl::Stop, "bob").await.unwrap();
+    let later = Timestamp::from_millis(Timestamp::now().as_millis() + 60_000);
+    let remove = async |before, at_most| harness.database.remove_redrives(before, at_most).await.unwrap();
+    let letters = async |job| harness.database.job_letters(job, None, None, 10).await.unwrap().len();
+    assert_eq!(remove(Timestamp::from_millis(1), 100).await, 0, "not old enough");
+    assert_eq!((remove(later, 2).await, letters(ended).await), (2, 1));
+    assert!(harness.database.redrive_job(ended).await.unwrap().is_some(), "a job went before its letters");
+    assert_eq!((remove(later, 100).await, letters(ended).await), (2, 0));
+    assert!(harness.database.redrive_job(ended).await.unwrap().is_none());
+    assert_eq!((remove(later, 100).await, letters(running).await), (0, 3), "a running job stays");
+    assert_eq!(harness.details("bob", "redrive-stop").await.len(), 1, "the audit trail stays");
+}
+
 pub async fn redrive_jobs_are_listed_and_audited<F: DatabaseFixture>(harness: Harness<F>) {
-    use landfall_core::{AuditFilter, AuditTrail};
     harness.park_all("stock", &[keyed("a", 1)]).await;
     let mut jobs = Vec::new();
     for _ in 0..3 {
