@@ -70,7 +70,11 @@ fn frame(visit: &Visit, title: &str, section: &str, main: &Markup, footer: &Mark
                 a.skip href="#main" { (visit.say("Skip to the content", "跳到正文")) }
                 (header(visit, section))
                 p.stale role="status" aria-live="polite" hidden
-                    data-text=(visit.say("Live updates are lost. This page is {} old.", "实时更新已中断，本页内容是 {} 前的。")) {}
+                    data-text=(visit.say("Live updates are lost. This page is {} old.", "实时更新已中断，本页内容是 {} 前的。"))
+                    data-unreadable=(visit.say(
+                        "The daemon cannot read its database. This page is {} old.",
+                        "守护进程无法读取数据库，本页内容是 {} 前的。",
+                    )) {}
                 main id="main" tabindex="-1" { (main) }
                 footer {
                     (footer)

@@ -6,6 +6,7 @@ mod actions;
 mod browser;
 mod escaping;
 mod forms;
+mod live;
 mod operator;
 mod pages;
 mod screenshots;
