@@ -23,12 +23,13 @@ pub(super) struct Page {
 }
 
 /// Path, English, Chinese, and the key after `g`.
-const SECTIONS: [(&str, &str, &str, &str); 7] = [
+const SECTIONS: [(&str, &str, &str, &str); 8] = [
     ("/", "Now", "现在", "n"),
     ("/console/failures", "Failures", "故障", "f"),
     ("/console/messages", "Messages", "消息", "m"),
     ("/console/redrives", "Redrives", "重投", "r"),
     ("/console/flow", "Flow", "流转", "l"),
+    ("/console/alerts", "Alerts", "告警", "e"),
     ("/console/audit", "Audit", "审计", "a"),
     ("/console/access", "Access", "权限", "s"),
 ];

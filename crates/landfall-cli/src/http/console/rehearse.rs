@@ -27,8 +27,9 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         return Ok(Redirect::to(&query.with("to", Timestamp::now()).to("/console/rehearse")).into_response());
     }
     let request = request(&query, Fields::default(), None)?;
+    let result = dry_run(&state, request.selection.clone(), Run::default(), String::new()).await?;
+    // Last, so that little time is left for a change before the form is submitted.
     let matched = count(&state, &request.selection).await?;
-    let result = dry_run(&state, request.selection, Run::default(), String::new()).await?;
     let title = visit.say("Rehearsal", "预演");
     let main = html! {
         h1 { (title) }

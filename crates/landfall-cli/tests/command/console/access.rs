@@ -12,16 +12,22 @@ use super::super::support::{Daemon, Response, Sandbox, TIMEOUT, request};
 use super::visitor::{ROLES, Visitor, encode, token, tokens};
 
 /// Each route, and the lowest role that may use it; `None` needs no session. A new route gets its row here.
-pub(super) const ROUTES: [(&str, &str, Option<&str>); 26] = [
+pub(super) const ROUTES: [(&str, &str, Option<&str>); 32] = [
     ("GET", "/", None),
     ("GET", "/console", Some("viewer")),
     ("GET", "/console/access", Some("viewer")),
+    ("GET", "/console/alerts", Some("viewer")),
+    ("GET", "/console/alerts/{id}", Some("viewer")),
+    ("POST", "/console/alerts/{id}/mute", Some("operator")),
     ("GET", "/console/assets/{version}/{name}", None),
     ("GET", "/console/audit", Some("viewer")),
     ("GET", "/console/events", Some("viewer")),
     ("GET", "/console/failures", Some("viewer")),
+    ("GET", "/console/failures/{fingerprint}", Some("viewer")),
+    ("POST", "/console/failures/{fingerprint}/decide", Some("operator")),
     ("GET", "/console/flow", Some("viewer")),
     ("GET", "/console/keys", Some("viewer")),
+    ("POST", "/console/keys/rule", Some("operator")),
     ("GET", "/console/messages", Some("viewer")),
     ("GET", "/console/messages/{id}", Some("viewer")),
     ("POST", "/console/messages/{id}/discard", Some("operator")),
@@ -98,7 +104,11 @@ async fn every_console_route_requires_its_role() {
                 assert!(text.starts_with(if is_allowed { "HTTP/1.1 200" } else { "HTTP/1.1 401" }), "{text}");
                 continue;
             }
-            let url = path.replace("{id}", "x").replace("{version}", "0").replace("{name}", "x");
+            let url = path
+                .replace("{id}", "x")
+                .replace("{fingerprint}", "x")
+                .replace("{version}", "0")
+                .replace("{name}", "x");
             let response = if method == "POST" && role.is_some() && path != "/console/sign-in" {
                 let action = visitor.page(&daemon, "/console/access").await;
                 visitor.submit_as(&daemon, &action, &url).await
@@ -148,6 +158,7 @@ async fn viewer_sees_no_payload_in_the_console() {
     let pages = [
         "/",
         "/console/failures",
+        "/console/alerts",
         "/console/messages",
         "/console/messages?q=zz",
         "/console/messages/1",

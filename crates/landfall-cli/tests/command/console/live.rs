@@ -80,7 +80,7 @@ async fn open_page_notices_what_only_grows_old() {
     sandbox.configure(&receiver.subscription(""));
     let daemon = sandbox.serve().await;
     park(&daemon, 1).await;
-    drop(daemon);
+    daemon.kill().await;
     let daemon = sandbox.serve_as("console").await;
     sandbox.sql("INSERT INTO landfall_outbox (topic, payload) VALUES ('orders', x'31')").await;
     let Some(browser) = Browser::start(&daemon).await else { return };

@@ -4,6 +4,7 @@ mod access;
 mod accessible;
 mod actions;
 mod browser;
+mod decisions;
 mod escaping;
 mod forms;
 mod live;
