@@ -159,6 +159,8 @@ pub struct RedriveRequest {
     pub shown: String,
     /// The id that the sender chose (`Idempotency-Key`). A repeated request is the same job.
     pub given: Option<MessageId>,
+    /// How many letters the sender saw. If the selection has another number of them, nothing is stored.
+    pub expected: Option<u64>,
 }
 
 /// A redrive that is done at once, without a job: in one transaction, without a rate, a ramp or a stop.
@@ -370,6 +372,7 @@ impl Predicted {
 #[async_trait]
 pub trait Redrives: Send + Sync {
     /// Freezes the selection and stores the job, in one transaction. Nothing is redriven before a runner works on it.
+    /// Fails with kind `Conflict` if the number of letters is not the expected one.
     async fn start_redrive(&self, request: &RedriveRequest, actor: &str) -> Result<RedriveStarted>;
 
     /// Predicts what a job with this selection would do with its first `limit` letters, and changes nothing.

@@ -60,6 +60,11 @@ async fn insert<D: LetterTables>(
     let mut transaction = database.begin().await?;
     let connection = &mut *transaction;
     let selected = select(database, connection, &request.selection).await?;
+    let found = selected.len() as u64;
+    if let Some(expected) = request.expected.filter(|expected| *expected != found) {
+        let text = format!("{expected} messages matched when you looked, and {found} match now; rehearse again");
+        return Err(Error::new(ErrorKind::Conflict, text));
+    }
     insert_job(database, connection, id, request, actor, selected.len()).await?;
     for chunk in selected.chunks(CHUNK) {
         insert_items(database, connection, id, chunk).await?;

@@ -58,7 +58,8 @@ impl JobOptions {
         let selection = RedriveSelection::Filter(Box::new(filter.to_filter()));
         selection.check()?;
         let shown = json!({ "filter": filter.to_json() }).to_string();
-        Ok(RedriveRequest { selection, options, reason: self.reason.clone().unwrap_or_default(), shown, given: None })
+        let reason = self.reason.clone().unwrap_or_default();
+        Ok(RedriveRequest { selection, options, reason, shown, given: None, expected: None })
     }
 
     pub(super) async fn run(&self, redrives: &dyn Redrives, filter: &Filter, actor: &str, json: bool) -> Result<()> {

@@ -16,8 +16,8 @@ use super::session::hex;
 use super::{payload, view};
 use crate::config::Role;
 use crate::http::dlq::actions::{one, redrive_one};
-use crate::http::dlq::redrives::{dry_run, store};
-use crate::http::dlq::request::{Fields, Run, Whole};
+use crate::http::dlq::redrives::store;
+use crate::http::dlq::request::{Fields, Whole};
 use crate::http::dlq::{MAX_REASON_CHARACTERS, detached, letter_id, redrive_id, words};
 use crate::http::problem::Problem;
 use crate::http::{Shared, State};
@@ -224,21 +224,15 @@ pub(super) async fn start(
         ..Fields::default()
     };
     let given: MessageId = form.get("given").unwrap_or_default().parse()?;
-    let request = request(&query, fields, Some(given))?;
-    // A form that was submitted before leads to its redrive, whatever the selection is now.
-    if state.redrives.redrive_job(given).await?.is_none() {
-        let matched = dry_run(&state, request.selection.clone(), Run::default(), String::new()).await?.matched;
-        let expected = form.get("expected").unwrap_or_default();
-        if expected != matched.count.to_string() {
-            return Err(Problem::changed(format!(
-                "{expected} messages matched when you looked, and {} match now; rehearse again",
-                matched.count
-            )));
-        }
-        if matched.count >= TYPED_FROM && form.get("typed").map(str::trim) != Some(expected) {
-            return Err(Problem::invalid(format!("type the count {expected} to redrive so many messages")));
-        }
+    let mut request = request(&query, fields, Some(given))?;
+    let shown = form.get("expected").unwrap_or_default();
+    let expected: u64 = shown.parse().map_err(|_| Problem::invalid("expected must be the count of the rehearsal"))?;
+    if expected >= TYPED_FROM && form.get("typed").map(str::trim) != Some(shown) {
+        return Err(Problem::invalid(format!("type the count {expected} to redrive so many messages")));
     }
+    // The transaction that freezes the selection compares it. A form that was submitted before leads to its redrive,
+    // whatever the selection is now.
+    request.expected = Some(expected);
     let job = store(&state, request, visit.actor()).await?;
     Ok(Redirect::to(&format!("/console/redrives/{}", job.id)).into_response())
 }
@@ -257,6 +251,11 @@ pub(super) async fn control(
         Some("stop") => RedriveControl::Stop,
         _ => return Err(Problem::invalid("control must be pause, resume or stop")),
     };
+    let job = state.redrives.redrive_job(id).await?.ok_or_else(|| Problem::no_redrive(id))?;
+    let (seen, now) = (form.get("seen").unwrap_or_default(), job.state.as_str());
+    if seen != now {
+        return Err(Problem::changed(format!("redrive {id} was {seen} when you looked, and is {now} now")));
+    }
     let (redrives, actor) = (state.redrives.clone(), visit.actor());
     detached(async move { redrives.control_redrive(id, control, &actor).await }).await?;
     Ok(Redirect::to(&format!("/console/redrives/{id}")).into_response())

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::access::Visit;
 use super::page::{Page, Visitor};
 use super::query::Query;
-use super::view;
+use super::{group, view};
 use crate::config::Role;
 use crate::http::Shared;
 use crate::http::dlq::letters;
@@ -59,6 +59,9 @@ pub(super) fn table(visit: &Visit, groups: &[&DeadLetterGroup]) -> Markup {
         table.rows {
             thead { tr {
                 th.number scope="col" { (visit.say("Count", "数量")) }
+                th.number scope="col" { (visit.say("Hour", "一小时")) }
+                th.number scope="col" { (visit.say("Day", "一天")) }
+                th scope="col" { (visit.say("State", "状态")) }
                 th scope="col" { (visit.say("Error", "错误")) }
                 th scope="col" { (visit.say("Newest", "最近")) }
                 th scope="col" { (visit.say("First", "最早")) }
@@ -70,9 +73,17 @@ pub(super) fn table(visit: &Visit, groups: &[&DeadLetterGroup]) -> Markup {
                     @let query = Query::default().with("fingerprint", &group.fingerprint).with("status", "parked");
                     tr data-row {
                         td.number { (view::number(group.count)) }
+                        td.number { (view::number(group.last_hour)) }
+                        td.number { (view::number(group.last_day)) }
+                        td {
+                            (group::badge(visit, group)) div { a href={ "/console/failures/" (group.fingerprint) } {
+                                @if visit.may(Role::Operator) { (visit.say("Decide…", "处理…")) }
+                                @else { (visit.say("Details", "详情")) } } }
+                        }
                         td.wide {
                             a data-open href=(query.to("/console/messages")) { code { (group.error_code) } }
                             div.error { (view::clip(&group.error, 240)) }
+                            @if !group.note.is_empty() { div.muted { (visit.say("Note: ", "备注：")) (group.note) } }
                         }
                         td { (view::time(visit, group.last_seen)) }
                         td { (view::time(visit, group.first_seen)) }

@@ -6,7 +6,7 @@ use maud::html;
 
 use super::page::{Page, Visitor};
 use super::query::Query;
-use super::{flow, messages, view};
+use super::{flow, key_rule, messages, view};
 use crate::http::Shared;
 use crate::http::problem::Problem;
 
@@ -39,13 +39,16 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         open: true,
         ..DeadLetterFilter::default()
     };
-    let deliveries = DeliveryFilter { topic: Some(topic), key: Some(key.clone()), group, message_id: None };
-    let (letters, retrying) =
-        tokio::join!(state.dead_letters.find(&filter, MAX_ROWS), state.deliveries.retrying(&deliveries, MAX_ROWS),);
-    let (letters, retrying) = (letters?, retrying?);
+    let deliveries = DeliveryFilter { topic: Some(topic.clone()), key: Some(key.clone()), group, message_id: None };
+    let (letters, retrying, rule) = tokio::try_join!(
+        state.dead_letters.find(&filter, MAX_ROWS),
+        state.deliveries.retrying(&deliveries, MAX_ROWS),
+        key_rule::find(&state, &topic, &key),
+    )?;
     let main = html! {
         h1 { (title) " " bdi { (key) } }
         (form)
+        (key_rule::section(&visit, &topic, &key, rule.as_ref()))
         @if letters.is_empty() && retrying.is_empty() {
             p.empty { (visit.say("Nothing of this key waits here.", "此键没有等待的消息。")) }
         }

@@ -3,9 +3,10 @@
 //! | route | file |
 //! |---|---|
 //! | `GET /` | [`now`] |
-//! | `GET /console/failures` | [`failures`] |
+//! | `GET /console/failures`, `…/{fingerprint}`, `POST …/{fingerprint}/decide` | [`failures`], [`group`] |
+//! | `GET /console/alerts`, `…/{id}`, `POST …/{id}/mute` | [`alerts`] |
 //! | `GET /console/messages`, `…/{id}`, `…/{id}/payload` | [`messages`], [`message`], [`payload`] |
-//! | `GET /console/keys` | [`keys`] |
+//! | `GET /console/keys`, `POST /console/keys/rule` | [`keys`], [`key_rule`] |
 //! | `GET /console/redrives`, `…/{id}`, `GET /console/rehearse` | [`redrives`], [`rehearse`] |
 //! | `GET /console/flow`, `…/audit`, `…/access` | [`flow`], [`audit`], [`rights`] |
 //! | `POST /console/messages/{id}/…`, `POST /console/redrives…` | [`actions`] |
@@ -18,11 +19,14 @@
 
 pub(super) mod access;
 mod actions;
+mod alerts;
 mod assets;
 mod audit;
 mod events;
 mod failures;
 mod flow;
+mod group;
+mod key_rule;
 mod keys;
 mod language;
 mod message;
@@ -91,17 +95,23 @@ pub(super) fn is_followed_link(request: &Request) -> bool {
 }
 
 /// Every page and action. None of them is part of the API document.
-fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 24] {
+fn routes() -> [(&'static str, MethodRouter<Arc<State>>); 30] {
     [
         ("/", get(now::page)),
         ("/console", get(page::to_start)),
         ("/console/access", get(rights::page)),
+        ("/console/alerts", get(alerts::page)),
+        ("/console/alerts/{id}", get(alerts::one)),
+        ("/console/alerts/{id}/mute", post(alerts::mute)),
         ("/console/assets/{version}/{name}", get(assets::file)),
         ("/console/audit", get(audit::page)),
         ("/console/events", get(events::stream)),
         ("/console/failures", get(failures::page)),
+        ("/console/failures/{fingerprint}", get(group::page)),
+        ("/console/failures/{fingerprint}/decide", post(group::decide)),
         ("/console/flow", get(flow::page)),
         ("/console/keys", get(keys::page)),
+        ("/console/keys/rule", post(key_rule::change)),
         ("/console/messages", get(messages::page)),
         ("/console/messages/{id}", get(message::page)),
         ("/console/messages/{id}/discard", post(actions::discard)),

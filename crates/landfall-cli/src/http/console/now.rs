@@ -1,8 +1,11 @@
 //! The start page: whether all is well, the figures, the newest failures, and the redrives that run.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use landfall::{
-    DeadLetterFilter, DeadLetterGroup, DeadLetterStats, HalfMessageStats, OutboxStats, RedriveJob, RedriveState,
+    DeadLetterFilter, DeadLetterGroup, DeadLetterStats, Error, ErrorKind, HalfMessageStats, OutboxStats, RedriveJob,
+    RedriveState,
 };
 use maud::{Markup, html};
 
@@ -20,7 +23,10 @@ const GROUPS: usize = 200;
 const NEWEST: usize = 8;
 
 /// An outbox this far behind is worth a look.
-const LATE_SECONDS: f64 = 30.0;
+pub(super) const LATE_SECONDS: f64 = 30.0;
+
+/// Time limit for each figure, so that the page tells of a database that does not answer before an open page gives up.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// What the page shows. A part that cannot be read is unknown; the others are still shown.
 struct Figures {
@@ -37,17 +43,22 @@ impl Figures {
     async fn read(state: &State) -> Self {
         let filter = DeadLetterFilter::default();
         let (letters, outbox, half, retrying, groups, jobs, broker) = tokio::join!(
-            state.dead_letters.dead_letter_stats(),
-            state.view.stats(),
-            state.half.half_message_stats(),
-            state.deliveries.retrying_counts(),
-            state.dead_letters.dead_letter_groups(&filter, GROUPS),
-            state.redrives.redrive_jobs(None, 20),
+            within(state.dead_letters.dead_letter_stats()),
+            within(state.view.stats()),
+            within(state.half.half_message_stats()),
+            within(state.deliveries.retrying_counts()),
+            within(state.dead_letters.dead_letter_groups(&filter, GROUPS)),
+            within(state.redrives.redrive_jobs(None, 20)),
             ask_broker(state),
         );
         let retrying = retrying.map(|counts| counts.iter().map(|(_, _, count)| count).sum());
         Self { letters, outbox, half, retrying, groups, jobs, broker }
     }
+}
+
+async fn within<T>(question: impl Future<Output = landfall::Result<T>>) -> landfall::Result<T> {
+    let late = || Error::new(ErrorKind::Unavailable, format!("no response within {} seconds", LIMIT.as_secs()));
+    tokio::time::timeout(LIMIT, question).await.unwrap_or_else(|_| Err(late()))
 }
 
 pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) -> Result<Response, Problem> {
@@ -103,7 +114,7 @@ fn verdict(visit: &Visit, figures: &Figures) -> Markup {
     if let Ok(outbox) = &figures.outbox
         && outbox.oldest_seconds > LATE_SECONDS
     {
-        let seconds = view::age(visit, std::time::Duration::from_secs_f64(outbox.oldest_seconds));
+        let seconds = view::age(visit, Duration::from_secs_f64(outbox.oldest_seconds));
         let text = visit.say(
             format!("The oldest message has waited in the outbox for {seconds}."),
             format!("发件箱中最早的消息已等待 {seconds}。"),
@@ -136,9 +147,8 @@ fn counters(visit: &Visit, figures: &Figures) -> Markup {
     let half = figures.half.as_ref().ok();
     let class = |count: Option<u64>, class| if count.is_some_and(|count| count > 0) { class } else { "" };
     let parked = letters.map(|stats| stats.parked);
-    let oldest = outbox.map_or_else(unknown, |stats| {
-        view::age(visit, std::time::Duration::from_secs_f64(stats.oldest_seconds.max(0.0)))
-    });
+    let oldest =
+        outbox.map_or_else(unknown, |stats| view::age(visit, Duration::from_secs_f64(stats.oldest_seconds.max(0.0))));
     let retrying = figures.retrying.as_ref().ok().copied();
     let figure = view::figure;
     html! {

@@ -23,12 +23,13 @@ pub(super) struct Page {
 }
 
 /// Path, English, Chinese, and the key after `g`.
-const SECTIONS: [(&str, &str, &str, &str); 7] = [
+const SECTIONS: [(&str, &str, &str, &str); 8] = [
     ("/", "Now", "现在", "n"),
     ("/console/failures", "Failures", "故障", "f"),
     ("/console/messages", "Messages", "消息", "m"),
     ("/console/redrives", "Redrives", "重投", "r"),
     ("/console/flow", "Flow", "流转", "l"),
+    ("/console/alerts", "Alerts", "告警", "e"),
     ("/console/audit", "Audit", "审计", "a"),
     ("/console/access", "Access", "权限", "s"),
 ];
@@ -70,7 +71,11 @@ fn frame(visit: &Visit, title: &str, section: &str, main: &Markup, footer: &Mark
                 a.skip href="#main" { (visit.say("Skip to the content", "跳到正文")) }
                 (header(visit, section))
                 p.stale role="status" aria-live="polite" hidden
-                    data-text=(visit.say("Live updates are lost. This page is {} old.", "实时更新已中断，本页内容是 {} 前的。")) {}
+                    data-text=(visit.say("Live updates are lost. This page is {} old.", "实时更新已中断，本页内容是 {} 前的。"))
+                    data-unreadable=(visit.say(
+                        "The daemon cannot read its database. This page is {} old.",
+                        "守护进程无法读取数据库，本页内容是 {} 前的。",
+                    )) {}
                 main id="main" tabindex="-1" { (main) }
                 footer {
                     (footer)

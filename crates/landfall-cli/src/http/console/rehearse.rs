@@ -14,7 +14,7 @@ use super::query::Query;
 use super::{redrives, view};
 use crate::http::Shared;
 use crate::http::dlq::letter_id;
-use crate::http::dlq::redrives::{DryRun, dry_run};
+use crate::http::dlq::redrives::{DryRun, count, dry_run};
 use crate::http::dlq::request::{Fields, Run, Whole};
 use crate::http::problem::Problem;
 
@@ -27,7 +27,9 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
         return Ok(Redirect::to(&query.with("to", Timestamp::now()).to("/console/rehearse")).into_response());
     }
     let request = request(&query, Fields::default(), None)?;
-    let result = dry_run(&state, request.selection, Run::default(), String::new()).await?;
+    let result = dry_run(&state, request.selection.clone(), Run::default(), String::new()).await?;
+    // Last, so that little time is left for a change before the form is submitted.
+    let matched = count(&state, &request.selection).await?;
     let title = visit.say("Rehearsal", "预演");
     let main = html! {
         h1 { (title) }
@@ -36,10 +38,10 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
             "对所选消息重投会发生什么。目前没有任何修改。",
         )) }
         (selection(&visit, &query))
-        (predictions(&visit, &result))
-        @if result.matched.count == 0 {
+        (predictions(&visit, &result, matched))
+        @if matched == 0 {
             p.empty { (visit.say("No message matches the selection.", "没有符合条件的消息。")) }
-        } @else { (form(&visit, &query, &result)) }
+        } @else { (form(&visit, &query, matched)) }
     };
     let flags = if query.all("ids").is_empty() { query.flags() } else { " --id $id".into() };
     let mut command = format!("landfall dlq redrive --dry-run{flags}");
@@ -86,21 +88,28 @@ fn selection(visit: &Visit, query: &Query) -> Markup {
     }
 }
 
-fn predictions(visit: &Visit, result: &DryRun) -> Markup {
+fn predictions(visit: &Visit, result: &DryRun, matched: u64) -> Markup {
+    let examined = result.predictions.values().sum::<u64>();
     html! {
+        @if examined < matched {
+            p.muted { (visit.say(
+                format!("The predictions are of the first {} messages. A redrive takes all of them.",
+                    view::number(examined)),
+                format!("以下预测只针对前 {} 条消息；重投会处理全部消息。", view::number(examined)),
+            )) }
+        }
         table.receipt {
             tbody { @for (outcome, count) in &result.predictions {
                 tr { th scope="row" { (redrives::skip(visit, outcome)) } td.number data-count=(outcome) {
                     (view::number(*count)) } }
             } }
             tfoot { tr { th scope="row" { (visit.say("matched", "匹配")) } td.number data-count="matched" {
-                (view::at_least(visit, result.matched)) } } }
+                (view::number(matched)) } } }
         }
     }
 }
 
-fn form(visit: &Visit, query: &Query, result: &DryRun) -> Markup {
-    let matched = result.matched.count;
+fn form(visit: &Visit, query: &Query, matched: u64) -> Markup {
     html! {
         form.decide method="post" action="/console/redrives" {
             (view::form_token(visit))
@@ -126,7 +135,7 @@ fn form(visit: &Visit, query: &Query, result: &DryRun) -> Markup {
                     input type="text" name="typed" required inputmode="numeric" pattern=(matched) autocomplete="off"; }
             }
             button type="submit" data-primary { (visit.say("Redrive", "重投"))
-                " " (view::at_least(visit, result.matched)) }
+                " " (view::number(matched)) }
         }
     }
 }

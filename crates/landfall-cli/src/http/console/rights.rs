@@ -8,12 +8,14 @@ use super::view;
 use crate::config::Role;
 
 /// The lowest role, in English and Chinese.
-const RIGHTS: [(Role, &str, &str); 6] = [
+const RIGHTS: [(Role, &str, &str); 8] = [
     (Role::Viewer, "see figures, lists, errors, the audit trail", "查看数据、列表、错误和审计记录"),
     (Role::PayloadReader, "see payloads and headers, and search payloads", "查看和搜索消息内容与消息头"),
     (Role::Operator, "rehearse and start redrives; pause, resume and stop them", "预演和启动重投；暂停、继续和停止"),
     (Role::Operator, "ignore, release and discard messages", "忽略、解除忽略和丢弃消息"),
     (Role::Operator, "edit the payload of a parked message", "修改已停放消息的内容"),
+    (Role::Operator, "acknowledge, mute and resolve failures; mute alerts", "认领、静音和解决故障；静音告警"),
+    (Role::Operator, "block and allow redrives of a key", "阻止和允许重投某个键"),
     (Role::Operator, "send messages through the API", "通过 API 发送消息"),
 ];
 
@@ -25,7 +27,7 @@ const KEYS: [(&str, &str, &str); 9] = [
     ("Enter", "open the row", "打开该行"),
     ("r", "redrive: opens the rehearsal", "重投：打开预演"),
     ("g n, g f, g m, g r", "go to Now, Failures, Messages, Redrives", "前往 现在、故障、消息、重投"),
-    ("g l, g a, g s", "go to Flow, Audit, Access", "前往 流转、审计、权限"),
+    ("g l, g e, g a, g s", "go to Flow, Alerts, Audit, Access", "前往 流转、告警、审计、权限"),
     ("?", "these keys", "本帮助"),
     ("Esc", "leave a field", "离开输入框"),
 ];

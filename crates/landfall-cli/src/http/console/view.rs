@@ -5,8 +5,18 @@ use std::time::Duration;
 use landfall::{AtLeast, DeadLetterStatus, RedriveState, Timestamp};
 use maud::{Markup, html};
 
-use super::access::Visit;
+use super::access::{Form, Visit};
 use super::query::Query;
+use crate::http::problem::Problem;
+
+/// Hours, and their names in English and Chinese.
+const PERIODS: [(i64, &str, &str); 5] = [
+    (1, "1 hour", "1 小时"),
+    (8, "8 hours", "8 小时"),
+    (24, "1 day", "1 天"),
+    (168, "7 days", "7 天"),
+    (720, "30 days", "30 天"),
+];
 
 /// The hidden field of every form.
 pub(super) fn form_token(visit: &Visit) -> Markup {
@@ -125,6 +135,25 @@ pub(super) fn key_link(topic: &str, key: Option<&str>, group: Option<&str>) -> M
         None => query,
     };
     html! { a href=(query.to("/console/keys")) { bdi { (clip(key, 60)) } } }
+}
+
+/// A field for how long something lasts.
+pub(super) fn period(visit: &Visit) -> Markup {
+    html! {
+        label { span { (visit.say("For how long", "时长")) }
+            select name="period" { @for (hours, english, chinese) in PERIODS {
+                option value=(hours) selected[hours == 8] { (visit.say(english, chinese)) }
+            } }
+        }
+    }
+}
+
+/// Returns when the period that a form asks for is over.
+pub(super) fn end_of_period(form: &Form) -> Result<Timestamp, Problem> {
+    let hours = form.get("period").and_then(|hours| hours.parse::<i64>().ok());
+    let hours = hours.filter(|hours| PERIODS.iter().any(|(known, ..)| known == hours));
+    let hours = hours.ok_or_else(|| Problem::invalid("period must be one of the offered numbers of hours"))?;
+    Ok(Timestamp::from_millis(Timestamp::now().as_millis() + hours * 3_600_000))
 }
 
 /// A text field of a filter form.

@@ -87,7 +87,7 @@ fn code(text: &str) -> Result<String, Problem> {
     })
 }
 
-pub(super) fn fingerprint(text: &str) -> Result<String, Problem> {
+pub(in crate::http) fn fingerprint(text: &str) -> Result<String, Problem> {
     let is_valid = text.split_once('-').is_some_and(|(version, hash)| {
         let is_version = (1..=3).contains(&version.len()) && version.bytes().all(|byte| byte.is_ascii_digit());
         is_version && hash.len() == FINGERPRINT_DIGITS && is_hex(hash)

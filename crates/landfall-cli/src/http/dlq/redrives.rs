@@ -1,6 +1,6 @@
 //! `/v1/redrives`: starts, shows and controls redrive jobs. `POST /ops/dlq/redrive` starts the same jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Path, RawQuery, Request};
 use axum::http::StatusCode;
@@ -27,6 +27,9 @@ const BODY_LIMIT: usize = 2 * 1024 * 1024;
 
 /// A dry run predicts up to this many letters.
 const MAX_REHEARSED: usize = 10_000;
+
+/// The most letters that [`count`] counts.
+const MAX_COUNTED: u64 = 1_000_000;
 
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct Accepted {
@@ -141,6 +144,23 @@ pub(in crate::http) async fn dry_run(
     let answers = run_handlers(state, sample.collect(), actor, wait(run.wait_s)?).await?;
     let handlers = answers.into_iter().map(|(id, answer)| HandlerRun { id, answer }).collect();
     Ok(DryRun { state: "dry-run", matched, predictions, handlers })
+}
+
+/// Returns how many letters a redrive of the selection would freeze now.
+pub(in crate::http) async fn count(state: &State, selection: &RedriveSelection) -> Result<u64, Problem> {
+    let filter = match selection {
+        RedriveSelection::Ids(ids) => return Ok(ids.iter().collect::<BTreeSet<_>>().len() as u64),
+        RedriveSelection::Filter(filter) => filter.as_ref().clone().or_parked(),
+    };
+    let letters = state.dead_letters.clone();
+    let counted = detached(async move { letters.count_letters(&filter, MAX_COUNTED).await }).await?;
+    if counted.at_least {
+        return Err(Problem::invalid(format!(
+            "more than {MAX_COUNTED} messages match, which the console does not redrive at once; narrow the selection, \
+             or use `landfall dlq redrive`"
+        )));
+    }
+    Ok(counted.count)
 }
 
 pub(in crate::http) async fn list(

@@ -92,7 +92,7 @@ impl Fields {
         options.ramp = self.ramp.unwrap_or(options.ramp);
         options.check()?;
         let reason = reason(self.reason.as_deref())?;
-        Ok(RedriveRequest { selection, options, reason, shown: shown.to_string(), given })
+        Ok(RedriveRequest { selection, options, reason, shown: shown.to_string(), given, expected: None })
     }
 }
 

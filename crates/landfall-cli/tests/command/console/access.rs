@@ -12,16 +12,22 @@ use super::super::support::{Daemon, Response, Sandbox, TIMEOUT, request};
 use super::visitor::{ROLES, Visitor, encode, token, tokens};
 
 /// Each route, and the lowest role that may use it; `None` needs no session. A new route gets its row here.
-pub(super) const ROUTES: [(&str, &str, Option<&str>); 26] = [
+pub(super) const ROUTES: [(&str, &str, Option<&str>); 32] = [
     ("GET", "/", None),
     ("GET", "/console", Some("viewer")),
     ("GET", "/console/access", Some("viewer")),
+    ("GET", "/console/alerts", Some("viewer")),
+    ("GET", "/console/alerts/{id}", Some("viewer")),
+    ("POST", "/console/alerts/{id}/mute", Some("operator")),
     ("GET", "/console/assets/{version}/{name}", None),
     ("GET", "/console/audit", Some("viewer")),
     ("GET", "/console/events", Some("viewer")),
     ("GET", "/console/failures", Some("viewer")),
+    ("GET", "/console/failures/{fingerprint}", Some("viewer")),
+    ("POST", "/console/failures/{fingerprint}/decide", Some("operator")),
     ("GET", "/console/flow", Some("viewer")),
     ("GET", "/console/keys", Some("viewer")),
+    ("POST", "/console/keys/rule", Some("operator")),
     ("GET", "/console/messages", Some("viewer")),
     ("GET", "/console/messages/{id}", Some("viewer")),
     ("POST", "/console/messages/{id}/discard", Some("operator")),
@@ -98,7 +104,11 @@ async fn every_console_route_requires_its_role() {
                 assert!(text.starts_with(if is_allowed { "HTTP/1.1 200" } else { "HTTP/1.1 401" }), "{text}");
                 continue;
             }
-            let url = path.replace("{id}", "x").replace("{version}", "0").replace("{name}", "x");
+            let url = path
+                .replace("{id}", "x")
+                .replace("{fingerprint}", "x")
+                .replace("{version}", "0")
+                .replace("{name}", "x");
             let response = if method == "POST" && role.is_some() && path != "/console/sign-in" {
                 let action = visitor.page(&daemon, "/console/access").await;
                 visitor.submit_as(&daemon, &action, &url).await
@@ -137,17 +147,18 @@ async fn viewer_sees_no_payload_in_the_console() {
     let (receiver, _healthy) = receiver().await;
     let daemon = serve(&sandbox, &receiver.subscription("")).await;
     let authorization = format!("Bearer {}", token("operator"));
-    let body = json!({"topic": "orders", "key": "k", "payload": {"card": "4111"}, "headers": {"tenant": "acme"}});
+    let body = json!({"topic": "orders", "key": "k", "payload": {"card": "visa-4111"}, "headers": {"tenant": "acme"}});
     let headers = [("authorization", authorization.as_str())];
     let sent = request(daemon.address, "POST", "/v1/messages", &headers, body.to_string().as_bytes()).await;
     assert_eq!(sent.status, 202);
     let (viewer, reader) = (Visitor::of(&daemon, "viewer").await, Visitor::of(&daemon, "payload-reader").await);
     eventually(TIMEOUT, "the letter", async || viewer.page(&daemon, "/console/messages").await.contains("#1<")).await;
     let known = reader.page(&daemon, "/console/messages/1").await;
-    assert!(known.contains("4111") && known.contains("acme"), "{known}");
+    assert!(known.contains("visa-4111") && known.contains("acme"), "{known}");
     let pages = [
         "/",
         "/console/failures",
+        "/console/alerts",
         "/console/messages",
         "/console/messages?q=zz",
         "/console/messages/1",
@@ -162,15 +173,15 @@ async fn viewer_sees_no_payload_in_the_console() {
     for path in pages {
         let page = viewer.get(&daemon, path).await;
         assert_eq!(page.status, 200, "{path}");
-        assert!(!page.body.contains("4111") && !page.body.contains("acme"), "{path}: {page:?}");
+        assert!(!page.body.contains("visa-4111") && !page.body.contains("acme"), "{path}: {page:?}");
         assert!(!page.body.contains("/redrive\"") && !page.body.contains("/edit\""), "{path} offers an action");
     }
     let found = |page: &str| page.contains("href=\"/console/messages/1\"");
-    assert!(!found(&viewer.page(&daemon, "/console/messages?q=4111").await), "a search reveals the payload");
-    assert!(found(&reader.page(&daemon, "/console/messages?q=4111").await));
+    assert!(!found(&viewer.page(&daemon, "/console/messages?q=visa-4111").await), "a search reveals the payload");
+    assert!(found(&reader.page(&daemon, "/console/messages?q=visa-4111").await));
     assert_eq!(viewer.get(&daemon, "/console/messages/1/payload").await.status, 403);
-    assert_eq!(viewer.get(&daemon, "/console/rehearse?q=4111").await.status, 403);
-    assert!(reader.get(&daemon, "/console/messages/1/payload").await.body.contains("4111"));
+    assert_eq!(viewer.get(&daemon, "/console/rehearse?q=visa-4111").await.status, 403);
+    assert!(reader.get(&daemon, "/console/messages/1/payload").await.body.contains("visa-4111"));
 }
 
 /// A session reads the API, and never changes anything there: another page of the browser could send its cookie.

@@ -10,12 +10,21 @@ use super::visitor::{Visitor, tokens};
 
 const AXE: &str = include_str!("axe/axe.min.js");
 
-/// Rules of WCAG 2.2, levels A and AA, and axe's best practices.
+/// Rules of WCAG 2.2, levels A and AA, and axe's best practices. By default axe leaves out the size of targets, the one
+/// rule of 2.2 that it can check.
 const RUN: &str = "const done = arguments[0];
-    axe.run(document, {resultTypes: ['violations']}).then(
+    axe.run(document, {resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}).then(
         found => done(found.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(
             n => n.target + ' ' + n.failureSummary).join(' | '))),
         error => done(['axe failed: ' + error]));";
+
+/// Appends two buttons that are too small, side by side.
+const SMALL_BUTTONS: &str = "['a', 'b'].forEach(text => {
+    const button = document.createElement('button');
+    button.textContent = text;
+    button.style.cssText = 'min-height: 0; padding: 0; width: 8px; height: 8px';
+    document.querySelector('main').append(button);
+})";
 
 /// Returns the paths of every page with something on it.
 pub(super) async fn full_pages(daemon: &Daemon) -> Vec<(&'static str, String)> {
@@ -33,10 +42,18 @@ pub(super) async fn full_pages(daemon: &Daemon) -> Vec<(&'static str, String)> {
     assert_eq!(stop.status, 200, "{stop:?}");
     let items = daemon.get("/v1/dead-letters?status=parked&key=k9").await.json()["items"].clone();
     let id = items[0]["id"].to_string();
+    let fingerprint = items[0]["fingerprint"].as_str().unwrap().to_owned();
+    let rule = json!({"topic": "orders", "key": "k9", "rule": "blocked", "for_s": 3600, "reason": "poison"});
+    let blocked = daemon.post("/v1/key-rules", rule.to_string()).await;
+    assert_eq!(blocked.status, 200, "{blocked:?}");
+    let firing = async || daemon.get("/v1/alerts?state=firing").await.json()["items"][0]["id"].clone();
+    eventually(TIMEOUT, "an alert", async || firing().await.is_string()).await;
+    let alert = firing().await.as_str().unwrap().to_owned();
     let (rehearsal, _) = Visitor::default().follow(daemon, "/console/rehearse?topic=orders&status=parked").await;
     vec![
         ("now", "/".into()),
         ("failures", "/console/failures".into()),
+        ("failure", format!("/console/failures/{fingerprint}")),
         ("messages", "/console/messages?status=parked".into()),
         ("message", format!("/console/messages/{id}")),
         ("key", "/console/keys?topic=orders&key=k9&group=mailer".into()),
@@ -44,6 +61,8 @@ pub(super) async fn full_pages(daemon: &Daemon) -> Vec<(&'static str, String)> {
         ("redrives", "/console/redrives".into()),
         ("redrive", format!("/console/redrives/{job}")),
         ("flow", "/console/flow".into()),
+        ("alerts", "/console/alerts".into()),
+        ("alert", format!("/console/alerts/{alert}")),
         ("audit", "/console/audit".into()),
         ("access", "/console/access".into()),
         ("keyboard", "/console/help".into()),
@@ -78,6 +97,8 @@ async fn every_page_is_accessible() {
     // The checker notices a planted fault.
     browser.eval("document.querySelector('main').append(document.createElement('img'))").await;
     assert!(!check(&browser, "planted").await.is_empty());
+    browser.eval(SMALL_BUTTONS).await;
+    assert!(check(&browser, "small").await.iter().any(|found| found.contains("target-size")));
 }
 
 #[tokio::test]

@@ -155,6 +155,67 @@ async fn changed_selection_is_a_conflict() {
     }
 }
 
+/// Above the bound of a dry run, the count is still the one of the selection: typed, compared, and redriven.
+#[tokio::test]
+async fn large_selection_is_counted_exactly() {
+    const ROWS: u64 = 10_050;
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.serve().await;
+    let rows = format!(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+         INSERT INTO landfall_dead_letter
+             (consumer_group, message_id, topic, kind, mode, headers, created_at, status, error_code, error, attempts,
+              payload)
+         SELECT 'mailer', '0197b1c2-8f3e-7c11-9d2b-' || printf('%012x', i), 'bulk', 'message', 'effectively-once',
+             '{{}}', 1, 'parked', 'REJECTED', 'no', 1, x'31' FROM n"
+    );
+    sandbox.sql(&rows).await;
+    let (visitor, path) = (Visitor::default(), "/console/rehearse?topic=bulk&status=parked");
+    let (frozen, seen) = visitor.follow(&daemon, path).await;
+    assert_eq!((figure(&seen, "matched"), figure(&seen, "ready")), (ROWS, 10_000));
+    assert!(seen.contains("The predictions are of the first 10,000 messages."), "{seen}");
+
+    sandbox.sql("UPDATE landfall_dead_letter SET status = 'done' WHERE id = 1").await;
+    let submit = async |page: &str, typed: &str| {
+        let fields = [("reason", "the mailer is back"), ("typed", typed)];
+        visitor.submit_on(&daemon, page, "/console/redrives", &fields).await
+    };
+    let changed = submit(&seen, "10050").await;
+    assert_eq!(changed.status, 409, "{changed:?}");
+    assert!(changed.body.contains("10050 messages matched when you looked, and 10049 match now"), "{changed:?}");
+    let seen = visitor.page(&daemon, &frozen).await;
+    assert_eq!(submit(&seen, "10000").await.status, 400, "the bound of a dry run was accepted as the count");
+    assert!(daemon.get("/v1/redrives").await.json()["items"].as_array().unwrap().is_empty());
+    let started = submit(&seen, "10049").await;
+    assert_eq!(receipt(&daemon, &job_of(&started)).await["matched"], 10_049);
+    assert_eq!(sandbox.count("SELECT count(*) FROM landfall_redrive_item").await, 10_049);
+}
+
+/// Two operators: one pauses, and what the other saw is no longer so.
+#[tokio::test]
+async fn stale_control_of_a_redrive_is_a_conflict() {
+    let sandbox = Sandbox::new();
+    let (receiver, _healthy) = receiver().await;
+    sandbox.configure(&receiver.subscription(""));
+    let daemon = sandbox.serve().await;
+    park(&daemon, 10).await;
+    let visitor = Visitor::default();
+    let (_, rehearsal) = visitor.follow(&daemon, "/console/rehearse?topic=orders&status=parked").await;
+    let fields = [("reason", "slowly"), ("rate", "1"), ("ramp", "yes")];
+    let started = visitor.submit_on(&daemon, &rehearsal, "/console/redrives", &fields).await;
+    let path = started.header("location").unwrap().to_owned();
+    let action = format!("{path}/control");
+    let seen = visitor.page(&daemon, &path).await;
+    let paused = visitor.submit_on(&daemon, &seen, &action, &[("control", "pause")]).await;
+    assert_eq!(paused.status, 303, "{paused:?}");
+    for control in ["pause", "stop"] {
+        let conflict = visitor.submit_on(&daemon, &seen, &action, &[("control", control)]).await;
+        assert_eq!(conflict.status, 409, "{control}: {conflict:?}");
+        assert!(conflict.body.contains("was running when you looked, and is paused now"), "{conflict:?}");
+    }
+    assert_eq!(receipt(&daemon, &job_of(&started)).await["state"], "paused");
+}
+
 /// A redrive is paused, resumed and stopped; after the stop nothing more is dispatched.
 #[tokio::test]
 async fn redrive_is_controlled_from_its_page() {

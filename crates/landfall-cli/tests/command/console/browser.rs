@@ -93,6 +93,21 @@ impl Browser {
         self.ask("POST", "/back", &json!({})).await;
     }
 
+    /// Returns the tab that commands go to.
+    pub(super) async fn tab(&self) -> Value {
+        self.ask("GET", "/window", &json!({})).await
+    }
+
+    /// Opens another tab in front of the others; commands go to it.
+    pub(super) async fn open_tab(&self) {
+        let tab = self.ask("POST", "/window/new", &json!({"type": "tab"})).await;
+        self.show_tab(&tab["handle"]).await;
+    }
+
+    pub(super) async fn show_tab(&self, tab: &Value) {
+        self.ask("POST", "/window", &json!({"handle": tab})).await;
+    }
+
     /// Returns the path and query of the page.
     pub(super) async fn path(&self) -> String {
         self.eval("location.pathname + location.search").await.as_str().unwrap().to_owned()

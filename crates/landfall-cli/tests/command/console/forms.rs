@@ -57,7 +57,7 @@ async fn forged_forms_change_nothing() {
     let mut refused = 0;
     let posts = ROUTES.iter().filter(|(method, path, _)| *method == "POST" && *path != "/console/sign-in");
     for (_, path, _) in posts {
-        let url = path.replace("{id}", "1");
+        let url = path.replace("{id}", "1").replace("{fingerprint}", "1-0123456789abcdef");
         for forged in &wrong {
             let mut all = fields.clone();
             all.extend(forged.as_deref().map(|token| ("form_token", token)));

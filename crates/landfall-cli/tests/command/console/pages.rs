@@ -9,13 +9,14 @@ use super::super::redrives::{count, park, receiver};
 use super::super::support::{Daemon, Sandbox, TIMEOUT, on_each};
 use super::visitor::{Visitor, unescape};
 
-pub(super) const PAGES: [&str; 10] = [
+pub(super) const PAGES: [&str; 11] = [
     "/",
     "/console/failures",
     "/console/messages",
     "/console/keys",
     "/console/redrives",
     "/console/flow",
+    "/console/alerts",
     "/console/audit",
     "/console/access",
     "/console/help",
@@ -169,7 +170,7 @@ async fn console_is_a_role() {
     for path in &PAGES[1..] {
         assert_eq!(daemon.get(path).await.status, 404, "{path}");
     }
-    drop(daemon);
+    daemon.kill().await;
     let daemon = sandbox.serve_as("console").await;
     assert!(daemon.stderr().contains("roles console)"), "{}", daemon.stderr());
     assert!(daemon.get("/").await.body.contains("All is well"));

@@ -56,6 +56,11 @@ impl Receiver {
         Self::behind(address.listen(1024).unwrap(), |_, _| response(200, "", ""), None)
     }
 
+    /// Responds to every request with 503, on a socket that is already bound.
+    pub(crate) fn refusing(address: TcpSocket) -> Self {
+        Self::behind(address.listen(1024).unwrap(), |_, _| response(503, "", "not ready"), None)
+    }
+
     /// Accepts requests over TLS, with a certificate for `localhost`.
     pub(crate) async fn secure() -> Self {
         Self::listen("127.0.0.1:0", |_, _| response(200, "", ""), Some(tls_for_localhost(&[]))).await

@@ -295,6 +295,7 @@ macro_rules! database_conformance {
                 letter_succeeds_when_handled_not_when_handed_back,
                 relay_letter_succeeds_when_published,
                 repeated_redrive_request_is_one_job,
+                redrive_of_another_number_of_letters_is_refused,
                 redrive_without_a_condition_is_refused,
                 second_job_skips_the_letters_of_the_first,
                 outdated_runner_changes_no_job,

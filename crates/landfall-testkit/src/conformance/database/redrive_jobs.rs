@@ -26,6 +26,7 @@ fn request(selection: RedriveSelection) -> RedriveRequest {
         reason: "the stock is back".into(),
         shown: "{\"filter\":{}}".into(),
         given: None,
+        expected: None,
     }
 }
 
@@ -149,6 +150,19 @@ pub async fn repeated_redrive_request_is_one_job<F: DatabaseFixture>(harness: Ha
     assert_eq!(harness.database.redrive_jobs(None, 10).await.unwrap().len(), 1);
     let other = RedriveRequest { reason: "another".into(), ..asked };
     assert!(matches!(start(&other).await, RedriveStarted::Conflict(_)));
+}
+
+pub async fn redrive_of_another_number_of_letters_is_refused<F: DatabaseFixture>(harness: Harness<F>) {
+    harness.park_all("stock", &[keyed("a", 1), keyed("b", 1)]).await;
+    let start = async |expected| {
+        let request = RedriveRequest { expected: Some(expected), ..request(of_group("stock")) };
+        harness.database.start_redrive(&request, "alice").await
+    };
+    for wrong in [0, 1, 3] {
+        assert_eq!(start(wrong).await.unwrap_err().kind(), ErrorKind::Conflict, "{wrong} were expected");
+    }
+    assert!(harness.database.redrive_jobs(None, 10).await.unwrap().is_empty());
+    assert!(matches!(start(2).await.unwrap(), RedriveStarted::New(_)));
 }
 
 pub async fn redrive_without_a_condition_is_refused<F: DatabaseFixture>(harness: Harness<F>) {
