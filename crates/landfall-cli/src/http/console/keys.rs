@@ -41,7 +41,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
     };
     let deliveries = DeliveryFilter { topic: Some(topic.clone()), key: Some(key.clone()), group, message_id: None };
     let (letters, retrying, rule) = tokio::try_join!(
-        state.dead_letters.find(&filter, MAX_ROWS),
+        state.dead_letters.list_letters(&filter, MAX_ROWS),
         state.deliveries.retrying(&deliveries, MAX_ROWS),
         key_rule::find(&state, &topic, &key),
     )?;

@@ -41,7 +41,7 @@ impl Surroundings {
                 open: true,
                 ..DeadLetterFilter::default()
             };
-            state.dead_letters.find(&filter, MAX_BEHIND).await
+            state.dead_letters.list_letters(&filter, MAX_BEHIND).await
         };
         let (history, admitted, outbox, queue) = tokio::join!(
             state.audit.audit_entries(&filter, letters::MAX_HISTORY),

@@ -21,7 +21,7 @@ pub(super) async fn page(axum::extract::State(state): Shared, visit: Visitor) ->
     let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE);
     let uncounted = DeadLetterFilter { after: None, ..filter.clone() };
     let (found, matched) = tokio::join!(
-        state.dead_letters.find(&filter, limit),
+        state.dead_letters.list_letters(&filter, limit),
         state.dead_letters.count_letters(&uncounted, letters::MAX_COUNT),
     );
     let (found, matched) = (found?, matched?);
