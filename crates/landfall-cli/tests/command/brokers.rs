@@ -49,12 +49,12 @@ async fn everything_lands(url: &str) {
     let first: Vec<_> =
         receiver.requests().into_iter().filter(|request| seen.insert(request.header("ce-id").to_owned())).collect();
     let sent: HashSet<_> = sent.into_iter().collect();
-    assert_no_violation(seen == sent, &format!("sent: {sent:?}, arrived: {seen:?}"));
+    assert_no_violation(seen == sent, format!("sent: {sent:?}, arrived: {seen:?}"));
     for key in KEYS {
         let of_key = first.iter().filter(|request| request.header("ce-partitionkey") == key);
         let numbers: Vec<_> = of_key.map(|request| request.header("ce-sequence").to_owned()).collect();
         let expected: Vec<_> = (0..EACH).map(|number| number.to_string()).collect();
-        assert_no_violation(numbers == expected, &format!("key {key}: {numbers:?}"));
+        assert_no_violation(numbers == expected, format!("key {key}: {numbers:?}"));
     }
 
     let retried = busy_once.requests();

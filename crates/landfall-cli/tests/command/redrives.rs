@@ -134,13 +134,13 @@ on_each! {
         })
         .await;
         let accepted = accepted(&receiver, refused);
-        assert_no_violation(accepted.values().all(|numbers| *numbers == expected), &format!("{accepted:?}"));
+        assert_no_violation(accepted.values().all(|numbers| *numbers == expected), format!("{accepted:?}"));
         eventually(TIMEOUT, "the drained keys", async || count(&daemon, "status=open").await == 0).await;
         let jobs = vec![job, second];
         let (since, selected) = (refused, (0..keys).collect());
         let run = Run { sandbox, daemon: &daemon, receiver: &receiver, since, jobs, keys: selected };
         let violations = violations(&run).await;
-        assert_no_violation(violations.is_empty(), &format!("{violations:?}"));
+        assert_no_violation(violations.is_empty(), format!("{violations:?}"));
         // Each letter was redriven once.
         let once = "SELECT count(*) FROM landfall_dead_letter WHERE status = 'done' AND redrives = 1";
         assert_eq!(sandbox.count(once).await, keys as i64);

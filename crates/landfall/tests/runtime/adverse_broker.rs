@@ -54,7 +54,7 @@ async fn assert_ordered_once<D: TestDatabase>(fixture: &Fixture<D>, broker: &Cha
     }
     let expected: Vec<i64> = (1..=EACH).collect();
     let is_clean = effects.len() as i64 == KEYS && effects.values().all(|numbers| *numbers == expected);
-    assert_no_violation(is_clean, &format!("seed {seed}, {:?}, {effects:?}", broker.counts()));
+    assert_no_violation(is_clean, format!("seed {seed}, {:?}, {effects:?}", broker.counts()));
 }
 
 async fn batched_consumer_keeps_order_without_duplicate_effects<D: TestDatabase>(fixture: Fixture<D>) {

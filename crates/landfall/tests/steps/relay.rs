@@ -166,7 +166,7 @@ async fn two_relays_share_the_shards_and_publish_nothing_twice() {
     }
     let expected: Vec<i64> = (0..sent).collect();
     let is_clean = published.len() == 40 && published.values().all(|numbers| *numbers == expected);
-    assert_no_violation(is_clean, &format!("each message once, in the order of its key: {published:?}"));
+    assert_no_violation(is_clean, format!("each message once, in the order of its key: {published:?}"));
     stop.cancel();
     for relay in relays {
         relay.await.unwrap().unwrap();
