@@ -75,6 +75,7 @@ impl<T: Send + 'static> Attempting<T> {
                 return Ok(Answer { value: (self.codec.decode)(answer)?, is_replayed: true });
             }
         };
+        flight.claimed();
         fail::fail_point!("idempotency.after-claim");
         let worked = self.work(epoch, work).await;
         fail::fail_point!("idempotency.after-work");

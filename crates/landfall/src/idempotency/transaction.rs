@@ -130,6 +130,7 @@ impl<D: RecordWriter> InTransaction<D> {
             Begun::Fresh(transaction) => transaction,
             Begun::Refused(claim) => return replay(flight, business_type, codec, claim),
         };
+        flight.claimed();
         let value = work(&mut transaction).await.map_err(Error::Work)?;
         let answer = (codec.encode)(&value).map_err(Error::Value)?;
         let unconfirmed = |error| Error::Unconfirmed(count_error(error));
